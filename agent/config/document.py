@@ -356,6 +356,11 @@ class Pods:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceManagerSection:
     enabled: bool = restart(BOOL, False, "Give devices to pods of manifests that claim them.")
+    registry: str = restart(
+        MAYBE_PATH,
+        "/var/lib/kubelet/plugins_registry",
+        "Directory in which drivers register, as with a kubelet; empty = none can.",
+    )
     call_timeout: float = key(duration(0.1, 3600.0), 45.0, "Timeout of a call of a driver.")
     admin_namespaces: Words = key(
         list_of(DNS_NAME, "namespaces"), (), "Namespaces whose claims may ask for adminAccess, to devices in use too."

@@ -251,6 +251,8 @@ def _devices(parts: Daemon) -> None:
     parts.devices = wired.plane
     parts.closers.append(wired.close)
     parts.add_unit("devices", wired.plane.run, is_plane=True)
+    if wired.registry is not None:
+        parts.add_unit("device-drivers", wired.registry.run)
 
 
 def _services(parts: Daemon) -> ServiceProxyService:

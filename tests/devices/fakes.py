@@ -8,8 +8,9 @@ from agent.devices.cdi.merging import Catalogue, CdiFile, HostNode
 from agent.devices.cdi.spec import CdiDevice, CdiSpec, Edits, parse_spec
 from agent.devices.local.fake import class_for
 from agent.devices.manifest.objects import DeviceClass, Slice
-from agent.devices.plan.answers import Answers, ClaimAnswer
-from agent.devices.plan.records import ClaimRecord, PreparedDevice
+from agent.devices.plan.answers import Answers
+from agent.devices.plan.records import ClaimRecord
+from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from tests.devices.offered import DRIVER, device, slice_of
 
 

@@ -10,14 +10,15 @@ from msgspec.structs import replace
 
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
-from agent.devices.plan.answers import Answers, ClaimAnswer
+from agent.devices.plan.answers import Answers
 from agent.devices.plan.pools import Node
-from agent.devices.plan.records import PreparedDevice, Stage
+from agent.devices.plan.records import Stage
 from agent.devices.ports import DriverFailed
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.container_devices import ContainerDevices
+from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pod import PodSpec

@@ -7,6 +7,8 @@ The devices are nodes that this test makes below /dev, each a second /dev/null; 
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -14,7 +16,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from tests.daemon.process import Kepd
+from tests.daemon.process import ROOT, Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage
 from tests.node.stepping import SteppingRelay
@@ -79,7 +81,7 @@ class Modems:
         }  # fmt: skip
         cdi = str(self.folder / "cdi")
         devices = {
-            "manager": {"enabled": True},
+            "manager": {"enabled": True, "registry": str(self.folder / "r")},
             "cdi": {"directories": [cdi], "output": cdi},
             "driver": {"enabled": True, "fake": {"count": 4}, "pools": [pool]},
         }
@@ -221,6 +223,71 @@ def test_kepd_is_killed_at_every_step_of_a_claim(lab: Lab, short_path: Path, fre
         assert len(modems.ran("reset")) >= 2
         assert not (modems.folder / "kill-reset").exists()
         relay.happens = lambda _step, _at: False
+
+
+SLICES = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: gpus}
+spec:
+  driver: gpu.example.com
+  pool: {name: n1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpus}
+spec: {selectors: [{cel: {expression: "device.driver == 'gpu.example.com'"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: gpu}
+spec: {spec: {devices: {requests: [{name: one, exactly: {deviceClassName: gpus}}]}}}
+"""
+HOOK = {"hooks": [{"hookName": "createRuntime", "path": "/bin/true"}]}
+
+
+def test_a_driver_in_a_process_of_its_own_gives_its_devices(kepd: Kepd, lab: Lab, modems: Modems) -> None:
+    """DVM-1, DVC-3, DVC-4: what its CDI file says is merged; a hook is refused, and no container is made."""
+    cdi = {"cdiVersion": "0.6.0", "kind": "example.com/gpu", "devices": []}
+    edits = {"env": ["GPU=0"], "deviceNodes": [{"path": "/dev/gpu", "hostPath": str(modems.nodes[0])}]}
+
+    def write(edits: dict) -> None:
+        path = modems.folder / "cdi" / "example.com-gpu.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({**cdi, "devices": [{"name": "0", "containerEdits": edits}]}))
+
+    write(edits)
+    (modems.folder / "r").mkdir()
+    given = {"name": "gpu.example.com", "socket": str(modems.folder / "r" / "gpu.example.com-reg.sock"), "pool": "n1"}
+    command = [sys.executable, "-m", "tests.devices.scripted_driver", str(modems.folder), json.dumps(given)]
+    driver = subprocess.Popen(command, cwd=ROOT)
+    try:
+        add(kepd, "gpus", SLICES)
+        stage = stage_of(kepd, lab)
+        claiming(stage, "gpu", "env > /out/env; [ -c /dev/gpu ] && touch /out/node")
+        stage.wait(lambda: stage.lines("app"), "it runs")
+        assert variables(stage)["GPU"] == "0"
+        assert (stage.out / "node").exists()
+        stage.remove()
+        stage.wait_gone()
+
+        write({**edits, **HOOK})
+        other = stage_of(kepd, lab, "other")
+        claiming(other, "gpu")
+        other.wait(lambda: "CDINotSupported" in dict(events(other)), "told")
+        assert (
+            "has a createRuntime hook, /bin/true; a runtime that knows CDI is needed"
+            in dict(events(other))["CDINotSupported"]
+        )
+        assert (other.pod() or {}).get("containers", [{}])[0].get("id", "") == ""
+        other.remove()
+        other.wait_gone()
+    finally:
+        driver.kill()
+        driver.wait()
+    calls = (modems.folder / "gpu.example.com.calls").read_text().splitlines()
+    assert [one.split()[0] for one in calls[2:]] == ["prepare", "unprepare", "prepare", "unprepare"]
 
 
 def test_what_pods_held_that_ended_while_kepd_was_away_is_given_back(kepd: Kepd, lab: Lab, modems: Modems) -> None:

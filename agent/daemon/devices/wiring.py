@@ -16,9 +16,12 @@ from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
 from agent.devices.run.plane import DevicePlane
+from agent.devices.run.registry import PluginRegistry
 from agent.devices.settings import pool_rules
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.trust import Trust
+from agent.drivers.plugin_sockets.driver import PluginSockets
+from agent.drivers.plugin_sockets.kubelet import kubelet_beside
 from agent.drivers.state_files.driver import StateFiles
 
 # Longer than any call may take.
@@ -26,8 +29,11 @@ HANG_S = 86400.0
 
 
 class WiredDevices(msgspec.Struct, frozen=True):
+    """`registry` is there unless no driver may register."""
+
     plane: DevicePlane
     records: StateFiles
+    registry: PluginRegistry | None
 
     async def close(self) -> None:
         await asyncio.to_thread(self.records.close)
@@ -40,7 +46,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
         [Path(one) for one in configuration.devices.cdi.directories], Path(configuration.devices.cdi.output)
     )
     boot_id = BOOT_ID.read_text().strip()
-    manager = DeviceClaims(
+    claims = DeviceClaims(
         records, cdi, outside.clock, lambda: manager_settings(outside.configuration(), boot_id), outside.tell
     )
     manifests = ManifestDirectory(
@@ -48,10 +54,10 @@ def wire_devices(outside: Outside) -> WiredDevices:
         lambda: (outside.configuration().manifests.rescan, outside.configuration().manifests.debounce),
         lambda: Trust(outside.configuration().manifests.group_writable),
     )
-    drivers = [LocalDriver(one, cdi, records, outside.tell) for one in _own_devices(outside, manager)]
+    drivers = [LocalDriver(one, cdi, records, outside.tell) for one in _own_devices(outside, claims)]
     reader = Reader(configuration.node.name)
     plane = DevicePlane(
-        manager=manager,
+        manager=claims,
         cdi=cdi,
         locals_=drivers,
         manifests=manifests,
@@ -59,17 +65,33 @@ def wire_devices(outside: Outside) -> WiredDevices:
         clock=outside.clock,
         tell=outside.tell,
     )
-    return WiredDevices(plane, records)
+    return WiredDevices(plane, records, _registry(outside, claims, [one.name for one in drivers]))
 
 
-def _own_devices(outside: Outside, manager: DeviceClaims) -> list[ConfiguredDevices | FakeDevices]:
+def _registry(outside: Outside, claims: DeviceClaims, own: list[str]) -> PluginRegistry | None:
+    directory = outside.configuration().devices.manager.registry
+    if not directory:
+        return None
+    place = Path(directory)
+    return PluginRegistry(
+        PluginSockets(place),
+        claims,
+        outside.clock,
+        lambda: outside.configuration().devices.manager.call_timeout,
+        outside.tell,
+        own=own,
+        kubelet=lambda: kubelet_beside(place.parent),
+    )
+
+
+def _own_devices(outside: Outside, claims: DeviceClaims) -> list[ConfiguredDevices | FakeDevices]:
     configuration = outside.configuration()
     node, driver = configuration.node.name, configuration.devices.driver
     if not driver.enabled:
         return []
 
     def held() -> frozenset[str]:
-        results = [one for record in manager.records.values() for one in record.results]
+        results = [one for record in claims.records.values() for one in record.results]
         return frozenset(one.device for one in results if one.driver == driver.name)
 
     found: list[ConfiguredDevices | FakeDevices] = [

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from agent.devices.cdi.spec import NO_EDITS, CdiDevice, CdiSpec, Edits, version_needed
 from agent.devices.manifest.objects import Result
-from agent.devices.plan.answers import ClaimAnswer
-from agent.devices.plan.records import ClaimRecord, PreparedDevice
+from agent.devices.plan.records import ClaimRecord
+from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 
 CLASS = "claim"
 

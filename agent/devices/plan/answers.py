@@ -3,21 +3,13 @@
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from agent.devices.cdi.spec import parse_id
-from agent.devices.plan.records import ClaimRecord, PreparedDevice
+from agent.devices.plan.records import ClaimRecord
+from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from agent.model.finding import printable, shown
 
 LONGEST_TEXT = 1024
 MOST_IDS = 128
-
-
-class ClaimAnswer(msgspec.Struct, frozen=True):
-    """What a driver says of one claim; with an error, nothing else counts."""
-
-    devices: tuple[PreparedDevice, ...] = ()
-    error: str = ""
 
 
 Answers = Mapping[str, ClaimAnswer]

@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.devices.manifest.objects import Claim, Result
+from agent.model.device_plugin import PreparedDevice
 
 VERSION = 1
 MOST_HOLDERS = 256
@@ -30,16 +31,6 @@ class Stage(StrEnum):
 
 
 BEGUN = (Stage.PREPARING, Stage.PREPARED, Stage.UNPREPARING)
-
-
-class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver says of one device. Without requests it is for all of them."""
-
-    requests: tuple[str, ...] = ()
-    pool: str = ""
-    device: str = ""
-    cdi_ids: tuple[str, ...] = ()
-    share_id: str = ""
 
 
 class DriverPart(msgspec.Struct, frozen=True):

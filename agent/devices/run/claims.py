@@ -23,7 +23,7 @@ from agent.devices.cdi.merging import CannotMerge, Catalogue, NotResolved, merge
 from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
 from agent.devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod
 from agent.devices.manifest.reading import NO_OBJECTS, DeviceObjects
-from agent.devices.plan.answers import Answers, ClaimAnswer, checked
+from agent.devices.plan.answers import Answers, checked
 from agent.devices.plan.pools import Node
 from agent.devices.plan.reasons import CannotAllocate
 from agent.devices.plan.records import (
@@ -45,6 +45,7 @@ from agent.devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, pl
 from agent.devices.ports import CdiPlace, DeviceDriver, DriverFailed, RecordFiles
 from agent.model.clock import Clock
 from agent.model.container_devices import NO_DEVICES, ContainerDevices
+from agent.model.device_plugin import ClaimAnswer
 from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.finding import printable
@@ -56,6 +57,8 @@ UNALLOCATABLE, CLAIM_ERROR, FAILED_PREPARE = "ClaimUnallocatable", "ClaimError",
 NOT_SUPPORTED = "CDINotSupported"
 BAD_FOLDER = f"{FOLDER}/bad"
 CLAIMS_NOTE = "kepd.dev/devices.claims"
+# Drivers keep the limit themselves, where they can.
+OVERTIME_S = 1.0
 CDI_WAIT_S, CDI_LOOK_S = 2.0, 0.2
 
 
@@ -365,7 +368,7 @@ class DeviceClaims:
         limit_s = self._settings().call_limit_s
         call = driver.prepare if is_prepare else driver.unprepare
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(limit_s + OVERTIME_S):
                 answers = await call(asked)
         except TimeoutError:
             text = f"driver {name} did not answer within {limit_s:g} s"

@@ -36,11 +36,12 @@ from agent.devices.local.configured import (
 from agent.devices.local.fake import FAKE, class_for, fake_edits, fake_slices, spec_of
 from agent.devices.local.pool_rules import Command, PoolRule, filled, seconds
 from agent.devices.manifest.objects import DeviceClass, Result, Slice
-from agent.devices.plan.answers import Answers, ClaimAnswer
+from agent.devices.plan.answers import Answers
 from agent.devices.plan.records import ClaimRecord, Stage
 from agent.devices.ports import CdiPlace, RecordFiles
 from agent.devices.run.commands import CommandFailed, run_command
 from agent.devices.run.host_devices import HostDevices
+from agent.model.device_plugin import ClaimAnswer
 from agent.model.event import Event
 from agent.model.finding import Finding
 

@@ -22,6 +22,9 @@ OWN_EVENTS = {
     "FailedMount": "FailedMount",
     "ErrImageNeverPull": "ErrImageNeverPull",
     "ImageInspectError": "InspectFailed",
+    "CDINotSupported": "CDINotSupported",
+    "ClaimError": "ClaimError",
+    "FailedPrepareDynamicResources": "FailedPrepareDynamicResources",
 }
 FRESH_S = 2.0
 

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a plugin that asks to be registered is, and with which version. DVM-1, DVM-2, DVF-2."""
+
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from agent.devices.manifest.faults import driver_name
+from agent.model.device_plugin import PluginInfo
+from agent.model.finding import printable, shown
+
+DRA = "DRAPlugin"
+# In the order in which they are taken, whatever the driver's is.
+VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+LONGEST_PATH = 107
+MOST_DRIVERS = 64
+REGISTRATION_END = "-reg.sock"
+
+
+class PluginRefused(Exception):
+    """It is told so once; the same socket is not asked again."""
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """One process of a driver: where it serves, as which user, and what it speaks."""
+
+    driver: str
+    endpoint: str
+    version: str
+    user: int
+    finding: str = ""
+
+
+def judge(
+    info: PluginInfo, socket: str, user: int, own: Collection[str], known: Mapping[str, Iterable[Instance]]
+) -> Instance:
+    """`own` are names of kepd's own drivers; `known` the instances that are connected. Raises PluginRefused."""
+    if info.type != DRA:
+        what = shown(info.type)
+        raise PluginRefused(f"{what} plugins are not served here; expected {DRA}")
+    if faults := list(driver_name(info.name, "name")):
+        raise PluginRefused(faults[0].text)
+    if info.name in own:
+        raise PluginRefused(f"{info.name} is one of kepd's own drivers")
+    endpoint = info.endpoint or socket
+    if not endpoint.startswith("/") or ".." in endpoint.split("/") or len(endpoint.encode()) > LONGEST_PATH:
+        text = f"endpoint {shown(endpoint)} is no path of a socket; expected an absolute one without .."
+        raise PluginRefused(f"{text}, of at most {LONGEST_PATH} bytes")
+    version = next((one for one in VERSIONS if one in info.versions), "")
+    if not version:
+        offered = ", ".join(shown(printable(one)) for one in info.versions) or "nothing"
+        raise PluginRefused(f"driver {info.name} offers {offered}; expected one of {', '.join(VERSIONS)}")
+    _check_known(info.name, endpoint, user, known)
+    stem = socket.rpartition("/")[2]
+    finding = ""
+    if stem.endswith(REGISTRATION_END) and not stem.removesuffix(REGISTRATION_END).startswith(info.name):
+        finding = f"{socket} registers {info.name}; expected {info.name}{REGISTRATION_END}"
+    return Instance(info.name, endpoint, version, user, finding)
+
+
+def _check_known(name: str, endpoint: str, user: int, known: Mapping[str, Iterable[Instance]]) -> None:
+    if name not in known and len(known) >= MOST_DRIVERS:
+        raise PluginRefused(f"{MOST_DRIVERS} drivers are registered already")
+    for other, instances in known.items():
+        for one in instances:
+            if one.endpoint == endpoint:
+                raise PluginRefused(f"endpoint {endpoint} is already registered for driver {other}")
+            if other == name and one.user != user:
+                raise PluginRefused(f"driver {name} is registered by user {one.user}; user {user} may not add to it")

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers register here as with a kubelet, and are called as by one. DVM-1 to DVM-4, DVF-1, DVF-2, DVF-4.
+
+    a socket appears → who is it? → judged → connected → told
+    it goes          → the instance is no more; claims keep what they have
+
+Each appearance of a socket is told at most once; what fails before that is tried again after growing pauses.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol
+
+import structlog
+
+from agent.devices.manifest.objects import DeviceClass, Slice
+from agent.devices.plan.answers import Answers, told
+from agent.devices.plan.records import ClaimRecord
+from agent.devices.plan.registration import Instance, PluginRefused, judge
+from agent.devices.ports import DriverFailed
+from agent.devices.run.claims import DeviceClaims
+from agent.model.clock import Clock
+from agent.model.component import Report
+from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket
+from agent.model.event import Event
+from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
+
+log = structlog.get_logger(plane="devices")
+
+LOOK_S = 1.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 120.0
+MOST_CALLS, MOST_DEADLINES = 4, 3
+PROBE_S = 60.0
+Observe = Callable[[str, str, float], None]
+
+
+class Connection(Protocol):
+    """To one instance of a driver. Calls raise RuntimeCallFailed."""
+
+    @property
+    def is_connected(self) -> bool: ...
+
+    async def prepare(self, claims: Sequence[ClaimReference], limit_s: float) -> Mapping[str, ClaimAnswer]: ...
+
+    async def unprepare(self, claims: Sequence[ClaimReference], limit_s: float) -> Mapping[str, ClaimAnswer]: ...
+
+    async def close(self) -> None: ...
+
+
+class Sockets(Protocol):
+    """`look` blocks. Calls raise RuntimeCallFailed, `peer` OSError."""
+
+    def look(self) -> list[PluginSocket]: ...
+
+    async def peer(self, path: str) -> int: ...
+
+    async def info(self, path: str) -> PluginInfo: ...
+
+    async def notify(self, path: str, error: str = "") -> None: ...
+
+    def connect(self, endpoint: str, version: str, observe: Observe) -> Connection: ...
+
+
+class RegisteredDriver:
+    """All instances of one driver, the newest last."""
+
+    def __init__(self, name: str, clock: Clock, limit_s: Callable[[], float]) -> None:
+        self.name = name
+        self._clock = clock
+        self._limit_s = limit_s
+        self.instances: list[tuple[Instance, Connection]] = []
+        self._places = asyncio.Semaphore(MOST_CALLS)
+        self._deadlines = 0
+        self._probe_s = 0.0
+        self.last_error = ""
+
+    @property
+    def why_away(self) -> str:
+        if not self.instances:
+            return f"driver {self.name} is not registered any more"
+        if self._deadlines >= MOST_DEADLINES and self._clock.now_s() < self._probe_s:
+            return f"driver {self.name} is hung: {self._deadlines} calls in a row had no answer"
+        return ""
+
+    def slices(self) -> Sequence[Slice]:
+        """It has them in manifests; a driver that asks an API server for claims cannot work here."""
+        return ()
+
+    def classes(self) -> Sequence[DeviceClass]:
+        return ()
+
+    async def prepare(self, claims: Sequence[ClaimRecord]) -> Answers:
+        return await self._called(lambda one, refs: one.prepare(refs, self._limit_s()), claims)
+
+    async def unprepare(self, claims: Sequence[ClaimRecord]) -> Answers:
+        return await self._called(lambda one, refs: one.unprepare(refs, self._limit_s()), claims)
+
+    async def _called(
+        self,
+        call: Callable[[Connection, Sequence[ClaimReference]], Awaitable[Mapping[str, ClaimAnswer]]],
+        claims: Sequence[ClaimRecord],
+    ) -> Answers:
+        """By the newest that is connected; one that turns out to be away leaves it to the next, once."""
+        refs = [ClaimReference(one.claim.metadata.namespace, one.claim.metadata.name, one.uid) for one in claims]
+        async with self._places:
+            for attempt, connection in enumerate(self._in_turn()[:2]):
+                self._probe_s = self._clock.now_s() + PROBE_S
+                try:
+                    answers = await call(connection, refs)
+                except Unavailable as error:
+                    if attempt or len(self.instances) == 1:
+                        raise self._failed(error) from error
+                except RuntimeCallFailed as error:
+                    self._deadlines += isinstance(error, DeadlineExceeded)
+                    raise self._failed(error) from error
+                else:
+                    self._deadlines = 0
+                    self.last_error = ""
+                    return answers
+        raise DriverFailed("no instance of it is left")
+
+    def _in_turn(self) -> list[Connection]:
+        newest = [connection for _, connection in reversed(self.instances)]
+        return sorted(newest, key=lambda one: not one.is_connected)
+
+    def _failed(self, error: RuntimeCallFailed) -> DriverFailed:
+        text = "did not answer in time" if isinstance(error, DeadlineExceeded) else error.details
+        self.last_error = told(text)
+        return DriverFailed(self.last_error)
+
+
+class PluginRegistry:
+    def __init__(
+        self,
+        sockets: Sockets,
+        claims: DeviceClaims,
+        clock: Clock,
+        limit_s: Callable[[], float],
+        tell: Callable[[Event], None],
+        *,
+        own: Sequence[str] = (),
+        kubelet: Callable[[], Awaitable[str]] | None = None,
+        observe: Callable[[str, str, str, float], None] = lambda _driver, _method, _code, _s: None,
+    ) -> None:
+        """`kubelet` says which one serves this node already; then nobody registers here (DVS-3)."""
+        self._sockets = sockets
+        self._claims = claims
+        self._clock = clock
+        self._limit_s = limit_s
+        self._tell = tell
+        self._own = own
+        self._kubelet = kubelet
+        self._observe = observe
+        self.drivers: dict[str, RegisteredDriver] = {}
+        # What became of each socket that is there: its identity, and the instance that it registered, if any.
+        self._known: dict[str, tuple[tuple[int, int], Instance | None]] = {}
+        self._pauses: dict[str, tuple[float, float]] = {}
+        self.findings: dict[str, str] = {}
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled."""
+        if self._kubelet is not None and (why := await self._kubelet()):
+            raise RuntimeError(f"{why}; drivers register with it, and kepd gives no devices of theirs")
+        try:
+            while True:
+                await self.look()
+                self._report(report)
+                await self._clock.sleep(LOOK_S)
+        finally:
+            for driver in self.drivers.values():
+                for _, connection in driver.instances:
+                    await connection.close()
+                driver.instances.clear()
+            self._known.clear()
+
+    def _report(self, report: Report) -> None:
+        hung = [driver.why_away for driver in self.drivers.values() if driver.why_away]
+        problems = [*self.findings.values(), *hung]
+        if problems:
+            report.degraded("; ".join(problems[:5]))
+        else:
+            report.ready(f"{len(self.drivers)} drivers")
+
+    async def look(self) -> None:
+        seen = {one.path: one for one in await asyncio.to_thread(self._sockets.look)}
+        for path, (identity, _) in list(self._known.items()):
+            if path not in seen or seen[path].identity != identity:
+                await self._gone(path)
+        for path in self._pauses.keys() - seen.keys():
+            del self._pauses[path]
+        due = [one for one in seen.values() if one.path not in self._known and self._is_due(one.path)]
+        await asyncio.gather(*(self._try(one) for one in due))
+
+    def _is_due(self, path: str) -> bool:
+        return self._pauses.get(path, (0.0, 0.0))[0] <= self._clock.now_s()
+
+    async def _try(self, socket: PluginSocket) -> None:
+        if socket.problem:
+            self._refused(socket, socket.problem)
+            return
+        try:
+            user = await self._sockets.peer(socket.path)
+            info = await self._sockets.info(socket.path)
+        except (OSError, RuntimeCallFailed) as error:
+            self._failed(socket, error)
+            return
+        known = {
+            name: [one for one, _ in driver.instances] for name, driver in self.drivers.items() if driver.instances
+        }
+        try:
+            instance = judge(info, socket.path, user, self._own, known)
+            if instance.endpoint != socket.path:
+                other = await self._sockets.peer(instance.endpoint)
+                if other != user:
+                    text = f"user {other} serves {instance.endpoint}, and user {user} registers it"
+                    raise PluginRefused(text)
+        except PluginRefused as error:
+            self._refused(socket, str(error))
+            await self._notify(socket, str(error))
+            return
+        except OSError as error:
+            self._failed(socket, error)
+            return
+        # Two of one look may have asked for one endpoint.
+        if any(one.endpoint == instance.endpoint for it in self.drivers.values() for one, _ in it.instances):
+            why = f"endpoint {instance.endpoint} is already registered"
+            self._refused(socket, why)
+            await self._notify(socket, why)
+            return
+        self._add(socket, instance)
+        await self._notify(socket, "")
+
+    def _add(self, socket: PluginSocket, instance: Instance) -> None:
+        name = instance.driver
+        connection = self._sockets.connect(
+            instance.endpoint,
+            instance.version,
+            lambda method, code, seconds: self._observe(name, method, code, seconds),
+        )
+        driver = self.drivers.setdefault(name, RegisteredDriver(name, self._clock, self._limit_s))
+        driver.instances.append((instance, connection))
+        self._known[socket.path] = (socket.identity, instance)
+        self._pauses.pop(socket.path, None)
+        self.findings.pop(socket.path, None)
+        if instance.finding:
+            self.findings[socket.path] = instance.finding
+        log.info("driver_registered", driver=name, endpoint=instance.endpoint, version=instance.version)
+        self._say("DriverRegistered", f"driver {name} is registered, with {instance.version}", is_warning=False)
+        self._claims.add_driver(driver)
+
+    def _refused(self, socket: PluginSocket, why: str) -> None:
+        """Until the socket is made anew."""
+        self._known[socket.path] = (socket.identity, None)
+        self.findings[socket.path] = f"{socket.path} is refused: {told(why)}"
+        log.warning("driver_refused", socket=socket.path, reason=told(why))
+        self._say("DriverRefused", self.findings[socket.path], is_warning=True)
+
+    def _failed(self, socket: PluginSocket, error: Exception) -> None:
+        pause_s = min(self._pauses.get(socket.path, (0.0, FIRST_PAUSE_S / 2))[1] * 2, LONGEST_PAUSE_S)
+        self._pauses[socket.path] = (self._clock.now_s() + pause_s, pause_s)
+        text = told(error.details if isinstance(error, RuntimeCallFailed) else str(error))
+        self.findings[socket.path] = f"{socket.path} does not answer: {text}"
+        log.info("driver_not_reached", socket=socket.path, error=text, retry_s=pause_s)
+
+    async def _notify(self, socket: PluginSocket, error: str) -> None:
+        try:
+            await self._sockets.notify(socket.path, error)
+        except RuntimeCallFailed as failure:
+            log.warning("driver_not_notified", socket=socket.path, error=told(failure.details))
+
+    async def _gone(self, path: str) -> None:
+        _, instance = self._known.pop(path)
+        self.findings.pop(path, None)
+        if instance is None:
+            return
+        driver = self.drivers[instance.driver]
+        for pair in list(driver.instances):
+            if pair[0] is instance:
+                driver.instances.remove(pair)
+                await pair[1].close()
+        log.info("driver_gone", driver=instance.driver, endpoint=instance.endpoint)
+        if not driver.instances:
+            self._say("DriverAway", f"driver {instance.driver} is away: its socket is gone", is_warning=True)
+
+    def _say(self, reason: str, text: str, *, is_warning: bool) -> None:
+        self._tell(Event(id="", is_warning=is_warning, reason=reason, message=text, plane="devices"))

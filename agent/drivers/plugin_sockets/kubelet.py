@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a kubelet serves this node: two managers of devices would give them twice. DVS-3."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+SOCKETS = ("device-plugins/kubelet.sock", "pod-resources/kubelet.sock")
+CONNECT_S = 1.0
+
+
+async def kubelet_beside(directory: Path) -> str:
+    """Where one accepts connections; nothing without any."""
+    for name in SOCKETS:
+        path = directory / name
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as one:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await asyncio.get_running_loop().sock_connect(one, str(path))
+            except OSError:
+                continue
+            return f"a kubelet serves this node: it accepts on {path}"
+    return ""

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A driver as a process of its own that does what a script says, call by call.
+
+python -m tests.devices.scripted_driver FOLDER JSON: serves FOLDER/NAME.sock, registers at `socket`, writes each call as
+a line into FOLDER/NAME.calls. The script: `{"prepare": ["error", …], "unprepare": […]}`; what is not said is done well.
+"""
+
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from agent.wire.kubelet import dra_v1_pb2, dra_v1beta1_pb2
+from agent.wire.kubelet import plugin_registration_v1_pb2 as registration
+
+SERVICES = {
+    "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
+    "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
+}
+
+
+class Script:
+    def __init__(self, folder: Path, given: dict[str, Any]) -> None:
+        self.name = given["name"]
+        self.given = given
+        self.endpoint = given.get("endpoint", str(folder / f"{given.get('instance', self.name)}.sock"))
+        self.calls = folder / f"{given.get('instance', self.name)}.calls"
+
+    def note(self, text: str) -> None:
+        with self.calls.open("a") as out:
+            out.write(f"{text}\n")
+
+    def info(self, _request: Any, _context: Any) -> Any:
+        return registration.PluginInfo(
+            type=self.given.get("type", "DRAPlugin"),
+            name=self.name,
+            endpoint=self.endpoint,
+            supported_versions=self.given.get("versions", ["v1.DRAPlugin"]),
+        )
+
+    def told(self, request: Any, _context: Any) -> Any:
+        self.note(f"told {request.plugin_registered} {request.error}".strip())
+        return registration.RegistrationStatusResponse()
+
+    def call(self, what: str, pb: Any, request: Any, context: Any) -> Any:
+        uids = [one.uid for one in request.claims]
+        self.note(f"{what} {' '.join(one.name for one in request.claims)}")
+        steps = self.given.get(what, [])
+        act = steps.pop(0) if steps else "ok"
+        kind = pb.NodePrepareResourcesResponse if what == "prepare" else pb.NodeUnprepareResourcesResponse
+        answer = kind()
+        if act == "hang":
+            time.sleep(3600)
+        elif act == "die":
+            os._exit(1)
+        elif act == "unavailable":
+            context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        elif act == "internal":
+            context.abort(grpc.StatusCode.INTERNAL, "broken\x1b[31m")
+        for uid in uids if act != "skip" else ():
+            answer.claims[uid].error = "no power" if act == "error" else ""
+            if what == "prepare" and act != "error":
+                self.fill(pb, answer.claims[uid].devices, act)
+        if act == "strange":
+            answer.claims["another"].error = ""
+        return answer
+
+    def fill(self, pb: Any, devices: Any, act: str) -> None:
+        name = "gpu-9" if act == "wrong-device" else self.given.get("device", "gpu-0")
+        ids = ["gpu"] if act == "bad-id" else self.given.get("ids", ["example.com/gpu=0"])
+        count = 10_000 if act == "flood" else 1
+        for number in range(count):
+            device = f"flood-{number}" if act == "flood" else name
+            devices.append(pb.Device(pool_name=self.given.get("pool", "here"), device_name=device, cdi_device_ids=ids))
+
+
+def serve(folder: Path, given: dict[str, Any]) -> None:
+    script = Script(folder, given)
+    server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.max_send_message_length", 64 << 20)])
+    for service, pb in SERVICES.values():
+        methods = {
+            f"Node{what.capitalize()}Resources": grpc.unary_unary_rpc_method_handler(
+                lambda request, context, what=what, pb=pb: script.call(what, pb, request, context),
+                request_deserializer=getattr(pb, f"Node{what.capitalize()}ResourcesRequest").FromString,
+                response_serializer=lambda message: message.SerializeToString(),
+            )
+            for what in ("prepare", "unprepare")
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    methods = {
+        name: grpc.unary_unary_rpc_method_handler(
+            behaviour,
+            request_deserializer=kind.FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+        for name, behaviour, kind in (
+            ("GetInfo", script.info, registration.InfoRequest),
+            ("NotifyRegistrationStatus", script.told, registration.RegistrationStatus),
+        )
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("pluginregistration.Registration", methods),))
+    if script.endpoint:
+        server.add_insecure_port(f"unix://{script.endpoint}")
+    server.add_insecure_port(f"unix://{given['socket']}")
+    server.start()
+    script.note("serves")
+    server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]), json.loads(sys.argv[2]))

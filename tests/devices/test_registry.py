@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drivers as processes with a script: they register, lie, hang, die, come twice and pose as others. DVM-1 to DVM-4.
+
+The same suite as for the fake of test_claims.py, over real sockets.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.devices.manifest.documents import Reader
+from agent.devices.manifest.reading import read_device_objects
+from agent.devices.plan.registration import Instance, PluginRefused, judge
+from agent.devices.run.registry import PluginRegistry
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.plugin_sockets.driver import PluginSockets
+from agent.drivers.plugin_sockets.kubelet import kubelet_beside
+from agent.model.component import Board, State
+from agent.model.device_plugin import PluginInfo
+from agent.model.event import Event
+from tests.devices.test_claims import NodeOfLives, held, shared_pod
+from tests.devices.written import CLAIM, CLASS, SLICE
+
+ROOT = Path(__file__).resolve().parents[2]
+DRIVER = "gpu.example.com"
+ONE = CLAIM.replace("count: 2", "count: 1")
+CALL_S = 1.0
+WITHIN_S = 30.0
+
+
+class Drivers:
+    """A registry over a directory, and processes that register in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.directory = folder / "r"
+        self.directory.mkdir()
+        self.node = NodeOfLives(0, call_limit_s=CALL_S)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.told: list[Event] = []
+        self.board = Board(lambda: 0.0)
+
+    async def begin(self) -> None:
+        self.claims = await self.node.manager()
+        self.claims._drivers.clear()
+        files = {"/m": f"{ONE}---\n{CLASS}---\n{SLICE}".encode()}
+        self.claims.take(read_device_objects(files, Reader("here")))
+        sockets = PluginSockets(self.directory, os.geteuid())
+        self.registry = PluginRegistry(
+            sockets, self.claims, SystemClock(), lambda: CALL_S, self.told.append, own=("fake.kepd.dev",)
+        )
+        report = self.board.add("device-drivers", State.STARTING)
+        self.task = asyncio.create_task(self.registry.run(report))
+
+    def start(self, file: str = f"{DRIVER}-reg.sock", **given: Any) -> subprocess.Popen[bytes]:
+        whole = {"name": DRIVER, "socket": str(self.directory / file), **given}
+        command = [sys.executable, "-m", "tests.devices.scripted_driver", str(self.folder), json.dumps(whole)]
+        process = subprocess.Popen(command, cwd=ROOT)
+        self.processes.append(process)
+        return process
+
+    def calls(self, name: str = DRIVER) -> list[str]:
+        path = self.folder / f"{name}.calls"
+        return [one for one in path.read_text().splitlines() if one != "serves"] if path.exists() else []
+
+    async def until(self, condition: Callable[[], Any], what: str) -> None:
+        for _ in range(int(WITHIN_S / 0.02)):
+            if condition():
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"not within {WITHIN_S} s: {what}; {self.calls()} {self.told} {self.registry.findings}")
+
+    async def registered(self, name: str = DRIVER, count: int = 1) -> None:
+        await self.until(
+            lambda: name in self.registry.drivers and len(self.registry.drivers[name].instances) == count
+            and "told True" in self.calls(name), "registered",
+        )  # fmt: skip
+
+    @property
+    def reasons(self) -> list[str]:
+        return [one.reason for one in self.told]
+
+    async def end(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+async def drivers(short_path: Path) -> AsyncIterator[Drivers]:
+    made = Drivers(short_path)
+    await made.begin()
+    yield made
+    await made.end()
+
+
+async def test_a_driver_registers_prepares_and_unprepares(drivers: Drivers) -> None:
+    """DVM-1, DVM-10, DVM-15."""
+    drivers.start()
+    await drivers.registered()
+    assert await held(drivers.claims, shared_pod("one")) == ""
+    (record,) = drivers.claims.records.values()
+    await drivers.claims.release("uid-one")
+
+    assert [one.cdi_ids for one in record.drivers[DRIVER].devices] == [("example.com/gpu=0",)]
+    assert drivers.calls() == ["told True", "prepare gpus", "unprepare gpus"]
+    assert drivers.reasons == ["DriverRegistered"]
+
+
+@pytest.mark.parametrize(
+    ("versions", "chosen"),
+    [
+        (["v1beta1.DRAPlugin", "v1.DRAPlugin"], "v1.DRAPlugin"),
+        (["v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"], "v1beta1.DRAPlugin"),
+    ],
+)
+async def test_the_newest_version_is_spoken_whatever_the_order(
+    drivers: Drivers, versions: list[str], chosen: str
+) -> None:
+    """DVM-2."""
+    drivers.start(versions=versions)
+    await drivers.registered()
+
+    assert drivers.registry.drivers[DRIVER].instances[0][0].version == chosen
+    assert await held(drivers.claims, shared_pod("one")) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"type": "CSIPlugin"}, "'CSIPlugin' plugins are not served here; expected DRAPlugin"),
+        ({"versions": ["v1alpha4"]}, "offers 'v1alpha4'; expected one of v1.DRAPlugin, v1beta1.DRAPlugin"),
+        ({"versions": []}, "offers nothing; expected one of"),
+        ({"name": "gpu_driver"}, "'gpu_driver' is no name of a driver"),
+        ({"name": "fake.kepd.dev"}, "fake.kepd.dev is one of kepd's own drivers"),
+    ],
+)
+async def test_who_cannot_be_registered_is_told_once_why(drivers: Drivers, given: Any, complaint: str) -> None:
+    """DVM-1, DVM-2, DVF-2."""
+    name = given.get("name", DRIVER)
+    drivers.start(**given)
+    await drivers.until(lambda: any(one.startswith("told False") for one in drivers.calls(name)), "told")
+    await drivers.registry.look()
+    await drivers.registry.look()
+
+    (told,) = drivers.calls(name)
+    assert complaint in told
+    assert drivers.registry.drivers == {}
+    assert drivers.reasons == ["DriverRefused"]
+    await drivers.until(lambda: drivers.board.line("device-drivers").state is State.DEGRADED, "told on the board")
+    assert complaint in drivers.board.line("device-drivers").message
+
+
+@pytest.mark.parametrize(
+    ("act", "complaint"),
+    [
+        ("error", "driver gpu.example.com: no power"),
+        ("skip", "driver gpu.example.com skipped claim default/gpus"),
+        ("strange", "answers about claim 'another', which was not asked about"),
+        ("wrong-device", "answers with device 'here/gpu-9', which claim default/gpus does not have"),
+        ("bad-id", "answers with an id that cannot be used: 'gpu' is no CDI id"),
+        ("flood", "answers with device 'here/flood-0', which claim default/gpus does not have"),
+        ("internal", "driver gpu.example.com: broken?[31m"),
+        ("unavailable", "driver gpu.example.com: not now"),
+        ("hang", "driver gpu.example.com: did not answer in time"),
+    ],
+)
+async def test_a_driver_that_lies_or_fails_is_told_and_asked_again(drivers: Drivers, act: str, complaint: str) -> None:
+    """DVM-12, DVM-16, DVF-6."""
+    drivers.start(prepare=[act])
+    await drivers.registered()
+    why = await held(drivers.claims, shared_pod("one"))
+
+    assert complaint in why
+    assert "\n" not in why
+    assert await held(drivers.claims, shared_pod("one")) == ""
+    await drivers.claims.release("uid-one")
+    assert drivers.claims.records == {}
+
+
+async def test_a_driver_that_dies_in_a_call_is_asked_again_when_it_is_back(drivers: Drivers) -> None:
+    """DVM-4, DVM-18."""
+    first = drivers.start(prepare=["die"])
+    await drivers.registered()
+    news: list[bool] = []
+    drivers.claims.changed = lambda: news.append(True)
+    assert "FailedPrepareDynamicResources" in await held(drivers.claims, shared_pod("one"))
+    first.wait()
+    (drivers.directory / f"{DRIVER}-reg.sock").unlink()
+    await drivers.until(lambda: "DriverAway" in drivers.reasons, "away")
+    assert "driver-away: driver gpu.example.com is not registered any more" in await held(
+        drivers.claims, shared_pod("one")
+    )
+
+    news.clear()
+    (drivers.folder / f"{DRIVER}.calls").unlink()
+    (drivers.folder / f"{DRIVER}.sock").unlink(missing_ok=True)
+    drivers.start()
+    await drivers.registered()
+    assert news == [True]
+    assert await held(drivers.claims, shared_pod("one")) == ""
+
+
+async def test_two_instances_take_turns_and_the_same_endpoint_is_refused(drivers: Drivers) -> None:
+    """DVM-3."""
+    drivers.start(f"{DRIVER}-old-reg.sock", instance="old")
+    await drivers.until(lambda: "told True" in drivers.calls("old"), "the first")
+    drivers.start(f"{DRIVER}-new-reg.sock", instance="new", prepare=["unavailable"])
+    await drivers.until(lambda: "told True" in drivers.calls("new"), "the second")
+    connections = [one for _, one in drivers.registry.drivers[DRIVER].instances]
+    await drivers.until(lambda: all(one.is_connected for one in connections), "connected")
+
+    assert await held(drivers.claims, shared_pod("one")) == ""
+    assert (drivers.calls("new")[1:], drivers.calls("old")[1:]) == (["prepare gpus"], ["prepare gpus"])
+    drivers.start(
+        "thief-reg.sock", instance="thief", name="thief.example.com", endpoint=str(drivers.folder / "old.sock")
+    )
+    await drivers.until(
+        lambda: any("already registered" in one for one in drivers.registry.findings.values()), "refused"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+async def test_a_socket_of_another_user_is_not_trusted(drivers: Drivers) -> None:
+    """DVF-1."""
+    path = drivers.directory / f"{DRIVER}-reg.sock"
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+        os.chown(path, 65534, 65534)
+        await drivers.until(lambda: bool(drivers.registry.findings), "refused")
+
+    assert "it belongs to user 65534; expected root" in "".join(drivers.registry.findings.values())
+    assert drivers.registry.drivers == {}
+
+
+async def test_a_driver_that_hangs_again_and_again_is_asked_no_more_for_a_while(drivers: Drivers) -> None:
+    """DVF-4."""
+    drivers.start(prepare=["hang"] * 3)
+    await drivers.registered()
+    for _ in range(3):
+        assert "did not answer in time" in await held(drivers.claims, shared_pod("one"))
+    calls = len(drivers.calls())
+
+    assert "is hung: 3 calls in a row had no answer" in await held(drivers.claims, shared_pod("one"))
+    assert len(drivers.calls()) == calls
+    await drivers.until(lambda: "is hung" in drivers.board.line("device-drivers").message, "told on the board")
+
+
+def instance(name: str = DRIVER, endpoint: str = "/p/a.sock", user: int = 0) -> Instance:
+    return Instance(name, endpoint, "v1.DRAPlugin", user)
+
+
+@pytest.mark.parametrize(
+    ("info", "complaint"),
+    [
+        (PluginInfo(type="DRAPlugin", name="", versions=("v1.DRAPlugin",)), "is missing"),
+        (PluginInfo(type="DRAPlugin", name="x" * 64, versions=("v1.DRAPlugin",)), "has 64 signs"),
+        (
+            PluginInfo(type="DRAPlugin", name=DRIVER, endpoint="a.sock", versions=("v1.DRAPlugin",)),
+            "is no path of a socket",
+        ),
+        (
+            PluginInfo(type="DRAPlugin", name=DRIVER, endpoint="/p/../a", versions=("v1.DRAPlugin",)),
+            "is no path of a socket",
+        ),
+        (
+            PluginInfo(type="DRAPlugin", name=DRIVER, endpoint="/" + "a" * 107, versions=("v1.DRAPlugin",)),
+            "at most 107 bytes",
+        ),
+        (
+            PluginInfo(type="DRAPlugin", name=DRIVER, endpoint="/p/a.sock", versions=("v1.DRAPlugin",)),
+            "already registered",
+        ),
+        (
+            PluginInfo(type="DRAPlugin", name=DRIVER, endpoint="/p/b.sock", versions=("v1.DRAPlugin",)),
+            "user 7 may not add",
+        ),
+        (PluginInfo(type="DRAPlugin", name=DRIVER, versions=("v1\x1b",)), "'v1?'"),
+    ],
+)
+def test_a_bad_registration_says_what_is_wrong(info: PluginInfo, complaint: str) -> None:
+    """DVM-1, DVM-2, DVF-2."""
+    known = {DRIVER: [instance()]} if "registered" in complaint or "user" in complaint else {}
+
+    with pytest.raises(PluginRefused) as caught:
+        judge(info, "/r/a-reg.sock", 7, (), known)
+    assert complaint in str(caught.value)
+
+
+def test_a_socket_with_the_name_of_another_is_a_finding() -> None:
+    """DVF-2."""
+    info = PluginInfo(type="DRAPlugin", name=DRIVER, versions=("v1.DRAPlugin",))
+
+    assert judge(info, f"/r/{DRIVER}-uid-reg.sock", 0, (), {}).finding == ""
+    assert "registers gpu.example.com; expected" in judge(info, "/r/other-reg.sock", 0, (), {}).finding
+
+
+async def test_beside_a_kubelet_nobody_registers_here(short_path: Path) -> None:
+    """DVS-3."""
+    (short_path / "pod-resources").mkdir()
+    assert await kubelet_beside(short_path) == ""
+    server = await asyncio.start_unix_server(
+        lambda _r, writer: writer.close(), short_path / "pod-resources/kubelet.sock"
+    )
+    why = await kubelet_beside(short_path)
+    server.close()
+
+    assert why == f"a kubelet serves this node: it accepts on {short_path}/pod-resources/kubelet.sock"
