@@ -536,6 +536,9 @@ class Services:
         integer(0, 1024), 64, "Service ports that may have an affinity map of their own, in each family."
     )
     maglev_max: int = key(integer(0, 1024), 64, "Services that may choose endpoints by stable hashing, in each family.")
+    snapshot: bool = restart(
+        BOOL, False, "Keep Services in a file, so that a boot programs them before the API server answers."
+    )
     boot_guard: bool = restart(
         BOOL, False, "After a boot drop new traffic to Services until there are rules; needs `kepd-guard.service`."
     )

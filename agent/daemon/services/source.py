@@ -95,6 +95,11 @@ class KubeServices:
             ages.add_metric([kind], now_s - heard_s)
         yield ages
 
+    def silent_s(self) -> float:
+        """How long the server has said nothing of Services or of slices."""
+        now_s = asyncio.get_running_loop().time()
+        return max(now_s - self._heard_s.get(kind, float("-inf")) for kind in ("Service", "EndpointSlice"))
+
     async def _news(self, resource: Resource[K], convert: Callable[[K], T], kind: str) -> AsyncIterator[News[T]]:
         """Only news of objects; the rest is told here."""
         assert self._client is not None  # noqa: S101 - run() found it first

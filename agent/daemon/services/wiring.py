@@ -13,6 +13,7 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
+from agent import __version__
 from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.daemon.memory import large_work, settle_memory
@@ -26,6 +27,7 @@ from agent.daemon.services.flow_offload import FlowOffload
 from agent.daemon.services.health import ServiceHealth
 from agent.daemon.services.missing_rules import BOOT_FILE, MissingRules
 from agent.daemon.services.reserved import follow_reserved
+from agent.daemon.services.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from agent.daemon.services.source import KubeServices
 from agent.daemon.services.startup_taint import StartupTaint
 from agent.daemon.services.taint_work import TAINT, TaintWork
@@ -106,13 +108,14 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     plane.followers += [_set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
     source, taint = _source(current, parts, intake, plane)
+    snapshot = _snapshot(configuration, parts, plane, source)
     work = (
-        lambda: _in_order(guard.begin, taint.begin, source.run),
+        lambda: _in_order(guard.begin, taint.begin, snapshot.begin, source.run),
         lambda: _follow_interfaces(intake, needed),
         lambda: _follow_addresses(intake, parts),
         health.listeners.run,
         *(cleaner.run, ender.run, AffinityKeeper(plane, parts.clock).run, taint.run),
-        *(counts.run, guard.run, relay.run, offload.run, backend.cleanup.run),
+        *(counts.run, guard.run, relay.run, offload.run, backend.cleanup.run, snapshot.run),
         *((writer.run,) if writer is not None else ()),
         lambda: _undisturbed(intake.arrived, programmed),
     )
@@ -121,7 +124,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         with held_plane_lock("services", services_scope(), configuration.node.run_directory):
             await conntrack.apply_limits(tracking_limits(current[0]))
             together = _together(*work, lambda: plane.run(report))
-            await _drained(together, lambda: _in_order(taint.end, lambda: health.drain(parts.clock)))
+            await _drained(together, lambda: _in_order(snapshot.end, taint.end, lambda: health.drain(parts.clock)))
 
     def apply(changed: Configuration) -> None:
         before, current[0] = current[0], changed
@@ -134,7 +137,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, backend.views, _addresses_now, ender, beside),
+        view=ServicesView(plane, backend.views, _addresses_now, ender, (*beside, snapshot)),
         source=source,
         programmed=lambda: _programmed(source),
         pages=health.pages(),
@@ -250,6 +253,22 @@ def _missing_rules(configuration: Configuration, clock: SystemClock, plane: Serv
     )
     plane.followers.append(missing.follow)
     return missing
+
+
+def _snapshot(
+    configuration: Configuration, parts: ServiceParts, plane: ServicesPlane, source: ManifestServices | KubeServices
+) -> SnapshotFile:
+    """Files are there before kepd is, so their Services need none."""
+    services, node = configuration.services, configuration.node
+    is_on = services.snapshot and isinstance(source, KubeServices)
+    return SnapshotFile(
+        plane,
+        Path(node.state_directory) / SNAPSHOT_FILE,
+        parts.clock,
+        (__version__, node.name, services.proxy_name, str(services.strict_source_ranges)),
+        silent_s=source.silent_s if isinstance(source, KubeServices) else lambda: 0.0,
+        is_on=is_on,
+    )
 
 
 def _told_by(

@@ -131,6 +131,10 @@ class Fold:
             follower.add(key)
 
     @property
+    def all_slices(self) -> list[SliceFacts]:
+        return list(self._slices.values())
+
+    @property
     def slice_keys(self) -> list[SliceKey]:
         return list(self._slices)
 

@@ -21,6 +21,7 @@ from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice
+from agent.services.objects.snapshot import Snapshot
 
 MANIFEST = "Manifest"
 REASONS = {"EndpointSlice": "InvalidEndpointSlice"}
@@ -56,6 +57,8 @@ class Intake:
         """Those that followers program."""
         self.arrived = asyncio.Event()
         """Everything that was waited for is there (SY-1)."""
+        self.unconfirmed: set[str] = set()
+        """Of what a snapshot said, the kinds that no source has listed yet."""
         self.asks_labels = asyncio.Event()
         """Other labels of nodes may be wanted than before (SEL-20, SVN-91)."""
         self._node_labels: Mapping[str, Mapping[str, str]] = {}
@@ -100,12 +103,33 @@ class Intake:
 
     def complete(self, what: str) -> None:
         self._missing.discard(what)
+        self.unconfirmed.discard(what)
         if not self._missing:
             self.arrived.set()
 
     @property
     def missing(self) -> tuple[str, ...]:
         return tuple(sorted(self._missing))
+
+    @property
+    def service_ranges(self) -> tuple[str, ...]:
+        """As they were reported."""
+        return self._service_ranges
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """What an earlier process was told, until sources say what is true (SVN-25). What they list replaces it; what
+        they have said by now stays."""
+        for facts in snapshot.services:
+            self.fold.put_service(ReadService(facts.key, facts, (), facts.uid))
+        for one in snapshot.slices:
+            self.fold.put_slice(ReadSlice(one.service.namespace, one.name, one, ()))
+        self.sight = snapshot.head.sight
+        self._service_ranges = snapshot.head.service_ranges
+        self._changed()
+        self._node_changed()
+        for what in ("services", "slices", "node"):
+            self.complete(what)
+        self.unconfirmed = {"services", "slices"}
 
     def put_service(self, item: ReadService) -> None:
         self.fold.put_service(item)
