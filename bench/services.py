@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from bench import services_connects, services_features, services_iptables
+from bench import services_connects, services_iptables
 from tests.lab.namespace import Namespace
 
 Row = tuple[str, float, str, str]
@@ -40,7 +40,6 @@ def measure() -> list[Row]:
     rows += inside("tenants", "0")
     for size in (10, STATED):
         rows += services_connects.measure(size)
-    rows += services_features.measure()
     return rows
 
 

@@ -30,6 +30,7 @@ from agent.services.run.intake import Intake
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
+from bench.services import inside_of
 from bench.services_connects import Half, answered_by_fork, connects_per_s
 from bench.services_inside import HERE, Row, endpoints, prepare, vip
 from tests.services.making import make_service, make_slice
@@ -52,8 +53,6 @@ READING = ("answered", "localhost")
 
 
 def measure() -> list[Row]:
-    from bench.services import inside_of  # it has us among its rows
-
     return [*inside_of("bench.services_features", "changes", str(SIZE)), *connects()]
 
 

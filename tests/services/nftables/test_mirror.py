@@ -48,7 +48,7 @@ class Kernel:
 
 
 def make() -> tuple[Desired, Mirror, Kernel]:
-    node = NodeFacts(Place("node-a", "z1"))
+    node = NodeFacts(Place("node-a", "z1"), maglevs=2)
     return Desired("IPv4", node), Mirror(), Kernel()
 
 
@@ -242,6 +242,7 @@ endpoints = st.lists(
     max_size=5,
     unique_by=lambda one: one["ip"],
 )
+HOWS = ("maglev", "maglev,source")
 services = st.fixed_dictionaries(
     {
         "type": st.sampled_from(["ClusterIP", "NodePort", "LoadBalancer"]),
@@ -250,6 +251,7 @@ services = st.fixed_dictionaries(
         "sessionAffinity": st.sampled_from(["None", "ClientIP"]),
         "externalIPs": st.sampled_from([[], ["198.51.100.7"], ["198.51.100.7", "198.51.100.8"]]),
         "loadBalancerSourceRanges": st.sampled_from([[], ["192.0.2.0/24", "192.0.2.7/32"]]),
+        "meta": st.sampled_from([{}, *({"annotations": {"kepd.dev/balance": how}} for how in HOWS)]),
     }
 )
 NAMES = ["one", "two", "three"]
@@ -316,9 +318,9 @@ def assert_packets_go_where_the_plan_says(desired: Desired, kernel: Kernel, plan
             outcome = trace(kernel.content, table, packet)
             outside = (port.selection.local if one.is_local_policy else port.selection.cluster) or ()
             assert outcome.verdict == (one.verdict or "dnat"), (one, outcome)
-            assert sorted(address + number.to_bytes(2, "big") for address, number in outcome.targets) == sorted(
+            assert {address + number.to_bytes(2, "big") for address, number in outcome.targets} == {
                 backend.data[:-2] for backend in (outside if not one.verdict else ())
-            )
+            }
             is_marked = one.snat == "always"
             assert outcome.verdict != "dnat" or outcome.is_masqueraded == is_marked
 
@@ -342,7 +344,7 @@ def test_labels_of_a_node_concern_those_who_choose_by_labels() -> None:
     desired.fold.put_service(make_service("near", ip="10.96.0.11", meta={"annotations": keys}))
     desired.update()
     desired.looked.clear()
-    desired.set_node(NodeFacts(Place("node-a", "z1", {"node-a": {"rack": "r1"}})))
+    desired.set_node(NodeFacts(Place("node-a", "z1", {"node-a": {"rack": "r1"}}), maglevs=2))
     desired.update()
 
     assert desired.looked == {ServiceKey("shop", "near")}
