@@ -20,7 +20,16 @@ from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_table
 from agent.model import exit_codes
-from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2, topology_pb2
+from agent.wire.kepd.v1 import (
+    cri_proxy_pb2,
+    device_pb2,
+    image_pb2,
+    node_pb2,
+    object_pb2,
+    pod_pb2,
+    service_proxy_pb2,
+    topology_pb2,
+)
 from scripts.vocabulary import ANNOTATIONS, EVENTS, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +40,7 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
     image_pb2.DESCRIPTOR.services_by_name["ImageService"],
     pod_pb2.DESCRIPTOR.services_by_name["PodService"],
     object_pb2.DESCRIPTOR.services_by_name["ObjectService"],
+    device_pb2.DESCRIPTOR.services_by_name["DeviceService"],
     cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"],
     service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"],
     topology_pb2.DESCRIPTOR.services_by_name["TopologyService"],

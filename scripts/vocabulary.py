@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from agent.api.metrics import Metrics
 from agent.config.document import Configuration
 from agent.daemon.services.wiring import ServiceParts, wire_services
+from agent.devices.run.metrics import DeviceMetrics
 from agent.drivers.clock.driver import SystemClock
 from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.pods.run.metrics import PodMetrics
@@ -237,6 +238,7 @@ async def metrics() -> list[Metric]:
         *Metrics("0", tuple).collect(),
         *ImageMetrics().families(Gauges()),
         *PodMetrics().families(),
+        *DeviceMetrics().families(),
         *Figures().families((), 0.0, 0),
         *services.families(),
         *beside.families(),

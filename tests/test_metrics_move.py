@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.vocabulary import EVENTS, metrics
+from tests.lives.devices import devices_life
 from tests.lives.images import images_life
 from tests.lives.pods import pods_life
 from tests.lives.process import process_life
@@ -20,13 +21,14 @@ OF_VOCABULARY = {"test_vocabulary.py", Path(__file__).name}
 
 async def test_something_that_happens_moves_every_metric_of_the_reference(short_path: Path, free_port: int) -> None:
     """FH-5: a figure that nothing moves looks like a node without trouble."""
-    for name in ("images", "daemon", "proxy"):
+    for name in ("images", "daemon", "proxy", "devices"):
         (short_path / name).mkdir()
     moved = {
         *await images_life(short_path / "images"),
         *await pods_life(short_path / "pods"),
         *await proxy_life(short_path / "proxy"),
         *await services_life(),
+        *await devices_life(short_path / "devices"),
         *await process_life(short_path / "daemon", free_port),
     }
 

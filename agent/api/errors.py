@@ -8,6 +8,7 @@ from typing import TypeVar
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from agent.config.document import SWITCHES
 from agent.model.refused import Refused
 from agent.model.runtime_error import RuntimeCallFailed
 
@@ -101,10 +102,11 @@ def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
 def running(view: View | None, plane: str) -> View:
     """The view of a plane, or the refusal that the plane is off."""
     if view is None:
+        key = SWITCHES.get(plane, f"{plane}.enabled")
         raise ApiError(
             code_pb2.FAILED_PRECONDITION,
             FailureReason.PLANE_DISABLED,
-            f"the {plane} plane does not run here; set {plane}.enabled to true and restart kepd",
+            f"the {plane} plane does not run here; set {key} to true and restart kepd",
             metadata={"plane": plane},
         )
     return view

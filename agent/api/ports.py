@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
+from agent.model.device_report import ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.ended_connections import EndedConnections
 from agent.model.feed import Feed
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
@@ -199,6 +200,22 @@ class ImageView(Protocol):
     async def explain(self, image: str) -> PullExplanation: ...
 
     async def inspect(self, image: str) -> ImageInspection | None: ...
+
+
+class DeviceView(Protocol):
+    """`explain`, `reset` and `release` raise Refused."""
+
+    def devices(self, after: str) -> Walk[DeviceReport]: ...
+
+    def claims(self, after: str) -> Walk[ClaimReport]: ...
+
+    def drivers(self) -> Sequence[DriverReport]: ...
+
+    def explain(self, namespace: str, name: str, *, is_pod: bool) -> ClaimExplanationReport: ...
+
+    async def reset(self, name: str) -> None: ...
+
+    async def release(self, uid: str) -> None: ...
 
 
 class CriProxyView(Protocol):

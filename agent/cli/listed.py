@@ -26,6 +26,9 @@ LISTS = {
     "services": ("service_listings", "list_services"),
     "endpoints": ("service_listings", "list_endpoints"),
     "rules": ("service_listings", "list_rules"),
+    "devices": ("device_listings", "list_devices"),
+    "claims": ("device_listings", "list_claims"),
+    "drivers": ("device_listings", "list_drivers"),
     "proxy": ("proxy_listings", "list_proxy"),
     "events": ("listings", "list_events"),
 }

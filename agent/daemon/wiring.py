@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from agent import __version__
 from agent.api.access import AccessRule, find_gid
 from agent.api.cri_proxy_service import CriProxyService
+from agent.api.device_service import DeviceService
 from agent.api.health import HealthService
 from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_page
 from agent.api.image_service import ImageService
@@ -52,12 +53,22 @@ from agent.model.ending_pods import EndingPods
 from agent.model.finding import Advice
 from agent.model.runtime_features import RuntimeFacts
 from agent.topology.manifest.objects import Manifests
-from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2, topology_pb2
+from agent.wire.kepd.v1 import (
+    cri_proxy_pb2,
+    device_pb2,
+    image_pb2,
+    node_pb2,
+    object_pb2,
+    pod_pb2,
+    service_proxy_pb2,
+    topology_pb2,
+)
 
 if TYPE_CHECKING:
     from agent.daemon.runtime import Runtime
     from agent.daemon.services.files import PodsHere
     from agent.devices.run.plane import DevicePlane
+    from agent.devices.run.view import DeviceView
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
     from agent.pods.run.runner import PodRunner
@@ -98,6 +109,7 @@ class Daemon:
         self.here: PodsHere | None = None
         self.runner: PodRunner | None = None
         self.devices: DevicePlane | None = None
+        self.device_view: DeviceView | None = None
         self.end_pod: EndPod | None = None
         self.status_of: StatusOf | None = None
         self.created_of: CreatedOf | None = None
@@ -198,6 +210,7 @@ def _planes(parts: Daemon) -> dict[str, object]:
     """What the API serves of each plane; those that do not run answer that they do not."""
     services: dict[str, object] = {
         "images": ImageService(None, None),
+        "devices": DeviceService(None),
         "pods": PodService(None),
         "proxy": CriProxyService(None),
         "services": ServiceProxyService(None),
@@ -244,15 +257,18 @@ def _images(parts: Daemon) -> ImageService:
     return ImageService(plane.puller, plane.images)
 
 
-def _devices(parts: Daemon) -> None:
+def _devices(parts: Daemon) -> DeviceService:
     from agent.daemon.devices.wiring import wire_devices
 
     wired = wire_devices(_outside(parts))
     parts.devices = wired.plane
     parts.closers.append(wired.close)
+    parts.metrics.sources.append(wired.metrics.families)
+    parts.device_view = wired.view
     parts.add_unit("devices", wired.plane.run, is_plane=True)
     if wired.registry is not None:
         parts.add_unit("device-drivers", wired.registry.run)
+    return DeviceService(wired.view)
 
 
 def _services(parts: Daemon) -> ServiceProxyService:
@@ -335,6 +351,8 @@ def _pods(parts: Daemon) -> PodService:
     if parts.devices is not None:
         parts.devices.pods = PodsWithDevices(plane.runner)
         parts.devices.manager.changed = plane.runner.devices_changed
+    if parts.device_view is not None:
+        parts.device_view.pod = lambda namespace, name: plane.runner.wanted(f"{namespace}/{name}")
     parts.end_pod = plane.commands.delete
     parts.status_of = plane.runner.workloads.status
     parts.created_of = plane.runner.workloads.created_s
@@ -389,6 +407,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
     services = {
         node_pb2: NodeService(facts, parts.board, parts.running, parts.ring.events, parts.advisers),
         pod_pb2: planes["pods"],
+        device_pb2: planes["devices"],
         image_pb2: planes["images"],
         service_proxy_pb2: planes["services"],
         cri_proxy_pb2: planes["proxy"],

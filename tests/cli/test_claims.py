@@ -45,7 +45,7 @@ def test_the_claims_of_a_pod_are_explained_together(tmp_path: Path) -> None:
     result = explained(tmp_path, "--pod", "web", "-o", "json")
     found = json.loads(result.output)
 
-    assert [one["key"] for one in found["claims"]] == ["default/web-fast-sc6dm", "default/gpus"]
+    assert [one["claim"] for one in found["requests"]] == ["default/web-fast-sc6dm", "default/gpus"]
     assert found["outcome"] == "allocated"
 
 

@@ -20,6 +20,7 @@ from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.event import Event
+from agent.model.refused import Refused
 from tests.devices.fakes import FakeCdi
 from tests.devices.offered import claim
 
@@ -284,7 +285,25 @@ class TestConfigured:
         assert answers["u-c"].error == ""
         assert names(driver) == {"ttyusb0": taints}
         assert "ended with exit code 3: not today" in node.told[0].message
+        wanted = ["DeviceResetFailed", "DeviceQuarantined"] if taints else ["DeviceResetFailed"]
+        assert [one.reason for one in node.told] == wanted
         assert names(await node.driver()) == {"ttyusb0": taints}
+
+    async def test_a_device_in_quarantine_is_free_once_it_could_be_reset(self, tmp_path: Path) -> None:
+        """DVD-24."""
+        flag = tmp_path / "mended"
+        node = Configured("/dev/ttyUSB0", reset={"command": [script(tmp_path, f"[ -e {flag} ]")]})
+        driver = await node.driver()
+        await driver.unprepare([record(DRIVER, "ttyusb0")])
+
+        with pytest.raises(Refused, match="stays in quarantine"):
+            await driver.reset("ttyusb0")
+        flag.touch()
+        await driver.reset("ttyusb0")
+        assert names(driver) == {"ttyusb0": []}
+        assert node.disk.files == {}
+        with pytest.raises(Refused, match="is not in quarantine"):
+            await driver.reset("ttyusb0")
 
     async def test_a_command_that_others_may_write_is_not_run(self, tmp_path: Path) -> None:
         """DVD-23."""

@@ -150,6 +150,12 @@ def add(kepd: Kepd, name: str, text: str) -> None:
     hidden.rename(kepd.manifests / f"{name}.yaml")
 
 
+def shown(kepd: Kepd, *command: str) -> list[list[str]]:
+    """The first columns of a list."""
+    lines = [line.split() for line in kepd.ctl(*command).stdout.splitlines()]
+    return [lines[0], *(line[:2] for line in lines[1:])]
+
+
 def test_a_container_sees_the_variables_of_fake_devices(kepd: Kepd, lab: Lab, modems: Modems) -> None:
     """DVD-30: as in the talk; after the end nothing is left."""
     add(kepd, "fakes", FAKE)
@@ -179,6 +185,24 @@ def test_a_container_sees_node_mount_and_variable_of_a_device(kepd: Kepd, lab: L
     claiming(third, "modem", script)
     third.wait(lambda: "ClaimUnallocatable" in dict(events(third)), "it waits")
 
+    assert shown(kepd, "get", "devices") == [
+        ["NAME", "STATE", "CLAIM", "POD", "SINCE"],
+        *([f"devices.kepd.dev/n1/modem-{number}", "held"] for number in (0, 1)),
+        *([f"fake.kepd.dev/n1/fake-{number}", "free"] for number in range(4)),
+    ]
+    claims = kepd.ctl("get", "claims").stdout
+    assert "prepared" in claims
+    assert "devices.kepd.dev/n1/modem-1" in claims
+    assert shown(kepd, "get", "drivers")[1:] == [["devices.kepd.dev", "own"], ["fake.kepd.dev", "own"]]
+    done = kepd.ctl("explain", "claim", "--pod", "third-n1")
+    assert done.returncode == 1
+    assert "modem-0  in-use default/first-n1-mine-" in done.stdout
+    assert "would have to end" in done.stdout
+    claim = next(line.split()[1] for line in claims.splitlines() if "first" in line)
+    described = kepd.ctl("describe", "claim", claim).stdout
+    assert "State:      prepared" in described
+    assert "Event:      ClaimAllocated" in described
+    assert 'kepd_devices{driver="devices.kepd.dev",state="held"} 2' in kepd.get("/metrics")[1]
     assert [(stage.out / "words").read_text() for stage in (first, second)] == ["hello\n", "hello\n"]
     assert {variables(stage)["MODEM"] for stage in (first, second)} == {"modem-0", "modem-1"}
     assert "0 of 1 for default/third-n1-mine-" in dict(events(third))["ClaimUnallocatable"]
@@ -288,6 +312,27 @@ def test_a_driver_in_a_process_of_its_own_gives_its_devices(kepd: Kepd, lab: Lab
         driver.wait()
     calls = (modems.folder / "gpu.example.com.calls").read_text().splitlines()
     assert [one.split()[0] for one in calls[2:]] == ["prepare", "unprepare", "prepare", "unprepare"]
+
+
+def test_a_device_that_cannot_be_reset_is_kept_back_until_it_is(kepd: Kepd, lab: Lab, modems: Modems) -> None:
+    """DVD-24: the pod ends, nobody gets the device, and kepctl frees it."""
+    good = (modems.folder / "reset").read_text()
+    (modems.folder / "reset").write_text("#!/bin/sh\nexit 1\n")
+    add(kepd, "modem", MODEM)
+    stage = stage_of(kepd, lab)
+    claiming(stage, "modem")
+    stage.wait(lambda: stage.lines("app"), "it runs")
+    stage.remove()
+    stage.wait_gone()
+    name = "devices.kepd.dev/n1/modem-0"
+    assert [name, "quarantined"] in shown(kepd, "get", "devices")
+    assert "stays in quarantine" in kepd.ctl("reset", "device", name).stderr
+    (modems.folder / "reset").write_text(good)
+
+    assert kepd.ctl("reset", "device", name).stdout == f"device {name} is reset\n"
+    assert [name, "free"] in shown(kepd, "get", "devices")
+    assert kepd.ctl("release", "claim", "u-1").returncode == 2
+    assert "no claim with uid u-1" in kepd.ctl("release", "claim", "u-1", "--force").stderr
 
 
 def test_what_pods_held_that_ended_while_kepd_was_away_is_given_back(kepd: Kepd, lab: Lab, modems: Modems) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl explain claim`: which devices a claim gets, and the reason for each that it does not.
+"""`kepctl explain claim`, `reset device`, `release claim`.
 
-Exit codes: 0 it gets its devices, 1 it does not, 2 wrong input.
+Exit codes of an explanation: 0 the claim gets its devices, 1 it does not, 2 wrong input.
 """
 
 import socket
@@ -13,16 +13,20 @@ import click
 import msgspec
 
 from agent.cli.claim_text import explanation_blocks
+from agent.cli.client import ask
+from agent.cli.kind_group import KindGroup
 from agent.cli.manifest_files import read_files
-from agent.cli.render import output_option, print_blocks, print_data
+from agent.cli.render import output_option, print_blocks, print_data, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
 from agent.model.finding import Finding, suggestion
 from agent.model.pod import PodSpec
+from agent.wire.kepd.v1 import device_pb2 as pb
 
 if TYPE_CHECKING:
     from agent.devices.plan.search import Question
 
+SERVICE = "kepd.v1.DeviceService"
 CLAIM_EXITS = {"allocated": 0, "waits": 1, "error": 1}
 
 
@@ -32,36 +36,82 @@ CLAIM_EXITS = {"allocated": 0, "waits": 1, "error": 1}
 @click.option(
     "--from-files",
     "source",
-    required=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Manifests: claims, templates, classes, slices and pods.",
+    help="Manifests to read, instead of asking the running daemon.",
 )
-@click.option("--node", default="", help="Name of the node that is asked about; by default this one.")
-@click.option("--trust-status", is_flag=True, help="Claims whose status has devices hold them.")
+@click.option("--node", default="", help="With --from-files: the node that is asked about; by default this one.")
+@click.option("--trust-status", is_flag=True, help="With --from-files: claims whose status has devices hold them.")
 @output_option("table", "json", "yaml")
 @click.pass_context
 def claim(
-    ctx: click.Context, *, name: str, pod: str, source: Path, node: str, trust_status: bool, output: str
+    ctx: click.Context, *, name: str, pod: str, source: Path | None, node: str, trust_status: bool, output: str
 ) -> None:  # fmt: skip
     """Explain which devices a claim gets, and why not others. Exit code 0: it does, 1: it does not, 2: bad input."""
-    from agent.devices.view.explained import explain
-
     session: Session = ctx.obj
     if bool(name) == bool(pod):
         raise CommandFailed("expected either the NAME of a claim or --pod", USAGE)
-    node = node or socket.gethostname().lower()
-    files = {one.path: one.content for one in read_files([str(source)])}
     what = "pod" if pod else "claim"
     subject = pod or name
     if "/" not in subject:
         subject = f"{session.namespace or 'default'}/{subject}"
+    title = f"{what.upper()} {subject}"
+    if source is None:
+        answer = _asked(session, subject, is_pod=bool(pod))
+        if output == "table":
+            print_blocks(explanation_blocks(title, answer), session)
+        else:
+            print_message(answer, output)
+        ctx.exit(CLAIM_EXITS.get(answer.outcome, FAILURE))
+    from agent.devices.view.explained import explain
+    from agent.devices.view.listed import explanation_report
+
+    files = {one.path: one.content for one in read_files([str(source)])}
+    node = node or socket.gethostname().lower()
     question = _question(files, node, subject, is_pod=bool(pod), trusts_status=trust_status)
-    found = explain(question)
+    report = explanation_report(explain(question))
     if output == "table":
-        print_blocks(explanation_blocks(f"{what.upper()} {subject}", found), session)
+        print_blocks(explanation_blocks(title, report), session)
     else:
-        print_data(msgspec.to_builtins(found), output)
-    ctx.exit(CLAIM_EXITS[found.outcome])
+        print_data(msgspec.to_builtins(report), output)
+    ctx.exit(CLAIM_EXITS[report.outcome])
+
+
+def _asked(session: Session, subject: str, *, is_pod: bool) -> pb.ExplainClaimResponse:
+    namespace, _, name = subject.rpartition("/")
+    request = pb.ExplainClaimRequest(namespace=namespace, name=name, is_pod=is_pod)
+    return ask(session, f"{SERVICE}/ExplainClaim", request, pb.ExplainClaimResponse)
+
+
+@click.group(cls=KindGroup)
+def reset() -> None:
+    """Reset a device that is in quarantine."""
+
+
+@reset.command()
+@click.argument("name", metavar="DRIVER/POOL/DEVICE")
+@click.pass_obj
+def device(session: Session, name: str) -> None:
+    """Run the reset of a device in quarantine; when it succeeds the device is free."""
+    ask(session, f"{SERVICE}/ResetDevice", pb.ResetDeviceRequest(name=name), pb.ResetDeviceResponse)
+    click.echo(f"device {name} is reset")
+
+
+@click.group(cls=KindGroup)
+def release() -> None:
+    """Forget the record of a claim that cannot be given back."""
+
+
+@release.command("claim")
+@click.argument("uid", metavar="UID")
+@click.option("--force", is_flag=True, help="Although nobody knows what its drivers have of it.")
+@click.pass_obj
+def release_claim(session: Session, uid: str, *, force: bool) -> None:
+    """Forget the record of a claim. Its devices count as free, whatever a driver has of them: make sure they are."""
+    if not force:
+        text = "its devices would be given to others; expected --force, once they are known to be free"
+        raise CommandFailed(text, USAGE)
+    ask(session, f"{SERVICE}/ReleaseClaim", pb.ReleaseClaimRequest(uid=uid), pb.ReleaseClaimResponse)
+    click.echo(f"the record of claim {uid} is gone")
 
 
 def _question(files: Mapping[str, bytes], node: str, subject: str, *, is_pod: bool, trusts_status: bool) -> "Question":

@@ -20,7 +20,7 @@ from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 NODE = "kepd.v1.NodeService"
-DESCRIBED = ("pods", "deployments", "daemonsets", "jobs", "services", "nodes")
+DESCRIBED = ("pods", "deployments", "daemonsets", "jobs", "services", "claims", "nodes")
 
 
 def complete_described(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
@@ -37,7 +37,7 @@ def complete_described(ctx: click.Context, param: click.Parameter, typed: str) -
 @click.option("-o", "--output", hidden=True)
 @click.pass_obj
 def describe(session: Session, kind: str, name: str, output: str | None) -> None:
-    """Show all details of a pod, Deployment, DaemonSet, Job, Service or the node, in sections as kubectl has them."""
+    """Show all details of a pod, workload, Service, claim or the node, in sections as kubectl has them."""
     if output is not None:
         given = " ".join(one for one in (kind, name) if one)
         raise click.UsageError(f"describe has no -o {output}; for programs there is kepctl get {given} -o json")
@@ -46,7 +46,9 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
     known = BY_WORD.get(word.lower())
     if known is None or known.plural not in DESCRIBED:
         close = nearest(word.lower(), (one for plural in DESCRIBED for one in BY_WORD[plural].words))
-        hint = f'did you mean "{close}"?' if close else "expected pod, deployment, daemonset, job, service or node"
+        hint = (
+            f'did you mean "{close}"?' if close else "expected pod, deployment, daemonset, job, service, claim or node"
+        )
         raise click.UsageError(f'"{word}" cannot be described; {hint}')
     if not name and known.has_namespace:
         raise click.UsageError(f"no {known.singular} is named; expected kepctl describe {known.singular} NAME")
@@ -58,6 +60,8 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
                 found = pod_described(daemon, name)
             case "services":
                 found = service_described(daemon, name)
+            case "claims":
+                found = _claim(daemon, name)
             case _:
                 found = _workload(daemon, known, name)
     for line in found:
@@ -72,6 +76,19 @@ def pod_described(daemon: Client, name: str) -> Iterable[str]:
     explained = daemon.call(f"{PODS}/ExplainPod", why, pod_pb2.ExplainPodResponse)
     events = [one for one in events_of(daemon, namespace, short) if not one.object_kind]
     return pod_lines(pod, explained.waits_for, events)
+
+
+def _claim(daemon: Client, name: str) -> Iterable[str]:
+    from agent.cli.device_listings import claim_lines, list_claims
+
+    namespace, _, short = name.rpartition("/")
+    namespace = namespace or "default"
+    claims = list_claims(daemon).items
+    found = next((one for one in claims if (one.namespace, one.name) == (namespace, short)), None)
+    if found is None:
+        raise CommandFailed(f"no claim {namespace}/{short} is known here; `kepctl get claims` has them", NOT_FOUND)
+    events = events_of(daemon, namespace, short)
+    return [*claim_lines(found), *(f"Event:      {one.reason}: {one.message}" for one in events)]
 
 
 def _workload(daemon: Client, kind: Kind, name: str) -> Iterable[str]:

@@ -15,8 +15,10 @@ from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
+from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plane import DevicePlane
 from agent.devices.run.registry import PluginRegistry
+from agent.devices.run.view import DeviceView
 from agent.devices.settings import pool_rules
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.trust import Trust
@@ -34,6 +36,8 @@ class WiredDevices(msgspec.Struct, frozen=True):
     plane: DevicePlane
     records: StateFiles
     registry: PluginRegistry | None
+    view: DeviceView
+    metrics: DeviceMetrics
 
     async def close(self) -> None:
         await asyncio.to_thread(self.records.close)
@@ -45,16 +49,17 @@ def wire_devices(outside: Outside) -> WiredDevices:
     cdi = CdiDirectories(
         [Path(one) for one in configuration.devices.cdi.directories], Path(configuration.devices.cdi.output)
     )
+    metrics = DeviceMetrics()
     boot_id = BOOT_ID.read_text().strip()
     claims = DeviceClaims(
-        records, cdi, outside.clock, lambda: manager_settings(outside.configuration(), boot_id), outside.tell
+        records, cdi, outside.clock, lambda: manager_settings(outside.configuration(), boot_id), outside.tell, metrics
     )
     manifests = ManifestDirectory(
         Path(configuration.manifests.directory),
         lambda: (outside.configuration().manifests.rescan, outside.configuration().manifests.debounce),
         lambda: Trust(outside.configuration().manifests.group_writable),
     )
-    drivers = [LocalDriver(one, cdi, records, outside.tell) for one in _own_devices(outside, claims)]
+    drivers = [LocalDriver(one, cdi, records, outside.tell, metrics) for one in _own_devices(outside, claims)]
     reader = Reader(configuration.node.name)
     plane = DevicePlane(
         manager=claims,
@@ -65,7 +70,15 @@ def wire_devices(outside: Outside) -> WiredDevices:
         clock=outside.clock,
         tell=outside.tell,
     )
-    return WiredDevices(plane, records, _registry(outside, claims, [one.name for one in drivers]))
+    own = {one.name: one for one in drivers}
+    registry = _registry(outside, claims, list(own))
+    view = DeviceView(claims, own, registry)
+    count_by(metrics, view)
+    return WiredDevices(plane, records, registry, view, metrics)
+
+
+def count_by(metrics: DeviceMetrics, view: DeviceView) -> None:
+    metrics.devices, metrics.claims, metrics.drivers = view.count_devices, view.count_claims, view.count_drivers
 
 
 def _registry(outside: Outside, claims: DeviceClaims, own: list[str]) -> PluginRegistry | None:
@@ -80,6 +93,7 @@ def _registry(outside: Outside, claims: DeviceClaims, own: list[str]) -> PluginR
         lambda: outside.configuration().devices.manager.call_timeout,
         outside.tell,
         own=own,
+        observe=claims.metrics.called,
         kubelet=lambda: kubelet_beside(place.parent),
     )
 

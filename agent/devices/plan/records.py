@@ -54,6 +54,8 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
     claim: Claim
     is_made: bool = False
     boot_id: str = ""
+    # When its stage changed last, by the wall.
+    since_s: float = 0.0
     holders: tuple[Holder, ...] = ()
     drivers: Mapping[str, DriverPart] = {}
 

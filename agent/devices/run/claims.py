@@ -43,13 +43,15 @@ from agent.devices.plan.results import allocations
 from agent.devices.plan.search import Question, search
 from agent.devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
 from agent.devices.ports import CdiPlace, DeviceDriver, DriverFailed, RecordFiles
+from agent.devices.run.metrics import DeviceMetrics
 from agent.model.clock import Clock
 from agent.model.container_devices import NO_DEVICES, ContainerDevices
-from agent.model.device_plugin import ClaimAnswer
+from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.refused import Refused
 
 log = structlog.get_logger(plane="devices")
 
@@ -80,7 +82,9 @@ class DeviceClaims:
         clock: Clock,
         settings: Callable[[], ManagerSettings],
         tell: Callable[[Event], None],
+        metrics: DeviceMetrics | None = None,
     ) -> None:
+        self.metrics = metrics or DeviceMetrics()
         self._files = files
         self._cdi = cdi
         self._clock = clock
@@ -97,6 +101,8 @@ class DeviceClaims:
         self.records: dict[str, ClaimRecord] = {}
         # Records that nobody can read, by file: what they hold is not known, so nothing is given.
         self.unreadable: dict[str, str] = {}
+        # What failed last, and when, by uid of the claim.
+        self.problems: dict[str, tuple[str, float]] = {}
 
     async def load(self) -> None:
         """DVM-41, DVM-42."""
@@ -122,6 +128,10 @@ class DeviceClaims:
     def add_driver(self, driver: DeviceDriver) -> None:
         self._drivers[driver.name] = driver
         self.changed()
+
+    @property
+    def node(self) -> Node:
+        return self._settings().node
 
     @property
     def drivers(self) -> Mapping[str, DeviceDriver]:
@@ -229,10 +239,14 @@ class DeviceClaims:
         for one in missing:
             self._check_admin(one.claim, settings)
         question = self.question(tuple(one.claim for one in missing))
+        began_s = self._clock.now_s()
         try:
             answer = search(question)
         except CannotAllocate as error:
+            self.metrics.allocated("error", self._clock.now_s() - began_s, 0)
             raise DevicesNotReady(CLAIM_ERROR, str(error)) from error
+        outcome = "waits" if answer.given is None else "allocated"
+        self.metrics.allocated(outcome, self._clock.now_s() - began_s, answer.tried)
         if answer.given is None:
             raise DevicesNotReady(UNALLOCATABLE, str(answer.stuck))
         found = []
@@ -240,7 +254,8 @@ class DeviceClaims:
             status = ClaimStatus(allocation=msgspec.convert(given, Allocation))
             holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
             claim = replace(one.claim, status=status)
-            found.append(new_record(claim, is_made=one.is_made, boot_id=settings.boot_id, holder=holder))
+            record = new_record(claim, is_made=one.is_made, boot_id=settings.boot_id, holder=holder)
+            found.append(replace(record, since_s=self._clock.wall_s()))
         return found
 
     def question(self, claims: tuple[Claim, ...]) -> Question:
@@ -314,14 +329,38 @@ class DeviceClaims:
             case Leave(pods=pods):
                 await self._save_anyway(record.without_holders(pods))
             case Mark(driver=driver, stage=Stage.PREPARING):
-                await self._save_first(record.at(driver, Stage.PREPARING))
+                await self._save_first(self._at(record, driver, Stage.PREPARING))
             case Mark(driver=driver, stage=stage):
-                await self._save_anyway(record.at(driver, stage))
+                await self._save_anyway(self._at(record, driver, stage))
             case Forget():
                 await self._files.remove(record_name(step.uid))
                 del self.records[step.uid]
+                self.problems.pop(step.uid, None)
                 self._say(record, "ClaimReleased", "gave its devices back")
                 self.changed()
+
+    def _at(
+        self, record: ClaimRecord, driver: str, stage: Stage, devices: tuple[PreparedDevice, ...] | None = None
+    ) -> ClaimRecord:
+        return replace(record.at(driver, stage, devices), since_s=self._clock.wall_s())
+
+    async def forget(self, uid: str) -> None:
+        """A person says that nothing of it is held, or that it does not matter. Raises Refused."""
+        name = f"{uid}.json"
+        if name in self.unreadable:
+            await self._files.remove(f"{BAD_FOLDER}/{name}")
+            del self.unreadable[name]
+            log.warning("claim_record_forgotten", record=name)
+        elif uid in self.records:
+            async with self._alone_with([uid]):
+                record = self.records[uid]
+                await self._write(Forget(uid))
+                log.warning("claim_record_forgotten", claim=record.key, record=name)
+        else:
+            raise Refused(
+                "not_found", f"no claim with uid {uid} has a record here; `kepctl get claims -o wide` has them"
+            )
+        self.changed()
 
     async def _save_first(self, record: ClaimRecord) -> None:
         """What is not on the disk is not begun. Who is interrupted here does not know what the disk has, and takes it
@@ -355,9 +394,12 @@ class DeviceClaims:
         for uid, answer in answers.items():
             if answer.error:
                 errors[uid] = answer.error
+                self.problems[uid] = (answer.error, self._clock.wall_s())
                 continue
+            self.problems.pop(uid, None)
             stage = Stage.PREPARED if is_prepare else Stage.RELEASED
-            await self._save_anyway(self.records[uid].at(step.driver, stage, answer.devices if is_prepare else ()))
+            devices = answer.devices if is_prepare else ()
+            await self._save_anyway(self._at(self.records[uid], step.driver, stage, devices))
         return errors
 
     async def _answers(self, name: str, asked: Sequence[ClaimRecord], *, is_prepare: bool) -> Answers:

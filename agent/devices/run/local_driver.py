@@ -41,9 +41,11 @@ from agent.devices.plan.records import ClaimRecord, Stage
 from agent.devices.ports import CdiPlace, RecordFiles
 from agent.devices.run.commands import CommandFailed, run_command
 from agent.devices.run.host_devices import HostDevices
+from agent.devices.run.metrics import DeviceMetrics
 from agent.model.device_plugin import ClaimAnswer
 from agent.model.event import Event
 from agent.model.finding import Finding
+from agent.model.refused import Refused as NotThere
 
 log = structlog.get_logger(plane="devices")
 
@@ -64,14 +66,27 @@ class OwnDevices(Protocol):
     def command(self, result: Result, what: str) -> tuple[Command, Mapping[str, str]] | None:
         """What is run to prepare or reset a device, with the words that it may use."""
 
+    @property
+    def quarantined(self) -> frozenset[str]: ...
+
     def quarantine(self, device: str) -> None: ...
+
+    def free(self, device: str) -> None: ...
 
     async def rehearse(self, record: ClaimRecord, what: str) -> None:
         """Fails where a claim asks for that. Raises Refused."""
 
 
 class LocalDriver:
-    def __init__(self, devices: OwnDevices, cdi: CdiPlace, files: RecordFiles, tell: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        devices: OwnDevices,
+        cdi: CdiPlace,
+        files: RecordFiles,
+        tell: Callable[[Event], None],
+        metrics: DeviceMetrics | None = None,
+    ) -> None:
+        self._metrics = metrics or DeviceMetrics()
         self.devices = devices
         self._cdi = cdi
         self._files = files
@@ -152,7 +167,9 @@ class LocalDriver:
                 why = str(error)
                 log.warning("device_reset_failed", device=result.device, driver=self.name, attempt=attempt, error=why)
             else:
+                self._metrics.reset(self.name, "ok")
                 return
+        self._metrics.reset(self.name, "failed")
         self._say("DeviceResetFailed", f"device {result.device} of {self.name} could not be reset: {why}")
         if command.on_failure == "quarantine":
             name = f"{QUARANTINE}/{self.name}.{result.device}.json"
@@ -161,6 +178,24 @@ class LocalDriver:
             text = f"device {result.device} of {self.name} is given to nobody until it is reset"
             self._say("DeviceQuarantined", text)
 
+    async def reset(self, device: str) -> None:
+        """Of a device in quarantine, on request. Raises Refused of the model."""
+        if device not in self.devices.quarantined:
+            raise NotThere("precondition", f"device {device} of {self.name} is not in quarantine")
+        found = self.devices.command(Result(driver=self.name, device=device), "reset")
+        if found is None:
+            raise NotThere("precondition", f"device {device} of {self.name} is not there, or has no reset any more")
+        command, words = found
+        try:
+            await run_command([filled(one, words) for one in command.command], _facts(device, words), _limit(command))
+        except CommandFailed as error:
+            self._metrics.reset(self.name, "failed")
+            raise NotThere("precondition", f"device {device} stays in quarantine: {error}") from error
+        self._metrics.reset(self.name, "ok")
+        await self._files.remove(f"{QUARANTINE}/{self.name}.{device}.json")
+        self.devices.free(device)
+        log.info("device_freed", device=device, driver=self.name)
+
     def _say(self, reason: str, text: str) -> None:
         self._tell(Event(id="", is_warning=True, reason=reason, message=text, plane="devices"))
 
@@ -168,14 +203,21 @@ class LocalDriver:
 async def _run(record: ClaimRecord, result: Result, command: Command, words: Mapping[str, str]) -> None:
     metadata = record.claim.metadata
     environment = {
-        "DEVICE_NAME": result.device,
-        "DEVICE_PATH": words.get("path", ""),
+        **_facts(result.device, words),
         "CLAIM_UID": metadata.uid,
         "CLAIM_NAMESPACE": metadata.namespace,
         "CLAIM_NAME": metadata.name,
     }
     argv = [filled(one, words) for one in command.command]
-    await run_command(argv, environment, seconds(command.timeout) or 0.0)
+    await run_command(argv, environment, _limit(command))
+
+
+def _facts(device: str, words: Mapping[str, str]) -> dict[str, str]:
+    return {"DEVICE_NAME": device, "DEVICE_PATH": words.get("path", "")}
+
+
+def _limit(command: Command) -> float:
+    return seconds(command.timeout) or 0.0
 
 
 class FakeDevices:
@@ -200,7 +242,14 @@ class FakeDevices:
     def command(self, result: Result, what: str) -> None:
         del result, what
 
+    @property
+    def quarantined(self) -> frozenset[str]:
+        return frozenset()
+
     def quarantine(self, device: str) -> None:
+        del device
+
+    def free(self, device: str) -> None:
         del device
 
     async def rehearse(self, record: ClaimRecord, what: str) -> None:
@@ -269,6 +318,10 @@ class ConfiguredDevices:
 
     def quarantine(self, device: str) -> None:
         self._quarantined.add(device)
+        self._render()
+
+    def free(self, device: str) -> None:
+        self._quarantined.discard(device)
         self._render()
 
     async def rehearse(self, record: ClaimRecord, what: str) -> None:

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people ask and order of the devices plane."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from agent.devices.manifest.objects import Claim
+from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
+from agent.devices.plan.reasons import Reason
+from agent.devices.run.claims import DeviceClaims
+from agent.devices.run.local_driver import LocalDriver
+from agent.devices.run.registry import PluginRegistry
+from agent.devices.view.explained import ClaimExplained, Explanation, explain
+from agent.devices.view.listed import claim_reports, device_reports, explanation_report
+from agent.model.device_report import ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
+from agent.model.placed import Walk
+from agent.model.pod import PodSpec
+from agent.model.refused import Refused
+
+
+class DeviceView:
+    """`pod` finds a pod by namespace and name."""
+
+    def __init__(self, claims: DeviceClaims, own: Mapping[str, LocalDriver], registry: PluginRegistry | None) -> None:
+        self._claims = claims
+        self._own = own
+        self._registry = registry
+        self.pod: Callable[[str, str], PodSpec | None] = lambda _namespace, _name: None
+
+    async def devices(self, after: str) -> Walk[DeviceReport]:
+        for one in device_reports(self._claims.slices(), self._claims.records.values(), self._claims.node):
+            if one.name > after:
+                yield one.name, one
+
+    async def claims(self, after: str) -> Walk[ClaimReport]:
+        claims = self._claims
+        objects = claims.objects.claims.values()
+        reports = claim_reports(claims.records.values(), objects, claims.unreadable, claims.problems)
+        placed = sorted(((f"{one.namespace}/{one.name}/{one.uid}", one) for one in reports), key=lambda it: it[0])
+        for place, one in placed:
+            if place > after:
+                yield place, one
+
+    def drivers(self) -> list[DriverReport]:
+        slices = self._claims.slices()
+        found = []
+        for name, driver in sorted(self._claims.drivers.items()):
+            own = [one for one in slices if one.spec.driver == name]
+            registered = self._registry.drivers.get(name) if self._registry is not None else None
+            instances = [one for one, _ in registered.instances] if registered is not None else []
+            found.append(
+                DriverReport(
+                    name=name,
+                    kind="own" if name in self._own else "dra",
+                    versions=tuple(dict.fromkeys(one.version for one in instances)),
+                    endpoints=tuple(one.endpoint for one in instances),
+                    slices=len(own),
+                    devices=sum(len(one.spec.devices or ()) for one in own),
+                    why_away=driver.why_away,
+                    last_error=registered.last_error if registered is not None else "",
+                )
+            )
+        return found
+
+    def count_devices(self) -> Counter[tuple[str, str]]:
+        reports = device_reports(self._claims.slices(), self._claims.records.values(), self._claims.node)
+        return Counter((one.name.partition("/")[0], one.state.partition(" ")[0]) for one in reports)
+
+    def count_claims(self) -> Counter[str]:
+        return Counter(str(one.stage) for one in self._claims.records.values())
+
+    def count_drivers(self) -> Counter[tuple[str, str]]:
+        return Counter((one.kind, "away" if one.why_away else "ready") for one in self.drivers())
+
+    def explain(self, namespace: str, name: str, *, is_pod: bool) -> ClaimExplanationReport:
+        """Raises Refused."""
+        claims = self._of_pod(namespace, name) if is_pod else [self._claim(namespace, name)]
+        missing = tuple(one for one in claims if one.metadata.uid not in self._claims.records)
+        found = explain(self._claims.question(missing or tuple(claims)))
+        if missing:
+            return explanation_report(found)
+        records = [self._claims.records[one.metadata.uid] for one in claims]
+        devices = {(one.driver, one.pool, one.device) for record in records for one in record.results}
+        return explanation_report(_as_held(found, devices))
+
+    def _of_pod(self, namespace: str, name: str) -> list[Claim]:
+        pod = self.pod(namespace, name)
+        if pod is None:
+            raise Refused("not_found", f"no pod {namespace}/{name} is known here")
+        held = [one.claim for one in self._claims.records.values() if one.held_by(pod.uid)]
+        if held:
+            return held
+        try:
+            found = [one.claim for one in claims_of_pod(pod, self._claims.objects)]
+        except NotThere as error:
+            raise Refused("precondition", f"pod {namespace}/{name} waits: {error}") from error
+        if not found:
+            raise Refused("precondition", f"pod {namespace}/{name} claims no devices")
+        return found
+
+    def _claim(self, namespace: str, name: str) -> Claim:
+        key = f"{namespace}/{name}"
+        for record in self._claims.records.values():
+            if record.key == key:
+                return record.claim
+        if (claim := self._claims.objects.claims.get(key)) is not None:
+            return with_uid(claim)
+        text = f"no claim {key} is known here; one of a template is there once its pod has devices, ask with --pod"
+        raise Refused("not_found", text)
+
+    async def reset(self, name: str) -> None:
+        """A device in quarantine, by DRIVER/POOL/DEVICE. Raises Refused."""
+        driver, _, rest = name.partition("/")
+        device = rest.rpartition("/")[2]
+        own = self._own.get(driver)
+        if own is None:
+            raise Refused("precondition", f"{driver} is none of kepd's own drivers; only those reset devices")
+        await own.reset(device)
+        self._claims.changed()
+
+    async def release(self, uid: str) -> None:
+        """Raises Refused."""
+        await self._claims.forget(uid)
+
+
+def _as_held(found: Explanation, devices: set[tuple[str, str, str]]) -> Explanation:
+    """A claim that has devices: those are chosen, whatever a search would find today."""
+    claims = []
+    for claim in found.claims:
+        requests = []
+        for request in claim.requests:
+            verdicts = []
+            for one in request.verdicts:
+                is_held = (one.device.driver, one.device.pool, one.device.device) in devices
+                word = "chosen" if is_held else "not-needed" if one.reason.word == "chosen" else one.reason.word
+                reason = one.reason if word == one.reason.word else Reason(word)
+                verdicts.append(msgspec.structs.replace(one, reason=reason))
+            requests.append(msgspec.structs.replace(request, verdicts=tuple(verdicts)))
+        claims.append(ClaimExplained(claim.key, tuple(requests)))
+    end = f"has {len(devices)} devices" if len(devices) != 1 else "has 1 device"
+    return Explanation("allocated", end, tuple(claims))

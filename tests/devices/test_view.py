@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people see of devices and claims, and what they order."""
+
+from typing import Any
+
+import pytest
+
+from agent.api.device_service import DeviceService
+from agent.api.errors import ApiError
+from agent.devices.local.configured import QUARANTINED
+from agent.devices.plan.answers import Answers
+from agent.devices.plan.pools import Node
+from agent.devices.plan.records import Stage
+from agent.devices.run.view import DeviceView
+from agent.devices.view.listed import device_reports
+from agent.model.device_plugin import ClaimAnswer
+from agent.model.device_report import DeviceReport
+from agent.model.refused import Refused
+from agent.wire.kepd.v1 import device_pb2 as pb
+from tests.devices.offered import device, slice_of
+from tests.devices.test_claims import NodeOfLives, held, shared_pod
+from tests.devices.test_steps import record
+
+NODE = Node(name="here")
+
+
+def states(*records: Any, **devices: Any) -> dict[str, str]:
+    slices = [slice_of(*({**device(name), **more} for name, more in devices.items()), driver="d1", pool="p")]
+    return {one.name.rpartition("/")[2]: one.state for one in device_reports(slices, records, NODE)}
+
+
+def at(*stages: Stage) -> Any:
+    found = record("a", drivers=("d1",))
+    for stage in stages:
+        found = found.at("d1", stage)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stage", "state"),
+    [
+        (Stage.ALLOCATED, "preparing"),
+        (Stage.PREPARING, "preparing"),
+        (Stage.PREPARED, "held"),
+        (Stage.UNPREPARING, "resetting"),
+    ],
+)
+def test_a_device_is_as_far_as_its_claim(stage: Stage, state: str) -> None:
+    assert states(at(stage), **{"a-d1": {}, "b": {}}) == {"a-d1": state, "b": "free"}
+
+
+def test_devices_that_nobody_gets_say_why() -> None:
+    taint = [{"key": "x", "effect": "NoSchedule"}]
+    quarantine = [{"key": QUARANTINED, "effect": "NoSchedule"}]
+
+    assert states(at(Stage.PREPARED), b={"taints": taint}, c={"taints": quarantine}) == {
+        "a-d1": "gone", "b": "tainted", "c": "quarantined",
+    }  # fmt: skip
+
+
+async def view_of(node: NodeOfLives) -> DeviceView:
+    claims = await node.manager()
+    found = DeviceView(claims, {}, None)
+    pods = {"one": shared_pod("one"), "two": shared_pod("two")}
+    found.pod = lambda _namespace, name: pods.get(name)
+    return found
+
+
+async def test_lists_have_holders_and_what_failed_last() -> None:
+    node = NodeOfLives()
+    view = await view_of(node)
+    service = DeviceService(view)
+    node.driver.fails = [lambda answers: dict.fromkeys(answers, ClaimAnswer(error="busy"))]
+    await held(view._claims, shared_pod("one"))
+    (failed,) = (await service.list_claims(pb.ListClaimsRequest())).claims
+    assert (failed.state, failed.last_error) == ("preparing", "driver gpu.example.com: busy")
+
+    await held(view._claims, shared_pod("one"))
+    (claim,) = (await service.list_claims(pb.ListClaimsRequest())).claims
+    devices = (await service.list_devices(pb.ListDevicesRequest())).devices
+    (driver,) = (await service.list_drivers(pb.ListDriversRequest())).drivers
+    assert (claim.state, list(claim.devices), list(claim.pods), claim.last_error) == (
+        "prepared", ["gpu.example.com/here/gpu-0"], ["default/one"], "",
+    )  # fmt: skip
+    assert [(one.name, one.state, list(one.claims)) for one in devices] == [
+        ("gpu.example.com/here/gpu-0", "held", ["default/gpus"]),
+        ("gpu.example.com/here/gpu-1", "free", []),
+    ]
+    assert list(devices[0].cdi_ids) == ["gpu.example.com/gpu=gpu-0"]
+    assert (driver.name, driver.kind, driver.devices, driver.why_away) == ("gpu.example.com", "dra", 2, "")
+
+
+async def test_a_claim_that_nobody_holds_is_listed_and_explained() -> None:
+    """DVX-3."""
+    node = NodeOfLives()
+    view = await view_of(node)
+    service = DeviceService(view)
+    (claim,) = (await service.list_claims(pb.ListClaimsRequest())).claims
+    found = await service.explain_claim(pb.ExplainClaimRequest(name="gpus"))
+
+    assert (claim.name, claim.state) == ("gpus", "unallocated")
+    assert (found.outcome, [it.reason for one in found.requests for it in one.devices]) == (
+        "allocated", ["chosen", "not-needed"],
+    )  # fmt: skip
+    assert view._claims.records == {}
+
+
+async def test_a_claim_that_has_devices_is_explained_with_those_it_has() -> None:
+    node = NodeOfLives()
+    view = await view_of(node)
+    await view._claims.hold(shared_pod("one"))
+    node.driver.published = [slice_of(device("gpu-00"), device("gpu-0"))]
+    found = view.explain("default", "one", is_pod=True)
+
+    assert (found.outcome, found.end) == ("allocated", "has 1 device")
+    assert {one.device: one.reason for one in found.requests[0].devices} == {
+        "gpu.example.com/here/gpu-00": "not-needed", "gpu.example.com/here/gpu-0": "chosen",
+    }  # fmt: skip
+
+
+async def test_who_is_not_there_is_said() -> None:
+    view = await view_of(NodeOfLives())
+
+    for name, is_pod, text in (("nic", False, "no claim default/nic"), ("three", True, "no pod default/three")):
+        with pytest.raises(Refused, match=text):
+            view.explain("default", name, is_pod=is_pod)
+    with pytest.raises(Refused, match="is none of kepd's own drivers"):
+        await view.reset("gpu.example.com/here/gpu-0")
+    with pytest.raises(Refused, match="no claim with uid u-1"):
+        await view.release("u-1")
+
+
+async def test_a_record_that_cannot_be_read_or_given_back_is_forgotten_on_request() -> None:
+    """DVM-42."""
+    node = NodeOfLives()
+    node.disk.files["claims/u-1.json"] = b"{"
+    view = await view_of(node)
+    (unreadable,) = [one async for _, one in view.claims("") if one.state == "unreadable"]
+    await view.release(unreadable.uid)
+    assert await held(view._claims, shared_pod("one")) == ""
+
+    def dead(answers: Answers) -> Answers:
+        return dict.fromkeys(answers, ClaimAnswer(error="dead"))
+
+    node.driver.fails = [dead]
+    (uid,) = view._claims.records
+    await view.release(uid)
+    assert (view._claims.records, node.disk.files) == ({}, {})
+
+
+async def test_without_the_plane_the_key_is_named() -> None:
+    with pytest.raises(ApiError, match=r"set devices\.manager\.enabled to true"):
+        await DeviceService(None).list_devices(pb.ListDevicesRequest())
+
+
+def test_a_report_says_what_is_left_of_a_device() -> None:
+    (one,) = device_reports([slice_of(device("a", capacity={"memory": {"value": "8Gi"}}, n=1))], [], NODE)
+
+    assert one == DeviceReport(
+        name="gpu.example.com/here/a", state="free", attributes=("n=1",), capacity=("memory=8Gi",)
+    )
