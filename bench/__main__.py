@@ -10,7 +10,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-MODULES = ("daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "proxy")
+MODULES = (
+    "daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "devices", "proxy",
+)  # fmt: skip
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy", "podman")
 # Those that take ten minutes or more; run by name.
