@@ -33,14 +33,19 @@ def write_whole(path: Path, content: bytes, mode: int) -> None:
     place = Path(os.path.realpath(path))
     draft = place.with_name(f".{place.name[:200]}.draft")
     draft.unlink(missing_ok=True)
-    with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, SECRET_MODE)) as target:
-        target.write(content)
-        try:
-            there = place.stat()
-            os.chown(target.fileno(), there.st_uid, there.st_gid)
-            mode = there.st_mode & 0o7777
-        except FileNotFoundError:
-            pass
-        os.fchmod(target.fileno(), mode)
-        os.fsync(target.fileno())
-    draft.rename(place)
+    try:
+        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, SECRET_MODE)) as target:
+            target.write(content)
+            try:
+                there = place.stat()
+                os.chown(target.fileno(), there.st_uid, there.st_gid)
+                mode = there.st_mode & 0o7777
+            except FileNotFoundError:
+                pass
+            os.fchmod(target.fileno(), mode)
+            os.fsync(target.fileno())
+        draft.rename(place)
+    except OSError:
+        # On a full disk half a draft would keep what little there is.
+        draft.unlink(missing_ok=True)
+        raise

@@ -292,9 +292,13 @@ class PodCommands:
 
 def _write(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.draft")
-    draft.write_bytes(content)
-    draft.chmod(FILE_MODE)
-    draft.rename(path)
+    try:
+        draft.write_bytes(content)
+        draft.chmod(FILE_MODE)
+        draft.rename(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _may_write(run: PodRun, newest: Instance) -> bool:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods' directories: volumes that are swapped whole, paths that lead nowhere else, logs that are rotated."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -262,6 +263,26 @@ class TestLogs:
         assert files.logs.is_full(log, 0)
         assert not files.logs.is_full(log, -1)
 
+    def test_a_full_disk_keeps_no_half_of_a_compressed_log(
+        self, files: PodFiles, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """SYS-16."""
+        folder = files.logs.pod("d", "w", "u")
+        files.logs.make(folder, "app")
+        log = folder / "app" / "0.log"
+        log.write_text("part 0")
+        files.logs.rotate(log, "20260100-000000", 5)
+        log.write_text("part 1")
+        monkeypatch.setattr("agent.pods.run.disk.logs.shutil.copyfileobj", full_disk)
+
+        with pytest.raises(OSError, match="No space left"):
+            files.logs.rotate(log, "20260101-000000", 5)
+        assert sorted(path.name for path in (folder / "app").iterdir()) == ["0.log", "0.log.20260100-000000"]
+
     def test_no_name_leads_out_of_the_directory(self, files: PodFiles) -> None:
         with pytest.raises(ValueError, match="is not inside"):
             files.logs.pod("..", "x/..", "y/../../z")
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

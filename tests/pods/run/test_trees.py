@@ -172,3 +172,16 @@ def test_what_cannot_be_removed_is_told_and_keeps_nothing_else(
 
 def is_below(handle: int, name: str) -> bool:
     return f"/{name}" in str(Path(f"/proc/self/fd/{handle}").readlink())
+
+
+def test_a_unit_that_forbids_the_call_is_told_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd answers openat2 with ENOSYS where a unit says RestrictSUIDSGID."""
+
+    def forbidden(handle: int, name: str) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), name)
+
+    (tmp_path / "t").mkdir()
+    monkeypatch.setattr("agent.pods.run.disk.trees._step", forbidden)
+
+    with pytest.raises(OSError, match=r"needs the drop-in pods\.conf of this version \(kepd setup\)"):
+        remove_tree(tmp_path / "t")

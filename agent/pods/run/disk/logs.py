@@ -103,7 +103,12 @@ class LogDirectories:
 
 def _compress(path: Path) -> None:
     draft = path.with_name(f"{path.name}{COMPRESSED}{TEMPORARY}")
-    with path.open("rb") as source, gzip.open(draft, "wb") as target:
-        shutil.copyfileobj(source, target)
-    draft.rename(path.with_name(path.name + COMPRESSED))
+    try:
+        with path.open("rb") as source, gzip.open(draft, "wb") as target:
+            shutil.copyfileobj(source, target)
+        draft.rename(path.with_name(path.name + COMPRESSED))
+    except OSError:
+        # On a full disk half of it would keep what little there is.
+        draft.unlink(missing_ok=True)
+        raise
     path.unlink()

@@ -11,7 +11,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from errno import ESTALE, EXDEV
+from errno import ENOSYS, ESTALE, EXDEV
 from pathlib import Path
 
 import msgspec
@@ -24,6 +24,12 @@ MOST_OPEN, ALWAYS_OPEN = 32, 2
 CLOSED = -1
 BLOCK_BYTES = 512
 MOST_SHOWN = 200
+
+REASONS = {
+    EXDEV: "something is mounted there; kepd leaves it alone",
+    # What systemd makes of openat2 where a unit says RestrictSUIDSGID, as an older drop-in for pods leaves it.
+    ENOSYS: "kepd may not call openat2 here; its unit needs the drop-in pods.conf of this version (kepd setup)",
+}
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -105,8 +111,7 @@ class _TreeWalk:
         if self.fault is None:
             path = "/".join([*(level.name for level in self._levels), *names])
             shown = path if len(path) <= MOST_SHOWN else f"{path[:MOST_SHOWN]}…"
-            what = "something is mounted there; kepd leaves it alone" if error.errno == EXDEV else error.strerror
-            self.fault = OSError(error.errno, what, shown)
+            self.fault = OSError(error.errno, REASONS.get(error.errno or 0, error.strerror), shown)
 
     def run(self, root: Path) -> None:
         handle = os.open(root.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
