@@ -62,8 +62,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """They share a machine, so their order is fixed, file by file as written. One test may hang kepd or cut its power,
     and leave that in the journal that another reads."""
     ours = [item for item in items if item.path.parent == HERE]
-    ours.sort(key=lambda item: (ORDER.get(item.path.name, 0), item.location[0], item.location[1] or 0))
+    ours.sort(key=lambda item: (ORDER.get(item.path.name, 0), item.location[0], item.location[1] or 0, _turn(item)))
     items[:] = [item for item in items if item.path.parent != HERE] + ours
+
+
+def _turn(item: pytest.Item) -> tuple[int, ...]:
+    """Of one of several cases of a test, as they are listed there."""
+    return (
+        tuple(item.callspec.indices.values()) if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    )
 
 
 def give_images(machine: Machine) -> None:

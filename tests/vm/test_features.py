@@ -45,7 +45,7 @@ def test_a_pod_may_have_users_of_its_own(bare: Machine, containerd: tuple[int, i
         assert (inside, count) == ("0", "65536")
         assert int(outside) >= 65536
     else:
-        text = "hostUsers false needs user namespaces, which containerd {}.{} does not have".format(*containerd)
+        text = "hostUsers false needs user namespaces, which containerd {}.{}".format(*containerd)
         bare.until_prints("kepctl --timeout 60 get events", text)
     remove(bare, "users")
 

@@ -171,6 +171,7 @@ def test_a_masked_unit_stays_as_it_is(bare: Machine) -> None:
     bare.run("systemctl mask kepd kepd.socket")
     installed = bare.attempt("sh /var/lib/dpkg/info/kepd.postinst configure 0.0.1")
     (same,) = show_unit(bare, "MainPID")
+    said = journal(bare, "-n 30")
     bare.run("systemctl stop kepd.socket kepd")
     stopped = bare.attempt("sh /var/lib/dpkg/info/kepd.postinst configure 0.0.1")
     refused = [bare.attempt(one) for one in ("systemctl start kepd", "kepctl get pods", "kepd setup --yes --now")]
@@ -178,7 +179,7 @@ def test_a_masked_unit_stays_as_it_is(bare: Machine) -> None:
     bare.run("systemctl unmask kepd kepd.socket && systemctl start kepd.socket kepd")
     until_ready(bare, "web")
 
-    assert (installed.returncode, same) == (0, pid)
+    assert (installed.returncode, same) == (0, pid), (installed.stderr, said)
     assert "kepd.service is masked, so it is not restarted" in installed.stderr
     assert (stopped.returncode, stopped.stderr) == (0, "")
     assert [one.returncode for one in refused] != [0, 0, 0], refused
