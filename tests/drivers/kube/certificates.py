@@ -42,11 +42,11 @@ class Certificates:
         return context
 
 
-def make_certificates(directory: Path, client: str = "kepd") -> Certificates:
-    """A new authority in `directory`."""
+def make_certificates(directory: Path, client: str = "kepd", also: str = "") -> Certificates:
+    """A new authority in `directory`. `also`: more names of the server, as openssl takes them."""
     _openssl(directory, "ca", "kepd-test-ca", "-addext", "keyUsage=critical,keyCertSign,digitalSignature")
     signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE")
-    _openssl(directory, "server", "kube-apiserver", *signed, "-addext", NAMES)
+    _openssl(directory, "server", "kube-apiserver", *signed, "-addext", f"{NAMES},{also}".rstrip(","))
     _openssl(directory, "client", client, *signed, "-addext", "extendedKeyUsage=clientAuth")
     return Certificates(directory)
 
