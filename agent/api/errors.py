@@ -102,7 +102,7 @@ def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
 def running(view: View | None, plane: str) -> View:
     """The view of a plane, or the refusal that the plane is off."""
     if view is None:
-        key = SWITCHES.get(plane, f"{plane}.enabled")
+        key = SWITCHES.get(plane, (f"{plane}.enabled",))[0]
         raise ApiError(
             code_pb2.FAILED_PRECONDITION,
             FailureReason.PLANE_DISABLED,

@@ -77,7 +77,9 @@ def check_file(file: ManifestFile) -> Checked:
     from agent.pods.workloads.reading import workload_warnings
     from agent.topology.manifest.objects import Document, read_manifests
 
-    found = parse_objects(file.path, file.content, NodeIdentity("", has_name_suffix=False, gives_devices=True))
+    found = parse_objects(
+        file.path, file.content, NodeIdentity("", has_name_suffix=False, gives_devices=True, gives_plugins=True)
+    )
     try:
         objects = read_objects(file.path, file.content)
         trees, _ = parse_documents(file.content, file.path)

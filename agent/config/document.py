@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from agent.config.devices import Devices
 from agent.config.keys import key, restart
 from agent.config.kinds import (
     ADDRESS,
@@ -21,7 +22,6 @@ from agent.config.kinds import (
     ENDPOINT,
     GROUP,
     IP,
-    MAP,
     MAYBE_PATH,
     PATH,
     RELATIVE_NAME,
@@ -42,8 +42,8 @@ API_VERSION = "config.kepd.dev/v1alpha1"
 KIND = "KepdConfiguration"
 # In the order in which they are put together.
 PLANES = ("images", "devices", "pods", "proxy", "services")
-# Keys that switch a plane on, where they are not called enabled.
-SWITCHES = {"devices": "devices.manager.enabled"}
+# Keys that switch a plane on, the first by itself, where that is not its `enabled`.
+SWITCHES = {"devices": ("devices.manager.enabled", "devices.driver.enabled", "devices.plugins.enabled")}
 
 Words = tuple[str, ...]
 LEVEL = integer(0, 9)
@@ -351,59 +351,6 @@ class Pods:
     gc: PodCollection = PodCollection()
     relist: float = key(duration(1, 60), 60.0, "Longest time between full lists of the runtime's containers.")
     shutdown: PodShutdown = PodShutdown()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceManagerSection:
-    enabled: bool = restart(BOOL, False, "Give devices to pods of manifests that claim them.")
-    registry: str = restart(
-        MAYBE_PATH,
-        "/var/lib/kubelet/plugins_registry",
-        "Directory in which drivers register, as with a kubelet; empty = none can.",
-    )
-    call_timeout: float = key(duration(0.1, 3600.0), 45.0, "Timeout of a call of a driver.")
-    admin_namespaces: Words = key(
-        list_of(DNS_NAME, "namespaces"), (), "Namespaces whose claims may ask for adminAccess, to devices in use too."
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cdi:
-    """How containers get what drivers prepared."""
-
-    merge: str = restart(
-        choice("auto", "always"),
-        "auto",
-        "Where kepd reads CDI files itself; `auto`: for runtimes without CDI, which have it passed in else.",
-    )
-    directories: Words = restart(
-        list_of(PATH, "directories"), ("/etc/cdi", "/var/run/cdi"), "Directories of CDI files, in rising order."
-    )
-    output: str = restart(PATH, "/var/run/cdi", "Directory into which kepd's own driver writes the files of claims.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FakeDevice:
-    count: int = restart(integer(0, 128), 0, "How many devices of driver fake.kepd.dev there are, to try claims with.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceDriverSection:
-    enabled: bool = restart(BOOL, False, "Run kepd's own driver, for devices named here.")
-    name: str = restart(DNS_NAME, "devices.kepd.dev", "Name of the driver.")
-    pools: tuple[Mapping[str, object], ...] = key(list_of(MAP, "pools"), (), "Which nodes below /dev are devices.")
-    fake: FakeDevice = FakeDevice()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Devices:
-    manager: DeviceManagerSection = DeviceManagerSection()
-    cdi: Cdi = Cdi()
-    driver: DeviceDriverSection = DeviceDriverSection()
-
-    @property
-    def enabled(self) -> bool:
-        return self.manager.enabled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -212,7 +212,9 @@ def _put_planes(text: str, values: dict[str, Tree], findings: list[Finding]) -> 
             hint = suggestion(name, PLANES) or f"; planes are {', '.join(PLANES)}"
             findings.append(Finding("flag --planes", "", f"{shown(name)} is no plane{hint}"))
     for plane in PLANES:
-        values[SWITCHES.get(plane, f"{plane}.enabled")] = Tree("scalar", "flag --planes", plane in names)
+        switches = SWITCHES.get(plane, (f"{plane}.enabled",))
+        for switch in switches[:1] if plane in names else switches:
+            values[switch] = Tree("scalar", "flag --planes", plane in names)
 
 
 def _put(entry: KeyEntry, text: str, where: str, values: dict[str, Tree], findings: list[Finding]) -> None:

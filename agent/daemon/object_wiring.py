@@ -48,8 +48,10 @@ def wire_objects(
 def identity_of(configuration: Configuration) -> "NodeIdentity":
     from agent.pods.manifest.objects import NodeIdentity
 
-    gives_devices = configuration.devices.manager.enabled
-    return NodeIdentity(configuration.node.name, configuration.pods.name_suffix, gives_devices)
+    devices = configuration.devices
+    return NodeIdentity(
+        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled
+    )
 
 
 def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:

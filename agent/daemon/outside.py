@@ -14,7 +14,7 @@ from agent.model.event import Event
 if TYPE_CHECKING:
     # Importing them takes longer than a daemon without images, runtime or cluster has to start.
     from agent.daemon.runtime import Runtime
-    from agent.devices.run.claims import DeviceClaims
+    from agent.devices.run.pod_devices import PodDevices
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
 
@@ -29,5 +29,5 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None]" = lambda: None
     puller: "Puller | None" = None
-    devices: "DeviceClaims | None" = None
+    devices: "PodDevices | None" = None
     endings: EndingPods = msgspec.field(default_factory=EndingPods)

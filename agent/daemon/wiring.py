@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from agent.daemon.runtime import Runtime
     from agent.daemon.services.files import PodsHere
     from agent.devices.run.plane import DevicePlane
+    from agent.devices.run.plugins import PluginDevices
     from agent.devices.run.view import DeviceView
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
@@ -110,6 +111,7 @@ class Daemon:
         self.runner: PodRunner | None = None
         self.devices: DevicePlane | None = None
         self.device_view: DeviceView | None = None
+        self.plugins: PluginDevices | None = None
         self.end_pod: EndPod | None = None
         self.status_of: StatusOf | None = None
         self.created_of: CreatedOf | None = None
@@ -233,7 +235,7 @@ def _outside(parts: Daemon) -> Outside:
         tell=parts.ring.tell,
         kube=lambda: _kube(parts),
         puller=parts.puller,
-        devices=parts.devices.manager if parts.devices is not None else None,
+        devices=parts.devices.pod_devices if parts.devices is not None else None,
         endings=parts.endings,
     )
 
@@ -268,6 +270,9 @@ def _devices(parts: Daemon) -> DeviceService:
     parts.add_unit("devices", wired.plane.run, is_plane=True)
     if wired.registry is not None:
         parts.add_unit("device-drivers", wired.registry.run)
+    if wired.plugins is not None:
+        parts.plugins = wired.plugins
+        parts.add_unit("device-plugins", wired.plugins.run)
     return DeviceService(wired.view)
 
 
@@ -351,6 +356,8 @@ def _pods(parts: Daemon) -> PodService:
     if parts.devices is not None:
         parts.devices.pods = PodsWithDevices(plane.runner)
         parts.devices.manager.changed = plane.runner.devices_changed
+        if parts.plugins is not None:
+            parts.plugins.changed = plane.runner.devices_changed
     if parts.device_view is not None:
         parts.device_view.pod = lambda namespace, name: plane.runner.wanted(f"{namespace}/{name}")
     parts.end_pod = plane.commands.delete

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from agent.config.document import Configuration
-from agent.devices.local.pool_rules import PoolRule, read_rules
+from agent.devices.local.pool_rules import Command, PoolRule, read_resets, read_rules
 from agent.devices.manifest.faults import LONGEST_DRIVER, is_subdomain
 from agent.model.finding import Finding, shown
 
@@ -22,6 +22,12 @@ def device_faults(configuration: Configuration) -> Iterator[Finding]:
         text = f"{shown(driver.name)} is no name of a driver; expected a DNS name such as devices.example.com"
         yield Finding("", "devices.driver.name", text)
     yield from read_rules(driver.pools)[1]
+    yield from read_resets(devices.plugins.reset)[1]
+
+
+def plugin_resets(configuration: Configuration) -> dict[str, Command]:
+    """Of a configuration without faults."""
+    return read_resets(configuration.devices.plugins.reset)[0]
 
 
 def pool_rules(configuration: Configuration) -> list[PoolRule]:

@@ -43,3 +43,49 @@ class ClaimAnswer(msgspec.Struct, frozen=True):
 
     devices: tuple[PreparedDevice, ...] = ()
     error: str = ""
+
+
+class PluginOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device plugin wants to be asked: before each start of a container, and which devices it prefers."""
+
+    wants_pre_start: bool = False
+    has_preference: bool = False
+
+
+class PluginRegistration(msgspec.Struct, frozen=True, kw_only=True):
+    """`endpoint` is the name of a file beside the socket where it registers."""
+
+    version: str
+    endpoint: str
+    resource: str
+    user: int = 0
+
+
+class PluginDevice(msgspec.Struct, frozen=True):
+    """As a device plugin lists it; `nodes` are those of NUMA."""
+
+    id: str
+    is_healthy: bool = True
+    nodes: tuple[int, ...] = ()
+
+
+class PluginMount(msgspec.Struct, frozen=True):
+    host_path: str
+    container_path: str
+    is_read_only: bool = False
+
+
+class PluginNode(msgspec.Struct, frozen=True):
+    host_path: str
+    container_path: str
+    permissions: str = ""
+
+
+class PluginAllocation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device plugin answers for the devices of one container."""
+
+    env: dict[str, str] = {}
+    mounts: tuple[PluginMount, ...] = ()
+    nodes: tuple[PluginNode, ...] = ()
+    annotations: dict[str, str] = {}
+    cdi_ids: tuple[str, ...] = ()

@@ -133,5 +133,9 @@ def content_hash(content: str) -> str:
 
 def container_hash(container: Container) -> str:
     """What a container remembers of its part; resources can change without a restart (MAN-11)."""
-    fixed = msgspec.structs.replace(container, resources=Resources(claims=container.resources.claims))
+    resources = container.resources
+    given = Resources(
+        claims=resources.claims, limits={name: it for name, it in resources.limits.items() if "/" in name}
+    )
+    fixed = msgspec.structs.replace(container, resources=given)
     return hashlib.sha256(msgspec.json.encode(fixed, order="sorted")).hexdigest()[:CONTAINER_HASH_LENGTH]

@@ -12,7 +12,7 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
-from agent.daemon.devices.wiring import manager_settings
+from agent.daemon.devices.wiring import manager_settings, plugin_settings
 from agent.daemon.logs import Levels
 from agent.daemon.pods.wiring import pod_settings
 from agent.daemon.proxy.wiring import proxy_settings
@@ -27,6 +27,7 @@ Path_ = tuple[str, ...]
 PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
     lambda configuration: pod_settings(configuration, None, ""),  # type: ignore[arg-type]
     lambda configuration: manager_settings(configuration, ""),
+    lambda configuration: plugin_settings(configuration, ""),
     proxy_settings,
     periods,
     hint_options,
@@ -122,6 +123,7 @@ def everything_on(folder: Path) -> Configuration:
             plain.devices,
             manager=replace(plain.devices.manager, enabled=True),
             driver=replace(plain.devices.driver, enabled=True),
+            plugins=replace(plain.devices.plugins, enabled=True),
         ),
         proxy=replace(plain.proxy, enabled=True),
         services=replace(plain.services, enabled=True, source="manifests", metrics_address="127.0.0.1:0"),

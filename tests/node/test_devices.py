@@ -83,6 +83,7 @@ class Modems:
         devices = {
             "manager": {"enabled": True, "registry": str(self.folder / "r")},
             "cdi": {"directories": [cdi], "output": cdi},
+            "plugins": {"enabled": True, "directory": str(self.folder / "p")},
             "driver": {"enabled": True, "fake": {"count": 4}, "pools": [pool]},
         }
         return f"devices: {json.dumps(devices)}\n"
@@ -312,6 +313,35 @@ def test_a_driver_in_a_process_of_its_own_gives_its_devices(kepd: Kepd, lab: Lab
         driver.wait()
     calls = (modems.folder / "gpu.example.com.calls").read_text().splitlines()
     assert [one.split()[0] for one in calls[2:]] == ["prepare", "unprepare", "prepare", "unprepare"]
+
+
+def test_a_device_plugin_gives_its_devices_by_limits(kepd: Kepd, lab: Lab, modems: Modems) -> None:
+    """DVP-1, DVP-3: a second pod waits for the device, and has it when the first has ended."""
+    given = {"lists": [{"gpu-0": "Healthy"}], "nodes": [str(modems.nodes[0])]}
+    folder = modems.folder / "p"
+    command = [sys.executable, "-m", "tests.devices.scripted_plugin", str(folder), json.dumps(given)]
+    plugin = subprocess.Popen(command, cwd=ROOT)
+    try:
+        first, second = (stage_of(kepd, lab, name) for name in ("first", "second"))
+        for stage in (first, second):
+            app = Actor("app", 0.0).container(stage.image, stage.out)
+            app["command"] = ["sh", "-c", f"env > /out/env; [ -c /dev/gpu ] && touch /out/node; {app['command'][2]}"]
+            app["resources"] = {"limits": {"example.com/gpu": 1}}
+            stage.write([], containers=[app])
+            if stage is first:
+                stage.wait(lambda: first.lines("app"), "it runs")
+        second.wait(lambda: "UnexpectedAdmissionError" in dict(events(second)), "it waits")
+        assert "1 asked for, 0 free of 1" in dict(events(second))["UnexpectedAdmissionError"]
+        assert (variables(first)["GPUS"], (first.out / "node").exists()) == ("gpu-0", True)
+        assert ["example.com/gpu/gpu-0", "held"] in shown(kepd, "get", "devices")
+        assert ["example.com/gpu", "plugin"] in shown(kepd, "get", "drivers")
+        first.remove()
+        second.wait(lambda: second.lines("app"), "it has the device now")
+        second.remove()
+        second.wait_gone()
+    finally:
+        plugin.kill()
+        plugin.wait()
 
 
 def test_a_device_that_cannot_be_reset_is_kept_back_until_it_is(kepd: Kepd, lab: Lab, modems: Modems) -> None:

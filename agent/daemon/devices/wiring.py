@@ -17,9 +17,12 @@ from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plane import DevicePlane
+from agent.devices.run.plugins import PluginDevices, PluginSettings
+from agent.devices.run.pod_devices import PodDevices
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.run.view import DeviceView
-from agent.devices.settings import pool_rules
+from agent.devices.settings import plugin_resets, pool_rules
+from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.trust import Trust
 from agent.drivers.plugin_sockets.driver import PluginSockets
@@ -38,6 +41,7 @@ class WiredDevices(msgspec.Struct, frozen=True):
     registry: PluginRegistry | None
     view: DeviceView
     metrics: DeviceMetrics
+    plugins: PluginDevices | None
 
     async def close(self) -> None:
         await asyncio.to_thread(self.records.close)
@@ -60,9 +64,11 @@ def wire_devices(outside: Outside) -> WiredDevices:
         lambda: Trust(outside.configuration().manifests.group_writable),
     )
     drivers = [LocalDriver(one, cdi, records, outside.tell, metrics) for one in _own_devices(outside, claims)]
+    plugins = _plugins(outside, records, boot_id)
     reader = Reader(configuration.node.name)
     plane = DevicePlane(
         manager=claims,
+        pod_devices=PodDevices(claims, plugins),
         cdi=cdi,
         locals_=drivers,
         manifests=manifests,
@@ -72,9 +78,34 @@ def wire_devices(outside: Outside) -> WiredDevices:
     )
     own = {one.name: one for one in drivers}
     registry = _registry(outside, claims, list(own))
-    view = DeviceView(claims, own, registry)
+    view = DeviceView(claims, own, registry, plugins)
     count_by(metrics, view)
-    return WiredDevices(plane, records, registry, view, metrics)
+    return WiredDevices(plane, records, registry, view, metrics, plugins)
+
+
+def _plugins(outside: Outside, records: StateFiles, boot_id: str) -> PluginDevices | None:
+    plugins = outside.configuration().devices.plugins
+    if not plugins.enabled:
+        return None
+    directory = Path(plugins.directory)
+    return PluginDevices(
+        PluginDirectory(directory),
+        records,
+        outside.clock,
+        lambda: plugin_settings(outside.configuration(), boot_id),
+        outside.tell,
+        kubelet=lambda: kubelet_beside(directory.parent),
+    )
+
+
+def plugin_settings(configuration: Configuration, boot_id: str) -> PluginSettings:
+    plugins = configuration.devices.plugins
+    return PluginSettings(
+        boot_id=boot_id,
+        allowed=(0, *plugins.allow),
+        allocate_limit_s=plugins.allocate_timeout,
+        resets=plugin_resets(configuration),
+    )
 
 
 def count_by(metrics: DeviceMetrics, view: DeviceView) -> None:
@@ -82,8 +113,9 @@ def count_by(metrics: DeviceMetrics, view: DeviceView) -> None:
 
 
 def _registry(outside: Outside, claims: DeviceClaims, own: list[str]) -> PluginRegistry | None:
-    directory = outside.configuration().devices.manager.registry
-    if not directory:
+    manager = outside.configuration().devices.manager
+    directory = manager.registry
+    if not directory or not manager.enabled:
         return None
     place = Path(directory)
     return PluginRegistry(

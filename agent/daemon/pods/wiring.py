@@ -199,6 +199,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         memory_qos=pods.memory_qos,
         kills_single_process=pods.single_process_oom_kill,
         gives_devices=configuration.devices.manager.enabled,
+        gives_plugins=configuration.devices.plugins.enabled,
         shutdown=shutdown_rules(configuration),
         facts=facts,
     )

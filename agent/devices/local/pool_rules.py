@@ -84,6 +84,24 @@ def read_rules(given: Sequence[Mapping[str, object]]) -> tuple[list[PoolRule], l
     return rules, findings
 
 
+def read_resets(given: Mapping[str, Mapping[str, object]]) -> tuple[dict[str, Command], list[Finding]]:
+    """`devices.plugins.reset`."""
+    commands: dict[str, Command] = {}
+    findings: list[Finding] = []
+    for resource, one in given.items():
+        place = f"devices.plugins.reset.{resource}"
+        try:
+            command = msgspec.convert(one, Command)
+        except msgspec.ValidationError as error:
+            findings.append(Finding("", place, str(error).replace("`", "")))
+            continue
+        findings += [
+            Finding("", f"{place}.{at.partition('.')[2]}", text) for at, text in _command_faults("reset", command)
+        ]
+        commands[resource] = command
+    return commands, findings
+
+
 def _faults(rule: PoolRule) -> Iterator[tuple[str, str]]:
     glob = rule.match.glob
     if not glob.startswith("/dev/") or ".." in glob.split("/") or "**" in glob:

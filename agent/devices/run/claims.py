@@ -437,11 +437,14 @@ class DeviceClaims:
             ids.update(dict.fromkeys(ids_of(record, use.request)))
             notes.append(f"{record.key}={record.uid}")
         note = ((CLAIMS_NOTE, ",".join(dict.fromkeys(notes))),)
+        return replace(await self.resolved(list(ids), has_cdi=has_cdi), notes=note)
+
+    async def resolved(self, ids: list[str], *, has_cdi: bool) -> ContainerDevices:
+        """What CDI ids come to on this runtime. Raises DevicesNotReady."""
         try:
-            found = await self._merged(list(ids), has_cdi=has_cdi)
+            return await self._merged(ids, has_cdi=has_cdi)
         except CannotMerge as error:
             raise DevicesNotReady(NOT_SUPPORTED, str(error)) from error
-        return replace(found, notes=note)
 
     async def _merged(self, ids: list[str], *, has_cdi: bool) -> ContainerDevices:
         """Either ids or what they stand for. DVC-2, DVC-3, DVC-5."""

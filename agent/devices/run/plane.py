@@ -19,6 +19,7 @@ from agent.devices.manifest.reading import DeviceObjects, read_device_objects
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
+from agent.devices.run.pod_devices import PodDevices
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
@@ -56,6 +57,7 @@ class DevicePlane:
         self,
         *,
         manager: DeviceClaims,
+        pod_devices: PodDevices,
         cdi: CdiDirectories,
         locals_: Collection[LocalDriver],
         manifests: ManifestSource,
@@ -64,6 +66,7 @@ class DevicePlane:
         tell: Callable[[Event], None],
     ) -> None:
         self.manager = manager
+        self.pod_devices = pod_devices
         self.pods: PodsHere | None = None
         self._cdi = cdi
         self._locals = locals_
@@ -120,7 +123,7 @@ class DevicePlane:
     async def _follow_pods(self) -> None:
         while self.pods is not None:
             await self.pods.listed()
-            await self.manager.reconcile(self.pods.uids())
+            await self.pod_devices.reconcile(self.pods.uids())
             self._news.set()
             await self._clock.sleep(RECONCILE_S)
 

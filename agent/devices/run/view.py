@@ -2,18 +2,20 @@
 """What people ask and order of the devices plane."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
 from agent.devices.manifest.objects import Claim
 from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
+from agent.devices.plan.plugin_choice import VERSION
 from agent.devices.plan.reasons import Reason
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.local_driver import LocalDriver
+from agent.devices.run.plugins import Plugin, PluginDevices
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.view.explained import ClaimExplained, Explanation, explain
-from agent.devices.view.listed import claim_reports, device_reports, explanation_report
+from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
 from agent.model.device_report import ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.pod import PodSpec
@@ -23,16 +25,31 @@ from agent.model.refused import Refused
 class DeviceView:
     """`pod` finds a pod by namespace and name."""
 
-    def __init__(self, claims: DeviceClaims, own: Mapping[str, LocalDriver], registry: PluginRegistry | None) -> None:
+    def __init__(
+        self,
+        claims: DeviceClaims,
+        own: Mapping[str, LocalDriver],
+        registry: PluginRegistry | None,
+        plugins: PluginDevices | None = None,
+    ) -> None:
+        self._plugins = plugins
         self._claims = claims
         self._own = own
         self._registry = registry
         self.pod: Callable[[str, str], PodSpec | None] = lambda _namespace, _name: None
 
     async def devices(self, after: str) -> Walk[DeviceReport]:
-        for one in device_reports(self._claims.slices(), self._claims.records.values(), self._claims.node):
+        for one in sorted(self._devices(), key=lambda it: it.name):
             if one.name > after:
                 yield one.name, one
+
+    def _devices(self) -> Iterator[DeviceReport]:
+        yield from device_reports(self._claims.slices(), self._claims.records.values(), self._claims.node)
+        if self._plugins is not None:
+            for plugin in self._plugins.plugins.values():
+                yield from plugin_reports(
+                    plugin.resource, plugin.devices, plugin.healthy, self._plugins.used(plugin.resource)
+                )
 
     async def claims(self, after: str) -> Walk[ClaimReport]:
         claims = self._claims
@@ -62,11 +79,18 @@ class DeviceView:
                     last_error=registered.last_error if registered is not None else "",
                 )
             )
-        return found
+        plugins = self._plugins.plugins.values() if self._plugins is not None else ()
+        return [*found, *map(_plugin_report, plugins)]
 
     def count_devices(self) -> Counter[tuple[str, str]]:
-        reports = device_reports(self._claims.slices(), self._claims.records.values(), self._claims.node)
-        return Counter((one.name.partition("/")[0], one.state.partition(" ")[0]) for one in reports)
+        """Of plugins the resource is the driver."""
+        counted: Counter[tuple[str, str]] = Counter()
+        resources = self._plugins.plugins if self._plugins is not None else {}
+        for one in self._devices():
+            driver, _, rest = one.name.partition("/")
+            resource = f"{driver}/{rest.partition('/')[0]}"
+            counted[resource if resource in resources else driver, one.state.partition(" ")[0]] += 1
+        return counted
 
     def count_claims(self) -> Counter[str]:
         return Counter(str(one.stage) for one in self._claims.records.values())
@@ -123,6 +147,17 @@ class DeviceView:
     async def release(self, uid: str) -> None:
         """Raises Refused."""
         await self._claims.forget(uid)
+
+
+def _plugin_report(plugin: Plugin) -> DriverReport:
+    return DriverReport(
+        name=plugin.resource,
+        kind="plugin",
+        versions=(VERSION,),
+        endpoints=(plugin.endpoint,),
+        devices=len(plugin.devices),
+        why_away="" if plugin.is_connected else f"plugin {plugin.resource} is away",
+    )
 
 
 def _as_held(found: Explanation, devices: set[tuple[str, str, str]]) -> Explanation:

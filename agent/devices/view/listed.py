@@ -2,7 +2,7 @@
 """Devices, claims and drivers as lists: from slices and records alone."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from agent.devices.local.configured import MISSING, QUARANTINED
 from agent.devices.manifest.objects import Claim, DeviceOfSlice, Slice
@@ -89,6 +89,17 @@ def _attributes(device: DeviceOfSlice) -> Iterator[str]:
             yield f"{name}={str(value).lower() if isinstance(value, bool) else value}"
         for values in one.lists.values():
             yield f"{name}={','.join(map(str, values))}"
+
+
+def plugin_reports(
+    resource: str, devices: Iterable[str], healthy: Container[str], held: Mapping[str, str]
+) -> Iterator[DeviceReport]:
+    """`held` are pods by the devices that they have."""
+    for device in sorted({*devices, *held}):
+        pod = held.get(device, "")
+        state = "held" if pod else "free" if device in healthy else "unhealthy"
+        state = state if device in healthy or not pod else "unhealthy"
+        yield DeviceReport(name=f"{resource}/{device}", state=state, pods=(pod,) if pod else ())
 
 
 def claim_reports(

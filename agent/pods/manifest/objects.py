@@ -70,6 +70,11 @@ class NodeIdentity(msgspec.Struct, frozen=True):
     node: str
     has_name_suffix: bool
     gives_devices: bool = False
+    gives_plugins: bool = False
+
+    @property
+    def gives(self) -> dict[str, bool]:
+        return {"gives_devices": self.gives_devices, "gives_plugins": self.gives_plugins}
 
     @property
     def suffix(self) -> str:
@@ -129,9 +134,7 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
     elif kind in SOURCE_KINDS:
         _source(tree, str(kind), path, found)
     elif kind in VERSIONS:
-        workload = read_workload(
-            tree, str(kind), path, identity.node, found.findings, gives_devices=identity.gives_devices
-        )
+        workload = read_workload(tree, str(kind), path, identity.node, found.findings, gives=identity.gives)
         found.workloads += [workload] if workload is not None else []
     elif given is None:
         found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
@@ -179,7 +182,7 @@ def _pod(tree: Tree, identity: NodeIdentity, path: str, found: Objects, *, is_it
     if read is not None:
         complaints = Complaints()
         check_metadata(read.metadata, complaints)
-        unfit = () if identity.gives_devices else where_claimed(read.spec)
+        unfit = where_claimed(read.spec, **identity.gives)
         wrong = (*complaints.found, *check_pod(read.spec), *unfit)
         findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in wrong]
         if not findings:

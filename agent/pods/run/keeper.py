@@ -66,7 +66,9 @@ RETRY_S = 1.0
 STOP, SANDBOX = StoppingPod(), MakingSandbox()
 REMOVED = "removed"
 SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount", "ErrImagePull", "ImagePullBackOff")
-DEVICE_PROBLEMS = ("ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources", "CDINotSupported")
+DEVICE_PROBLEMS = (
+    "ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources", "CDINotSupported", "UnexpectedAdmissionError",
+)  # fmt: skip
 NOT_RELEASED, LONGEST_RELEASE_PAUSE_S = "unprepare", 60.0
 DEADLINE_TEXT = "Pod was active on the node longer than the specified deadline"
 DEADLINE = PodOutcome(phase="Failed", reason="DeadlineExceeded", message=DEADLINE_TEXT)

@@ -88,6 +88,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_qos: bool = False
     kills_single_process: bool = False
     gives_devices: bool = False
+    gives_plugins: bool = False
     shutdown: ShutdownRules = ShutdownRules()
     facts: PodNodeFacts = PodNodeFacts()
 

@@ -276,7 +276,7 @@ class PodRunner:
     async def _take(self, snapshot: Snapshot) -> None:
         before = self._reading
         settings = self._context.settings()
-        identity = NodeIdentity(settings.node, settings.name_suffix, settings.gives_devices)
+        identity = NodeIdentity(settings.node, settings.name_suffix, settings.gives_devices, settings.gives_plugins)
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
         self.workloads.follow(self._reading.workloads, self._reading.pods.keys())
         self._list_wanted()

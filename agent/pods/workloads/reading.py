@@ -4,7 +4,8 @@
 A field that one node cannot carry out is refused by its path with the reason.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ BELOW = "spec.template."
 # As long as the uid of a pod that is made.
 SAMPLE_UID = "0" * 36
 LONGEST_NAME = 253
+NOTHING: Mapping[str, bool] = MappingProxyType({})
 
 
 class _Document(Fields, frozen=True):
@@ -60,7 +62,7 @@ SHAPES: dict[str, type[_Deployment] | type[_DaemonSet] | type[_Job]] = {
 
 
 def read_workload(
-    tree: Tree, kind: str, path: str, node: str, findings: list[Finding], *, gives_devices: bool = False
+    tree: Tree, kind: str, path: str, node: str, findings: list[Finding], *, gives: Mapping[str, bool] = NOTHING
 ) -> Workload | None:
     """None if there are findings, which are added to the list."""
     before = len(findings)
@@ -74,9 +76,7 @@ def read_workload(
     if len(findings) > before:
         return None
     read = msgspec.convert(value, SHAPES[kind])
-    findings += [
-        Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives_devices=gives_devices)
-    ]
+    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives)]
     if len(findings) > before:
         return None
     workload = _built(read, kind, tree, path, node)
@@ -84,7 +84,7 @@ def read_workload(
     return workload if len(findings) == before else None
 
 
-def _wrong(read: _Deployment | _DaemonSet | _Job, *, gives_devices: bool) -> Iterator[Complaint]:
+def _wrong(read: _Deployment | _DaemonSet | _Job, gives: Mapping[str, bool]) -> Iterator[Complaint]:
     out = Complaints()
     check_metadata(read.metadata, out)
     yield from out.found
@@ -93,7 +93,7 @@ def _wrong(read: _Deployment | _DaemonSet | _Job, *, gives_devices: bool) -> Ite
     check_metadata(replace(template.metadata, name="x", namespace="default"), inner)
     if template.metadata.uid:
         inner.forbidden("metadata.uid", "all its pods would have the same one")
-    unfit = () if gives_devices else where_claimed(template.spec)
+    unfit = where_claimed(template.spec, **gives)
     yield from _below((*inner.found, *check_pod(template.spec), *unfit))
     match read:
         case _Deployment(spec=spec):

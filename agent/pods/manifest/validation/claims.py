@@ -75,9 +75,15 @@ def check_reserved(annotations: Mapping[str, str], out: Complaints) -> None:
             out.forbidden(f"metadata.annotations[{name}]", "devices are given by claims; kepd alone writes this")
 
 
-def where_claimed(spec: PodFields) -> Iterator[Complaint]:
-    """For a node that gives no devices."""
+def where_claimed(spec: PodFields, *, gives_devices: bool = False, gives_plugins: bool = False) -> Iterator[Complaint]:
+    """What this node does not give: devices of claims, or of plugins."""
     paths = [PATH] if spec.resource_claims else []
     paths += [f"{path}.resources.claims" for path, one in containers_of(spec) if one.resources.claims]
-    for path in paths:
+    for path in () if gives_devices else paths:
         yield Complaint(path, "Forbidden: needs devices.manager.enabled: true; this node gives no devices")
+    for path, one in () if gives_plugins else containers_of(spec):
+        for part, amounts in (("limits", one.resources.limits), ("requests", one.resources.requests)):
+            for name in amounts:
+                if "/" in name:
+                    text = "Forbidden: needs a device plugin, and devices.plugins.enabled: true, to register here"
+                    yield Complaint(f"{path}.resources.{part}.{name}", text)

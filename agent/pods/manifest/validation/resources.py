@@ -20,7 +20,7 @@ def check_resources(out: Complaints, resources: Resources, path: str, *, is_pod:
     requests = _parsed(out, resources.requests, f"{path}.requests", is_pod=is_pod)
     for name, amount in requests.items():
         limit = limits.get(name)
-        is_huge = name.startswith(HUGE_PAGES)
+        is_huge = name.startswith(HUGE_PAGES) or "/" in name
         if limit is not None and (amount != limit if is_huge else amount > limit):
             word = "equal to" if is_huge else "less than or equal to"
             detail = f"must be {word} {name} limit of {resources.limits[name]}"
@@ -78,16 +78,17 @@ def _parsed(out: Complaints, given: Mapping[str, object], path: str, *, is_pod: 
         if name.startswith(HUGE_PAGES):
             _check_pages(out, name, found[name], str(amount), place)
         else:
-            _check_name(out, name, path, is_pod=is_pod)
+            _check_name(out, name, path, str(amount), found[name], is_pod=is_pod)
     return found
 
 
-def _check_name(out: Complaints, name: str, path: str, *, is_pod: bool) -> None:
+def _check_name(out: Complaints, name: str, path: str, amount: str, nanos: int, *, is_pod: bool) -> None:
     if is_pod:
         if name not in OF_PODS:
             out.one_of(path, name, (*sorted(OF_PODS), "hugepages-SIZE"))
     elif EXTENDED.match(name):
-        out.forbidden(f"{path}.{name}", "needs a device plugin, which kepd does not have")
+        if nanos % NANOS:
+            out.invalid(f"{path}.{name}", amount, "must be an integer: devices are given whole")
     elif name not in STANDARD:
         out.invalid(path, name, "must be a standard resource for containers, such as cpu, memory, ephemeral-storage")
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sections of the configuration about devices, as document.py has the others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.config.keys import key, restart
+from agent.config.kinds import BOOL, DNS_NAME, MAP, MAYBE_PATH, PATH, choice, duration, integer, list_of, map_of
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceManagerSection:
+    enabled: bool = restart(BOOL, False, "Give devices to pods of manifests that claim them.")
+    registry: str = restart(
+        MAYBE_PATH,
+        "/var/lib/kubelet/plugins_registry",
+        "Directory in which drivers register, as with a kubelet; empty = none can.",
+    )
+    call_timeout: float = key(duration(0.1, 3600.0), 45.0, "Timeout of a call of a driver.")
+    admin_namespaces: Words = key(
+        list_of(DNS_NAME, "namespaces"), (), "Namespaces whose claims may ask for adminAccess, to devices in use too."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cdi:
+    """How containers get what drivers prepared."""
+
+    merge: str = restart(
+        choice("auto", "always"),
+        "auto",
+        "Where kepd reads CDI files itself; `auto`: for runtimes without CDI, which have it passed in else.",
+    )
+    directories: Words = restart(
+        list_of(PATH, "directories"), ("/etc/cdi", "/var/run/cdi"), "Directories of CDI files, in rising order."
+    )
+    output: str = restart(PATH, "/var/run/cdi", "Directory into which kepd's own driver writes the files of claims.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeDevice:
+    count: int = restart(integer(0, 128), 0, "How many devices of driver fake.kepd.dev there are, to try claims with.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceDriverSection:
+    enabled: bool = restart(BOOL, False, "Run kepd's own driver, for devices named here.")
+    name: str = restart(DNS_NAME, "devices.kepd.dev", "Name of the driver.")
+    pools: tuple[Mapping[str, object], ...] = key(list_of(MAP, "pools"), (), "Which nodes below /dev are devices.")
+    fake: FakeDevice = FakeDevice()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePlugins:
+    enabled: bool = restart(BOOL, False, "Let device plugins register, and give their devices by the limits of pods.")
+    directory: str = restart(
+        PATH, "/var/lib/kubelet/device-plugins", "Directory in which device plugins register, as with a kubelet."
+    )
+    allow: tuple[int, ...] = key(list_of(integer(0), "users"), (), "Users beside root who may run device plugins.")
+    allocate_timeout: float = key(duration(0.1, 3600.0), 60.0, "Timeout of a plugin's Allocate.")
+    reset: Mapping[str, Mapping[str, object]] = key(
+        map_of(MAP, "of resources"), {}, "Commands that are run for each device of a resource after its pod."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Devices:
+    manager: DeviceManagerSection = DeviceManagerSection()
+    cdi: Cdi = Cdi()
+    driver: DeviceDriverSection = DeviceDriverSection()
+    plugins: DevicePlugins = DevicePlugins()
+
+    @property
+    def enabled(self) -> bool:
+        return self.manager.enabled or self.plugins.enabled
