@@ -46,7 +46,14 @@ class FakeDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDriverSection:
-    enabled: bool = restart(BOOL, False, "Run kepd's own driver, for devices named here.")
+    enabled: bool = restart(
+        BOOL,
+        False,
+        "Run kepd's own driver, for devices named here: for its own pods with the manager, else for a kubelet.",
+    )
+    kubelet_directory: str = restart(
+        PATH, "/var/lib/kubelet", "Where a kubelet finds the driver, without the manager: plugins and plugins_registry."
+    )
     name: str = restart(DNS_NAME, "devices.kepd.dev", "Name of the driver.")
     pools: tuple[Mapping[str, object], ...] = key(list_of(MAP, "pools"), (), "Which nodes below /dev are devices.")
     fake: FakeDevice = FakeDevice()
@@ -74,4 +81,4 @@ class Devices:
 
     @property
     def enabled(self) -> bool:
-        return self.manager.enabled or self.plugins.enabled
+        return self.manager.enabled or self.plugins.enabled or self.driver.enabled

@@ -260,8 +260,15 @@ def _images(parts: Daemon) -> ImageService:
 
 
 def _devices(parts: Daemon) -> DeviceService:
-    from agent.daemon.devices.wiring import wire_devices
+    from agent.daemon.devices.wiring import wire_devices, wire_kubelet_drivers
 
+    devices = parts.configuration.devices
+    if not (devices.manager.enabled or devices.plugins.enabled):
+        drivers, records = wire_kubelet_drivers(_outside(parts))
+        parts.resources.callback(records.close)
+        for name, one in zip(("devices", "devices-fake"), drivers, strict=False):
+            parts.add_unit(name, one.run, is_plane=name == "devices")
+        return DeviceService(None)
     wired = wire_devices(_outside(parts))
     parts.devices = wired.plane
     parts.closers.append(wired.close)

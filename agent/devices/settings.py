@@ -11,13 +11,11 @@ from agent.model.finding import Finding, shown
 
 def device_faults(configuration: Configuration) -> Iterator[Finding]:
     devices = configuration.devices
-    if devices.enabled and not configuration.pods.enabled:
-        text = "true needs pods.enabled: true; devices are given to the pods of manifests"
-        yield Finding("", "devices.manager.enabled", text)
+    for name, part in (("manager", devices.manager), ("plugins", devices.plugins)):
+        if part.enabled and not configuration.pods.enabled:
+            text = "true needs pods.enabled: true; devices are given to the pods of manifests"
+            yield Finding("", f"devices.{name}.enabled", text)
     driver = devices.driver
-    if driver.enabled and not devices.manager.enabled:
-        text = "true needs devices.manager.enabled: true; nobody else gives its devices to pods yet"
-        yield Finding("", "devices.driver.enabled", text)
     if driver.name and ("." not in driver.name or not is_subdomain(driver.name, LONGEST_DRIVER)):
         text = f"{shown(driver.name)} is no name of a driver; expected a DNS name such as devices.example.com"
         yield Finding("", "devices.driver.name", text)

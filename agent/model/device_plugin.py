@@ -89,3 +89,12 @@ class PluginAllocation(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[PluginNode, ...] = ()
     annotations: dict[str, str] = {}
     cdi_ids: tuple[str, ...] = ()
+
+
+class DeviceHealth(msgspec.Struct, frozen=True):
+    """Of one device of a driver; `message` says what is wrong with it."""
+
+    pool: str
+    device: str
+    is_healthy: bool = True
+    message: str = ""

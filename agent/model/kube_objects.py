@@ -10,6 +10,7 @@ Source of the choice of fields: IN-1 to IN-20, IMG-F01, IMG-S21, IMG-X07.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -322,3 +323,18 @@ class ServiceCidr(Struct, frozen=True, gc=False):
 
     metadata: ObjectMeta
     spec: ServiceCidrSpec = ServiceCidrSpec()
+
+
+class ClaimObject(Struct, frozen=True):
+    """A ResourceClaim; the devices plane reads what is inside."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] | None = None
+
+
+class SliceObject(Struct, frozen=True):
+    """A ResourceSlice."""
+
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}

@@ -74,6 +74,7 @@ READ_AT_START = {
         )
     },
     "services.flowtable.devices": "daemon/services/wiring.py",
+    "devices.driver.kubeletDirectory": "daemon/devices/wiring.py",
     "services.proxyName": "daemon/services/wiring.py",
     "services.snapshot": "daemon/services/wiring.py",
     "services.startupTaint": "daemon/services/wiring.py",

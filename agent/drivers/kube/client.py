@@ -108,6 +108,12 @@ class KubeClient:
         )
         await self._once(ask)
 
+    async def delete(self, resource: Resource[K], name: str) -> None:
+        """Raises Missing where it is gone already."""
+        await self._once(
+            KubeRequest(verb="delete", what=_told(resource, name), path=resource.object_path(name), method="DELETE")
+        )
+
     async def _once(self, ask: KubeRequest) -> bytearray:
         """One answer. What only reads is asked of each server before it fails; what writes may have been done."""
         for _ in range(len(self._connection.ring) - 1 if ask.method == "GET" else 0):

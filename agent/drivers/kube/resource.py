@@ -12,12 +12,14 @@ from msgspec.structs import replace
 from agent.drivers.kube.errors import KubeError
 from agent.model.kube_objects import (
     ApiEvent,
+    ClaimObject,
     EndpointSlice,
     NodeMetadata,
     NodeObject,
     Pod,
     Service,
     ServiceCidr,
+    SliceObject,
     Workload,
 )
 
@@ -83,6 +85,8 @@ PODS = Resource("", "v1", "pods", Pod)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", Workload)
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", Workload)
 EVENTS = Resource("events.k8s.io", "v1", "events", ApiEvent)
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", ClaimObject)
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", SliceObject)
 SERVICE_CIDRS = Resource("networking.k8s.io", "v1", "servicecidrs", ServiceCidr)
 
 

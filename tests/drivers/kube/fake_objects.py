@@ -87,6 +87,14 @@ KINDS = {
         StoredKind(group="apps", plural="deployments", kind="Deployment"),
         StoredKind(group="apps", plural="daemonsets", kind="DaemonSet"),
         StoredKind(group="networking.k8s.io", plural="servicecidrs", kind="ServiceCIDR", has_namespace=False),
+        StoredKind(
+            group="resource.k8s.io",
+            plural="resourceslices",
+            kind="ResourceSlice",
+            has_namespace=False,
+            fields=("spec.driver", "spec.nodeName"),
+        ),
+        StoredKind(group="resource.k8s.io", plural="resourceclaims", kind="ResourceClaim"),
         StoredKind(group="events.k8s.io", plural="events", kind="Event", fields=("reason", "regarding.name")),
     )
 }

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kepd's own driver needs of an API server: claims, the node, and its slices."""
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from agent.devices.manifest.objects import Claim, Slice
+from agent.devices.run.kubelet_driver import ClusterAway
+from agent.drivers.kube.client import KubeClient
+from agent.drivers.kube.errors import KubeError, Missing
+from agent.drivers.kube.resource import NODE_METADATA, RESOURCE_CLAIMS, RESOURCE_SLICES, Disconnected, Replaced
+from agent.model.kube_objects import ObjectMeta
+
+
+class ApiCluster:
+    """With the client of this process; without an API server every call says so."""
+
+    def __init__(self, client: KubeClient | None, node: str) -> None:
+        self._client = client
+        self._node = node
+
+    @property
+    def _kube(self) -> KubeClient:
+        if self._client is None:
+            raise ClusterAway("no API server is known; set kubernetes.kubeconfig")
+        return self._client
+
+    async def claim(self, namespace: str, name: str) -> Claim | None:
+        kube = self._kube
+        try:
+            found = await kube.get(RESOURCE_CLAIMS.narrowed(namespace=namespace), name)
+            return msgspec.convert(
+                {
+                    "metadata": {"name": name, "namespace": namespace, "uid": found.metadata.uid},
+                    "spec": found.spec,
+                    "status": found.status or {},
+                },
+                Claim,
+            )
+        except Missing:
+            return None
+        except (KubeError, msgspec.ValidationError) as error:
+            raise ClusterAway(str(error)) from error
+
+    async def node_uid(self) -> str:
+        try:
+            return (await self._kube.get(NODE_METADATA, self._node)).metadata.uid
+        except KubeError as error:
+            raise ClusterAway(str(error)) from error
+
+    async def slices(self, driver: str) -> list[Slice]:
+        """All of the driver on this node."""
+        selector = f"spec.driver={driver},spec.nodeName={self._node}"
+        async with aclosing(self._kube.follow(RESOURCE_SLICES.narrowed(field_selector=selector))) as news:
+            async for one in news:
+                if isinstance(one, Disconnected):
+                    raise ClusterAway(one.reason)
+                if isinstance(one, Replaced):
+                    return [_slice(it.metadata, it.spec) for it in one.items]
+        raise ClusterAway("the API server ended the list")
+
+    async def write_slice(self, document: Mapping[str, Any], *, is_new: bool) -> None:
+        try:
+            if is_new:
+                await self._kube.create(RESOURCE_SLICES, document)
+            else:
+                await self._kube.patch(RESOURCE_SLICES, document["metadata"]["name"], {"spec": document["spec"]})
+        except KubeError as error:
+            raise ClusterAway(str(error)) from error
+
+    async def delete_slice(self, name: str) -> None:
+        try:
+            await self._kube.delete(RESOURCE_SLICES, name)
+        except Missing:
+            return
+        except KubeError as error:
+            raise ClusterAway(str(error)) from error
+
+
+def _slice(metadata: ObjectMeta, spec: Mapping[str, Any]) -> Slice:
+    return msgspec.convert({"metadata": {"name": metadata.name}, "spec": spec}, Slice)
