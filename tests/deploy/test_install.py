@@ -198,6 +198,16 @@ def test_with_pods_a_unit_may_do_little_more_than_they_have_to(
     check_exposure(whole, most)
 
 
+def test_as_a_driver_beside_a_kubelet_a_unit_writes_three_directories_more() -> None:
+    """DVF-9: and with pods of its own devices can be opened; no namespace for mounts comes back by that."""
+    whole = settings(UNITS / "kepd.service")
+    driver, devices = (settings(UNITS / f"kepd.service.d/{name}.conf") for name in ("device-driver", "devices"))
+
+    assert driver["ReadWritePaths"] == ["/run/cdi /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry"]
+    assert {key for key in driver if whole.get(key) == driver[key]} == set()
+    assert devices == {"DevicePolicy": ["auto"]}
+
+
 def test_the_drop_in_for_pods_takes_back_every_mount_namespace() -> None:
     """SYS-15: a mount made in one never reaches containerd."""
     whole, drop_in = settings(UNITS / "kepd.service"), settings(UNITS / "kepd.service.d/pods.conf")
