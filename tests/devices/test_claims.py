@@ -292,10 +292,10 @@ async def test_what_pods_held_that_are_gone_is_given_back() -> None:
     await first.hold(shared_pod("one"))
     await first.hold(shared_pod("two"))
     manager = await node.manager()
-    await manager.reconcile({"uid-two"})
+    await manager.reconcile(lambda: {"uid-two"})
     assert [[it.uid for it in one.holders] for one in manager.records.values()] == [["uid-two"]]
 
-    await manager.reconcile(set())
+    await manager.reconcile(set)
     assert (node.driver.ready, node.disk.files) == ({}, {})
 
 
@@ -382,3 +382,23 @@ async def test_a_request_that_the_claim_does_not_have_is_an_error() -> None:
 
     with pytest.raises(DevicesNotReady, match="claim default/gpus has no request nic"):
         await manager.edits(one, one.containers[0], has_cdi=True)
+
+
+async def test_a_pod_that_begins_while_others_are_given_back_keeps_its_devices() -> None:
+    """DVM-43."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    await manager.hold(shared_pod("one"))
+    living: set[str] = set()
+    node.driver.may_answer.clear()
+    going = asyncio.create_task(manager.reconcile(lambda: living))
+    while node.driver.calls[-1][0] != "unprepare":
+        await asyncio.sleep(0)
+    living.add("uid-two")
+    holding = asyncio.create_task(held(manager, shared_pod("two")))
+    node.driver.may_answer.set()
+    await going
+    assert await holding == ""
+    await manager.reconcile(lambda: living)
+
+    assert [[it.uid for it in one.holders] for one in manager.records.values()] == [["uid-two"]]

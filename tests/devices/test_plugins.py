@@ -324,11 +324,11 @@ async def test_what_pods_had_that_are_gone_or_of_another_boot_is_free(plugins: P
     await plugins.listed()
     await plugins.devices.hold(pod())
     await plugins.devices.hold(pod("other"))
-    await plugins.devices.reconcile({"uid-other"})
+    await plugins.devices.reconcile(lambda: {"uid-other"})
     assert list(plugins.devices.records) == ["uid-other"]
 
     plugins.settings = replace(plugins.settings, boot_id="b2")
-    await plugins.devices.reconcile({"uid-other"})
+    await plugins.devices.reconcile(lambda: {"uid-other"})
     assert (plugins.devices.records, plugins.disk.files) == ({}, {})
 
 

@@ -4,6 +4,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +13,13 @@ from google.protobuf.message import DecodeError
 from agent.api.http import HttpServer, Page
 from agent.api.parting import PREFACE_BYTES, Parting
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.devices.cdi.spec import parse_id, parse_spec
+from agent.devices.manifest.documents import Reader
+from agent.devices.manifest.reading import read_device_objects
+from agent.devices.plan.plugin_choice import Unusable, check_registration
+from agent.devices.plan.plugin_records import decode_grants
+from agent.devices.plan.records import decode_record
+from agent.devices.plan.registration import PluginRefused, judge
 from agent.drivers.iptables.text import parse_save
 from agent.drivers.kube.decoding import Decoding, decode_status
 from agent.drivers.kube.errors import KubeError
@@ -29,6 +37,7 @@ from agent.images.access.mirrors import read_hosts
 from agent.images.access.provider_config import read_providers
 from agent.images.view.manifest import read_diff_ids, read_index, read_manifest
 from agent.model.annotation_list import AnnotationFault, parse_duration, parts_of
+from agent.model.device_plugin import PluginInfo, PluginRegistration
 from agent.model.image_manifest import read_document
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.quantity import QuantityError, parse_quantity
@@ -223,6 +232,39 @@ FRAMES = b"\0\0\x03\x01\x04\0\0\0\x01abc" + b"\0\0\x02\0\x01\0\0\0\x01xy" + b"\0
 HEADERS = bytes.fromhex("828684410f7777772e6578616d706c652e636f6d408825a849e95ba97d7f8925a849e95bb8e8b4bf")
 
 # SECURITY.md names the two whose errors include one of Python's.
+CDI_FILES = (
+    b'{"cdiVersion": "0.6.0", "kind": "a.example/gpu", "devices": [{"name": "0", "containerEdits": {"env": ["A=1"]}}]}',
+    b"cdiVersion: 1.1.0\nkind: a.example/gpu\ndevices:\n- name: x\n  containerEdits: {hooks: [{hookName: prestart}]}\n",
+)
+DEVICE_OBJECTS = (
+    (
+        b"apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec: {devices: {requests: [{name:"
+        b" r, exactly: {deviceClassName: a, selectors: [{cel: {expression: \"device.driver.matches('(a)+')\"}}]}}]}}\n"
+    ),
+    (
+        b"apiVersion: resource.k8s.io/v1beta1\nkind: ResourceSlice\nmetadata: {name: s}\nspec: {driver: a.example,"
+        b" pool: {name: p, resourceSliceCount: 1}, devices: [{name: d, basic: {attributes: {v: {version: 1.2.3}}}}]}\n"
+    ),
+)
+
+
+def device_records(data: bytes) -> None:
+    """Of claims and of plugins."""
+    for decode in (decode_record, decode_grants):
+        with suppress(ValueError):
+            decode(data)
+
+
+def device_registrations(data: bytes) -> None:
+    """What drivers and plugins say of themselves: a word for each field."""
+    words = [*text(data).split("\0"), "", "", "", ""]
+    info = PluginInfo(type=words[0], name=words[1], endpoint=words[2], versions=tuple(words[3:]))
+    with suppress(PluginRefused):
+        judge(info, "/r/a-reg.sock", 0, (), {})
+    with suppress(Unusable):
+        check_registration(PluginRegistration(version="v1beta1", endpoint=words[2], resource=words[1]), (), (0,))
+
+
 TARGETS = (
     Target("yaml", yaml_text, (UnreadableYaml,), (b"a: &x [1, *x]\n---\nb: {c: 'd'}\n", b"- !!str 1\n- ? x\n")),
     Target("api-frames", api_frames, (), (FRAMES,)),
@@ -266,6 +308,11 @@ TARGETS = (
     Target(
         "container-log", lambda data: _last_lines(text(data), 80, 2048), (), (b"2026-01-01T00:00:00Z stdout F a\n",)
     ),
+    Target("cdi-files", lambda data: parse_spec("f", data), (), CDI_FILES),
+    Target("cdi-ids", lambda data: parse_id(text(data)), (ValueError,), (b"example.com/gpu=0",)),
+    Target("device-objects", lambda data: read_device_objects({"f": data}, Reader("n")), (), DEVICE_OBJECTS),
+    Target("device-records", device_records, (), (b'{"version": 1, "claim": {"metadata": {"uid": "u"}}}',)),
+    Target("device-registrations", device_registrations, (), (b"DRAPlugin\0a.example\0/p/a.sock\0v1.DRAPlugin",)),
     Target(
         "state-file", msgspec.json.decode, (msgspec.MsgspecError, UnicodeError, RecursionError), (b'{"a": [1, "b"]}',)
     ),

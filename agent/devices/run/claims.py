@@ -11,7 +11,7 @@ kepd that starts anew goes on where the records show. Never: decides which devic
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
 
@@ -289,17 +289,18 @@ class DeviceClaims:
         if errors:
             raise DevicesNotReleased("; ".join(dict.fromkeys(errors.values())))
 
-    async def reconcile(self, pods: Iterable[str]) -> None:
-        """DVM-41, DVM-43: what pods hold that are there no more is given back."""
+    async def reconcile(self, pods: Callable[[], Collection[str]]) -> None:
+        """DVM-41, DVM-43: what pods hold that are there no more is given back. Which those are is asked for each claim
+        anew: giving one back may take long, and pods begin meanwhile."""
         await self._loaded.wait()
-        living = set(pods)
-        for record in list(self.records.values()):
-            gone = tuple(one.uid for one in record.holders if one.uid not in living)
-            if gone or not record.holders or self._is_leftover(record.uid):
-                async with self._alone_with([record.uid]):
-                    errors = await self._settle([record.uid], gone=gone)
-                for text in errors.values():
-                    log.warning("claim_not_given_back", claim=record.key, error=text)
+        for uid, record in list(self.records.items()):
+            async with self._alone_with([uid]):
+                known = self.records.get(uid)
+                living = pods()
+                gone = tuple(one.uid for one in known.holders if one.uid not in living) if known is not None else ()
+                errors = await self._settle([uid], gone) if gone or self._is_leftover(uid) else {}
+            for text in errors.values():
+                log.warning("claim_not_given_back", claim=record.key, error=text)
 
     async def _settle(self, uids: Sequence[str], gone: Sequence[str]) -> dict[str, str]:
         """Carry out what is planned for these claims until nothing is left, or something fails; what failed, by

@@ -123,7 +123,7 @@ class DevicePlane:
     async def _follow_pods(self) -> None:
         while self.pods is not None:
             await self.pods.listed()
-            await self.pod_devices.reconcile(self.pods.uids())
+            await self.pod_devices.reconcile(self.pods.uids)
             self._news.set()
             await self._clock.sleep(RECONCILE_S)
 

@@ -11,7 +11,7 @@ A plugin that is away keeps what pods have, and gives nothing new. Never: gives 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol
 
@@ -383,12 +383,12 @@ class PluginDevices:
         if command.on_failure == "quarantine":
             raise DevicesNotReleased(f"device {told(device)} of {resource} could not be reset: {why}")
 
-    async def reconcile(self, pods: Iterable[str]) -> None:
+    async def reconcile(self, pods: Callable[[], Collection[str]]) -> None:
         """What pods had that are gone, or of another boot, is free."""
         await self._loaded.wait()
-        living, boot_id = set(pods), self._settings().boot_id
+        boot_id = self._settings().boot_id
         for uid, record in list(self.records.items()):
-            if uid not in living or record.boot_id != boot_id:
+            if uid not in pods() or record.boot_id != boot_id:
                 try:
                     await self.release(uid)
                 except DevicesNotReleased as error:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All devices that pods of this node have: those of claims, and those of plugins. The port of the pods plane."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
@@ -41,11 +41,10 @@ class PodDevices:
         if self._plugins is not None:
             await self._plugins.release(uid)
 
-    async def reconcile(self, pods: Iterable[str]) -> None:
-        living = list(pods)
-        await self._claims.reconcile(living)
+    async def reconcile(self, pods: Callable[[], Collection[str]]) -> None:
+        await self._claims.reconcile(pods)
         if self._plugins is not None:
-            await self._plugins.reconcile(living)
+            await self._plugins.reconcile(pods)
 
 
 def _joined(*parts: ContainerDevices) -> ContainerDevices:

@@ -57,9 +57,9 @@ class PluginDirectory:
         }),))  # fmt: skip
         path = self.directory / OWN_SOCKET
         server.add_insecure_port(f"unix://{path}")
-        await server.start()
-        await asyncio.to_thread(path.chmod, 0o600)
         try:
+            await server.start()
+            await asyncio.to_thread(path.chmod, 0o600)
             yield
         finally:
             await server.stop(1.0)

@@ -60,8 +60,8 @@ class DriverSockets:
             for name, messages in SERVICES:
                 server.add_generic_rpc_handlers((_Calls(driver, messages).handler(name),))
             server.add_generic_rpc_handlers((_health_handler(driver, now_s),))
-            await _listen(server, self.endpoint)
             try:
+                await _listen(server, self.endpoint)
                 yield
             finally:
                 await server.stop(2.0)
@@ -75,8 +75,8 @@ class DriverSockets:
         """A kubelet finds the driver meanwhile; `told` hears whether it was registered."""
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((_registration_handler(self._name, str(self.endpoint), told),))
-        await _listen(server, self.registration)
         try:
+            await _listen(server, self.registration)
             yield
         finally:
             with suppress(FileNotFoundError):
