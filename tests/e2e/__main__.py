@@ -7,6 +7,7 @@ status with kepd than without.
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--keep", action="store_true", help="keep the logs of all programs")
     asked = parser.parse_args(arguments)
+    # Also in the background of a script: what was started ends, and its mounts and groups go.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(130))
     try:
         programs = Programs.find(os.environ, *(("suite", "proxy") if asked.zones else ()))
     except MissingError as missing:

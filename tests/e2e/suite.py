@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,15 +66,21 @@ def run(programs: Programs, control: Control, folder: Path, names: Sequence[str]
     together, alone = parts(names, beside)
     found: dict[str, Outcome] = {}
     for batch in (together, [alone] if alone else []):
-        running = [_begin(programs, control, folder, part, f"{len(part)}-{at}") for at, part in enumerate(batch)]
-        for process, report in running:
-            process.wait()
-            if report.exists():
-                done = outcomes(json.loads(report.read_text()))
-                found |= {
-                    name: one for name, one in done.items() if one.status not in ("skipped", "pending") or one.message
-                }
+        with ExitStack() as running:
+            begun = [_begin(programs, control, folder, part, f"{len(part)}-{at}") for at, part in enumerate(batch)]
+            for process, _ in begun:
+                running.callback(process.kill)
+            for process, report in begun:
+                process.wait()
+                if report.exists():
+                    done = outcomes(json.loads(report.read_text()))
+                    found |= {name: one for name, one in done.items() if has_run(one)}
     return found
+
+
+def has_run(one: Outcome) -> bool:
+    """A spec that was not chosen is skipped without a word."""
+    return one.status not in ("skipped", "pending") or bool(one.message)
 
 
 def _begin(

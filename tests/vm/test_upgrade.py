@@ -64,7 +64,9 @@ def older(fresh: Machine) -> Iterator[Machine]:
     fresh.run(f"sysctl -q --system; systemctl daemon-reload; sed 's#/usr/src/kepd#{OLDER}#' {scripts}/bare.sh | sh")
     fresh.run(f"sh {scripts}/check.sh bare")
     put(fresh, orderly("ordered"), restarted_once())
-    until_ready(fresh, "web", "ordered", "once")
+    until_ready(fresh, "web", "ordered")
+    fresh.until("once has ended and runs again", lambda: [one[2] for one in of_pods(fresh).get("once", ())] == [1])
+    until_ready(fresh, "once")
     fresh.run("touch /run/load; nohup sh >/dev/null 2>&1 </dev/null -c '" + LOAD + "' &")
     yield fresh
     fresh.run("rm -f /run/load")
@@ -114,8 +116,9 @@ def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -
     put(older, orderly("late"))
     until_ready(older, *before, "late")
     after = of_pods(older)
+    said = older.run("kepctl --timeout 60 get events; journalctl -b -u containerd -u kepd --no-pager -n 60 -o cat")
     remove(older, "late", "ordered", "once")
 
-    assert {name: after[name] for name in before} == before
+    assert {name: after[name] for name in before} == before, said
     assert older.run("sort /run/answers | uniq").split() == ["answered"]
     assert older.run(f"cat {PLACE}/ordered").split("\n")[-4:-1] == ["hook", "main term", "sidecar term"]
