@@ -44,7 +44,8 @@ def table(network: Network, family: Family) -> Iterator[NftTable]:
 def has_flowtables(table: NftTable, family: Family) -> bool:
     try:
         asyncio.run(table.load(probe_text(family)))
-    except NftFailed:
+    except NftFailed as error:
+        assert "syntax" not in str(error)
         return False
     return True
 

@@ -111,7 +111,7 @@ def probe_text(family: Family) -> str:
     return (
         f"add table {ip} {PROBE}\ndelete table {ip} {PROBE}\ntable {ip} {PROBE} {{\n"
         f"  flowtable {FLOWTABLE} {{ hook ingress priority 0; }}\n"
-        f"  chain tried {{ {OFFLOAD} }}\n}}\ndelete table {ip} {PROBE}\n"
+        f"  chain tried {{\n    {OFFLOAD}\n  }}\n}}\ndelete table {ip} {PROBE}\n"
     )
 
 
