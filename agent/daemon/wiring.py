@@ -260,6 +260,7 @@ def _images(parts: Daemon) -> ImageService:
 
 
 def _devices(parts: Daemon) -> DeviceService:
+    from agent.daemon.devices.advice import cdi_advice
     from agent.daemon.devices.wiring import wire_devices, wire_kubelet_drivers
 
     devices = parts.configuration.devices
@@ -274,6 +275,7 @@ def _devices(parts: Daemon) -> DeviceService:
     parts.closers.append(wired.close)
     parts.metrics.sources.append(wired.metrics.families)
     parts.device_view = wired.view
+    parts.advisers += [wired.plane.advice, partial(cdi_advice, _runtime(parts).watch)]
     parts.add_unit("devices", wired.plane.run, is_plane=True)
     if wired.registry is not None:
         parts.add_unit("device-drivers", wired.registry.run)
@@ -361,7 +363,7 @@ def _pods(parts: Daemon) -> PodService:
     parts.here = LocalPods(plane.runner, parts.board)
     parts.runner = plane.runner
     if parts.devices is not None:
-        parts.devices.pods = PodsWithDevices(plane.runner)
+        parts.devices.meet(PodsWithDevices(plane.runner))
         parts.devices.manager.changed = plane.runner.devices_changed
         if parts.plugins is not None:
             parts.plugins.changed = plane.runner.devices_changed

@@ -3,6 +3,9 @@
 
 import msgspec
 
+# On containers with devices: the claims that they have, NAMESPACE/NAME=UID, with commas.
+CLAIMS_NOTE = "kepd.dev/devices.claims"
+
 
 class DeviceNode(msgspec.Struct, frozen=True):
     host_path: str

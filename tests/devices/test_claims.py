@@ -323,6 +323,43 @@ async def test_a_record_that_nobody_can_read_stops_all_that_is_new() -> None:
     assert set(node.disk.files) == {"claims/bad/u-1.json"}
 
 
+async def test_what_a_container_has_without_a_record_stops_all_that_is_new() -> None:
+    """DVM-41: until it ends."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    one = shared_pod("one")
+    await manager.hold(one)
+    notes = (await manager.edits(one, one.containers[0], has_cdi=True)).notes
+    noted = {"default/one": {text for _, text in notes}}
+    manager.noted = lambda: noted
+    assert manager.doubts() == []
+    node.disk.files.clear()
+    manager = await node.manager()
+    manager.noted = lambda: noted
+    why = await held(manager, shared_pod("two"))
+    uid = manager.unrecorded()[0].uid
+
+    assert why == (
+        "ClaimError: pod default/one runs with devices of claim default/gpus, of which no record is left; no device"
+        f" is given until the pod ends, or `kepctl release claim {uid} --force`"
+    )
+    noted.clear()
+    assert await held(manager, shared_pod("two")) == ""
+
+
+async def test_what_a_container_has_without_a_record_is_forgotten_on_request() -> None:
+    """DVM-41."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    manager.noted = lambda: {"default/one": {"default/old=u-1,default/new=u-2", "torn"}}
+    found = manager.unrecorded()
+    for one in found:
+        await manager.forget(one.uid)
+
+    assert [(one.claim, one.uid) for one in found] == [("", "torn"), ("default/new", "u-2"), ("default/old", "u-1")]
+    assert await held(manager, shared_pod("two")) == ""
+
+
 async def test_a_full_disk_stops_beginnings_and_no_ends() -> None:
     """DVM-44."""
     node = NodeOfLives()

@@ -232,7 +232,7 @@ async def test_a_device_that_gets_sick_is_told_and_given_to_nobody(plugins: Plug
 
 
 async def test_a_plugin_that_ends_keeps_what_pods_have_and_gives_nothing_new(plugins: Plugins) -> None:
-    """DVP-6."""
+    """DVP-6, DVX-7."""
     process = plugins.start()
     await plugins.listed()
     await plugins.devices.hold(pod())
@@ -241,7 +241,8 @@ async def test_a_plugin_that_ends_keeps_what_pods_have_and_gives_nothing_new(plu
 
     assert "no plugin of it is registered" in await plugins.why(pod("other"))
     assert (await plugins.devices.edits(pod(), pod().containers[0])).env == (("GPUS", "gpu-0"),)
-    await plugins.until(lambda: plugins.board.line("device-plugins").state is State.DEGRADED, "told on the board")
+    await plugins.until(lambda: f"{GPU} is away" in plugins.board.line("device-plugins").message, "told on the board")
+    assert plugins.board.line("device-plugins").state is State.READY
     plugins.start(endpoint="new.sock")
     await plugins.until(lambda: plugins.devices.plugins[GPU].endpoint == "new.sock", "another takes its place")
     await plugins.listed()

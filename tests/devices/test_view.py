@@ -130,6 +130,16 @@ async def test_who_is_not_there_is_said() -> None:
         await view.release("u-1")
 
 
+async def test_a_claim_that_a_container_has_without_a_record_is_listed() -> None:
+    """DVM-41."""
+    view = await view_of(NodeOfLives())
+    view._claims.noted = lambda: {"default/one": {"default/gpus=u-1"}}
+    (found,) = [one async for _, one in view.claims("")]
+
+    assert (found.namespace, found.name, found.uid) == ("default", "gpus", "u-1")
+    assert (found.state, found.pods) == ("adopted", ("default/one",))
+
+
 async def test_a_record_that_cannot_be_read_or_given_back_is_forgotten_on_request() -> None:
     """DVM-42."""
     node = NodeOfLives()

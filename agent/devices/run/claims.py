@@ -42,10 +42,11 @@ from agent.devices.plan.records import (
 from agent.devices.plan.results import allocations
 from agent.devices.plan.search import Question, search
 from agent.devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
+from agent.devices.plan.unrecorded import Unrecorded, note_of, unrecorded
 from agent.devices.ports import CdiPlace, DeviceDriver, DriverFailed, RecordFiles
 from agent.devices.run.metrics import DeviceMetrics
 from agent.model.clock import Clock
-from agent.model.container_devices import NO_DEVICES, ContainerDevices
+from agent.model.container_devices import CLAIMS_NOTE, NO_DEVICES, ContainerDevices
 from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
@@ -58,7 +59,6 @@ log = structlog.get_logger(plane="devices")
 UNALLOCATABLE, CLAIM_ERROR, FAILED_PREPARE = "ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources"
 NOT_SUPPORTED = "CDINotSupported"
 BAD_FOLDER = f"{FOLDER}/bad"
-CLAIMS_NOTE = "kepd.dev/devices.claims"
 # Drivers keep the limit themselves, where they can.
 OVERTIME_S = 1.0
 CDI_WAIT_S, CDI_LOOK_S = 2.0, 0.2
@@ -101,6 +101,10 @@ class DeviceClaims:
         self.records: dict[str, ClaimRecord] = {}
         # Records that nobody can read, by file: what they hold is not known, so nothing is given.
         self.unreadable: dict[str, str] = {}
+        # By pod, what its running containers carry about their claims.
+        self.noted: Callable[[], Mapping[str, Collection[str]]] = dict
+        # Claims that a person said to forget, though a pod runs with them.
+        self._disowned: set[str] = set()
         # What failed last, and when, by uid of the claim.
         self.problems: dict[str, tuple[str, float]] = {}
 
@@ -140,6 +144,14 @@ class DeviceClaims:
     @property
     def objects(self) -> DeviceObjects:
         return self._objects
+
+    def unrecorded(self) -> list[Unrecorded]:
+        """What containers have and no record tells. DVM-41."""
+        return unrecorded(self.noted(), self.records.keys() | self._disowned)
+
+    def doubts(self) -> list[str]:
+        """While there are any, nothing is given: what is not known to be free is not."""
+        return [*(self.unreadable[name] for name in sorted(self.unreadable)), *map(str, self.unrecorded())]
 
     def slices(self) -> tuple[Slice, ...]:
         """Of drivers, and of files; a pool that a driver publishes is its own. DVM-27."""
@@ -234,8 +246,8 @@ class DeviceClaims:
         if not missing:
             return []
         settings = self._settings()
-        if self.unreadable:
-            raise DevicesNotReady(CLAIM_ERROR, "; ".join(sorted(self.unreadable.values())))
+        if doubts := self.doubts():
+            raise DevicesNotReady(CLAIM_ERROR, "; ".join(doubts))
         for one in missing:
             self._check_admin(one.claim, settings)
         question = self.question(tuple(one.claim for one in missing))
@@ -357,6 +369,9 @@ class DeviceClaims:
                 record = self.records[uid]
                 await self._write(Forget(uid))
                 log.warning("claim_record_forgotten", claim=record.key, record=name)
+        elif any(one.uid == uid for one in self.unrecorded()):
+            self._disowned.add(uid)
+            log.warning("claim_disowned", uid=uid)
         else:
             raise Refused(
                 "not_found", f"no claim with uid {uid} has a record here; `kepctl get claims -o wide` has them"
@@ -436,7 +451,7 @@ class DeviceClaims:
                 text = f"claim {record.key} has no request {use.request}"
                 raise DevicesNotReady(CLAIM_ERROR, text)
             ids.update(dict.fromkeys(ids_of(record, use.request)))
-            notes.append(f"{record.key}={record.uid}")
+            notes.append(note_of(record.key, record.uid))
         note = ((CLAIMS_NOTE, ",".join(dict.fromkeys(notes))),)
         return replace(await self.resolved(list(ids), has_cdi=has_cdi), notes=note)
 

@@ -9,7 +9,7 @@ run
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -23,7 +23,7 @@ from agent.devices.run.pod_devices import PodDevices
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.finding import Finding
+from agent.model.finding import Advice, Finding
 
 log = structlog.get_logger(plane="devices")
 
@@ -51,6 +51,8 @@ class PodsHere(Protocol):
 
     def uids(self) -> Collection[str]: ...
 
+    def noted(self) -> Mapping[str, Collection[str]]: ...
+
 
 class DevicePlane:
     def __init__(
@@ -67,7 +69,7 @@ class DevicePlane:
     ) -> None:
         self.manager = manager
         self.pod_devices = pod_devices
-        self.pods: PodsHere | None = None
+        self._pods: PodsHere | None = None
         self._cdi = cdi
         self._locals = locals_
         self._manifests = manifests
@@ -76,6 +78,11 @@ class DevicePlane:
         self._tell = tell
         self._news = asyncio.Event()
         self._is_loaded = False
+
+    def meet(self, pods: PodsHere) -> None:
+        """Before it runs."""
+        self._pods = pods
+        self.manager.noted = pods.noted
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what pods hold stays theirs."""
@@ -121,28 +128,45 @@ class DevicePlane:
         return isinstance(driver.devices, ConfiguredDevices) and await driver.devices.look()
 
     async def _follow_pods(self) -> None:
-        while self.pods is not None:
-            await self.pods.listed()
-            await self.pod_devices.reconcile(self.pods.uids)
+        while self._pods is not None:
+            await self._pods.listed()
+            await self.pod_devices.reconcile(self._pods.uids)
             self._news.set()
             await self._clock.sleep(RECONCILE_S)
 
     async def _report(self, report: Report) -> None:
         await asyncio.to_thread(self._cdi.look)
         while True:
-            problems = [*self.manager.unreadable.values(), *map(str, self.manager.objects.findings)]
-            problems += [str(one) for one in self._cdi.findings]
-            problems += [
-                str(one)
-                for it in self._locals
-                if isinstance(it.devices, ConfiguredDevices)
-                for one in it.devices.findings
-            ]
+            problems = [*self.manager.doubts(), *map(str, self._findings())]
+            # A vendor's file is no fault of this plane.
+            notes = [str(one) for one in self._cdi.findings]
             if problems:
-                more = [f"and {len(problems) - MOST_TOLD} more"] if len(problems) > MOST_TOLD else []
-                report.degraded("; ".join([*problems[:MOST_TOLD], *more]))
+                report.degraded("; ".join(_first([*problems, *notes])))
             else:
                 count = sum(len(one.spec.devices or ()) for one in self.manager.slices())
-                report.ready(f"{count} devices, {len(self.manager.records)} claims")
+                report.ready("; ".join([f"{count} devices, {len(self.manager.records)} claims", *_first(notes)]))
             await self._news.wait()
             self._news.clear()
+
+    def _findings(self) -> Iterator[Finding]:
+        yield from self.manager.objects.findings
+        for one in self._locals:
+            if isinstance(one.devices, ConfiguredDevices):
+                yield from one.devices.findings
+
+    async def advice(self) -> Sequence[Advice]:
+        """For `kepctl doctor`. DVM-41, DVM-42, DVC-9."""
+        await asyncio.to_thread(self._cdi.look)
+        doubts = [
+            Advice(subject="device claims", found=text, wanted="a record of each claim", text="no device is given")
+            for text in self.manager.doubts()
+        ]
+        files = [
+            Advice(subject="CDI file", found=str(one), wanted="", text="no container gets what this file has")
+            for one in self._cdi.findings
+        ]
+        return [*doubts, *files]
+
+
+def _first(texts: list[str]) -> list[str]:
+    return texts if len(texts) <= MOST_TOLD else [*texts[:MOST_TOLD], f"and {len(texts) - MOST_TOLD} more"]

@@ -47,6 +47,7 @@ log = structlog.get_logger(plane="devices")
 OPTIONS_S, PREFERRED_S, PRE_START_S = 10.0, 5.0, 30.0
 PEER_TRIES, PEER_PAUSE_S = 20, 0.5
 WAITS, FAILED = "UnexpectedAdmissionError", "FailedPrepareDynamicResources"
+MOST_TOLD = 5
 
 
 class Connection(Protocol):
@@ -161,14 +162,14 @@ class PluginDevices:
                 self.plugins.clear()
 
     def _report(self, report: Report) -> None:
+        """What a plugin does is no fault of kepd; a record that cannot be read stops all that is new. DVX-7."""
         away = [f"plugin {one.resource} is away" for one in self.plugins.values() if not one.is_connected]
-        problems = [*self.findings.values(), *away]
-        if problems:
-            report.degraded("; ".join(problems[:5]))
+        texts = [*self.findings.values(), *away]
+        if any(name.endswith(".json") for name in self.findings):
+            report.degraded("; ".join(texts[:MOST_TOLD]))
         else:
-            report.ready(
-                f"{len(self.plugins)} plugins, {sum(len(one.devices) for one in self.plugins.values())} devices"
-            )
+            devices = sum(len(one.devices) for one in self.plugins.values())
+            report.ready("; ".join([f"{len(self.plugins)} plugins, {devices} devices", *texts[:MOST_TOLD]]))
 
     async def register(self, given: PluginRegistration) -> str:
         """Why it is refused; nothing where it is registered. DVP-2."""

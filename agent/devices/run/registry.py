@@ -30,6 +30,7 @@ log = structlog.get_logger(plane="devices")
 LOOK_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 120.0
 MOST_CALLS, MOST_DEADLINES = 4, 3
+MOST_TOLD = 5
 PROBE_S = 60.0
 Observe = Callable[[str, str, float], None]
 
@@ -174,12 +175,10 @@ class PluginRegistry:
             self._known.clear()
 
     def _report(self, report: Report) -> None:
+        """DVX-7: what a driver does is no fault of kepd."""
         hung = [driver.why_away for driver in self.drivers.values() if driver.why_away]
-        problems = [*self.findings.values(), *hung]
-        if problems:
-            report.degraded("; ".join(problems[:5]))
-        else:
-            report.ready(f"{len(self.drivers)} drivers")
+        notes = [*self.findings.values(), *hung]
+        report.ready("; ".join([f"{len(self.drivers)} drivers", *notes[:MOST_TOLD]]))
 
     async def look(self) -> None:
         seen = {one.path: one for one in await asyncio.to_thread(self._sockets.look)}

@@ -54,7 +54,9 @@ class DeviceView:
     async def claims(self, after: str) -> Walk[ClaimReport]:
         claims = self._claims
         objects = claims.objects.claims.values()
-        reports = claim_reports(claims.records.values(), objects, claims.unreadable, claims.problems)
+        reports = claim_reports(
+            claims.records.values(), objects, claims.unreadable, claims.problems, claims.unrecorded()
+        )
         placed = sorted(((f"{one.namespace}/{one.name}/{one.uid}", one) for one in reports), key=lambda it: it[0])
         for place, one in placed:
             if place > after:

@@ -11,6 +11,7 @@ from agent.devices.plan.offers import Offer
 from agent.devices.plan.pools import Node, gather
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord, Stage, devices_of
+from agent.devices.plan.unrecorded import Unrecorded
 from agent.devices.view.explained import Explanation
 from agent.model.device_report import (
     ClaimDriverReport,
@@ -103,11 +104,16 @@ def plugin_reports(
 
 
 def claim_reports(
-    records: Iterable[ClaimRecord], claims: Iterable[Claim], unreadable: Iterable[str], problems: Problems
+    records: Iterable[ClaimRecord],
+    claims: Iterable[Claim],
+    unreadable: Iterable[str],
+    problems: Problems,
+    adopted: Sequence[Unrecorded] = (),
 ) -> Iterator[ClaimReport]:
-    """Those of records, those of manifests that nobody holds, and records that cannot be read."""
+    """Those of records, those of manifests that nobody holds, those that pods have without a record, and records that
+    cannot be read."""
     held = sorted(records, key=lambda one: one.key)
-    known = {one.key for one in held}
+    known = {one.key for one in held} | {one.claim for one in adopted}
     for record in held:
         text, at_s = problems.get(record.uid, ("", 0.0))
         yield ClaimReport(
@@ -127,6 +133,11 @@ def claim_reports(
         if claim.key not in known:
             metadata = claim.metadata
             yield ClaimReport(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, state="unallocated")
+    for lost in adopted:
+        namespace, _, name = lost.claim.rpartition("/")
+        yield ClaimReport(
+            namespace=namespace, name=name, uid=lost.uid, state="adopted", pods=(lost.pod,), last_error=str(lost)
+        )
     for name in sorted(unreadable):
         yield ClaimReport(namespace="", name=name, uid=name.removesuffix(".json"), state="unreadable")
 

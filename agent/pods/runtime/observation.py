@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from agent.model.container_devices import CLAIMS_NOTE
 from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, EPHEMERAL, FILE, GROUP, HASH, INSTANCE, UID, signal_name
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -16,7 +17,7 @@ STAGES = {
     pb.CONTAINER_UNKNOWN: Stage.UNKNOWN,
 }
 NANOS = 1e9
-NOTES = ("io.kubernetes.", EPHEMERAL)
+NOTES = ("io.kubernetes.", EPHEMERAL, CLAIMS_NOTE)
 LOST_CODE = 137
 
 
