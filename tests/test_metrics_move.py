@@ -27,7 +27,7 @@ async def test_something_that_happens_moves_every_metric_of_the_reference(short_
         *await images_life(short_path / "images"),
         *await pods_life(short_path / "pods"),
         *await proxy_life(short_path / "proxy"),
-        *await services_life(),
+        *await services_life(free_port),
         *await devices_life(short_path / "devices"),
         *await process_life(short_path / "daemon", free_port),
     }

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from agent.drivers.kube import resource as resources
 from tests.daemon.process import ROOT
@@ -13,7 +14,13 @@ from tests.deploy.kustomize import render
 Right = tuple[str, str, str]
 """Group, resource, verb."""
 
-VERBS = {"follow": ("list", "watch"), "get": ("get",), "create": ("create",), "patch": ("patch",)}
+VERBS = {
+    "follow": ("list", "watch"),
+    "get": ("get",),
+    "create": ("create",),
+    "patch": ("patch",),
+    "delete": ("delete",),
+}
 """Methods of the client that take a resource first."""
 ROLES = {
     "source.py": "kepd-services",
@@ -22,6 +29,8 @@ ROLES = {
     "startup_taint.py": "kepd-taint",
     "event_writer.py": "kepd-events",
 }
+DOCUMENTED = {"cluster.py": "docs/devices.md"}
+"""What runs as a service of the node, with a kubeconfig that its administrator makes: the role is on a page."""
 BOUND = {
     "base": {"kepd-services"},
     "overlays/debug": {"kepd-services"},
@@ -58,7 +67,7 @@ def used_verbs(tree: ast.Module) -> set[str]:
 def asked_for(role: str) -> set[Right]:
     rights = set()
     for module, tree, names in asking_modules():
-        if ROLES[module] == role:
+        if ROLES.get(module) == role:
             found = [getattr(resources, name) for name in names]
             rights |= {(one.group, one.plural, verb) for one in found for verb in used_verbs(tree)}
     return rights
@@ -77,7 +86,30 @@ def granted(role: str) -> set[Right]:
 
 
 def test_every_module_that_asks_an_api_server_has_a_role() -> None:
-    assert {module for module, _, _ in asking_modules()} == set(ROLES)
+    assert {module for module, _, _ in asking_modules()} == {*ROLES, *DOCUMENTED}
+
+
+@pytest.mark.parametrize("module", sorted(DOCUMENTED))
+def test_a_role_on_a_page_grants_what_the_code_asks_for_and_nothing_else(module: str) -> None:
+    """DS-02, DS-03."""
+    tree = next(tree for name, tree, _ in asking_modules() if name == module)
+    blocks = (ROOT / DOCUMENTED[module]).read_text().split("```yaml\n")[1:]
+    roles = [yaml.safe_load(block.partition("```")[0]) for block in blocks if "kind: ClusterRole\n" in block]
+    asked: set[Right] = set()
+    for one in (one for one in ast.walk(tree) if isinstance(one, ast.Call) and one.args):
+        verbs = VERBS.get(one.func.attr, ()) if isinstance(one.func, ast.Attribute) else ()
+        resource = getattr(resources, ast.unparse(one.args[0]).partition(".")[0], None)
+        if isinstance(resource, resources.Resource):
+            asked |= {(resource.group, resource.plural, verb) for verb in verbs}
+
+    (role,) = roles
+    assert asked == {
+        (group, plural, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for plural in rule["resources"]
+        for verb in rule["verbs"]
+    }
 
 
 @pytest.mark.parametrize("role", sorted(set(ROLES.values())))

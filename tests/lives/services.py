@@ -27,6 +27,7 @@ from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
 from agent.services.run.kernel_counts import KernelCounts
+from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics
 from agent.services.run.nft_view import NftRulesView
 from agent.topology.hints.standalone import HintOptions
@@ -45,10 +46,36 @@ POISONED = str(ipaddress.ip_address(Picky.poison))
 UDP_PORT = {"name": "dns", "protocol": "UDP", "port": 53}
 
 
-async def services_life() -> set[str]:
-    """What moved."""
-    moved = await asyncio.gather(of_nftables(), of_iptables(), of_the_api_server(), of_hints(), of_endings())
+async def services_life(port: int) -> set[str]:
+    """What moved. `port` is free on loopback."""
+    moved = await asyncio.gather(
+        of_nftables(), of_iptables(), of_the_api_server(), of_hints(), of_endings(), of_the_relay(port)
+    )
     return set().union(*moved)
+
+
+async def of_the_relay(port: int) -> set[str]:
+    """Somebody on the node asks a node port that has no endpoint."""
+    node = Node()
+    node.intake.apply(msgspec.structs.replace(node.intake._settings, node_port_addresses=("localhost",)))
+    relay = LocalhostRelay(node.plane, node.clock, lambda _: None)
+    node.plane.followers.append(relay.follow)
+    watched = Watched(lambda: service_metrics(node.plane, relay.counts))
+    watched.look()
+    running = asyncio.create_task(relay.run())
+    wanted = {"name": "http", "protocol": "TCP", "port": 80, "nodePort": port}
+    node.intake.put_service(make_service("web", ip="10.96.0.10", type="NodePort", ports=[wanted]))
+    await node.sync()
+    await until(lambda: list(relay.rows(is_standing=True)))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    with suppress(ConnectionResetError):
+        await reader.read()
+    writer.close()
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    watched.look()
+    return watched.moved
 
 
 class LivingNode(Node):
