@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.cri.driver import CriRuntime, says_ports_are_mapped, told_to_use_systemd
+from agent.drivers.cri.driver import CriRuntime, says_ports_are_mapped, told_to_resolve_cdi, told_to_use_systemd
 from agent.drivers.cri.fake import FakeCri
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind
@@ -260,6 +260,36 @@ async def test_a_runtime_says_what_it_can_do(subject: Subject) -> None:
     assert (features.name, features.version) == (version.runtime_name, version.runtime_version)
     assert features.label == f"{version.runtime_name} {version.runtime_version}"
     assert features.uses_systemd is False, "the lab has plain groups"
+
+
+async def test_a_runtime_that_does_not_say_it_resolves_cdi_ids_passes_them_over(subject: Subject) -> None:
+    """DVC-1: the container starts, and lacks its device; that is why what is not known is no."""
+    features = await subject.cri.features()
+    sandbox = sandbox_config(subject)
+    await subject.cri.pull_image(subject.image)
+    sandbox_id = await subject.cri.run_sandbox(sandbox)
+    config = container_config(subject, STAY)
+    config.CDI_devices.add(name="example.com/gpu=nowhere")
+    if features.has_cdi:
+        with pytest.raises(RuntimeCallFailed, match="nowhere"):
+            await subject.cri.create_container(sandbox_id, config, sandbox)
+        return
+    container_id = await subject.cri.create_container(sandbox_id, config, sandbox)
+    await subject.cri.start_container(container_id)
+
+    assert (await subject.cri.container_status(container_id)).state == pb.CONTAINER_RUNNING
+
+
+@pytest.mark.parametrize(
+    ("told", "resolves"),
+    [
+        ("", False), ("{", False), ("[]", False), ("{}", False), ('{"enableCDI": "true"}', False),
+        ('{"enableCDI": false}', False), ('{"enableCDI": true, "cdiSpecDirs": ["/etc/cdi"]}', True),
+    ],
+)  # fmt: skip
+def test_whether_containerd_resolves_cdi_ids_is_read_from_what_it_shows(told: str, resolves: bool) -> None:
+    """DVC-1."""
+    assert told_to_resolve_cdi(told) is resolves
 
 
 async def test_a_runtime_says_whether_its_network_maps_host_ports(subject: Subject) -> None:
