@@ -2,6 +2,7 @@
 """Deeds of another user, in a child of a test that runs as root."""
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import struct
@@ -18,6 +19,8 @@ def as_user(uid: int, gid: int, groups: Sequence[int], deed: Callable[[], object
     """What a deed says in a process of that user without capabilities, or the name of its error."""
 
     def run() -> None:
+        # What other tests left belongs to the parent: its threads, which such an object may need, are not here.
+        gc.freeze()
         os.setgroups(groups)
         os.setgid(gid)
         os.setuid(uid)

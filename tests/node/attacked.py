@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon while others do their worst: does it live, does it answer, does honest work go on, and how quickly?"""
 
+import gc
 import multiprocessing
 import os
 import threading
@@ -64,6 +65,8 @@ def attacked(
 
 
 def _attack(attack: Callable[..., None], argument: object, as_nobody: bool) -> None:
+    # What other tests left belongs to the parent.
+    gc.freeze()
     if as_nobody:
         os.setgroups([])
         os.setgid(NOBODY)
