@@ -26,8 +26,13 @@ LOG_POLL_S = 0.2
 
 class PodService:
     def __init__(
-        self, pods: PodView | None, wishes: PodActions | None = None, streams: PodStreams | None = None
+        self,
+        pods: PodView | None,
+        wishes: PodActions | None = None,
+        streams: PodStreams | None = None,
+        with_devices: Callable[[PodState], PodState] | None = None,
     ) -> None:
+        self._with_devices = with_devices
         self._view = pods
         self._wishes = wishes
         self._streams = streams
@@ -35,12 +40,12 @@ class PodService:
     async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
         feed = running(self._view, "pods").pods
         walk = in_order(feed.items.values(), _key, place_of(request.options))
-        items, meta = await page(walk, request.options, _shown(request.with_spec), pb.Pod, feed.version)
+        items, meta = await page(walk, request.options, self._shown(request.with_spec), pb.Pod, feed.version)
         return pb.ListPodsResponse(pods=items, meta=meta)
 
     async def watch_pods(self, request: pb.WatchPodsRequest) -> AsyncIterator[pb.WatchPodsResponse]:
         holds = parse_filter(request.filter, pb.Pod)
-        shown = _shown(request.with_spec)
+        shown = self._shown(request.with_spec)
         async for kind, pod, version in watched(running(self._view, "pods").pods, shown, holds, _key):
             yield pb.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
 
@@ -49,7 +54,11 @@ class PodService:
         pod = running(self._view, "pods").pods.items.get(key)
         if pod is None:
             raise not_found(FailureReason.NO_SUCH_POD, f'no pod "{key}" on this node')
-        return pb.GetPodResponse(pod=_shown(request.with_spec)(pod))
+        return pb.GetPodResponse(pod=self._shown(request.with_spec)(pod))
+
+    def _shown(self, with_spec: bool) -> Callable[[PodState], pb.Pod]:  # a field of the requests
+        shown, with_devices = _with_spec if with_spec else _pod, self._with_devices
+        return shown if with_devices is None else lambda pod: shown(with_devices(pod))
 
     async def get_timeline(self, request: pb.GetTimelineRequest) -> pb.GetTimelineResponse:
         moments, containers = running(self._view, "pods").timeline(request.namespace, request.name)
@@ -169,10 +178,6 @@ class PodService:
         walk = in_order(found, _container_key, place_of(request.options))
         items, meta = await page(walk, request.options, _pod_container, pb.PodContainer, feed.version)
         return pb.ListContainersResponse(containers=items, meta=meta)
-
-
-def _shown(with_spec: bool) -> Callable[[PodState], pb.Pod]:  # a field of the requests
-    return _with_spec if with_spec else _pod
 
 
 def _with_spec(pod: PodState) -> pb.Pod:

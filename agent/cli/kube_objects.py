@@ -49,6 +49,9 @@ def pod_object(pod: pod_pb2.Pod) -> Object:
         {"type": one.type, "status": "True" if one.status else "False"} | _set(reason=one.reason, message=one.message)
         for one in pod.conditions
     ]
+    status |= _set(
+        resourceClaimStatuses=[{"name": one.name, "resourceClaimName": one.claim} for one in pod.resource_claims]
+    )
     for one in pod.containers:
         status.setdefault(STATUS_LISTS.get(one.kind, INIT_STATUSES), []).append(_container_status(one))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
@@ -78,7 +81,19 @@ def _container_status(one: pod_pb2.Container) -> Object:
         "restartCount": one.restart_count,
         "image": one.image,
         "imageID": one.image_id,
-    } | _set(containerID=f"containerd://{one.id}" if one.id else "")
+    } | _set(
+        containerID=f"containerd://{one.id}" if one.id else "",
+        allocatedResourcesStatus=[
+            {"name": name, "resources": found} for name, found in _devices_by_resource(one).items()
+        ],
+    )
+
+
+def _devices_by_resource(one: pod_pb2.Container) -> dict[str, list[Object]]:
+    found: dict[str, list[Object]] = {}
+    for device in one.devices:
+        found.setdefault(device.resource, []).append({"resourceID": device.id, "health": device.health})
+    return found
 
 
 def _state(one: pod_pb2.Container) -> Object:

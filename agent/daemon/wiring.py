@@ -380,7 +380,8 @@ def _pods(parts: Daemon) -> PodService:
     parts.add_unit("pods", plane.run, is_plane=True)
     last = LastWork(plane.shutdown.before_end, plane.shutdown.longest_s)
     parts.add_unit("node-shutdown", plane.shutdown.run, last=last)
-    return PodService(plane.commands, plane.commands, plane.streams)
+    with_devices = parts.device_view.with_devices if parts.device_view is not None else None
+    return PodService(plane.commands, plane.commands, plane.streams, with_devices)
 
 
 def _proxy(parts: Daemon) -> CriProxyService:

@@ -22,6 +22,22 @@ class Termination(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
 
 
+class AllocatedDevice(msgspec.Struct, frozen=True):
+    """One that a container has. `resource` is `claim:NAME`, `claim:NAME/REQUEST` or that of a plugin; `health` is
+    Healthy, Unhealthy or Unknown."""
+
+    resource: str
+    id: str
+    health: str
+
+
+class PodClaim(msgspec.Struct, frozen=True):
+    """A claim made for the pod from a template, and what the pod calls it."""
+
+    name: str
+    claim: str
+
+
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     """One container. `kind` is main, sidecar, init or ephemeral; `last` is how the instance before this state ended."""
 
@@ -42,6 +58,7 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     stop_signal: str = ""
     last: Termination | None = None
     resources: Resources = Resources()
+    devices: tuple[AllocatedDevice, ...] = ()
 
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +107,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     owner: PodOwner | None = None
     volumes: tuple[VolumeState, ...] = ()
     ports: tuple[NamedPort, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
 
     @property
     def key(self) -> str:

@@ -158,7 +158,7 @@ def shown(kepd: Kepd, *command: str) -> list[list[str]]:
 
 
 def test_a_container_sees_the_variables_of_fake_devices(kepd: Kepd, lab: Lab, modems: Modems) -> None:
-    """DVD-30: as in the talk; after the end nothing is left."""
+    """DVD-30, DVX-6: as in the talk; after the end nothing is left."""
     add(kepd, "fakes", FAKE)
     stage = stage_of(kepd, lab)
     claiming(stage, "fakes")
@@ -168,6 +168,10 @@ def test_a_container_sees_the_variables_of_fake_devices(kepd: Kepd, lab: Lab, mo
     assert (found["DRA_RESOURCE_DRIVER_NAME"], found["FAKE_NODE_NAME"]) == ("fake.kepd.dev", "n1")
     assert sorted(name for name in found if name.startswith("FAKE_DEVICE")) == [f"FAKE_DEVICE_{n}" for n in range(4)]
     assert len(modems.remains(kepd.folder / "state")) == 2
+    status = json.loads(kepd.ctl("get", "pod", "play-n1", "-o", "json").stdout)["status"]
+    (devices,) = status["containerStatuses"][0]["allocatedResourcesStatus"]
+    assert [one["name"] for one in status["resourceClaimStatuses"]] == ["mine"]
+    assert (devices["name"], [one["health"] for one in devices["resources"]]) == ("claim:mine", ["Healthy"] * 2)
     stage.remove()
     stage.wait_gone()
     assert modems.remains(kepd.folder / "state") == []

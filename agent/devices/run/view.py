@@ -6,19 +6,22 @@ from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from agent.devices.local.configured import MISSING
 from agent.devices.manifest.objects import Claim
 from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
 from agent.devices.plan.plugin_choice import VERSION
-from agent.devices.plan.reasons import Reason
+from agent.devices.plan.reasons import DeviceId, Reason
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.local_driver import LocalDriver
 from agent.devices.run.plugins import Plugin, PluginDevices
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.view.explained import ClaimExplained, Explanation, explain
 from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
+from agent.devices.view.pod_status import HEALTHY, UNHEALTHY, UNKNOWN, with_devices
 from agent.model.device_report import ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.pod import PodSpec
+from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 
 
@@ -42,6 +45,33 @@ class DeviceView:
         for one in sorted(self._devices(), key=lambda it: it.name):
             if one.name > after:
                 yield one.name, one
+
+    def with_devices(self, pod: PodState) -> PodState:
+        """Health of devices of drivers in processes of their own is not asked for."""
+        grants = self._plugins.records.get(pod.uid) if self._plugins is not None else None
+        if not pod.spec.resource_claims and grants is None:
+            return pod
+        records = [one for one in self._claims.records.values() if one.held_by(pod.uid)]
+        missing = {
+            DeviceId(one.spec.driver, one.spec.pool.name, device.name)
+            for one in self._claims.slices()
+            if one.spec.driver in self._own
+            for device in one.spec.devices or ()
+            if any(taint.key == MISSING for taint in device.taints)
+        }
+
+        def health(device: DeviceId) -> str:
+            if device.driver not in self._own:
+                return UNKNOWN
+            return UNHEALTHY if device in missing else HEALTHY
+
+        return with_devices(pod, records, grants, health, self._plugin_health)
+
+    def _plugin_health(self, resource: str, device: str) -> str:
+        plugin = self._plugins.plugins.get(resource) if self._plugins is not None else None
+        if plugin is None or not plugin.is_connected:
+            return UNKNOWN
+        return HEALTHY if device in plugin.healthy else UNHEALTHY
 
     def _devices(self) -> Iterator[DeviceReport]:
         yield from device_reports(self._claims.slices(), self._claims.records.values(), self._claims.node)
