@@ -36,6 +36,8 @@ def as_user(uid: int, gid: int, groups: Sequence[int], deed: Callable[[], object
     hears, said = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
+    # A child that ends without a word is an error, and no wait.
+    said.close()
     answer = hears.recv()
     child.join()
     return answer

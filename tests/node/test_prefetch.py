@@ -62,7 +62,7 @@ def test_a_list_in_the_configuration_is_fetched_pinned_and_kept(lab: Lab, short_
         assert "kepd" in kepd.ctl("get", "images", "-o", "wide").stdout
         client.close()
 
-        kepd.write_config(lab.endpoint, "images: {prefetch: {list: []}}\n")
+        kepd.write_config(lab.endpoint, "images: {prefetch: {list: []}, gc: {high: 100}}\n")
         assert kepd.ctl("config", "reload").returncode == 0
         client = ImageClient(kepd.socket)
         kepd.wait(lambda: not client.images()[image].is_pinned_by_kepd, "the pin goes with the list", 90)
@@ -105,7 +105,7 @@ def look_into_content(lab: Lab, throttle: Throttle, kepd: Kepd, reference: str) 
     assert len(throttle.requests(blobs)) == fetched
     client.close()
 
-    kepd.write_config(lab.endpoint, "images: {prefetch: {list: []}}\n")
+    kepd.write_config(lab.endpoint, "images: {prefetch: {list: []}, gc: {high: 100}}\n")
     assert kepd.ctl("config", "reload").returncode == 0
     kepd.wait(lambda: reference not in lab.containerd.ctr("-n", "kepd", "images", "ls", "-q"), "no name", 90)
 
@@ -115,7 +115,7 @@ def test_a_list_by_hand(lab: Lab, short_path: Path, free_port: int) -> None:
     image = lab.push(Image.sized("prefetch/hand", 50_000))
     wanted = short_path / "list.yaml"
     wanted.write_text(f"- {image}\n- {{image: '{image}x', pin: false}}\n")
-    with Kepd(short_path, free_port, endpoint=lab.endpoint) as kepd:
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra="images: {gc: {high: 100}}\n") as kepd:
         kepd.start("--planes", "images").wait_ready()
         assert kepd.ctl("prefetch", "-f", str(wanted)).stdout == "2 queued, 0 present\n"
         kepd.wait(lambda: lab.cri.has_image(image), "the image", 30)
