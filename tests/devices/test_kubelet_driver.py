@@ -19,7 +19,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.serving import DriverSockets, SocketTaken
 from agent.drivers.state_files.fake import FakeStateFiles
-from agent.model.component import Board, State
+from agent.model.component import Board, Report, State
 from agent.model.device_plugin import ClaimAnswer, ClaimReference
 from tests.devices.fakes import FakeCdi
 from tests.devices.offered import device, slice_of
@@ -213,6 +213,23 @@ async def test_slices_that_others_change_are_put_back(beside: Beside) -> None:
     await beside.until(lambda: len(beside.slices) == 1 and beside.slices[0]["spec"].get("devices"), "put back")
 
     assert beside.slices[0]["spec"]["pool"]["generation"] == 2
+
+
+async def test_a_change_between_writing_and_waiting_is_not_missed(beside: Beside) -> None:
+    """DVD-5: the next look would come half a minute later."""
+    await beside.registered()
+    written = dict(beside.slices[0])
+    reported, changes = beside.driver._report, [{**written, "spec": {**written["spec"], "devices": []}}]
+
+    def report(to: Report) -> None:
+        reported(to)
+        if changes:
+            beside.server.objects.put("resourceslices", changes.pop())
+            beside.driver._changed.set()
+
+    beside.driver._report = report  # type: ignore[method-assign]
+    beside.driver._changed.set()
+    await beside.until(lambda: not changes and beside.slices[0]["spec"].get("devices"), "put back")
 
 
 async def test_only_one_process_serves_a_driver(beside: Beside) -> None:

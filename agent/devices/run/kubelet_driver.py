@@ -131,7 +131,8 @@ class KubeletDriver:
             pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     async def _publish(self) -> bool:
-        """Whether the API server has the slices as they are."""
+        """Whether the API server has the slices as they are. What changes meanwhile is for the next time."""
+        self._changed.clear()
         wanted = self.local.slices()
         try:
             there = await self._cluster.slices(self.local.name)
@@ -152,7 +153,6 @@ class KubeletDriver:
         return True
 
     async def _next_look(self) -> None:
-        self._changed.clear()
         timer = asyncio.ensure_future(self._clock.sleep(LOOK_S))
         bell = asyncio.ensure_future(self._changed.wait())
         try:
