@@ -55,7 +55,7 @@ def list_claims(daemon: Client) -> Listing[pb.Claim]:
         answer.claims,
         CLAIM_COLUMNS,
         lambda one: f"claim/{one.namespace}/{one.name}",
-        "nobody claims devices",
+        "no claims of devices",
         named=lambda one: Named(one.namespace, one.name),
     )
 

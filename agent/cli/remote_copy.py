@@ -102,7 +102,7 @@ async def send(url: str, plan: Planned) -> None:
 
 
 async def exit_code(url: str) -> tuple[int, bool]:
-    """The exit code of a command, and whether this runtime can be told the end of an input."""
+    """The exit code of a command, and whether this runtime notices the end of its input."""
     code, _, protocol = await _run(url, None, None)
     return code, protocol == V5
 

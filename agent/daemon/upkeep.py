@@ -139,7 +139,9 @@ async def _cleanup_services(run_directory: str, *, is_dry: bool, has_heir: bool)
 
 
 async def _lift_taint(configuration: "Configuration", *, is_dry: bool) -> None:
-    """Where kepd was to do it, nobody else will. A server that refuses or is away does not stop the cleanup."""
+    """Take the taint off where kepd was to do that, for nothing else would.
+
+    A server that refuses or is away does not stop the cleanup."""
     services, kubernetes, node = configuration.services, configuration.kubernetes, configuration.node.name
     if services.source != "kubernetes" or not (services.startup_taint or services.taint_when_down != "never"):
         return

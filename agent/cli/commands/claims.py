@@ -103,7 +103,7 @@ def release() -> None:
 
 @release.command("claim")
 @click.argument("uid", metavar="UID")
-@click.option("--force", is_flag=True, help="Although nobody knows what its drivers have of it.")
+@click.option("--force", is_flag=True, help="Also where kepd cannot tell what its drivers still hold.")
 @click.pass_obj
 def release_claim(session: Session, uid: str, *, force: bool) -> None:
     """Forget the record of a claim. Its devices count as free, whatever a driver has of them: make sure they are."""

@@ -15,14 +15,14 @@ class RuntimeSeen(Protocol):
 
 
 async def cdi_advice(runtime: RuntimeSeen) -> list[Advice]:
-    """Nothing while the runtime does not answer: nobody knows."""
+    """No advice while the runtime does not answer, for it alone knows."""
     if not runtime.facts.is_connected:
         return []
     features = await runtime.features()
     if features.has_cdi:
         return []
     text = (
-        "kepd reads CDI files itself and tells the runtime what they have; what it cannot be told, such as a hook,"
+        "kepd reads CDI files itself and passes their contents to the runtime; what CRI cannot carry, such as a hook,"
         " fails the container with CDINotSupported"
     )
     return [Advice(subject=features.label, found="resolves no CDI ids", wanted="", text=text, is_note=True)]
