@@ -23,10 +23,12 @@ from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.state_files.driver import StateFiles
 from agent.model.pod import PodSpec
+from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from tests.devices.fakes import FakeCdi, FakeDriver
 
 ROUNDS = 30
+RUNTIME = RuntimeFeatures(name="containerd", version="2.1.9", resolves_cdi=True)
 DRIVER = "gpu.example.com"
 Figure = tuple[str, float, str, str]
 CLASS = {"metadata": {"name": "gpus"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}}
@@ -152,7 +154,7 @@ async def held_and_released(folder: Path) -> tuple[float, float]:
         pod = make_pod(number)
         waited[0], began_s = 0.0, perf_counter()
         await claims.hold(pod)
-        await claims.edits(pod, pod.containers[0], has_cdi=True)
+        await claims.edits(pod, pod.containers[0], RUNTIME)
         took_s = perf_counter() - began_s
         times.append((took_s, took_s - waited[0]))
         await claims.release(pod.uid)

@@ -275,7 +275,8 @@ def _devices(parts: Daemon) -> DeviceService:
     parts.closers.append(wired.close)
     parts.metrics.sources.append(wired.metrics.families)
     parts.device_view = wired.view
-    parts.advisers += [wired.plane.advice, partial(cdi_advice, _runtime(parts).watch)]
+    directories = tuple(dict.fromkeys((*devices.cdi.directories, devices.cdi.output)))
+    parts.advisers += [wired.plane.advice, partial(cdi_advice, _runtime(parts).watch, directories)]
     parts.add_unit("devices", wired.plane.run, is_plane=True)
     if wired.registry is not None:
         parts.add_unit("device-drivers", wired.registry.run)

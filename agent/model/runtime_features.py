@@ -23,6 +23,8 @@ class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
     has_group_policy: bool = False
     # Whether containerd says that it resolves CDI ids; others are known by their versions.
     resolves_cdi: bool = False
+    # Where it looks for CDI files; nothing where it does not say.
+    cdi_directories: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:

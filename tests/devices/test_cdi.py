@@ -9,7 +9,16 @@ import msgspec
 import pytest
 import yaml
 
-from agent.devices.cdi.merging import CannotMerge, Catalogue, CdiFile, HostNode, NotResolved, merge, nodes_of
+from agent.devices.cdi.merging import (
+    CannotMerge,
+    Catalogue,
+    CdiFile,
+    HostNode,
+    NotResolved,
+    check_seen,
+    merge,
+    nodes_of,
+)
 from agent.devices.cdi.spec import CdiSpec, parse_id, parse_spec, version_needed
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.model.container_devices import ContainerDevices, DeviceMount, DeviceNode
@@ -295,3 +304,13 @@ class TestDirectories:
         for _ in range(2):
             asyncio.run(directories.remove("kepd.yaml"))
         assert directories.look().ids == []
+
+
+def test_a_file_has_to_be_where_the_runtime_looks() -> None:
+    """DVC-2: /var/run is /run; a runtime that tells nothing is believed to look everywhere."""
+    (found,) = [Catalogue([CdiFile("/var/run/cdi/gpu.json", 0, spec())]).resolve("example.com/gpu=0")]
+    check_seen([found], ())
+    check_seen([found], ("/etc/cdi", "/run/cdi"))
+
+    with pytest.raises(CannotMerge, match=r"looks into /etc/cdi alone; .* devices.cdi.merge: always"):
+        check_seen([found], ("/etc/cdi",))

@@ -22,11 +22,14 @@ from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pod import PodSpec
+from agent.model.runtime_features import RuntimeFeatures
 from tests.devices.fakes import FakeCdi, FakeDriver
 from tests.devices.test_pod_claims import pod
 from tests.devices.written import CLAIM, POD, TEMPLATE
 
 ONE = CLAIM.replace("count: 2", "count: 1")
+OLD = RuntimeFeatures(name="containerd", version="1.6.20")
+NEW = RuntimeFeatures(name="containerd", version="2.1.9", resolves_cdi=True)
 SHARED = """
 apiVersion: v1
 kind: Pod
@@ -81,7 +84,7 @@ async def test_a_pod_gets_its_claims_prepared_and_gives_them_back() -> None:
 
     assert sorted(node.driver.ready.values()) == ["default/gpus", "default/web-fast-sc6dm"]
     assert len(node.driver.calls) == 1
-    found = await manager.edits(pod(), pod().containers[0], has_cdi=False)
+    found = await manager.edits(pod(), pod().containers[0], OLD)
     assert found.env == (("GPU", "1"),)
     assert found.notes[0][1].startswith("default/web-fast-sc6dm=")
     await manager.release("4711")
@@ -94,7 +97,7 @@ async def test_a_runtime_with_cdi_gets_ids_alone() -> None:
     node = NodeOfLives()
     manager = await node.manager()
     await manager.hold(pod())
-    found = await manager.edits(pod(), pod().containers[0], has_cdi=True)
+    found = await manager.edits(pod(), pod().containers[0], NEW)
 
     assert replace(found, notes=()) == ContainerDevices(
         cdi_ids=("gpu.example.com/gpu=gpu-0", "gpu.example.com/gpu=gpu-1")
@@ -278,7 +281,7 @@ async def test_a_new_process_knows_what_pods_have() -> None:
     await (await node.manager()).hold(pod())
     manager = await node.manager()
     node.driver.why_away = "is away"
-    before = await manager.edits(pod(), pod().containers[0], has_cdi=True)
+    before = await manager.edits(pod(), pod().containers[0], NEW)
     await manager.hold(pod())
 
     assert len(before.cdi_ids) == 2
@@ -329,7 +332,7 @@ async def test_what_a_container_has_without_a_record_stops_all_that_is_new() -> 
     manager = await node.manager()
     one = shared_pod("one")
     await manager.hold(one)
-    notes = (await manager.edits(one, one.containers[0], has_cdi=True)).notes
+    notes = (await manager.edits(one, one.containers[0], NEW)).notes
     noted = {"default/one": {text for _, text in notes}}
     manager.noted = lambda: noted
     assert manager.doubts() == []
@@ -408,7 +411,7 @@ async def test_an_id_that_no_file_has_fails_with_the_directories() -> None:
     node.cdi.specs.clear()
 
     with pytest.raises(DevicesNotReady, match=r"CDI id gpu\.example\.com/gpu=gpu-0 is in no file of /cdi"):
-        await manager.edits(shared_pod("one"), shared_pod("one").containers[0], has_cdi=True)
+        await manager.edits(shared_pod("one"), shared_pod("one").containers[0], NEW)
 
 
 async def test_a_request_that_the_claim_does_not_have_is_an_error() -> None:
@@ -418,7 +421,7 @@ async def test_a_request_that_the_claim_does_not_have_is_an_error() -> None:
     await manager.hold(one)
 
     with pytest.raises(DevicesNotReady, match="claim default/gpus has no request nic"):
-        await manager.edits(one, one.containers[0], has_cdi=True)
+        await manager.edits(one, one.containers[0], NEW)
 
 
 async def test_a_pod_that_begins_while_others_are_given_back_keeps_its_devices() -> None:

@@ -305,14 +305,29 @@ def test_a_socket_with_the_name_of_another_is_a_finding() -> None:
     assert "registers gpu.example.com; expected" in judge(info, "/r/other-reg.sock", 0, (), {}).finding
 
 
-async def test_beside_a_kubelet_nobody_registers_here(short_path: Path) -> None:
-    """DVS-3."""
-    (short_path / "pod-resources").mkdir()
-    assert await kubelet_beside(short_path) == ""
-    server = await asyncio.start_unix_server(
-        lambda _r, writer: writer.close(), short_path / "pod-resources/kubelet.sock"
-    )
-    why = await kubelet_beside(short_path)
-    server.close()
+LISTENS = """
+import socket, sys
+one = socket.socket(socket.AF_UNIX)
+one.bind(sys.argv[1]); one.listen(8); print("listens", flush=True); sys.stdin.read()
+"""
 
-    assert why == f"a kubelet serves this node: it accepts on {short_path}/pod-resources/kubelet.sock"
+
+async def test_beside_a_kubelet_nobody_registers_here(short_path: Path) -> None:
+    """DVS-3: what kepd serves there itself is no kubelet."""
+    path = short_path / "pod-resources/kubelet.sock"
+    path.parent.mkdir()
+    nobody = await kubelet_beside(short_path)
+    server = await asyncio.start_unix_server(lambda _r, writer: writer.close(), path)
+    own = await kubelet_beside(short_path)
+    server.close()
+    path.unlink(missing_ok=True)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    other = await asyncio.create_subprocess_exec(sys.executable, "-c", LISTENS, str(path), **pipes)
+    assert other.stdout is not None
+    await other.stdout.readline()
+    why = await kubelet_beside(short_path)
+    other.kill()
+    await other.wait()
+
+    assert (nobody, own) == ("", "")
+    assert why == f"a kubelet serves this node: it accepts on {path}"

@@ -61,6 +61,7 @@ VERSION_3 = Template("""
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = $restrict_oom
   netns_mounts_under_state_dir = true
+  cdi_spec_dirs = ["$directory/cdi"]
   [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]

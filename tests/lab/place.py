@@ -82,6 +82,11 @@ class Place:
         return self.directory / "throttle.sock"
 
     @property
+    def cdi(self) -> Path:
+        """Where its runtime looks for CDI files, if it knows of them; never in the machine's own places."""
+        return self.directory / "cdi"
+
+    @property
     def pod_logs(self) -> Path:
         return self.directory / "pods"
 

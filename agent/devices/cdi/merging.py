@@ -4,7 +4,7 @@
 Nothing is left out in silence: an edit that CRI cannot say is a refusal which names id, file and edit.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -90,6 +90,22 @@ class Catalogue:
     def findings(self) -> Iterator[Finding]:
         for text, (first, second) in sorted(self._twice.items()):
             yield Finding(second, "devices", f"{text} is also in {first}; neither can be used")
+
+
+def check_seen(resolved: Iterable[Resolved], directories: Collection[str]) -> None:
+    """Whether a runtime that resolves ids itself looks where their files are; `directories` are those that it tells of,
+    if it does. Raises CannotMerge. DVC-2."""
+    known = {plain_place(one) for one in directories}
+    for one in resolved:
+        place = one.file.path.rpartition("/")[0]
+        if known and plain_place(place) not in known:
+            text = f"CDI id {one.id} is in {one.file.path}, and the runtime looks into {', '.join(directories)} alone"
+            raise CannotMerge(f"{text}; make the files there, or set devices.cdi.merge: always")
+
+
+def plain_place(directory: str) -> str:
+    """/var/run is a link to /run wherever systemd runs."""
+    return directory.rstrip("/").removeprefix("/var") if directory.startswith("/var/run/") else directory.rstrip("/")
 
 
 def nodes_of(resolved: Iterable[Resolved]) -> list[str]:

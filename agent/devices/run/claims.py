@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from agent.devices.cdi.merging import CannotMerge, Catalogue, NotResolved, merge, nodes_of
+from agent.devices.cdi.merging import CannotMerge, Catalogue, NotResolved, check_seen, merge, nodes_of
 from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
 from agent.devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod
 from agent.devices.manifest.reading import NO_OBJECTS, DeviceObjects
@@ -53,6 +53,7 @@ from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.refused import Refused
+from agent.model.runtime_features import RuntimeFeatures
 
 log = structlog.get_logger(plane="devices")
 
@@ -435,7 +436,7 @@ class DeviceClaims:
             return {one.uid: ClaimAnswer(error=f"driver {name}: {printable(str(error))}") for one in asked}
         return checked(name, asked, answers, is_prepare=is_prepare)
 
-    async def edits(self, pod: PodSpec, container: ContainerSpec, *, has_cdi: bool) -> ContainerDevices:
+    async def edits(self, pod: PodSpec, container: ContainerSpec, runtime: RuntimeFeatures) -> ContainerDevices:
         """What a container gets of the devices of its pod. Raises DevicesNotReady."""
         uses = container.fields.resources.claims
         if not uses:
@@ -453,22 +454,23 @@ class DeviceClaims:
             ids.update(dict.fromkeys(ids_of(record, use.request)))
             notes.append(note_of(record.key, record.uid))
         note = ((CLAIMS_NOTE, ",".join(dict.fromkeys(notes))),)
-        return replace(await self.resolved(list(ids), has_cdi=has_cdi), notes=note)
+        return replace(await self.resolved(list(ids), runtime), notes=note)
 
-    async def resolved(self, ids: list[str], *, has_cdi: bool) -> ContainerDevices:
+    async def resolved(self, ids: list[str], runtime: RuntimeFeatures) -> ContainerDevices:
         """What CDI ids come to on this runtime. Raises DevicesNotReady."""
         try:
-            return await self._merged(ids, has_cdi=has_cdi)
+            return await self._merged(ids, runtime)
         except CannotMerge as error:
             raise DevicesNotReady(NOT_SUPPORTED, str(error)) from error
 
-    async def _merged(self, ids: list[str], *, has_cdi: bool) -> ContainerDevices:
+    async def _merged(self, ids: list[str], runtime: RuntimeFeatures) -> ContainerDevices:
         """Either ids or what they stand for. DVC-2, DVC-3, DVC-5."""
         if not ids:
             return NO_DEVICES
         catalogue = await self._with_all(ids)
         resolved = [catalogue.resolve(one) for one in ids]
-        if has_cdi and not self._settings().always_merges:
+        if runtime.has_cdi and not self._settings().always_merges:
+            check_seen(resolved, runtime.cdi_directories)
             return ContainerDevices(cdi_ids=tuple(ids))
         host = await self._cdi.nodes(nodes_of(resolved))
         return merge(resolved, host, self._settings().private)

@@ -9,6 +9,7 @@ from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.plugins import PluginDevices
 from agent.model.container_devices import NO_DEVICES, ContainerDevices
 from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.runtime_features import RuntimeFeatures
 
 
 class PodDevices:
@@ -24,15 +25,15 @@ class PodDevices:
         if self._plugins is not None:
             await self._plugins.hold(pod)
 
-    async def edits(self, pod: PodSpec, container: ContainerSpec, *, has_cdi: bool) -> ContainerDevices:
+    async def edits(self, pod: PodSpec, container: ContainerSpec, runtime: RuntimeFeatures) -> ContainerDevices:
         """Raises DevicesNotReady."""
-        of_claims = await self._claims.edits(pod, container, has_cdi=has_cdi)
+        of_claims = await self._claims.edits(pod, container, runtime)
         if self._plugins is None:
             return of_claims
         of_plugins = await self._plugins.edits(pod, container)
         if of_plugins == NO_DEVICES:
             return of_claims
-        of_cdi = await self._claims.resolved(list(of_plugins.cdi_ids), has_cdi=has_cdi)
+        of_cdi = await self._claims.resolved(list(of_plugins.cdi_ids), runtime)
         return _joined(of_claims, replace(of_plugins, cdi_ids=()), of_cdi)
 
     async def release(self, uid: str) -> None:

@@ -103,6 +103,7 @@ class CriRuntime:
             ),
             has_group_policy=told.features.supplemental_groups_policy,
             resolves_cdi=told_to_resolve_cdi(told.info.get("config", "")),
+            cdi_directories=told_cdi_directories(told.info.get("config", "")),
         )
 
     async def maps_host_ports(self) -> bool | None:
@@ -303,6 +304,14 @@ def told_to_resolve_cdi(config: str) -> bool:
         return json.loads(config)["enableCDI"] is True
     except (ValueError, KeyError, TypeError):
         return False
+
+
+def told_cdi_directories(config: str) -> tuple[str, ...]:
+    """From the configuration that containerd shows."""
+    try:
+        return tuple(one for one in json.loads(config)["cdiSpecDirs"] if isinstance(one, str))
+    except (ValueError, KeyError, TypeError):
+        return ()
 
 
 def snapshotters_in(config: Mapping[str, object], filesystem: str) -> frozenset[str]:

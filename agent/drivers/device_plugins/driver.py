@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directory of device plugins: a socket on which they register, and their sockets beside it.
 
-At its start the directory is cleared of sockets, as a kubelet does: plugins see that the socket is new and register
-again. One that somebody accepts on is never removed.
+At its start the directory is cleared of sockets, as a kubelet does: plugins see that theirs is gone, or that this one
+is new, and register again. A kubelet's that somebody accepts on is never removed.
 """
 
 import asyncio

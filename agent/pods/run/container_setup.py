@@ -230,7 +230,7 @@ class ContainerSetup:
     async def _devices(self, container: ContainerSpec) -> ContainerDevices:
         run = self._run
         try:
-            return await self._context.devices.edits(run.pod, container, has_cdi=run.features.has_cdi)
+            return await self._context.devices.edits(run.pod, container, run.features)
         except DevicesNotReady as error:
             raise ConfigProblem(str(error), error.reason) from error
 

@@ -17,6 +17,7 @@ from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.drain import ShutdownRules
@@ -109,8 +110,8 @@ class NoDevices:
         if pod.spec.resource_claims:
             raise DevicesNotReady("ClaimUnallocatable", "this node gives no devices; see devices.manager.enabled")
 
-    async def edits(self, pod: PodSpec, container: ContainerSpec, *, has_cdi: bool) -> ContainerDevices:
-        del pod, container, has_cdi
+    async def edits(self, pod: PodSpec, container: ContainerSpec, runtime: RuntimeFeatures) -> ContainerDevices:
+        del pod, container, runtime
         return NO_DEVICES
 
     async def release(self, uid: str) -> None:

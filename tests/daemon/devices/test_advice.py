@@ -25,5 +25,16 @@ class Seen:
 )
 async def test_doctor_says_where_a_runtime_resolves_no_cdi_ids(features: RuntimeFeatures, *, is_told: bool) -> None:
     """DVC-1."""
-    assert [one.is_note for one in await cdi_advice(Seen(features))] == [True] * is_told
-    assert await cdi_advice(Seen(features, is_connected=False)) == []
+    assert [one.is_note for one in await cdi_advice(Seen(features), ())] == [True] * is_told
+    assert await cdi_advice(Seen(features, is_connected=False), ()) == []
+
+
+async def test_doctor_says_where_the_runtime_does_not_look_for_cdi_files() -> None:
+    """DVC-2: what a runtime does not tell is not judged."""
+    runtime = RuntimeFeatures(name="containerd", version="2.1.9", resolves_cdi=True, cdi_directories=("/var/run/cdi",))
+    silent = RuntimeFeatures(name="cri-o", version="1.30.0")
+
+    assert [one.wanted for one in await cdi_advice(Seen(runtime), ("/run/cdi", "/srv/cdi"))] == [
+        "/srv/cdi too, which devices.cdi names"
+    ]
+    assert await cdi_advice(Seen(silent), ("/srv/cdi",)) == []
