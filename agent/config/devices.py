@@ -73,12 +73,33 @@ class DevicePlugins:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFrontSection:
+    """kepd between device plugins and a kubelet."""
+
+    enabled: bool = restart(
+        BOOL,
+        False,
+        "Let device plugins register in device-plugins below node.runDirectory, and a kubelet give their devices only"
+        " after a reset.",
+    )
+    resources: Mapping[str, Mapping[str, object]] = key(
+        map_of(MAP, "of resources"),
+        {},
+        "Resources whose plugins may register there, each with the command of its reset.",
+    )
+    reset_timeout: float = key(
+        duration(0.1, 600.0), 60.0, "How long a kubelet that gives a device waits for its reset, before its pod fails."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
     manager: DeviceManagerSection = DeviceManagerSection()
     cdi: Cdi = Cdi()
     driver: DeviceDriverSection = DeviceDriverSection()
     plugins: DevicePlugins = DevicePlugins()
+    front: DeviceFrontSection = DeviceFrontSection()
 
     @property
     def enabled(self) -> bool:
-        return self.manager.enabled or self.plugins.enabled or self.driver.enabled
+        return self.manager.enabled or self.plugins.enabled or self.driver.enabled or self.front.enabled

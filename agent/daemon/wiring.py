@@ -261,15 +261,11 @@ def _images(parts: Daemon) -> ImageService:
 
 def _devices(parts: Daemon) -> DeviceService:
     from agent.daemon.devices.advice import cdi_advice
-    from agent.daemon.devices.wiring import wire_devices, wire_kubelet_drivers
+    from agent.daemon.devices.wiring import wire_devices
 
     devices = parts.configuration.devices
     if not (devices.manager.enabled or devices.plugins.enabled):
-        drivers, records = wire_kubelet_drivers(_outside(parts))
-        parts.resources.callback(records.close)
-        for name, one in zip(("devices", "devices-fake"), drivers, strict=False):
-            parts.add_unit(name, one.run, is_plane=name == "devices")
-        return DeviceService(None)
+        return _devices_beside_kubelet(parts)
     wired = wire_devices(_outside(parts))
     parts.devices = wired.plane
     parts.closers.append(wired.close)
@@ -284,6 +280,27 @@ def _devices(parts: Daemon) -> DeviceService:
         parts.plugins = wired.plugins
         parts.add_unit("device-plugins", wired.plugins.run)
     return DeviceService(wired.view)
+
+
+def _devices_beside_kubelet(parts: Daemon) -> DeviceService:
+    """As a driver, in front of plugins, or both."""
+    from agent.daemon.devices.front import wire_front
+    from agent.daemon.devices.wiring import wire_kubelet_drivers
+    from agent.devices.run.metrics import DeviceMetrics
+
+    drivers, records = wire_kubelet_drivers(_outside(parts))
+    parts.resources.callback(records.close)
+    for name, one in zip(("devices", "devices-fake"), drivers, strict=False):
+        parts.add_unit(name, one.run, is_plane=name == "devices")
+    if not parts.configuration.devices.front.enabled:
+        return DeviceService(None)
+    metrics = DeviceMetrics()
+    front, view, files = wire_front(_outside(parts), metrics)
+    metrics.devices, metrics.drivers = view.count_devices, view.count_drivers
+    parts.resources.callback(files.close)
+    parts.metrics.sources.append(metrics.families)
+    parts.add_unit("device-front" if drivers else "devices", front.run, is_plane=not drivers)
+    return DeviceService(view)
 
 
 def _services(parts: Daemon) -> ServiceProxyService:

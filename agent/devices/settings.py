@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from agent.config.document import Configuration
 from agent.devices.local.pool_rules import Command, PoolRule, read_resets, read_rules
 from agent.devices.manifest.faults import LONGEST_DRIVER, is_subdomain
+from agent.devices.plan.plugin_choice import resource_fault
 from agent.model.finding import Finding, shown
+
+FRONT = "devices.front.resources"
 
 
 def device_faults(configuration: Configuration) -> Iterator[Finding]:
@@ -21,11 +24,23 @@ def device_faults(configuration: Configuration) -> Iterator[Finding]:
         yield Finding("", "devices.driver.name", text)
     yield from read_rules(driver.pools)[1]
     yield from read_resets(devices.plugins.reset)[1]
+    yield from read_resets(devices.front.resources, FRONT)[1]
+    for resource in devices.front.resources:
+        if why := resource_fault(resource):
+            yield Finding("", FRONT, why)
+    if devices.front.enabled and (devices.manager.enabled or devices.plugins.enabled):
+        text = "true is for a node with a kubelet; devices.manager and devices.plugins give devices without one"
+        yield Finding("", "devices.front.enabled", text)
 
 
 def plugin_resets(configuration: Configuration) -> dict[str, Command]:
     """Of a configuration without faults."""
     return read_resets(configuration.devices.plugins.reset)[0]
+
+
+def front_resets(configuration: Configuration) -> dict[str, Command]:
+    """Of a configuration without faults."""
+    return read_resets(configuration.devices.front.resources, FRONT)[0]
 
 
 def pool_rules(configuration: Configuration) -> list[PoolRule]:

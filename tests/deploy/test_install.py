@@ -201,10 +201,12 @@ def test_with_pods_a_unit_may_do_little_more_than_they_have_to(
 def test_as_a_driver_beside_a_kubelet_a_unit_writes_three_directories_more() -> None:
     """DVF-9: and with pods of its own devices can be opened; no namespace for mounts comes back by that."""
     whole = settings(UNITS / "kepd.service")
-    driver, devices = (settings(UNITS / f"kepd.service.d/{name}.conf") for name in ("device-driver", "devices"))
+    names = ("device-driver", "device-front", "devices")
+    driver, front, devices = (settings(UNITS / f"kepd.service.d/{name}.conf") for name in names)
 
     assert driver["ReadWritePaths"] == ["/run/cdi /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry"]
-    assert {key for key in driver if whole.get(key) == driver[key]} == set()
+    assert front["ReadWritePaths"] == ["/var/lib/kubelet/device-plugins"]
+    assert {key for one in (driver, front) for key in one if whole.get(key) == one[key]} == set()
     assert devices == {"DevicePolicy": ["auto"]}
 
 

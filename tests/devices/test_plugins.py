@@ -86,7 +86,7 @@ class Plugins:
             if condition():
                 return
             await asyncio.sleep(0.02)
-        raise AssertionError(f"not within {WITHIN_S} s: {what}; {self.calls()} {self.told} {self.devices.findings}")
+        raise AssertionError(f"not within {WITHIN_S} s: {what}; {self.calls()} {self.told} {self.devices.unreadable}")
 
     async def listed(self, resource: str = GPU) -> None:
         await self.until(
@@ -387,3 +387,19 @@ def test_answers_are_merged_by_resource() -> None:
 @pytest.mark.parametrize("name", ["example.com/gpu", "requests.example.com/gpu"])
 def test_an_extended_resource_has_a_domain(name: str) -> None:
     assert resource_fault(name) == ""
+
+
+async def test_a_record_that_cannot_be_read_stops_new_devices_until_a_person_decides(plugins: Plugins) -> None:
+    """DVM-42, for plugins: nobody knows what it holds."""
+    await plugins.stop()
+    plugins.disk.files["plugins/uid-old.json"] = b"{"
+    plugins.begin()
+    plugins.start()
+    await plugins.listed()
+    why = await plugins.why(pod())
+    await plugins.until(lambda: plugins.board.lines()[-1].state is State.DEGRADED, "the board says so")
+
+    assert "plugins/uid-old.json cannot be read" in why
+    assert await plugins.devices.forget("uid-other") is False
+    assert await plugins.devices.forget("uid-old") is True
+    assert (await plugins.why(pod()), list(plugins.disk.files)) == ("", ["plugins/uid-web.json"])

@@ -84,12 +84,14 @@ def read_rules(given: Sequence[Mapping[str, object]]) -> tuple[list[PoolRule], l
     return rules, findings
 
 
-def read_resets(given: Mapping[str, Mapping[str, object]]) -> tuple[dict[str, Command], list[Finding]]:
-    """`devices.plugins.reset`."""
+def read_resets(
+    given: Mapping[str, Mapping[str, object]], key: str = "devices.plugins.reset"
+) -> tuple[dict[str, Command], list[Finding]]:
+    """Commands by resource; `key` is where they stand."""
     commands: dict[str, Command] = {}
     findings: list[Finding] = []
     for resource, one in given.items():
-        place = f"devices.plugins.reset.{resource}"
+        place = f"{key}.{resource}"
         try:
             command = msgspec.convert(one, Command)
         except msgspec.ValidationError as error:

@@ -11,9 +11,7 @@ A plugin that is away keeps what pods have, and gives nothing new. Never: gives 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
 import structlog
@@ -24,19 +22,18 @@ from agent.devices.plan.answers import told
 from agent.devices.plan.plugin_choice import (
     Unusable,
     asked_of,
-    check_registration,
     checked_answer,
-    checked_list,
     choose,
     together,
 )
 from agent.devices.plan.plugin_records import PLUGIN_FOLDER, Grant, PodGrants, decode_grants, grants_name, in_use
 from agent.devices.ports import RecordFiles
 from agent.devices.run.commands import CommandFailed, run_command
+from agent.devices.run.plugin_connections import Directory, Plugin, PluginConnections
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.container_devices import NO_DEVICES, ContainerDevices
-from agent.model.device_plugin import PluginAllocation, PluginDevice, PluginOptions, PluginRegistration
+from agent.model.device_plugin import PluginDevice
 from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
@@ -44,38 +41,9 @@ from agent.model.runtime_error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="devices")
 
-OPTIONS_S, PREFERRED_S, PRE_START_S = 10.0, 5.0, 30.0
-PEER_TRIES, PEER_PAUSE_S = 20, 0.5
+PREFERRED_S, PRE_START_S = 5.0, 30.0
 WAITS, FAILED = "UnexpectedAdmissionError", "FailedPrepareDynamicResources"
 MOST_TOLD = 5
-
-
-class Connection(Protocol):
-    """Calls raise RuntimeCallFailed."""
-
-    async def options(self, limit_s: float) -> PluginOptions: ...
-
-    def lists(self) -> AsyncIterator[list[PluginDevice]]: ...
-
-    async def preferred(self, available: list[str], kept: list[str], count: int, limit_s: float) -> list[str]: ...
-
-    async def allocate(self, ids: list[str], limit_s: float) -> PluginAllocation | None: ...
-
-    async def pre_start(self, ids: list[str], limit_s: float) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class Directory(Protocol):
-    """`serving` and `peer` raise OSError."""
-
-    def serving(
-        self, register: Callable[[PluginRegistration], Awaitable[str]]
-    ) -> AbstractAsyncContextManager[None]: ...
-
-    async def peer(self, endpoint: str) -> int: ...
-
-    def connect(self, endpoint: str) -> Connection: ...
 
 
 class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,21 +53,6 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[int, ...] = (0,)
     allocate_limit_s: float = 60.0
     resets: Mapping[str, Command] = {}
-
-
-class Plugin:
-    def __init__(self, resource: str, endpoint: str, connection: Connection) -> None:
-        self.resource = resource
-        self.endpoint = endpoint
-        self.connection = connection
-        self.options = PluginOptions()
-        self.devices: dict[str, PluginDevice] = {}
-        self.is_connected = True
-        self.task: asyncio.Task[None] | None = None
-
-    @property
-    def healthy(self) -> dict[str, PluginDevice]:
-        return {name: one for name, one in self.devices.items() if one.is_healthy and self.is_connected}
 
 
 class PluginDevices:
@@ -113,7 +66,10 @@ class PluginDevices:
         *,
         kubelet: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
-        self._directory = directory
+        self._news = asyncio.Event()
+        self._connections = PluginConnections(
+            directory, clock, lambda: settings().allowed, tell, self._take, news=self._news.set
+        )
         self._files = files
         self._clock = clock
         self._settings = settings
@@ -121,21 +77,19 @@ class PluginDevices:
         self._kubelet = kubelet
         self._lock = asyncio.Lock()
         self._loaded = asyncio.Event()
-        self._group: asyncio.TaskGroup | None = None
         self.changed: Callable[[], None] = lambda: None
-        self.plugins: dict[str, Plugin] = {}
         self.records: dict[str, PodGrants] = {}
-        self.findings: dict[str, str] = {}
+        # Records that nobody can read, by file: what they hold is not known, so nothing is given.
+        self.unreadable: dict[str, str] = {}
 
     async def load(self) -> None:
         for name, content in (await self._files.read_folder(PLUGIN_FOLDER)).items():
             try:
                 record = decode_grants(content)
             except ValueError as error:
-                # What it holds is not known: the plugin's devices are all taken until somebody removes the file.
-                self.findings[name] = (
-                    f"record {PLUGIN_FOLDER}/{name} cannot be read: {error}; no device of plugins is given"
-                )
+                text = f"record {PLUGIN_FOLDER}/{name} cannot be read: {error}; no device of plugins is given"
+                self.unreadable[name] = text
+                log.error("plugin_record_unreadable", record=name, error=str(error), effect="no device is given")
                 continue
             self.records[record.uid] = record
         self._loaded.set()
@@ -146,78 +100,25 @@ class PluginDevices:
             await self.load()
         if self._kubelet is not None and (why := await self._kubelet()):
             raise RuntimeError(f"{why}; plugins register with it, and kepd gives no devices of theirs")
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            try:
-                async with self._directory.serving(self.register):
-                    while True:
-                        self._report(report)
-                        await self._clock.sleep(1.0)
-            finally:
-                self._group = None
-                for plugin in self.plugins.values():
-                    if plugin.task is not None:
-                        plugin.task.cancel()
-                    await plugin.connection.close()
-                self.plugins.clear()
+        async with self._connections.serving():
+            while True:
+                self._report(report)
+                await self._news.wait()
+                self._news.clear()
+
+    @property
+    def plugins(self) -> Mapping[str, Plugin]:
+        return self._connections.known
 
     def _report(self, report: Report) -> None:
         """What a plugin does is no fault of kepd; a record that cannot be read stops all that is new. DVX-7."""
         away = [f"plugin {one.resource} is away" for one in self.plugins.values() if not one.is_connected]
-        texts = [*self.findings.values(), *away]
-        if any(name.endswith(".json") for name in self.findings):
+        texts = [*self.unreadable.values(), *self._connections.refused.values(), *away]
+        if self.unreadable:
             report.degraded("; ".join(texts[:MOST_TOLD]))
         else:
             devices = sum(len(one.devices) for one in self.plugins.values())
             report.ready("; ".join([f"{len(self.plugins)} plugins, {devices} devices", *texts[:MOST_TOLD]]))
-
-    async def register(self, given: PluginRegistration) -> str:
-        """Why it is refused; nothing where it is registered. DVP-2."""
-        known = self.plugins.get(given.resource)
-        try:
-            check_registration(given, self.plugins.keys(), (*self._settings().allowed, given.user))
-            if known is not None and known.is_connected and known.endpoint != given.endpoint:
-                raise Unusable(f"{given.resource} is registered by {known.endpoint}, which is alive")
-        except Unusable as error:
-            text = f"plugin of {told(given.resource)} is refused: {told(str(error))}"
-            self.findings[given.resource] = text
-            self._say("DriverRefused", text, is_warning=True)
-            return told(str(error))
-        if known is not None and known.task is not None:
-            known.task.cancel()
-            await known.connection.close()
-        plugin = Plugin(given.resource, given.endpoint, self._directory.connect(given.endpoint))
-        if self._group is None:
-            return "kepd ends"
-        self.plugins[given.resource] = plugin
-        self.findings.pop(given.resource, None)
-        plugin.task = self._group.create_task(self._follow(plugin), name=f"plugin {given.resource}")
-        return ""
-
-    async def _follow(self, plugin: Plugin) -> None:
-        """Its lists, until it ends them; whatever it does ends this task alone."""
-        why = "it ended its list"
-        try:
-            user = await self._peer(plugin.endpoint)
-            if user not in self._settings().allowed:
-                raise Unusable(f"user {user} serves {plugin.endpoint}; devices.plugins.allow names no such user")
-            plugin.options = await plugin.connection.options(OPTIONS_S)
-            self._say("DriverRegistered", f"plugin of {plugin.resource} is registered", is_warning=False)
-            async for listed in plugin.connection.lists():
-                self._take(plugin, checked_list(listed))
-        except (OSError, RuntimeCallFailed, Unusable) as error:
-            why = told(error.details if isinstance(error, RuntimeCallFailed) else str(error))
-        plugin.is_connected = False
-        log.warning("plugin_away", resource=plugin.resource, error=why)
-        self._say("DriverAway", f"plugin of {plugin.resource} is away: {why}", is_warning=True)
-
-    async def _peer(self, endpoint: str) -> int:
-        """A plugin may register a moment before it serves."""
-        for _ in range(PEER_TRIES):
-            with suppress(OSError):
-                return await self._directory.peer(endpoint)
-            await self._clock.sleep(PEER_PAUSE_S)
-        return await self._directory.peer(endpoint)
 
     def _take(self, plugin: Plugin, devices: dict[str, PluginDevice]) -> None:
         """DVP-6."""
@@ -228,6 +129,7 @@ class PluginDevices:
                 text = f"device {told(name)} of {plugin.resource}, which pod {pod} has, is unhealthy"
                 self._say("DeviceUnhealthy", text, is_warning=True)
         plugin.devices = devices
+        self._news.set()
         self.changed()
 
     async def hold(self, pod: PodSpec) -> None:
@@ -257,6 +159,8 @@ class PluginDevices:
 
     async def _allocate(self, record: PodGrants, pod: PodSpec, container: ContainerSpec, resource: str) -> None:
         """Choose, write down, ask, write down. DVP-3."""
+        if self.unreadable:
+            raise DevicesNotReady(WAITS, "; ".join(self.unreadable.values()))
         plugin = self.plugins.get(resource)
         count = asked_of(container.fields)[resource]
         others = in_use((one for uid, one in self.records.items() if uid != pod.uid), resource)
@@ -282,8 +186,6 @@ class PluginDevices:
             raise DevicesNotReady(FAILED, f"the record of pod {pod.key} cannot be written: {error}") from error
 
     def _why(self, resource: str, count: int, plugin: Plugin | None, free: int) -> str:
-        if self.findings.keys() - self.plugins.keys() and any(one.endswith(".json") for one in self.findings):
-            return next(text for name, text in self.findings.items() if name.endswith(".json"))
         if plugin is None or not plugin.is_connected:
             return f"{resource}: {count} asked for, and no plugin of it is registered"
         sick = len(plugin.devices) - len(plugin.healthy)
@@ -383,6 +285,22 @@ class PluginDevices:
         )
         if command.on_failure == "quarantine":
             raise DevicesNotReleased(f"device {told(device)} of {resource} could not be reset: {why}")
+
+    async def forget(self, uid: str) -> bool:
+        """A person says that nothing of a pod's record is held; whether there was one. It may be one that nobody can
+        read."""
+        name = grants_name(uid).rpartition("/")[2]
+        if name in self.unreadable:
+            del self.unreadable[name]
+        elif uid in self.records:
+            del self.records[uid]
+        else:
+            return False
+        await self._files.remove(grants_name(uid))
+        log.warning("plugin_record_forgotten", record=name)
+        self._news.set()
+        self.changed()
+        return True
 
     async def reconcile(self, pods: Callable[[], Collection[str]]) -> None:
         """What pods had that are gone, or of another boot, is free."""

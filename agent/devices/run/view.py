@@ -13,7 +13,8 @@ from agent.devices.plan.plugin_choice import VERSION
 from agent.devices.plan.reasons import DeviceId, Reason
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.local_driver import LocalDriver
-from agent.devices.run.plugins import Plugin, PluginDevices
+from agent.devices.run.plugin_connections import Plugin
+from agent.devices.run.plugins import PluginDevices
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.view.explained import ClaimExplained, Explanation, explain
 from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
@@ -178,7 +179,8 @@ class DeviceView:
 
     async def release(self, uid: str) -> None:
         """Raises Refused."""
-        await self._claims.forget(uid)
+        if self._plugins is None or not await self._plugins.forget(uid):
+            await self._claims.forget(uid)
 
 
 def _plugin_report(plugin: Plugin) -> DriverReport:
