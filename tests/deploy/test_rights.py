@@ -112,6 +112,17 @@ def test_a_role_on_a_page_grants_what_the_code_asks_for_and_nothing_else(module:
     }
 
 
+def test_the_role_of_a_page_is_that_of_the_manifest() -> None:
+    """DVD-6: the page shows it, the manifest has the policy with it."""
+    objects = list(yaml.safe_load_all((ROOT / "deploy/devices.yaml").read_text()))
+    roles = [one["rules"] for one in objects if one["kind"] == "ClusterRole"]
+    page = (ROOT / "docs/devices.md").read_text().split("```yaml\n")[1:]
+    shown = [yaml.safe_load(block.partition("```")[0]) for block in page if "kind: ClusterRole\n" in block]
+
+    assert roles == [one["rules"] for one in shown]
+    assert [one["kind"] for one in objects[3:]] == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+
+
 @pytest.mark.parametrize("role", sorted(set(ROLES.values())))
 def test_a_role_grants_what_the_code_asks_for_and_nothing_else(role: str) -> None:
     """DS-02, DS-03."""

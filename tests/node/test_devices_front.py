@@ -23,7 +23,7 @@ from tests.node.test_devices_kubelet import PROGRAM, clear_sandboxes, started
 pytestmark = [pytest.mark.node, pytest.mark.timeout(240), pytest.mark.beside("KEPD_KUBELET")]
 GPU = "example.com/gpu"
 OFF = "pods: {enabled: false}\nservices: {enabled: false}\nimages: {enabled: false}\n"
-UNSHARED = "mkdir -p /var/lib/kubelet && mount --bind {place} /var/lib/kubelet && exec \"$@\""
+UNSHARED = 'mkdir -p /var/lib/kubelet && mount --bind {place} /var/lib/kubelet && exec "$@"'
 
 
 class Node:
@@ -137,10 +137,8 @@ def test_a_kubelet_gives_a_device_to_the_next_pod_only_after_its_reset(node: Nod
     node.add("first")
     kepd.wait(lambda: node.runs("first"), "it runs")
     kepd.wait(lambda: node.state() == "held", "held")
-    (notes,) = [
-        {key: one for key, one in found.items() if key.startswith("kepd.dev/")} for found in node.annotations()
-    ]
-    assert [one for one in notes.values()] == [f"{GPU}=gpu-0"]
+    (notes,) = [{key: one for key, one in found.items() if key.startswith("kepd.dev/")} for found in node.annotations()]
+    assert list(notes.values()) == [f"{GPU}=gpu-0"]
     assert node.resets() == 1
 
     assert node.kubelet is not None
