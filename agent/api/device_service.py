@@ -35,6 +35,10 @@ class DeviceService:
         found = view.explain(request.namespace or "default", request.name, is_pod=request.is_pod)
         return to_message(pb.ExplainClaimResponse, found)
 
+    async def explain_cdi(self, request: pb.ExplainCdiRequest) -> pb.ExplainCdiResponse:
+        found = await running(self._view, PLANE).explain_cdi(request.id, request.runtime)
+        return to_message(pb.ExplainCdiResponse, found)
+
     async def reset_device(self, request: pb.ResetDeviceRequest) -> pb.ResetDeviceResponse:
         await running(self._view, PLANE).reset(request.name)
         return pb.ResetDeviceResponse()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
-from agent.model.device_report import ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
+from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.ended_connections import EndedConnections
 from agent.model.feed import Feed
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
@@ -212,6 +212,8 @@ class DeviceView(Protocol):
     def drivers(self) -> Sequence[DriverReport]: ...
 
     def explain(self, namespace: str, name: str, *, is_pod: bool) -> ClaimExplanationReport: ...
+
+    async def explain_cdi(self, text: str, runtime: str) -> CdiReport: ...
 
     async def reset(self, name: str) -> None: ...
 

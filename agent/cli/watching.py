@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from agent.cli.client import Client
 from agent.cli.image_listings import PULL_COLUMNS, pull_name
 from agent.cli.kinds import Kind, Wanted
+from agent.cli.listed import listed
 from agent.cli.listings import event_listing, pod_listing
 from agent.cli.object_listings import manifests_of
 from agent.cli.render import print_listing, wants_objects
@@ -18,7 +19,6 @@ from agent.cli.selection import Scope, in_scope, named, picked
 from agent.cli.service_listings import service_listing
 from agent.cli.session import CommandFailed, Session
 from agent.cli.table import Listing
-from agent.cli.workload_listings import list_workloads
 from agent.cli.workload_pods import PLURALS
 from agent.model.exit_codes import USAGE
 from agent.model.finding import printable
@@ -26,6 +26,7 @@ from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_p
 
 AnyListing = Listing[Any]
 LOOK_S = 0.5
+LOOKED_AT = ("devices", "claims", "drivers")
 Change = tuple[int, AnyListing]
 """A kind of change, and a list of the one object; empty at a bookmark."""
 
@@ -100,18 +101,20 @@ def _changes(daemon: Client, wanted: Wanted, *, with_objects: bool) -> Iterator[
         of_events = node_pb2.WatchEventsRequest()
         for news in daemon.follow("kepd.v1.NodeService/WatchEvents", of_events, node_pb2.WatchEventsResponse):
             yield news.type, event_listing(_there(news.type, news.event))
-    elif kind in PLURALS:
+    elif kind in PLURALS or kind in LOOKED_AT:
         yield from _looks(daemon, wanted.kind)
     else:
-        raise CommandFailed("only pods, pulls, services, events and workloads can be watched", USAGE)
+        raise CommandFailed(
+            "only pods, pulls, services, events, workloads, devices, claims and drivers can be watched", USAGE
+        )
 
 
 def _looks(daemon: Client, kind: Kind) -> Iterator[Change]:
-    """Workloads have no stream of changes, so they are looked at again and again."""
+    """Workloads and devices have no stream of changes, so they are looked at again and again."""
     before: dict[str, bytes] = {}
     is_first = True
     while True:
-        listing = list_workloads(daemon, kind)
+        listing = listed(daemon, kind)
         now = {listing.name(one): one.SerializeToString(deterministic=True) for one in listing.items}
         for one in listing.items:
             if before.get(listing.name(one)) != now[listing.name(one)]:

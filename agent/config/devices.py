@@ -18,6 +18,11 @@ class DeviceManagerSection:
         "/var/lib/kubelet/plugins_registry",
         "Directory in which drivers register, as with a kubelet; empty = none can.",
     )
+    slices: str = restart(
+        MAYBE_PATH,
+        "/run/kepd/slices",
+        "Directory in which drivers leave their slices, each in a directory with its name; empty = none do.",
+    )
     call_timeout: float = key(duration(0.1, 3600.0), 45.0, "Timeout of a call of a driver.")
     admin_namespaces: Words = key(
         list_of(DNS_NAME, "namespaces"), (), "Namespaces whose claims may ask for adminAccess, to devices in use too."

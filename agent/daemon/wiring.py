@@ -271,6 +271,7 @@ def _devices(parts: Daemon) -> DeviceService:
     parts.closers.append(wired.close)
     parts.metrics.sources.append(wired.metrics.families)
     parts.device_view = wired.view
+    wired.view.runtime = _runtime(parts).watch.features
     directories = tuple(dict.fromkeys((*devices.cdi.directories, devices.cdi.output)))
     parts.advisers += [wired.plane.advice, partial(cdi_advice, _runtime(parts).watch, directories)]
     parts.add_unit("devices", wired.plane.run, is_plane=True)

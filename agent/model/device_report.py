@@ -45,6 +45,18 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str = ""
 
 
+class CdiReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a CDI id stands for, and what a runtime is given for it."""
+
+    id: str
+    file: str
+    cdi_version: str
+    edits: tuple[str, ...] = ()
+    runtime: str = ""
+    given: tuple[str, ...] = ()
+    refusal: str = ""
+
+
 class ExplainedDeviceReport(msgspec.Struct, frozen=True):
     device: str
     reason: str

@@ -169,3 +169,22 @@ def test_a_report_says_what_is_left_of_a_device() -> None:
     assert one == DeviceReport(
         name="gpu.example.com/here/a", state="free", attributes=("n=1",), capacity=("memory=8Gi",)
     )
+
+
+async def test_an_id_is_explained_with_what_each_runtime_is_given() -> None:
+    """DVC-8: no value of a variable; nothing is waited for where the file is not there."""
+    node = NodeOfLives()
+    service = DeviceService(await view_of(node))
+    name = "gpu.example.com/gpu=gpu-1"
+    old = await service.explain_cdi(pb.ExplainCdiRequest(id=name, runtime="containerd 1.6.20"))
+    new = await service.explain_cdi(pb.ExplainCdiRequest(id=name, runtime="cri-o 1.30.1"))
+    here = await service.explain_cdi(pb.ExplainCdiRequest(id=name))
+
+    assert (list(old.edits), list(old.given), old.refusal) == (["env GPU"], ["variable GPU"], "")
+    assert (new.runtime, list(new.given)) == ("cri-o 1.30.1", [f"CDI id {name}"])
+    assert here.runtime == "the container runtime"
+    for text, runtime, complaint in (
+        ("gpu.example.com/gpu=9", "", "is in no file"), ("gpu", "", "is no CDI id"), (name, "docker", "is no runtime"),
+    ):  # fmt: skip
+        with pytest.raises(Refused, match=complaint):
+            await service.explain_cdi(pb.ExplainCdiRequest(id=text, runtime=runtime))

@@ -16,7 +16,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from tests.daemon.process import ROOT, Kepd
+from tests.daemon.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage
 from tests.node.stepping import SteppingRelay
@@ -164,6 +164,16 @@ def shown(kepd: Kepd, *command: str) -> list[list[str]]:
     return [lines[0], *(line[:2] for line in lines[1:])]
 
 
+def watched(kepd: Kepd, kind: str) -> list[list[str]]:
+    """The first two lines of a list that goes on."""
+    command = [str(PROGRAMS / "kepctl"), "--endpoint", str(kepd.socket), "get", kind, "-w"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().split() for _ in range(2)]
+        process.kill()
+    return lines
+
+
 def test_a_container_sees_the_variables_of_fake_devices(kepd: Kepd, lab: Lab, modems: Modems) -> None:
     """DVD-30, DVX-6: as in the talk; after the end nothing is left."""
     add(kepd, "fakes", FAKE)
@@ -206,6 +216,13 @@ def test_a_container_sees_node_mount_and_variable_of_a_device(kepd: Kepd, lab: L
     assert "prepared" in claims
     assert "devices.kepd.dev/n1/modem-1" in claims
     assert shown(kepd, "get", "drivers")[1:] == [["devices.kepd.dev", "own"], ["fake.kepd.dev", "own"]]
+    path, *_ = modems.cdi.glob("*.json")
+    spec = json.loads(path.read_text())
+    told = kepd.ctl("explain", "cdi", f"{spec['kind']}={spec['devices'][0]['name']}", "--runtime", "containerd 1.6.20")
+    assert told.returncode == 0
+    assert "- containerd 1.6.20 is given: node /dev/modem of /dev/kepd-test-" in told.stdout
+    assert "- has: env MODEM\n" in told.stdout
+    assert watched(kepd, "devices")[1][:2] == ["devices.kepd.dev/n1/modem-0", "held"]
     done = kepd.ctl("explain", "claim", "--pod", "third-n1")
     assert done.returncode == 1
     assert "modem-0  in-use default/first-n1-mine-" in done.stdout

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl explain claim`, `reset device`, `release claim`.
+"""`kepctl explain claim`, `explain cdi`, `reset device`, `release claim`.
 
 Exit codes of an explanation: 0 the claim gets its devices, 1 it does not, 2 wrong input.
 """
@@ -19,7 +19,7 @@ from agent.cli.manifest_files import read_files
 from agent.cli.render import output_option, print_blocks, print_data, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
-from agent.model.finding import Finding, suggestion
+from agent.model.finding import Finding, printable, suggestion
 from agent.model.pod import PodSpec
 from agent.wire.kepd.v1 import device_pb2 as pb
 
@@ -80,6 +80,28 @@ def _asked(session: Session, subject: str, *, is_pod: bool) -> pb.ExplainClaimRe
     namespace, _, name = subject.rpartition("/")
     request = pb.ExplainClaimRequest(namespace=namespace, name=name, is_pod=is_pod)
     return ask(session, f"{SERVICE}/ExplainClaim", request, pb.ExplainClaimResponse)
+
+
+@click.command()
+@click.argument("name", metavar="VENDOR/CLASS=NAME")
+@click.option("--runtime", default="", metavar="'NAME VERSION'", help="Another runtime, such as 'containerd 1.6.20'.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def cdi(ctx: click.Context, *, name: str, runtime: str, output: str) -> None:
+    """Show what a CDI id stands for, and what a container gets of it. Exit code 1: the container would fail."""
+    session: Session = ctx.obj
+    request = pb.ExplainCdiRequest(id=name, runtime=runtime)
+    answer = ask(session, f"{SERVICE}/ExplainCdi", request, pb.ExplainCdiResponse)
+    if output != "table":
+        print_message(answer, output)
+        ctx.exit(FAILURE if answer.refusal else 0)
+    click.echo(f"CDI {printable(answer.id)}  {printable(answer.file)}, version {printable(answer.cdi_version)}")
+    for title, lines in (("has", answer.edits), (f"{answer.runtime} is given", answer.given)):
+        for line in lines:
+            click.echo(f"- {title}: {printable(line)}")
+    if answer.refusal:
+        click.echo(f"- {answer.runtime} is given nothing: {printable(answer.refusal)}")
+    ctx.exit(FAILURE if answer.refusal else 0)
 
 
 @click.group(cls=KindGroup)

@@ -4,7 +4,7 @@
 import click
 
 from agent.cli.client import ask, connected
-from agent.cli.commands.claims import claim
+from agent.cli.commands.claims import cdi, claim
 from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
@@ -28,6 +28,7 @@ explain.add_command(route)
 explain.add_command(hints)
 explain.add_command(spread)
 explain.add_command(claim)
+explain.add_command(cdi)
 
 
 @explain.command()

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 @scope_options
 @output_option()
 @click.option("--sort-by", "sort_path", default="", metavar="PATH", help="Order by this, such as .metadata.name.")
-@click.option("-w", "--watch", is_flag=True, help="Keep printing changes (pods, pulls, services, events).")
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Keep printing changes (pods, pulls, services, events, workloads, devices, claims).",
+)
 @click.pass_obj
 def get(
     session: Session, words: tuple[str, ...], output: str, namespace: str, selector: str, *, everywhere: bool,

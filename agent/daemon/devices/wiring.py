@@ -23,6 +23,7 @@ from agent.devices.run.plane import DevicePlane
 from agent.devices.run.plugins import PluginDevices, PluginSettings
 from agent.devices.run.pod_devices import PodDevices
 from agent.devices.run.registry import PluginRegistry
+from agent.devices.run.slice_directories import SliceDirectories
 from agent.devices.run.view import DeviceView
 from agent.devices.settings import plugin_resets, pool_rules
 from agent.drivers.device_plugins.driver import PluginDirectory
@@ -83,12 +84,18 @@ def wire_devices(outside: Outside) -> WiredDevices:
         reader=reader,
         clock=outside.clock,
         tell=outside.tell,
+        directories=_slice_directories(configuration, reader),
     )
     own = {one.name: one for one in drivers}
     registry = _registry(outside, claims, list(own))
     view = DeviceView(claims, own, registry, plugins)
     count_by(metrics, view)
     return WiredDevices(plane, records, registry, view, metrics, plugins)
+
+
+def _slice_directories(configuration: Configuration, reader: Reader) -> SliceDirectories | None:
+    manager = configuration.devices.manager
+    return SliceDirectories(Path(manager.slices), reader) if manager.enabled and manager.slices else None
 
 
 def _plugins(outside: Outside, records: StateFiles, boot_id: str) -> PluginDevices | None:

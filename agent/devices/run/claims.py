@@ -87,11 +87,13 @@ class DeviceClaims:
     ) -> None:
         self.metrics = metrics or DeviceMetrics()
         self._files = files
-        self._cdi = cdi
+        self.cdi = cdi
         self._clock = clock
         self._settings = settings
         self._tell = tell
         self._drivers: dict[str, DeviceDriver] = {}
+        # Slices that drivers publish by other ways than a call.
+        self.publishers: list[Callable[[], Sequence[Slice]]] = []
         self._objects = NO_OBJECTS
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._search = asyncio.Lock()
@@ -157,6 +159,7 @@ class DeviceClaims:
     def slices(self) -> tuple[Slice, ...]:
         """Of drivers, and of files; a pool that a driver publishes is its own. DVM-27."""
         published = [one for driver in self._drivers.values() for one in driver.slices()]
+        published += [one for publish in self.publishers for one in publish()]
         pools = {(one.spec.driver, one.spec.pool.name) for one in published}
         from_files = [one for one in self._objects.slices if (one.spec.driver, one.spec.pool.name) not in pools]
         return (*published, *from_files)
@@ -472,14 +475,14 @@ class DeviceClaims:
         if runtime.has_cdi and not self._settings().always_merges:
             check_seen(resolved, runtime.cdi_directories)
             return ContainerDevices(cdi_ids=tuple(ids))
-        host = await self._cdi.nodes(nodes_of(resolved))
+        host = await self.cdi.nodes(nodes_of(resolved))
         return merge(resolved, host, self._settings().private)
 
     async def _with_all(self, ids: list[str]) -> Catalogue:
         """Drivers write late: what is not there is waited for, a little."""
         until_s = self._clock.now_s() + CDI_WAIT_S
         while True:
-            catalogue = await self._cdi.catalogue()
+            catalogue = await self.cdi.catalogue()
             try:
                 for one in ids:
                     catalogue.resolve(one)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agent.devices.plan.front import FrontDevice, Use
 from agent.devices.plan.plugin_choice import VERSION
 from agent.devices.run.front import DeviceFront, FrontResource
-from agent.model.device_report import ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
+from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.refused import Refused
 
@@ -48,6 +48,11 @@ class FrontView:
         """Raises Refused."""
         del is_pod
         raise Refused("precondition", f"{namespace}/{name} is the scheduler's; kepd gives no devices to pods here")
+
+    async def explain_cdi(self, text: str, runtime: str) -> CdiReport:
+        """Raises Refused."""
+        del runtime
+        raise Refused("precondition", f"{text} is the kubelet's; kepd gives no devices to pods here")
 
     async def reset(self, name: str) -> None:
         """A device in quarantine, by RESOURCE/DEVICE. Raises Refused."""

@@ -3,6 +3,7 @@
 
 run
 ├── manifests: claims, templates, classes and slices, again after every change
+├── slices: those that drivers leave in directories
 ├── devices: which nodes of this machine are devices, now and then
 ├── records: what pods hold that are gone is given back, at the start and now and then
 └── report: what is wrong, on the board
@@ -20,6 +21,7 @@ from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
 from agent.devices.run.pod_devices import PodDevices
+from agent.devices.run.slice_directories import SliceDirectories
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
@@ -29,6 +31,7 @@ log = structlog.get_logger(plane="devices")
 
 LOOK_S = 30.0
 RECONCILE_S = 60.0
+DIRECTORIES_S = 2.0
 MOST_TOLD = 5
 
 
@@ -66,8 +69,12 @@ class DevicePlane:
         reader: Reader,
         clock: Clock,
         tell: Callable[[Event], None],
+        directories: SliceDirectories | None = None,
     ) -> None:
         self.manager = manager
+        self._directories = directories
+        if directories is not None:
+            manager.publishers.append(directories.slices)
         self.pod_devices = pod_devices
         self._pods: PodsHere | None = None
         self._cdi = cdi
@@ -97,6 +104,7 @@ class DevicePlane:
             group.create_task(self._follow_manifests(), name="devices-manifests")
             group.create_task(self._follow_devices(), name="devices-look")
             group.create_task(self._follow_pods(), name="devices-records")
+            group.create_task(self._follow_directories(), name="devices-slices")
             group.create_task(self._report(report), name="devices-report")
 
     async def _follow_manifests(self) -> None:
@@ -124,6 +132,13 @@ class DevicePlane:
                 self.manager.changed()
                 self._news.set()
 
+    async def _follow_directories(self) -> None:
+        while self._directories is not None:
+            if await asyncio.to_thread(self._directories.look):
+                self.manager.changed()
+                self._news.set()
+            await self._clock.sleep(DIRECTORIES_S)
+
     async def _look(self, driver: LocalDriver) -> bool:
         return isinstance(driver.devices, ConfiguredDevices) and await driver.devices.look()
 
@@ -138,8 +153,9 @@ class DevicePlane:
         await asyncio.to_thread(self._cdi.look)
         while True:
             problems = [*self.manager.doubts(), *map(str, self._findings())]
-            # A vendor's file is no fault of this plane.
-            notes = [str(one) for one in self._cdi.findings]
+            # What vendors write is no fault of this plane.
+            of_drivers = self._directories.findings if self._directories is not None else ()
+            notes = [*map(str, self._cdi.findings), *map(str, of_drivers)]
             if problems:
                 report.degraded("; ".join(_first([*problems, *notes])))
             else:

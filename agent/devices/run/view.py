@@ -2,10 +2,11 @@
 """What people ask and order of the devices plane."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import msgspec
 
+from agent.devices.cdi.merging import CannotMerge
 from agent.devices.local.configured import MISSING
 from agent.devices.manifest.objects import Claim
 from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
@@ -16,14 +17,17 @@ from agent.devices.run.local_driver import LocalDriver
 from agent.devices.run.plugin_connections import Plugin
 from agent.devices.run.plugins import PluginDevices
 from agent.devices.run.registry import PluginRegistry
+from agent.devices.view.cdi_text import edit_lines, given_lines, told_features
 from agent.devices.view.explained import ClaimExplained, Explanation, explain
 from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
 from agent.devices.view.pod_status import HEALTHY, UNHEALTHY, UNKNOWN, with_devices
-from agent.model.device_report import ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
+from agent.model.device_problem import DevicesNotReady
+from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
+from agent.model.runtime_features import RuntimeFeatures
 
 
 class DeviceView:
@@ -41,6 +45,7 @@ class DeviceView:
         self._own = own
         self._registry = registry
         self.pod: Callable[[str, str], PodSpec | None] = lambda _namespace, _name: None
+        self.runtime: Callable[[], Awaitable[RuntimeFeatures]] = _unknown_runtime
 
     async def devices(self, after: str) -> Walk[DeviceReport]:
         for one in sorted(self._devices(), key=lambda it: it.name):
@@ -167,6 +172,23 @@ class DeviceView:
         text = f"no claim {key} is known here; one of a template is there once its pod has devices, ask with --pod"
         raise Refused("not_found", text)
 
+    async def explain_cdi(self, text: str, runtime: str) -> CdiReport:
+        """DVC-8. Raises Refused."""
+        features = told_features(runtime) if runtime else await self.runtime()
+        try:
+            found = (await self._claims.cdi.catalogue()).resolve(text)
+        except CannotMerge as error:
+            raise Refused("not_found", str(error)) from error
+        report = CdiReport(
+            id=text, file=found.file.path, cdi_version=found.file.spec.cdi_version,
+            edits=tuple(edit_lines(found)), runtime=features.label,
+        )  # fmt: skip
+        try:
+            given = await self._claims.resolved([text], features)
+        except DevicesNotReady as error:
+            return msgspec.structs.replace(report, refusal=str(error))
+        return msgspec.structs.replace(report, given=tuple(given_lines(given)))
+
     async def reset(self, name: str) -> None:
         """A device in quarantine, by DRIVER/POOL/DEVICE. Raises Refused."""
         driver, _, rest = name.partition("/")
@@ -181,6 +203,10 @@ class DeviceView:
         """Raises Refused."""
         if self._plugins is None or not await self._plugins.forget(uid):
             await self._claims.forget(uid)
+
+
+async def _unknown_runtime() -> RuntimeFeatures:
+    return RuntimeFeatures()
 
 
 def _plugin_report(plugin: Plugin) -> DriverReport:
