@@ -8,7 +8,8 @@ request per connection, small bounds on everything a client sends.
 import asyncio
 import errno
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -31,9 +32,11 @@ class Page(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+FAILED = Page(500, b"this page failed; the daemon's log has the cause\n")
+
 Query = Mapping[str, Sequence[str]]
 Headers = Mapping[str, str]
-Handler = Callable[[Query, Headers], Page]
+Handler = Callable[[Query, Headers], Page | Awaitable[Page]]
 
 
 _ANYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 - what the settings may say
@@ -95,18 +98,21 @@ class HttpServer:
         finally:
             connections.close()
 
-    def answer(self, came: bytes) -> bytes:
+    def answer(self, came: bytes) -> bytes | Coroutine[Any, Any, bytes]:
         """To the head of a question, or to what is none. HEAD tells the length that GET would bring."""
         page, has_body = self._found(came)
-        phrase = PHRASES.get(page.status, "Service Unavailable")
-        head = (
-            f"HTTP/1.1 {page.status} {phrase}\r\nContent-Type: {page.content_type}\r\n"
-            f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
-        )
-        head += "".join(f"{name}: {value}\r\n" for name, value in page.headers.items()) + "\r\n"
-        return head.encode() + (page.body if has_body else b"")
+        if isinstance(page, Page):
+            return _encoded(page, has_body=has_body)
+        return self._later(page, has_body=has_body)
 
-    def _found(self, came: bytes) -> tuple[Page, bool]:
+    async def _later(self, page: Awaitable[Page], *, has_body: bool) -> bytes:
+        try:
+            return _encoded(await page, has_body=has_body)
+        except Exception as error:  # as below
+            log.error("http_page_failed", error=repr(error), exc_info=error)
+            return _encoded(FAILED, has_body=has_body)
+
+    def _found(self, came: bytes) -> tuple[Page | Awaitable[Page], bool]:
         """The page, and whether its body is asked for too."""
         head, end, _ = came[: HEAD_BYTES + len(END)].partition(END)
         if not end:
@@ -118,7 +124,7 @@ class HttpServer:
             return Page(405, b"only GET is served here; kepctl does everything else\n"), True
         return self._page(target, lines), method == "GET"
 
-    def _page(self, target: str, lines: Sequence[str]) -> Page:
+    def _page(self, target: str, lines: Sequence[str]) -> Page | Awaitable[Page]:
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         try:
             parts = urlsplit(target)
@@ -131,7 +137,17 @@ class HttpServer:
             return handler(parse_qs(parts.query, keep_blank_values=True), headers)
         except Exception as error:  # one page that fails must not take the others along
             log.error("http_page_failed", path=parts.path, error=repr(error), exc_info=error)
-            return Page(500, b"this page failed; the daemon's log has the cause\n")
+            return FAILED
+
+
+def _encoded(page: Page, *, has_body: bool) -> bytes:
+    phrase = PHRASES.get(page.status, "Service Unavailable")
+    head = (
+        f"HTTP/1.1 {page.status} {phrase}\r\nContent-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+    )
+    head += "".join(f"{name}: {value}\r\n" for name, value in page.headers.items()) + "\r\n"
+    return head.encode() + (page.body if has_body else b"")
 
 
 def health_page(query: Query, checks: Sequence[Component], ok: Callable[[Component], bool]) -> Page:

@@ -7,13 +7,14 @@ Bounds: so many connections, of which the oldest gives way to the next; so many 
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 HEAD_BYTES = 8192
 READ_BYTES = 64 << 10
 END = b"\r\n\r\n"
-REQUEST_LIMIT_S = 5.0
+REQUEST_LIMIT_S, ANSWER_LIMIT_S = 5.0, 10.0
 MAX_CONNECTIONS = 64
 # In one turn of the loop: others have theirs meanwhile.
 TAKEN_AT_ONCE = 50
@@ -22,10 +23,10 @@ PAUSE_S = 0.5
 
 
 class Connections:
-    """`answer` makes of what came the answer; it may be the head of a question, more than one may have, or part of one
-    whose sender is done."""
+    """`answer` makes of what came the answer, or what will be one; it may be the head of a question, more than one may
+    have, or part of one whose sender is done."""
 
-    def __init__(self, listener: socket.socket, answer: Callable[[bytes], bytes]) -> None:
+    def __init__(self, listener: socket.socket, answer: Callable[[bytes], bytes | Coroutine[Any, Any, bytes]]) -> None:
         self._listener = listener
         self._answer = answer
         self._open: dict[_Connection, None] = {}
@@ -93,11 +94,23 @@ class Connections:
             if one.is_watched:
                 self._loop.remove_reader(one.client)
                 one.is_watched = False
-            one.answer = memoryview(self._answer(bytes(one.came)))
-            self._write(one)
+            answer = self._answer(bytes(one.came))
+            if isinstance(answer, bytes):
+                one.answer = memoryview(answer)
+                self._write(one)
+            else:
+                # Something has to be looked at first; who waits has as much longer as everybody has.
+                one.until_s = self._loop.time() + ANSWER_LIMIT_S
+                self._open[one] = self._open.pop(one)
+                one.task = self._loop.create_task(self._write_later(one, answer), name="http-page")
         elif not one.is_watched:
             one.is_watched = True
             self._loop.add_reader(one.client, self._read, one)
+
+    async def _write_later(self, one: "_Connection", answer: Coroutine[Any, Any, bytes]) -> None:
+        one.answer = memoryview(await answer)
+        one.task = None
+        self._write(one)
 
     def _write(self, one: "_Connection") -> None:
         try:
@@ -118,14 +131,17 @@ class Connections:
             self._loop.remove_reader(one.client)
         if one.is_writing:
             self._loop.remove_writer(one.client)
+        if one.task is not None:
+            one.task.cancel()
         one.client.close()
 
 
 class _Connection:
-    __slots__ = ("answer", "came", "client", "is_watched", "is_writing", "until_s")
+    __slots__ = ("answer", "came", "client", "is_watched", "is_writing", "task", "until_s")
 
     def __init__(self, client: socket.socket, until_s: float) -> None:
         self.client, self.until_s = client, until_s
         self.came = bytearray()
         self.answer = memoryview(b"")
         self.is_watched = self.is_writing = False
+        self.task: asyncio.Task[None] | None = None

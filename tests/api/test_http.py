@@ -252,6 +252,57 @@ async def test_a_page_that_fails_is_told_and_the_others_go_on(free_port: int) ->
     assert b"secret" not in answer
 
 
+async def test_a_page_that_takes_its_time_keeps_no_other_waiting(free_port: int) -> None:
+    """OBS-13: also one that fails late, and one whose reader has left."""
+    go, ended = asyncio.Event(), []
+
+    async def late(query: object, headers: object) -> Page:
+        del query, headers
+        try:
+            await go.wait()
+        finally:
+            ended.append("late")
+        return Page(200, b"at last")
+
+    async def fails(query: object, headers: object) -> Page:
+        del query, headers
+        raise ValueError("no")
+
+    pages = {"/late": late, "/fails": fails, "/ok": lambda _query, _headers: Page(200, b"ok")}
+    server = HttpServer(f"127.0.0.1:{free_port}", pages)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.run(Board(lambda: 0.0).add("http", State.STARTING)))
+        await asyncio.sleep(0.05)
+        waiting = group.create_task(ask(free_port, b"GET /late HTTP/1.1\r\n\r\n"))
+        _, left = await asyncio.open_connection("127.0.0.1", free_port)
+        left.write(b"GET /late HTTP/1.1\r\n\r\n")
+        await asyncio.sleep(0.05)
+        others = [await ask(free_port, f"GET /{one} HTTP/1.1\r\n\r\n".encode()) for one in ("ok", "fails")]
+        left.close()
+        await left.wait_closed()
+        go.set()
+        answer = await waiting
+        task.cancel()
+
+    assert others[0].endswith(b"ok")
+    assert others[1].startswith(b"HTTP/1.1 500")
+    assert answer.endswith(b"at last")
+    assert ended == ["late", "late"]
+
+
+async def test_a_page_that_never_comes_ends_with_its_time(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OBS-13."""
+    monkeypatch.setattr("agent.api.http_connections.ANSWER_LIMIT_S", 0.1)
+    monkeypatch.setattr("agent.api.http_connections.REQUEST_LIMIT_S", 0.1)
+
+    async def never(query: object, headers: object) -> Page:
+        del query, headers
+        await asyncio.Event().wait()
+        return Page(200, b"")
+
+    assert await answer_of(free_port, {"/never": never}, b"GET /never HTTP/1.1\r\n\r\n") == b""
+
+
 def test_a_value_on_a_bound_counts_below_it() -> None:
     histogram = Histogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 3.0):
