@@ -16,6 +16,7 @@ from agent.daemon.services.wiring import ServiceParts, wire_services
 from agent.devices.run.metrics import DeviceMetrics
 from agent.drivers.clock.driver import SystemClock
 from agent.images.run.metrics import Gauges, ImageMetrics
+from agent.observe.run.metrics import ObserveMetrics
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
 
@@ -31,6 +32,7 @@ EVENTS = {
     "ClaimUnallocatable": "No devices fit a claim now, or it is not there; the pod waits.",
     "Completed": "A Job has as many successes as it wants.",
     "Created": "A container was created.",
+    "ContainerOOM": "The kernel killed something in a container for want of memory; the event says how often.",
     "CredentialProviderFailed": "A credential plugin gave no usable answer.",
     "DeadlineExceeded": "The pod was active longer than `activeDeadlineSeconds`, so kepd ends it.",
     "DeviceQuarantined": "A device could not be reset and is given to nobody.",
@@ -99,6 +101,7 @@ EVENTS = {
     "RestartAllContainers": "A rule of a container's restart policy restarts the whole pod in place.",
     "RulesRepaired": "Another program changed rules of kepd; kepd restored them.",
     "SandboxChanged": "The pod's sandbox died or no longer fits; the pod gets a new one.",
+    "SeriesDropped": "/metrics/cadvisor would be too large; the event names what is left out.",
     "ServiceQuarantined": "The kernel refused the rules of this Service; all others are in force.",
     "ServiceTooLarge": "A Service, or all Services together, have too many endpoints; this Service is not programmed.",
     "SidecarRestartedWhileTerminating": "A sidecar ended before its turn and was restarted for its pod.",
@@ -240,6 +243,7 @@ async def metrics() -> list[Metric]:
         *ImageMetrics().families(Gauges()),
         *PodMetrics().families(),
         *DeviceMetrics().families(),
+        *ObserveMetrics().families(),
         *Figures().families((), 0.0, 0),
         *services.families(),
         *beside.families(),

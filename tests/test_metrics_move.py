@@ -9,6 +9,7 @@ import pytest
 from scripts.vocabulary import EVENTS, metrics
 from tests.lives.devices import devices_life
 from tests.lives.images import images_life
+from tests.lives.observation import observation_life
 from tests.lives.pods import pods_life
 from tests.lives.process import process_life
 from tests.lives.proxy import proxy_life
@@ -21,7 +22,7 @@ OF_VOCABULARY = {"test_vocabulary.py", Path(__file__).name}
 
 async def test_something_that_happens_moves_every_metric_of_the_reference(short_path: Path, free_port: int) -> None:
     """FH-5: a figure that nothing moves looks like a node without trouble."""
-    for name in ("images", "daemon", "proxy", "devices"):
+    for name in ("images", "daemon", "proxy", "devices", "observation"):
         (short_path / name).mkdir()
     moved = {
         *await images_life(short_path / "images"),
@@ -29,6 +30,7 @@ async def test_something_that_happens_moves_every_metric_of_the_reference(short_
         *await proxy_life(short_path / "proxy"),
         *await services_life(free_port),
         *await devices_life(short_path / "devices"),
+        *await observation_life(short_path / "observation"),
         *await process_life(short_path / "daemon", free_port),
     }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PLANES = ("devices", "images", "pods", "proxy", "services")
+PLANES = ("devices", "images", "observe", "pods", "proxy", "services")
 WORLD = (
     "aiohttp", "asyncio", "grpc", "os", "pyroute2", "random", "secrets", "shutil", "socket", "structlog", "subprocess",
     "tempfile", "threading", "time",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent.config.document import Configuration
+from agent.config.loopback import is_loopback
 from agent.config.sources import FurtherCheck
 from agent.devices.settings import device_faults
 from agent.images.settings import image_faults
@@ -26,7 +27,19 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
     if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))
+    found += page_faults(configuration)
     return [*found, *in_pod_faults(configuration, os.environ)]
+
+
+def page_faults(configuration: Configuration) -> Iterator[Finding]:
+    """OBS-09: whoever reaches the port reads the page."""
+    address = configuration.api.http_address
+    if configuration.telemetry.containers.page is True and not is_loopback(address):
+        text = (
+            f"true, so names of pods would be readable at {address or 'no address'}; expected api.httpAddress on "
+            "a loopback address, such as 127.0.0.1:10241, or auto here"
+        )
+        yield Finding("", "telemetry.containers.page", text)
 
 
 LEGACY = Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")

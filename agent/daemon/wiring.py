@@ -171,13 +171,14 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     else:
         _runtime(parts)
     services = _planes(parts)
+    pages = _observation(parts)
     parts.add_unit("lifecycle", parts.lifecycle.run)
     parts.advisers += [parts.running.advice, _surroundings(parts).advice]
     parts.sheds.append(settle_memory)
     parts.advisers.append(parts.relief.advice)
     parts.add_unit("memory", parts.relief.run)
     if configuration.api.http_address:
-        parts.add_unit("http", _http(parts).run)
+        parts.add_unit("http", _http(parts, pages).run)
     _api(parts, services, read_gid)
     _follow_reloads(parts)
     return parts
@@ -414,7 +415,23 @@ def _proxy(parts: Daemon) -> CriProxyService:
     return CriProxyService(plane.view)
 
 
-def _http(parts: Daemon) -> HttpServer:
+def _observation(parts: Daemon) -> Mapping[str, Handler]:
+    """Pages with figures of containers, where there is a runtime that has some."""
+    if parts.runtime is None:
+        return {}
+    from agent.daemon.observe.wiring import OwnPods, serves_pages, wire_observation
+
+    runner = parts.runner
+    pods = OwnPods(runner.pods, runner.may_be_wanted) if runner is not None else None
+    observed = wire_observation(_outside(parts), pods)
+    parts.closers.append(observed.close)
+    parts.metrics.sources.append(observed.metrics.families)
+    parts.add_unit("observe", observed.run)
+    configuration = parts.configuration
+    return observed.pages if serves_pages(configuration.telemetry.containers, configuration.api.http_address) else {}
+
+
+def _http(parts: Daemon, further: Mapping[str, Handler]) -> HttpServer:
     def livez(query: Query, _headers: Headers) -> Page:
         overdue = parts.lifecycle.overdue()
         return health_page(query, parts.board.lines(), lambda line: line.name not in overdue)
@@ -423,6 +440,7 @@ def _http(parts: Daemon) -> HttpServer:
         return health_page(query, parts.board.lines(), lambda line: line.is_ready)
 
     pages: dict[str, Handler] = {"/metrics": parts.metrics.page, "/livez": livez, "/readyz": readyz}
+    pages.update(further)
     return HttpServer(parts.configuration.api.http_address, pages)
 
 

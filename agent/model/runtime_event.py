@@ -7,12 +7,14 @@ import msgspec
 
 
 class EventKind(StrEnum):
-    """What happened. LOST means that events may have been missed: look at everything once."""
+    """What happened. OOM: the kernel killed a process of a container for want of memory. LOST means that events may
+    have been missed: look at everything once."""
 
     CREATED = "created"
     STARTED = "started"
     STOPPED = "stopped"
     DELETED = "deleted"
+    OOM = "oom"
     LOST = "lost"
 
 

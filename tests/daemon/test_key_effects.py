@@ -59,6 +59,10 @@ READ_WHEN_NEEDED = {
     "services.terminateMax": "daemon/services/endings.py",
     "services.drainSeconds": "daemon/services/health.py",
     "services.drainTaints": "daemon/services/health.py",
+    **{
+        f"telemetry.containers.{name}": "daemon/observe/wiring.py"
+        for name in ("of", "psi", "keepEnded", "maxSeries", "spaceEvery")
+    },
     "telemetry.metricsCompat": "daemon/wiring.py",
     "telemetry.perService": "daemon/services/wiring.py",
 }

@@ -94,14 +94,16 @@ class Program:
 
 
 @contextmanager
-def kubelet(program: Program, lab: Lab, folder: Path, settings: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+def kubelet(
+    program: Program, lab: Lab, folder: Path, settings: Mapping[str, Any], *flags: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """One that runs, with its log in `kubelet.log`."""
     (folder / "manifests").mkdir(exist_ok=True)
     (folder / "kubelet.json").write_text(json.dumps(settings))
     with ExitStack() as stack:
         stack.enter_context(machine_as_before(lab, folder))
         log = stack.enter_context((folder / "kubelet.log").open("ab"))
-        process = subprocess.Popen(program.command(lab, folder, lab.endpoint), stdout=log, stderr=log)
+        process = subprocess.Popen([*program.command(lab, folder, lab.endpoint), *flags], stdout=log, stderr=log)
         stack.callback(process.wait, 30)
         stack.callback(process.terminate)
         yield process

@@ -40,7 +40,7 @@ from agent.wire.containerd import (
 
 SERVICES = "/containerd.services."
 # The bus has many topics; those of tasks are the life of containers.
-TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete)"'
+TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete|oom)"'
 STORE_FILTER = 'topic~="/(snapshot/(prepare|commit)|images/(create|update|delete))"'
 
 REQUEST_S, TRANSFER_S = 10.0, 3600.0
@@ -272,6 +272,8 @@ def task_event(type_url: str, value: bytes) -> RuntimeEvent | None:
             return RuntimeEvent(EventKind.CREATED, eventtypes_pb2.TaskCreate.FromString(value).container_id)
         case "containerd.events.TaskStart":
             return RuntimeEvent(EventKind.STARTED, eventtypes_pb2.TaskStart.FromString(value).container_id)
+        case "containerd.events.TaskOOM":
+            return RuntimeEvent(EventKind.OOM, eventtypes_pb2.TaskOOM.FromString(value).container_id)
         case "containerd.events.TaskExit":
             ended = eventtypes_pb2.TaskExit.FromString(value)
             if ended.id != ended.container_id:

@@ -167,6 +167,26 @@ class CriRuntime:
         limit_s = timeout_s + self.request_timeout_s
         return await self.call(methods.EXEC_SYNC, request, deadline_s=limit_s, bounded=timeout_s > 0)
 
+    async def sandbox_details(self, sandbox_id: str) -> pb.PodSandboxStatusResponse:
+        """With what the runtime tells beyond the protocol, as JSON by key."""
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
+        return await self.call(methods.POD_SANDBOX_STATUS, request)
+
+    async def container_details(self, container_id: str) -> pb.ContainerStatusResponse:
+        """The same of a container."""
+        return await self.call(
+            methods.CONTAINER_STATUS, pb.ContainerStatusRequest(container_id=container_id, verbose=True)
+        )
+
+    async def writable_layers(self) -> Mapping[str, tuple[int, int]]:
+        """Bytes and inodes that containers wrote into their own layers, by their ids."""
+        answer = await self.call(methods.LIST_CONTAINER_STATS, pb.ListContainerStatsRequest())
+        return {
+            one.attributes.id: (one.writable_layer.used_bytes.value, one.writable_layer.inodes_used.value)
+            for one in answer.stats
+            if one.HasField("writable_layer")
+        }
+
     async def memory_used(self, container_id: str) -> int | None:
         """Bytes that a container uses now; None where the runtime cannot tell."""
         request = pb.ContainerStatsRequest(container_id=container_id)

@@ -47,6 +47,9 @@ LIST_CONTAINERS = Method(RUNTIME + "ListContainers", pb.ListContainersRequest, p
 CONTAINER_STATUS = Method(RUNTIME + "ContainerStatus", pb.ContainerStatusRequest, pb.ContainerStatusResponse)
 EXEC_SYNC = Method(RUNTIME + "ExecSync", pb.ExecSyncRequest, pb.ExecSyncResponse)
 CONTAINER_STATS = Method(RUNTIME + "ContainerStats", pb.ContainerStatsRequest, pb.ContainerStatsResponse)
+LIST_CONTAINER_STATS = Method(
+    RUNTIME + "ListContainerStats", pb.ListContainerStatsRequest, pb.ListContainerStatsResponse
+)
 UPDATE_CONTAINER_RESOURCES = Method(
     RUNTIME + "UpdateContainerResources", pb.UpdateContainerResourcesRequest, pb.UpdateContainerResourcesResponse
 )

@@ -172,6 +172,10 @@ class PodRunner:
     async def listed(self) -> None:
         await self._listed.wait()
 
+    def may_be_wanted(self, uid: str) -> bool:
+        """Also while it is not known yet which pods are."""
+        return not self._listed.is_set() or uid in self._wanted or uid in self._owners.keepers
+
     def set_shutting_down(self, *, is_so: bool) -> None:
         """Refuse new pods, or do so no longer (NSD-01)."""
         self._admitter.is_shutting_down = is_so
@@ -453,7 +457,7 @@ class PodRunner:
         if event.kind is EventKind.LOST:
             self._look.set()
             return
-        if event.kind in (EventKind.CREATED, EventKind.STARTED):
+        if event.kind in (EventKind.CREATED, EventKind.STARTED, EventKind.OOM):
             return
         keeper = self._owners.of_instance(event.container_id)
         if keeper is not None:

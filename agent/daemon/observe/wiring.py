@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where observation meets its drivers, and the pods plane."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from agent.api.http import Handler, Headers, Page, Query
+from agent.config.document import ContainerFigures
+from agent.config.loopback import is_loopback
+from agent.daemon.outside import Outside
+from agent.drivers.kernel_files.driver import KernelFiles
+from agent.drivers.kubelet.signs import kubelet_sign
+from agent.drivers.state_files.driver import StateFiles
+from agent.model.component import Report
+from agent.model.feed import ChangeKind, Feed, Overtaken
+from agent.model.pod_state import PodState
+from agent.observe.pages.cadvisor_page import FileSystem
+from agent.observe.run.collector import Collector, CollectorSettings
+from agent.observe.run.metrics import ObserveMetrics
+from agent.observe.run.observer import Observer
+from agent.observe.run.oom_book import OomBook
+from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
+from agent.observe.run.roster import OURS, Roster
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+MOUNTS = Path("/proc/self/mounts")
+
+
+class OwnPods(msgspec.Struct, frozen=True):
+    """Of the pods plane, if it runs here."""
+
+    states: Feed[PodState]
+    is_wanted: Callable[[str], bool]
+
+    async def changes(self) -> AsyncIterator[PodState]:
+        while True:
+            with suppress(Overtaken):
+                async for change in self.states.follow():
+                    if change.item is not None and change.kind is not ChangeKind.DELETED:
+                        yield change.item
+
+
+class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
+    run: Callable[[Report], Awaitable[None]]
+    pages: Mapping[str, Handler]
+    metrics: ObserveMetrics
+    collector: Collector
+    close: Callable[[], Awaitable[None]]
+
+
+def serves_pages(figures: ContainerFigures, address: str) -> bool:
+    """OBS-09: pages have names of pods, and a port of this node has no question for a name."""
+    return is_loopback(address) if figures.page == "auto" else bool(figures.page)
+
+
+def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
+    configuration = outside.configuration
+
+    def figures() -> ContainerFigures:
+        return configuration().telemetry.containers
+
+    has_kubelet = bool(kubelet_sign(outside.environment))
+
+    def wants(sandbox: pb.PodSandbox) -> bool:
+        of = figures().of
+        return of == "all" or (of == "auto" and not has_kubelet) or OURS in sandbox.annotations
+
+    files = KernelFiles(most_open=figures().max_files)
+    records = StateFiles(Path(configuration().node.state_directory) / "observe")
+    roster = Roster(outside.runtime.cri, files, wants, outside.clock.now_s)
+    collector = Collector(
+        roster, files, outside.clock,
+        lambda: CollectorSettings(keep_ended_s=figures().keep_ended, has_pressure=figures().psi),
+    )  # fmt: skip
+    book = OomBook(roster, records, outside.tell, pods.is_wanted if pods else lambda _uid: False)
+    observer = Observer(collector, roster, book, outside.runtime.events, pods.changes() if pods else _nothing())
+    pages = Pages(
+        collector, book, Sources(outside.runtime.cri, files, outside.clock),
+        lambda: PageSettings(most_series=figures().max_series, space_every_s=figures().space_every), outside.tell,
+    )  # fmt: skip
+    pages.file_system = file_system_of
+
+    async def close() -> None:
+        roster.close()
+        await asyncio.to_thread(records.close)
+
+    shown = {"/metrics/cadvisor": _handler(pages.cadvisor), "/metrics/resource": _handler(pages.resource)}
+    return NodeObservation(run=observer.run, pages=shown, metrics=pages.metrics, collector=collector, close=close)
+
+
+async def _nothing() -> AsyncIterator[PodState]:
+    """Where no pods plane runs, none of its containers end."""
+    await asyncio.Event().wait()
+    yield PodState(namespace="", name="", uid="", phase="")
+
+
+def _handler(make: Callable[[Headers], Awaitable[MadePage]]) -> Handler:
+    async def answer(_query: Query, headers: Headers) -> Page:
+        made = await make(headers)
+        packed = {"Content-Encoding": "gzip"} if made.is_packed else {}
+        return Page(200, made.body, made.content_type, packed)
+
+    return answer
+
+
+def file_system_of(folder: str) -> FileSystem | None:
+    """Of a folder that this process cannot see, nothing is known."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    device = next((line.split()[0] for line in _mounts_of(folder)), "")
+    return FileSystem(device, found.f_blocks * found.f_frsize, found.f_files, found.f_favail)
+
+
+def _mounts_of(folder: str) -> list[str]:
+    """Lines of the mount that a folder lies on."""
+    lines = MOUNTS.read_text("utf-8", "replace").splitlines()
+    points = [(line.split()[1], line) for line in lines if len(line.split()) > 1]
+    inside = [(point, line) for point, line in points if f"{folder}/".startswith(f"{point.rstrip('/')}/")]
+    return [max(inside)[1]] if inside else []

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The families that a kubelet's /metrics/cadvisor shows, and how each follows from the figures of a group (CMX).
+
+Left out are those that cAdvisor names and a kubelet never fills; docs/observation.md lists them.
+"""
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+
+import msgspec
+
+from agent.observe.kernel.group_text import DeviceUse, GroupFigures
+from agent.observe.kernel.node_text import Interface
+from agent.observe.kernel.pressure_text import Pressure
+from agent.observe.pages.exposition import COUNTER, GAUGE
+
+Value = Callable[[GroupFigures], float | int | None]
+NS, US = 1e9, 1e6
+
+# What is left out first where there are too many series; those of no group stay whatever happens (OBS-11).
+DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES = (
+    "devices", "tasks", "network-errors", "pod-groups", "network", "pressure", "files",
+)  # fmt: skip
+DROP_ORDER = (DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES)
+
+
+class Family(msgspec.Struct, frozen=True):
+    """`variants` are values with labels of their own."""
+
+    name: str
+    kind: str
+    text: str
+    variants: tuple[tuple[str, Value], ...]
+    group: str = ""
+
+
+def _plain(field: str) -> Value:
+    read: Value = attrgetter(field)
+    return read
+
+
+def _seconds(field: str, unit: float) -> Value:
+    read = attrgetter(field)
+
+    def value(figures: GroupFigures) -> float | None:
+        found = read(figures)
+        return None if found is None else found / unit
+
+    return value
+
+
+def _one(name: str, kind: str, text: str, value: Value, group: str = "", extra: str = "") -> Family:
+    return Family(name, kind, text, ((extra, value),), group)
+
+
+def _failures() -> Family:
+    fields = {"pgfault": "faults", "pgmajfault": "major_faults"}
+    variants = tuple(
+        (f'failure_type="{kind}",scope="{scope}"', _plain(field))
+        for kind, field in fields.items()
+        for scope in ("container", "hierarchy")
+    )
+    return Family("container_memory_failures_total", COUNTER, "Memory faults.", variants)
+
+
+def _pressures() -> Iterable[Family]:
+    for what, field in (("cpu", "cpu_pressure"), ("memory", "memory_pressure"), ("io", "io_pressure")):
+        for word, part in (("waiting", "waiting_us"), ("stalled", "stalled_us")):
+            yield _one(
+                f"container_pressure_{what}_{word}_seconds_total", COUNTER,
+                f"Time in which {'some tasks' if word == 'waiting' else 'all tasks'} waited for {what}.",
+                _seconds(f"{field}.{part}", US), PSI,
+            )  # fmt: skip
+
+
+def _memory() -> Iterable[Family]:
+    for name, kind, text, field in (
+        ("usage_bytes", GAUGE, "Memory in use, cache included.", "usage"),
+        ("working_set_bytes", GAUGE, "Memory in use without cache that is idle.", "working_set"),
+        ("rss", GAUGE, "Memory that belongs to no file.", "rss"),
+        ("cache", GAUGE, "Memory that caches files.", "cache"),
+        ("mapped_file", GAUGE, "Memory of files that are mapped.", "mapped"),
+        ("swap", GAUGE, "Memory in swap.", "swap"),
+        ("total_active_file_bytes", GAUGE, "Cache that was used lately.", "active_file"),
+        ("total_inactive_file_bytes", GAUGE, "Cache that is idle.", "inactive_file"),
+        ("kernel_usage", GAUGE, "Memory of the kernel.", "kernel"),
+        ("max_usage_bytes", GAUGE, "The most memory that was in use.", "max_usage"),
+        ("failcnt", COUNTER, "How often the limit of memory was met.", "failures"),
+    ):
+        yield _one(f"container_memory_{name}", kind, text, _plain(field))
+
+
+def _specs() -> Iterable[Family]:
+    for name, text, field in (
+        ("cpu_period", "Period of the processor's quota in microseconds.", "period_us"),
+        ("cpu_quota", "Quota of the processor in microseconds.", "quota_us"),
+        ("cpu_shares", "Share of the processor.", "shares"),
+        ("memory_limit_bytes", "Limit of memory; 0 is none.", "memory_limit"),
+        ("memory_swap_limit_bytes", "Limit of memory with swap; 0 is none.", "swap_limit"),
+        ("memory_reservation_limit_bytes", "Memory that is protected; 0 is none.", "reservation"),
+    ):
+        yield _one(f"container_spec_{name}", GAUGE, text, _plain(field))
+
+
+def _cpu() -> Iterable[Family]:
+    yield _one(
+        "container_cpu_usage_seconds_total", COUNTER, "Processor time.", _seconds("cpu_ns", NS), extra='cpu="total"'
+    )
+    yield _one(
+        "container_cpu_user_seconds_total", COUNTER, "Processor time outside the kernel.", _seconds("user_ns", NS)
+    )
+    yield _one(
+        "container_cpu_system_seconds_total", COUNTER, "Processor time in the kernel.", _seconds("system_ns", NS)
+    )
+    yield _one("container_cpu_cfs_periods_total", COUNTER, "Periods of the quota.", _plain("periods"))
+    yield _one(
+        "container_cpu_cfs_throttled_periods_total", COUNTER, "Periods in which the quota was used up.",
+        _plain("throttled_periods"),
+    )  # fmt: skip
+    yield _one(
+        "container_cpu_cfs_throttled_seconds_total", COUNTER, "Time held back by the quota.",
+        _seconds("throttled_ns", NS),
+    )  # fmt: skip
+    yield _one("container_cpu_cfs_burst_periods_total", COUNTER, "Periods with a burst.", _plain("burst_periods"))
+    yield _one("container_cpu_cfs_burst_seconds_total", COUNTER, "Time of bursts.", _seconds("burst_ns", NS))
+
+
+def _tasks() -> Iterable[Family]:
+    yield _one("container_processes", GAUGE, "Processes.", _plain("processes"), LIMITS)
+    yield _one("container_threads", GAUGE, "Threads.", _plain("threads"), LIMITS)
+    yield _one("container_threads_max", GAUGE, "Limit of threads; 0 is none.", _plain("most_threads"), LIMITS)
+
+
+FAMILIES = (*_cpu(), *_memory(), _failures(), *_pressures(), *_specs(), *_tasks())
+"""Of every group: container, sandbox, pod, and those above them."""
+
+DEVICE_FAMILIES: tuple[tuple[str, str, Callable[[DeviceUse], int]], ...] = (
+    ("container_fs_reads_bytes_total", "Bytes read from a device.", lambda one: one.read_bytes),
+    ("container_fs_writes_bytes_total", "Bytes written to a device.", lambda one: one.written_bytes),
+    ("container_fs_reads_total", "Reads of a device.", lambda one: one.reads),
+    ("container_fs_writes_total", "Writes to a device.", lambda one: one.writes),
+)
+
+NETWORK_FAMILIES: tuple[tuple[str, str, str, Callable[[Interface], int]], ...] = (
+    ("receive_bytes", "Bytes received.", NETWORK, lambda one: one.received_bytes),
+    ("receive_packets", "Packets received.", NETWORK, lambda one: one.received_packets),
+    ("receive_packets_dropped", "Received packets that were dropped.", ERRORS, lambda one: one.received_dropped),
+    ("receive_errors", "Errors on receipt.", ERRORS, lambda one: one.received_errors),
+    ("transmit_bytes", "Bytes sent.", NETWORK, lambda one: one.sent_bytes),
+    ("transmit_packets", "Packets sent.", NETWORK, lambda one: one.sent_packets),
+    ("transmit_packets_dropped", "Packets to send that were dropped.", ERRORS, lambda one: one.sent_dropped),
+    ("transmit_errors", "Errors on sending.", ERRORS, lambda one: one.sent_errors),
+)
+
+PRESSURE_FIELDS = ("waiting_us", "stalled_us")
+
+
+def with_pressure(figures: GroupFigures, cpu: Pressure, memory: Pressure, io: Pressure) -> GroupFigures:
+    """The root of version 1 has no pressure files; the node's own say the same."""
+    return msgspec.structs.replace(figures, cpu_pressure=cpu, memory_pressure=memory, io_pressure=io)

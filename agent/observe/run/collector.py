@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes samples of the node when somebody asks, one at a time (OBS-01).
+
+A pass reads in a thread, in slices, between which the event loop has its turn (OBS-05). Who asks within a second of a
+pass gets its sample; who asks during one waits for it. Without readers nothing is read at all.
+Never: fails for a file. What cannot be read is missing in the sample, is counted, and is logged once (OBS-07).
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+
+import msgspec
+import structlog
+
+from agent.model.clock import Clock
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.observe.kernel.group_text import GroupFigures, read_figures
+from agent.observe.kernel.hierarchies import CONTROLLERS, UNIFIED, read_mounts
+from agent.observe.kernel.node_text import Interface, count_processors, read_interfaces, read_memory
+from agent.observe.kernel.numbers import one_of, pairs
+from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
+from agent.observe.ports import KernelFiles
+from agent.observe.run.roster import Observed, ObservedPod, Roster
+from agent.observe.sample.group_files import group_files
+from agent.observe.sample.node_sample import (
+    ContainerSample,
+    NodeFigures,
+    NodeSample,
+    ParentSample,
+    PodSample,
+    node_working_set,
+)
+
+log = structlog.get_logger(plane="observe")
+
+SHARED_FOR_S = 1.0
+GROUPS_AT_ONCE = 50
+MOUNTS = "/proc/self/mountinfo"
+NODE_FILES = ("/proc/meminfo", "/proc/stat", "/proc/vmstat", "/proc/1/net/dev")
+NODE_PRESSURES = tuple(f"/proc/pressure/{one}" for one in ("cpu", "memory", "io"))
+
+
+class CollectorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    keep_ended_s: float = 300.0
+    has_pressure: bool = True
+
+
+class Collector:
+    """`ooms` answers how often an instance was killed for want of memory; `saw` hears of each pass before its
+    sample is made."""
+
+    def __init__(
+        self, roster: Roster, files: KernelFiles, clock: Clock, settings: Callable[[], CollectorSettings]
+    ) -> None:
+        self._roster = roster
+        self._files = files
+        self._clock = clock
+        self._settings = settings
+        self._last: NodeSample | None = None
+        self._pass: asyncio.Task[NodeSample] | None = None
+        self._told: set[str] = set()
+        self.ooms: Callable[[str], int] = lambda _instance: 0
+        self.saw: Callable[[NodeFigures], None] = lambda _node: None
+        self.layers: Mapping[str, tuple[int, int]] = {}
+        self.errors: Counter[str] = Counter()
+
+    @property
+    def last(self) -> NodeSample | None:
+        return self._last
+
+    async def sample(self, newest_s: float = SHARED_FOR_S) -> NodeSample:
+        """One that is at most so old. A reader that leaves ends no pass that others wait for."""
+        last = self._last
+        if last is not None and self._clock.now_s() - last.taken_s < newest_s:
+            return last
+        if self._pass is None or self._pass.done():
+            self._pass = asyncio.get_running_loop().create_task(self._take_over(), name="observe-pass")
+        return await asyncio.shield(self._pass)
+
+    async def _take_over(self) -> NodeSample:
+        self._last = sample = await self._take()
+        return sample
+
+    async def _take(self) -> NodeSample:
+        began_s, settings = self._clock.now_s(), self._settings()
+        await self._know(settings)
+        roster = self._roster
+        wall_s = self._clock.wall_s()
+        groups = iter(list(roster.living))
+        while some := list(islice(groups, GROUPS_AT_ONCE)):
+            await asyncio.to_thread(self._read, some)
+        interfaces = await asyncio.to_thread(self._interfaces)
+        node, parents = await asyncio.to_thread(self._node)
+        self.saw(node)
+        return NodeSample(
+            taken_s=began_s,
+            wall_s=wall_s,
+            duration_s=self._clock.now_s() - began_s,
+            files=self._files.kept,
+            version=roster.hierarchies.version,
+            node=node,
+            pods=tuple(self._pod(pod, interfaces.get(pod.sandbox.id, ())) for pod in roster.pods.values()),
+            parents=parents,
+        )
+
+    async def _know(self, settings: CollectorSettings) -> None:
+        roster = self._roster
+        roster.has_pressure = settings.has_pressure
+        if not roster.hierarchies.mounts:
+            text = await asyncio.to_thread(self._files.read, MOUNTS)
+            roster.hierarchies = read_mounts(text.decode("utf-8", "replace"))
+        if roster.is_stale:
+            try:
+                await roster.look(settings.keep_ended_s)
+            except RuntimeCallFailed as error:
+                self._fault("runtime", error)
+
+    def _fault(self, source: str, error: Exception) -> None:
+        self.errors[source] += 1
+        if source not in self._told:
+            self._told.add(source)
+            log.warning("figures_unreadable", source=source, error=str(error))
+
+    def _read(self, groups: list[Observed]) -> None:
+        for one in groups:
+            self._read_one(one)
+
+    def _read_one(self, one: Observed) -> None:
+        texts, faults = self._files.read_all(one.files.paths)
+        for error in faults:
+            self._fault("group", error)
+        one.is_whole = not faults
+        if all(text is None for text in texts):
+            # Its last figures stay until the runtime's list says that it is gone.
+            self._roster.is_stale = True
+            return
+        one.figures = read_figures(self._roster.hierarchies.version, dict(zip(one.files.names, texts, strict=True)))
+
+    def _interfaces(self) -> dict[str, tuple[Interface, ...]]:
+        """Of every pod with a network of its own (NIF-01, NIF-02)."""
+        found = {}
+        for pod in list(self._roster.pods.values()):
+            if pod.hold is None or pod.is_on_host_network:
+                continue
+            try:
+                text = self._files.read_of_process(pod.hold, "net/dev")
+            except OSError as error:
+                self._fault("network", error)
+                continue
+            if text:
+                found[pod.sandbox.id] = read_interfaces(text)
+        return found
+
+    def _node(self) -> tuple[NodeFigures, tuple[ParentSample, ...]]:
+        hierarchies = self._roster.hierarchies
+        root = self._figures(dict.fromkeys((*CONTROLLERS, UNIFIED), "/"))
+        texts, faults = self._files.read_all((*NODE_FILES, *NODE_PRESSURES))
+        for error in faults:
+            self._fault("node", error)
+        memory_text, processors, kills, network, *pressures = texts
+        memory = read_memory(memory_text or b"")
+        cpu, of_memory, io = (_pressure(text) for text in pressures)
+        node = NodeFigures(
+            figures=root,
+            memory=memory,
+            interfaces=read_interfaces(network or b""),
+            processors=count_processors(processors or b""),
+            cpu_pressure=cpu,
+            memory_pressure=of_memory,
+            io_pressure=io,
+            working_set=node_working_set(memory, root, hierarchies.version),
+            oom_kills=one_of(pairs(kills or b""), b"oom_kill"),
+        )
+        parents = (ParentSample(shown, self._figures(groups)) for shown, groups in self._roster.parents().items())
+        return node, tuple(parents)
+
+    def _figures(self, groups: Mapping[str, str]) -> GroupFigures:
+        hierarchies = self._roster.hierarchies
+        files = group_files(groups, hierarchies, has_pressure=self._roster.has_pressure)
+        texts, faults = self._files.read_all(files.paths)
+        for error in faults:
+            self._fault("group", error)
+        return read_figures(hierarchies.version, dict(zip(files.names, texts, strict=True)))
+
+    def _pod(self, pod: ObservedPod, interfaces: tuple[Interface, ...]) -> PodSample:
+        own = pod.own
+        return PodSample(
+            namespace=pod.namespace,
+            name=pod.name,
+            uid=pod.uid,
+            sandbox=self._container(pod.sandbox),
+            group=own.group if own is not None else "",
+            figures=own.figures if own is not None else None,
+            interfaces=interfaces,
+            containers=tuple(self._containers(pod)),
+            is_ours=pod.is_ours,
+        )
+
+    def _containers(self, pod: ObservedPod) -> Iterator[ContainerSample]:
+        for one in pod.containers.values():
+            yield self._container(one)
+
+    def _container(self, one: Observed) -> ContainerSample:
+        layer = self.layers.get(one.id)
+        return ContainerSample(
+            id=one.id,
+            name=one.name,
+            image=one.image,
+            group=one.group,
+            started_at_s=one.started_at_s,
+            figures=one.figures,
+            ooms=self.ooms(one.id),
+            ended_s=one.ended_s,
+            layer_bytes=layer[0] if layer else None,
+            layer_inodes=layer[1] if layer else None,
+            is_whole=one.is_whole,
+        )
+
+
+def _pressure(text: bytes | None) -> Pressure:
+    return read_pressure(text) if text else NOTHING

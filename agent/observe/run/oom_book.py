@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts kills for want of memory, keeps the counts over restarts, and tells of each (OOM-02, OOM-05, OOM-08).
+
+Sources: the counters of each sample, events of the runtime, and the reason of an end. A record is written when a count
+has changed, one small file for each pod that ever lost something.
+"""
+
+from collections.abc import Callable
+
+import structlog
+
+from agent.model.event import Event
+from agent.model.image_text import bytes_text
+from agent.model.pod_state import PodState
+from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
+from agent.observe.ports import OomRecords
+from agent.observe.run.roster import Observed, ObservedPod, Roster
+from agent.observe.sample.ooms import (
+    InstanceOoms,
+    Kill,
+    PodOoms,
+    decode_ooms,
+    encode_ooms,
+    kills_of,
+    scope_by_limits,
+    scope_of,
+)
+
+log = structlog.get_logger(plane="observe")
+
+FOLDER = "ooms"
+REASON = "ContainerOOM"
+
+
+class OomBook:
+    """`lives` says whether a pod is still wanted, though nothing of it may run now."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        records: OomRecords,
+        tell: Callable[[Event], None],
+        lives: Callable[[str], bool] = lambda _uid: False,
+    ) -> None:
+        self._lives = lives
+        self._roster = roster
+        self._records = records
+        self._tell = tell
+        self.pods: dict[str, PodOoms] = {}
+        self._before: dict[str, GroupFigures] = {}
+        self._changed: set[str] = set()
+        # What the runtime told of containers that nobody has asked about yet.
+        self._early: dict[str, int] = {}
+
+    async def load(self) -> None:
+        try:
+            found = await self._records.read_folder(FOLDER)
+        except OSError as error:
+            log.warning("oom_records_unreadable", error=str(error))
+            return
+        for name, content in found.items():
+            try:
+                pod = decode_ooms(content)
+            except ValueError as error:
+                log.warning("oom_record_unreadable", record=name, error=str(error))
+                continue
+            self.pods[pod.uid] = pod
+
+    def count(self, instance: str) -> int:
+        return next(
+            (
+                ooms.instances[instance].count
+                for pod in self.pods.values()
+                for ooms in pod.containers.values()
+                if instance in ooms.instances
+            ),
+            0,
+        )
+
+    def look(self, available_share: float | None) -> None:
+        """At the figures that were just read, before anybody sees their sample."""
+        for pod in self._roster.pods.values():
+            own = pod.own.figures if pod.own is not None else NO_FIGURES
+            group = (self._before.get(pod.sandbox.id, NO_FIGURES), own)
+            for one in pod.containers.values():
+                ooms = self._of(pod, one)
+                ooms.heard += self._early.pop(one.id, 0)
+                kills = kills_of(one.figures)
+                if kills is not None and kills > ooms.read:
+                    ooms.read = kills
+                before = self._before.get(one.id, NO_FIGURES)
+                self._settle(pod, one, ooms, scope_of(before, one.figures, group, available_share))
+                self._before[one.id] = one.figures
+            self._before[pod.sandbox.id] = own
+
+    def heard(self, instance: str) -> None:
+        """The runtime told of a kill in this container."""
+        found = self._find(instance)
+        if found is None:
+            self._early[instance] = self._early.get(instance, 0) + 1
+            return
+        pod, one = found
+        ooms = self._of(pod, one)
+        ooms.heard += 1
+        self._settle(pod, one, ooms, scope_by_limits(one.figures))
+
+    def ended(self, pod: PodState, container: str, instance: str) -> None:
+        """The runtime said of the end of one of our containers that memory was the reason; told often, counted once."""
+        known = self.pods.setdefault(pod.uid, PodOoms(namespace=pod.namespace, name=pod.name, uid=pod.uid))
+        ooms = known.instance(container, instance)
+        if ooms.is_reason:
+            return
+        ooms.is_reason = True
+        found = self._find(instance)
+        figures = found[1].figures if found is not None else NO_FIGURES
+        kill = ooms.settle(instance, scope_by_limits(figures))
+        if kill is not None:
+            self._changed.add(pod.uid)
+            self._tell(_event(pod.namespace, pod.name, container, figures, kill, is_over=True))
+
+    def _find(self, instance: str) -> tuple[ObservedPod, Observed] | None:
+        for pod in self._roster.pods.values():
+            if instance in pod.containers:
+                return pod, pod.containers[instance]
+        return None
+
+    def _of(self, pod: ObservedPod, one: Observed) -> InstanceOoms:
+        known = self.pods.setdefault(pod.uid, PodOoms(namespace=pod.namespace, name=pod.name, uid=pod.uid))
+        return known.instance(one.name, one.id)
+
+    def _settle(self, pod: ObservedPod, one: Observed, ooms: InstanceOoms, scope: str) -> None:
+        kill = ooms.settle(one.id, scope)
+        if kill is None:
+            return
+        self._changed.add(pod.uid)
+        log.warning("container_out_of_memory", pod=f"{pod.namespace}/{pod.name}", container=one.name, scope=scope)
+        if pod.is_ours:
+            is_over = one.ended_s is not None
+            self._tell(_event(pod.namespace, pod.name, one.name, one.figures, kill, is_over=is_over))
+
+    async def save(self) -> None:
+        """What changed, and the end of what is gone."""
+        for uid in list(self._changed):
+            pod = self.pods.get(uid)
+            self._changed.discard(uid)
+            try:
+                if pod is None:
+                    await self._records.remove(f"{FOLDER}/{uid}.json")
+                elif pod.has_any:
+                    await self._records.write(f"{FOLDER}/{uid}.json", encode_ooms(pod))
+            except OSError as error:
+                self._changed.add(uid)
+                log.warning("oom_record_not_saved", pod=uid, error=str(error))
+                return
+
+    def forget(self) -> None:
+        """Pods and instances that are not seen any more."""
+        seen = {pod.uid for pod in self._roster.pods.values()}
+        for uid in [one for one in self.pods if one not in seen and not self._lives(one)]:
+            if self.pods.pop(uid).has_any:
+                self._changed.add(uid)
+        instances = {one for pod in self._roster.pods.values() for one in pod.containers}
+        for pod in self.pods.values():
+            for ooms in pod.containers.values():
+                ooms.forget(instances)
+        kept = instances | self._roster.pods.keys()
+        self._before = {one: figures for one, figures in self._before.items() if one in kept}
+
+
+def _event(namespace: str, pod: str, container: str, figures: GroupFigures, kill: Kill, *, is_over: bool) -> Event:
+    limit = f", limit {bytes_text(figures.memory_limit)}" if figures.memory_limit else ""
+    after = "the container ended" if is_over else "the container goes on"
+    killed = "1 kill" if kill.count == 1 else f"{kill.count} kills"
+    return Event(
+        is_warning=True,
+        reason=REASON,
+        message=f"Container {container}: out of memory{limit}; {killed} ({kill.scope}), {after}",
+        plane="observe",
+        namespace=namespace,
+        object_name=pod,
+        container=container,
+    )

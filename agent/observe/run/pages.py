@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages made of samples, in a thread, for as long as it takes they keep nobody waiting (OBS-12, OBS-13)."""
+
+import asyncio
+import gzip
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+import structlog
+
+from agent.model.clock import Clock
+from agent.model.event import Event
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.observe.pages.cadvisor_page import FileSystem, Wishes, fitting_families
+from agent.observe.pages.exposition import (
+    COUNTER,
+    OPEN_TYPE,
+    TEXT_TYPE,
+    Written,
+    family,
+    labels,
+    page,
+    wants_open,
+)
+from agent.observe.pages.resource_page import resource_families
+from agent.observe.ports import Instances, KernelFiles
+from agent.observe.run.collector import Collector
+from agent.observe.run.metrics import ObserveMetrics
+from agent.observe.run.oom_book import OomBook
+from agent.observe.sample.node_sample import NodeSample
+from agent.observe.sample.ooms import family_rows
+
+log = structlog.get_logger(plane="observe")
+
+DISKS, DISK = "/proc/diskstats", re.compile(r"\s*(\d+)\s+(\d+)\s+(\S+)")
+PACKED_LEVEL = 1
+MOST_BYTES = 8 << 20
+
+
+class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    most_series: int = 50_000
+    space_every_s: float = 60.0
+
+
+class MadePage(msgspec.Struct, frozen=True):
+    body: bytes
+    content_type: str
+    is_packed: bool
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """What a page has beside the sample."""
+
+    instances: Instances
+    files: KernelFiles
+    clock: Clock
+
+
+class Pages:
+    """`file_system` looks at the one that a folder lies on, if that can be seen."""
+
+    def __init__(
+        self,
+        collector: Collector,
+        book: OomBook,
+        sources: Sources,
+        settings: Callable[[], PageSettings],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._collector = collector
+        self._book = book
+        self._instances = sources.instances
+        self._files = sources.files
+        self._clock = sources.clock
+        self._settings = settings
+        self._tell = tell
+        self.metrics = ObserveMetrics()
+        self.metrics.errors = collector.errors
+        self.file_system: Callable[[str], FileSystem | None] = lambda _folder: None
+        self._layers: FileSystem | None = None
+        self._space_s: float | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._left_out: frozenset[str] = frozenset()
+
+    async def cadvisor(self, headers: Mapping[str, str]) -> MadePage:
+        is_open = wants_open(headers.get("accept", ""))
+        sample = await self._sample()
+        self._ask_for_space()
+        ooms = list(family_rows(self._book.pods))
+
+        def make() -> tuple[bytes, int, dict[str, int]]:
+            wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers)
+            kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES)
+            kept.append(_oom_family(ooms, is_open=is_open))
+            return page(kept, is_open=is_open), sum(one.series for one in kept), dropped
+
+        body, series, dropped = await asyncio.to_thread(make)
+        self.metrics.shown("cadvisor", series, dropped)
+        self._tell_dropped(dropped)
+        return await _packed(body, headers, is_open=is_open)
+
+    async def resource(self, headers: Mapping[str, str]) -> MadePage:
+        is_open = wants_open(headers.get("accept", ""))
+        sample = await self._sample()
+        written = await asyncio.to_thread(resource_families, sample, is_open=is_open)
+        self.metrics.shown("resource", sum(one.series for one in written), {})
+        return await _packed(page(written, is_open=is_open), headers, is_open=is_open)
+
+    async def _sample(self) -> NodeSample:
+        before = self._collector.last
+        sample = await self._collector.sample()
+        if sample is not before:
+            self.metrics.passed(sample.duration_s, sample.files)
+        return sample
+
+    def _devices(self) -> dict[str, str]:
+        """Names by `major:minor`, as the kernel lists them."""
+        try:
+            lines = self._files.read(DISKS).decode("ascii", "replace").splitlines()
+        except OSError:
+            return {}
+        found = (DISK.match(line) for line in lines)
+        return {f"{one[1]}:{one[2]}": f"/dev/{one[3]}" for one in found if one}
+
+    def _ask_for_space(self) -> None:
+        """VSU-01: outside of the pass, for the runtime takes its time; the page has what was told last."""
+        now_s = self._clock.now_s()
+        is_due = self._space_s is None or now_s - self._space_s >= self._settings().space_every_s
+        if is_due and (self._asking is None or self._asking.done()):
+            self._space_s = now_s
+            self._asking = asyncio.get_running_loop().create_task(self._ask(), name="observe-space")
+
+    async def _ask(self) -> None:
+        try:
+            self._collector.layers = await self._instances.writable_layers()
+            folder = await self._instances.image_filesystem()
+            self._layers = await asyncio.to_thread(self.file_system, folder) if folder else None
+        except RuntimeCallFailed as error:
+            self._collector.errors["space"] += 1
+            log.warning("writable_layers_unknown", error=str(error), v=3)
+
+    def _tell_dropped(self, dropped: Mapping[str, int]) -> None:
+        """OBS-11: once per change."""
+        if frozenset(dropped) == self._left_out:
+            return
+        self._left_out = frozenset(dropped)
+        if dropped:
+            text = (
+                f"/metrics/cadvisor has more than telemetry.containers.maxSeries ({self._settings().most_series}) "
+                f"series or 8 MiB; these are left out: {', '.join(sorted(dropped))}"
+            )
+            self._tell(Event(is_warning=True, reason="SeriesDropped", message=text, plane="observe"))
+
+
+def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], *, is_open: bool) -> Written:
+    names = ("namespace", "pod", "container", "scope")
+    samples = [(labels(zip(names, values, strict=True)), count) for values, count in rows]
+    text = "Kills for want of memory over the life of a container, restarts included."
+    return family("kepd_container_oom_kills_total", COUNTER, text, samples, is_open=is_open)
+
+
+async def _packed(body: bytes, headers: Mapping[str, str], *, is_open: bool) -> MadePage:
+    content_type = OPEN_TYPE if is_open else TEXT_TYPE
+    if "gzip" not in headers.get("accept-encoding", ""):
+        return MadePage(body, content_type, is_packed=False)
+    return MadePage(await asyncio.to_thread(gzip.compress, body, PACKED_LEVEL, mtime=0), content_type, is_packed=True)

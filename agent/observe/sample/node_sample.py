@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one pass over the node found. Every reader of one pass gets the same value (OBS-01)."""
+
+import msgspec
+
+from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
+from agent.observe.kernel.node_text import Interface, Memory
+from agent.observe.kernel.pressure_text import NOTHING, Pressure
+
+
+class ContainerSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One container, between two starts. `group` is its path below the mount. One that has ended keeps its counters for
+    a while (OBS-10). `ooms` are kills of this instance for want of memory."""
+
+    id: str
+    name: str
+    image: str
+    group: str
+    started_at_s: float = 0.0
+    figures: GroupFigures = NO_FIGURES
+    ooms: int = 0
+    ended_s: float | None = None
+    layer_bytes: int | None = None
+    layer_inodes: int | None = None
+    is_whole: bool = True
+
+
+class PodSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One sandbox with its containers. `figures` are of the pod's own group, which also holds what no container counts:
+    the sandbox, volumes in memory, cache of containers that are gone (CMX-06)."""
+
+    namespace: str
+    name: str
+    uid: str
+    sandbox: ContainerSample
+    group: str
+    figures: GroupFigures | None = None
+    interfaces: tuple[Interface, ...] = ()
+    containers: tuple[ContainerSample, ...] = ()
+    is_ours: bool = True
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class ParentSample(msgspec.Struct, frozen=True):
+    """A group that pods are in, such as that of all Burstable ones."""
+
+    group: str
+    figures: GroupFigures
+
+
+class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
+    figures: GroupFigures = NO_FIGURES
+    memory: Memory = Memory()
+    interfaces: tuple[Interface, ...] = ()
+    processors: int = 0
+    cpu_pressure: Pressure = NOTHING
+    memory_pressure: Pressure = NOTHING
+    io_pressure: Pressure = NOTHING
+    working_set: int | None = None
+    oom_kills: int | None = None
+    """Of all processes of the node since it started."""
+
+
+class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
+    """`taken_s` is the clock of rates, `wall_s` that of pages; `duration_s` is how long the pass took."""
+
+    taken_s: float
+    wall_s: float
+    duration_s: float = 0.0
+    files: int = 0
+    version: int = 1
+    node: NodeFigures = NodeFigures()
+    pods: tuple[PodSample, ...] = ()
+    parents: tuple[ParentSample, ...] = ()
+
+
+def node_working_set(memory: Memory, root: GroupFigures, version: int) -> int | None:
+    """CMX-07: the root of version 2 has no usage of its own."""
+    if version == 1:
+        return root.working_set
+    if memory.total is None or memory.free is None or root.inactive_file is None:
+        return None
+    return max(memory.total - memory.free - root.inactive_file, 0)

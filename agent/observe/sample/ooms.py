@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often containers were killed for want of memory, whoever saw it (OOM-01 to OOM-06).
+
+The kernel's counter goes with the group, the runtime tells of some kills only, and kepd may be down at any of them. So
+an instance has the largest of what three sources say, and a container has its instances' together. Invariant: a count
+never falls, and reading a source again changes nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from agent.observe.kernel.group_text import GroupFigures
+
+CONTAINER, POD, NODE, UNKNOWN = "container", "pod", "node", "unknown"
+LEAST_AVAILABLE = 0.05
+
+
+class Kill(msgspec.Struct, frozen=True, kw_only=True):
+    """New kills of one instance, for an event."""
+
+    instance: str
+    scope: str
+    count: int
+
+
+class InstanceOoms(msgspec.Struct, kw_only=True):
+    """Of one instance. `read` is the highest counter, `heard` events of the runtime."""
+
+    read: int = 0
+    heard: int = 0
+    is_reason: bool = False
+    scopes: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return max(self.read, self.heard, int(self.is_reason))
+
+    def settle(self, instance: str, scope: str) -> Kill | None:
+        """What is new since the last time, and counts for this scope."""
+        new = self.count - sum(self.scopes.values())
+        if new <= 0:
+            return None
+        self.scopes[scope] = self.scopes.get(scope, 0) + new
+        return Kill(instance=instance, scope=scope, count=new)
+
+
+class ContainerOoms(msgspec.Struct, kw_only=True):
+    """Of one container over its life; what counted of instances that are forgotten is in `past`."""
+
+    past: dict[str, int] = msgspec.field(default_factory=dict)
+    instances: dict[str, InstanceOoms] = msgspec.field(default_factory=dict)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        found = dict(self.past)
+        for one in self.instances.values():
+            for scope, count in one.scopes.items():
+                found[scope] = found.get(scope, 0) + count
+        return found or {CONTAINER: 0}
+
+    def forget(self, keep: Iterable[str]) -> None:
+        """Instances that are gone. Their counts stay."""
+        for instance in set(self.instances) - set(keep):
+            for scope, count in self.instances.pop(instance).scopes.items():
+                self.past[scope] = self.past.get(scope, 0) + count
+
+
+class PodOoms(msgspec.Struct, kw_only=True):
+    """The record of a pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    containers: dict[str, ContainerOoms] = msgspec.field(default_factory=dict)
+
+    def instance(self, container: str, instance: str) -> InstanceOoms:
+        known = self.containers.setdefault(container, ContainerOoms())
+        return known.instances.setdefault(instance, InstanceOoms())
+
+    @property
+    def has_any(self) -> bool:
+        return any(sum(one.totals.values()) for one in self.containers.values())
+
+
+def kills_of(figures: GroupFigures) -> int | None:
+    """OOM-01: a group that the kernel killed as a whole is one event, whatever lived in it."""
+    if figures.group_kills:
+        return figures.group_kills
+    return figures.oom_kills
+
+
+def scope_of(
+    before: GroupFigures, after: GroupFigures, pod: tuple[GroupFigures, GroupFigures], available_share: float | None
+) -> str:
+    """OOM-06: whose limit was met. `pod` are figures of the pod's group, before and after."""
+    pod_before, pod_after = pod
+    if after.memory_limit and after.memory_limit == pod_after.memory_limit:
+        # The pod's limit is that of its only container. Its sandbox uses some of it, so the pod's is met first.
+        return CONTAINER
+    if after.own_ooms is not None or pod_after.own_ooms is not None:
+        if _rose(pod_before.own_ooms, pod_after.own_ooms):
+            return POD
+        return CONTAINER if _rose(before.own_ooms, after.own_ooms) else _node(available_share)
+    if after.memory_limit and _rose(before.failures, after.failures):
+        return CONTAINER
+    if pod_after.memory_limit and _rose(pod_before.failures, pod_after.failures):
+        return POD
+    return _node(available_share)
+
+
+def scope_by_limits(figures: GroupFigures) -> str:
+    """Where only the runtime spoke, and the group is gone with its counters."""
+    return CONTAINER if figures.memory_limit else UNKNOWN
+
+
+def _node(available_share: float | None) -> str:
+    return NODE if available_share is not None and available_share < LEAST_AVAILABLE else UNKNOWN
+
+
+def _rose(before: int | None, after: int | None) -> bool:
+    return after is not None and after > (before or 0)
+
+
+def encode_ooms(pod: PodOoms) -> bytes:
+    return msgspec.json.encode(pod)
+
+
+def decode_ooms(content: bytes) -> PodOoms:
+    """Raises ValueError where it is none of ours."""
+    return msgspec.json.decode(content, type=PodOoms)
+
+
+def family_rows(pods: Mapping[str, PodOoms]) -> Iterable[tuple[tuple[str, str, str, str], int]]:
+    """Namespace, pod, container and scope, with the count."""
+    for pod in pods.values():
+        for container, ooms in pod.containers.items():
+            for scope, count in ooms.totals.items():
+                yield (pod.namespace, pod.name, container, scope), count

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of real containers as pages show them, and kills by the kernel that are counted whoever saw them."""
+
+import signal
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.core import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.daemon.process import Kepd
+from tests.lab import Image, Lab
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
+
+WAIT = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done"
+# A child that grows until the kernel kills it. What runs it is not killed and says so.
+GROW = "tail /dev/zero; echo lost >> /out/lost"
+MIB = 1 << 20
+
+
+@pytest.fixture
+def image(lab: Lab) -> str:
+    return lab.push(Image(name="node/observed"))
+
+
+@pytest.fixture
+def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
+    root = lab.place.cgroup_parent.strip("/")
+    extra = (
+        f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: {short_path}/links}}\n"
+        "telemetry: {containers: {spaceEvery: 1s}}\n"
+    )
+    (short_path / "out").mkdir()
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
+        daemon.start("--planes", "pods").wait_ready()
+        yield daemon
+        for path in daemon.manifests.iterdir():
+            path.unlink()
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
+
+
+def put(kepd: Kepd, image: str, name: str, script: str, more: str = "", limits: str = "") -> None:
+    pod = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  {more}
+  containers:
+  - name: main
+    image: "{image}"
+    imagePullPolicy: IfNotPresent
+    command: [sh, -c, {script!r}]
+    resources: {{limits: {{{limits}}}}}
+    volumeMounts: [{{name: out, mountPath: /out}}]
+  volumes: [{{name: out, hostPath: {{path: "{kepd.folder}/out"}}}}]
+"""
+    yaml.safe_load(pod)
+    draft = kepd.folder / f"{name}.draft"
+    draft.write_text(pod)
+    draft.rename(kepd.manifests / f"{name}.yaml")
+
+
+def running(kepd: Kepd, name: str) -> None:
+    kepd.wait(
+        lambda: any(
+            pod["name"] == f"{name}-n1" and all(one.get("state") == "Running" for one in pod["containers"])
+            for pod in kepd.pods()
+        ),
+        f"{name} runs",
+    )
+
+
+def scrape(kepd: Kepd, path: str = "/metrics/cadvisor", accept: str = "") -> dict[str, Metric]:
+    request = urllib.request.Request(f"http://127.0.0.1:{kepd.port}{path}", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        text = answer.read().decode()
+    parse = open_families if "openmetrics" in accept else text_string_to_metric_families
+    return {one.name: one for one in parse(text)}
+
+
+def value(families: dict[str, Metric], sample: str, **labels: str) -> float | None:
+    """Of the one series with these labels."""
+    found = [
+        one.value
+        for family in families.values()
+        for one in family.samples
+        if one.name == sample and labels.items() <= one.labels.items()
+    ]
+    assert len(found) <= 1, found
+    return found[0] if found else None
+
+
+def kills(kepd: Kepd, pod: str) -> float:
+    found = scrape(kepd)
+    return sum(
+        one.value
+        for family in found.values()
+        for one in family.samples
+        if one.name == "kepd_container_oom_kills_total" and one.labels["pod"] == f"{pod}-n1"
+    )
+
+
+def test_figures_follow_what_a_container_does(kepd: Kepd, image: str) -> None:
+    """CMX-01, PSI-02, NIF-01: a burner under a quota, a writer of files, and what it may use; also in OpenMetrics."""
+    put(kepd, image, "burns", "while true; do :; done", limits="cpu: 100m, memory: 64Mi")
+    put(kepd, image, "waits", WAIT)
+    for name in ("burns", "waits"):
+        running(kepd, name)
+    scrape(kepd)
+    time.sleep(1.2)
+    first, began_s = scrape(kepd), time.monotonic()
+    time.sleep(4)
+    second, seconds = scrape(kepd), time.monotonic() - began_s
+    burns = {"pod": "burns-n1", "container": "main", "namespace": "default"}
+    used = [value(one, "container_cpu_usage_seconds_total", **burns) for one in (first, second)]
+    assert used[0] is not None
+    assert used[1] is not None
+    rate = (used[1] - used[0]) / seconds
+
+    assert rate == pytest.approx(0.1, rel=0.3)
+    assert (value(second, "container_cpu_cfs_throttled_periods_total", **burns) or 0) > 0
+    assert value(second, "container_spec_cpu_quota", **burns) == 10_000
+    assert value(second, "container_spec_memory_limit_bytes", **burns) == 64 * MIB
+    assert value(second, "container_cpu_cfs_periods_total", pod="waits-n1", container="main") is None
+    assert (value(second, "container_memory_working_set_bytes", pod="waits-n1", container="main") or 0) > 0
+    assert value(second, "container_oom_events_total", **burns) == 0
+    assert (value(second, "container_network_receive_bytes_total", pod="burns-n1", interface="eth0") or 0) > 0
+    assert (value(second, "machine_cpu_cores") or 0) > 0
+    assert value(second, "container_scrape_error") == 0
+    assert (value(second, "container_pressure_cpu_waiting_seconds_total", **burns) or 0) > 0
+    opened = scrape(kepd, accept="application/openmetrics-text; version=1.0.0")
+    assert (value(opened, "container_cpu_usage_seconds_total", **burns) or 0) >= used[1]
+    resource = scrape(kepd, "/metrics/resource")
+    assert (value(resource, "pod_cpu_usage_seconds_total", pod="burns-n1") or 0) >= used[1]
+    assert (value(resource, "container_memory_working_set_bytes", pod="waits-n1") or 0) > 0
+
+
+def test_a_child_that_the_kernel_kills_counts_once_and_its_container_goes_on(kepd: Kepd, image: str) -> None:
+    """OOM-01 to OOM-05, OOM-08: the count is there before it happens, and survives kepd."""
+    put(kepd, image, "grows", f"until [ -e /out/go ]; do sleep 0.1; done; {GROW}; {WAIT}", limits="memory: 20Mi")
+    running(kepd, "grows")
+    assert kills(kepd, "grows") == 0
+    (kepd.folder / "out/go").touch()
+    kepd.wait(lambda: (kepd.folder / "out/lost").exists(), "the child was killed")
+    kepd.wait(lambda: kills(kepd, "grows") == 1, "it is counted")
+    said = [one["message"] for one in kepd.json("get", "events")["items"] if one["reason"] == "ContainerOOM"]
+    time.sleep(1.2)
+    assert kills(kepd, "grows") == 1
+    assert value(scrape(kepd), "container_oom_events_total", pod="grows-n1", container="main") == 1
+    assert said == ["Container main: out of memory, limit 20.0MiB; 1 kill (container), the container goes on"]
+    kepd.end(signal.SIGKILL)
+    kepd.start("--planes", "pods").wait_ready()
+    kepd.wait(lambda: kills(kepd, "grows") == 1, "it is still counted, once")
+    assert [pod["containers"][0].get("restartCount", 0) for pod in kepd.pods()] == [0]
+
+
+def test_a_container_that_dies_of_it_is_counted_each_time(kepd: Kepd, image: str) -> None:
+    """OOM-02, OOM-05: by its first process, with a new instance each time, once also while no kepd runs."""
+    put(kepd, image, "dies", "exec tail /dev/zero", limits="memory: 20Mi")
+    kepd.wait(lambda: kills(kepd, "dies") >= 2, "it died twice", within_s=60)
+    kepd.end(signal.SIGKILL)
+    kepd.start("--planes", "pods").wait_ready()
+
+    def counts() -> tuple[float, float]:
+        restarts = sum(one.get("restartCount", 0) for pod in kepd.pods() for one in pod["containers"])
+        return kills(kepd, "dies"), restarts
+
+    kepd.wait(lambda: counts()[0] >= 3, "it died again", within_s=90)
+    found, restarts = counts()
+    assert found - restarts in (0, 1)
