@@ -34,6 +34,8 @@ PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
 )
 READ_WHEN_NEEDED = {
     "devices.driver.pools": "devices/settings.py",
+    "devices.front.resources": "devices/settings.py",
+    "devices.front.resetTimeout": "daemon/devices/front.py",
     "images.alwaysCache": "images/run/intake.py",
     "images.authScope": "images/run/attempt.py",
     "images.drain": "images/run/puller.py",
@@ -79,6 +81,7 @@ READ_AT_START = {
     },
     "services.flowtable.devices": "daemon/services/wiring.py",
     "devices.driver.kubeletDirectory": "daemon/devices/wiring.py",
+    "devices.front.enabled": "daemon/wiring.py",
     "services.proxyName": "daemon/services/wiring.py",
     "services.snapshot": "daemon/services/wiring.py",
     "services.startupTaint": "daemon/services/wiring.py",
