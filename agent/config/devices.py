@@ -104,6 +104,11 @@ class Devices:
     driver: DeviceDriverSection = DeviceDriverSection()
     plugins: DevicePlugins = DevicePlugins()
     front: DeviceFrontSection = DeviceFrontSection()
+    pod_resources: str = restart(
+        MAYBE_PATH,
+        "/var/lib/kubelet/pod-resources/kubelet.sock",
+        "Socket at which exporters ask which pod of kepd has which device, as with a kubelet; empty = none.",
+    )
 
     @property
     def enabled(self) -> bool:

@@ -262,7 +262,7 @@ def _images(parts: Daemon) -> ImageService:
 
 def _devices(parts: Daemon) -> DeviceService:
     from agent.daemon.devices.advice import cdi_advice
-    from agent.daemon.devices.wiring import wire_devices
+    from agent.daemon.devices.wiring import pod_resources, wire_devices
 
     devices = parts.configuration.devices
     if not (devices.manager.enabled or devices.plugins.enabled):
@@ -281,6 +281,8 @@ def _devices(parts: Daemon) -> DeviceService:
     if wired.plugins is not None:
         parts.plugins = wired.plugins
         parts.add_unit("device-plugins", wired.plugins.run)
+    if (run := pod_resources(_outside(parts), wired.view)) is not None:
+        parts.add_unit("pod-resources", run)
     return DeviceService(wired.view)
 
 

@@ -208,7 +208,7 @@ def test_get_takes_short_names_namespaces_labels_and_several_kinds(node: Node) -
         (("get", "pods", "-o", "jsonpath"), 2, 'needs argument after "="'),
         (("get", "pods", "-o", "jsonpath={.items[*"), 2, "a brace is open"),
         (("get", "containers", "-l", "a=b"), 2, "containers have no labels"),
-        (("get", "images", "-w"), 2, "only pods, pulls, services, events and workloads"),
+        (("get", "images", "-w"), 2, "only pods, pulls, services, events, workloads, devices"),
         (("get", "pods", "-n", "a", "-A"), 2, "exclude each other"),
         (("explain", "pds", "web"), 2, 'did you mean "pod"?'),
         (("restart", "dns"), 3, "say -n kube-system"),

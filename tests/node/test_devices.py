@@ -13,9 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import grpc
 import pytest
 import yaml
 
+from agent.wire.kubelet import pod_resources_v1_pb2 as pod_resources
 from tests.daemon.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage
@@ -83,10 +85,11 @@ class Modems:
             "prepare": {"command": [self.command("prepare")]}, "reset": {"command": [self.command("reset")]},
         }  # fmt: skip
         devices = {
-            "manager": {"enabled": True, "registry": str(self.folder / "r")},
+            "manager": {"enabled": True, "registry": str(self.folder / "r"), "slices": str(self.folder / "s")},
             "cdi": {"directories": [str(self.own_cdi), str(self.cdi)], "output": str(self.cdi)},
             "plugins": {"enabled": True, "directory": str(self.folder / "p")},
             "driver": {"enabled": True, "fake": {"count": 4}, "pools": [pool]},
+            "podResources": str(self.folder / "k" / "r.sock"),
         }
         return f"devices: {json.dumps(devices)}\n"
 
@@ -349,6 +352,21 @@ def test_a_driver_in_a_process_of_its_own_gives_its_devices(kepd: Kepd, lab: Lab
     assert asked == ["prepare", "unprepare", "prepare", "unprepare"]
 
 
+def told_to_exporters(socket: Path) -> list[tuple[str, str, str, list[str]]]:
+    """Pod, container, resource and devices, as exporters of vendors ask for them."""
+    with grpc.insecure_channel(f"unix://{socket}") as channel:
+        call = channel.unary_unary(
+            "/v1.PodResourcesLister/List",
+            pod_resources.ListPodResourcesRequest.SerializeToString,
+            pod_resources.ListPodResourcesResponse.FromString,
+        )
+        answer = call(pod_resources.ListPodResourcesRequest(), timeout=10)
+    return [
+        (pod.name, one.name, it.resource_name, list(it.device_ids))
+        for pod in answer.pod_resources for one in pod.containers for it in one.devices
+    ]  # fmt: skip
+
+
 def test_a_device_plugin_gives_its_devices_by_limits(kepd: Kepd, lab: Lab, modems: Modems) -> None:
     """DVP-1, DVP-3: a second pod waits for the device, and has it when the first has ended."""
     given = {"lists": [{"gpu-0": "Healthy"}], "nodes": [str(modems.nodes[0])]}
@@ -369,6 +387,7 @@ def test_a_device_plugin_gives_its_devices_by_limits(kepd: Kepd, lab: Lab, modem
         assert (variables(first)["GPUS"], (first.out / "node").exists()) == ("gpu-0", True)
         assert ["example.com/gpu/gpu-0", "held"] in shown(kepd, "get", "devices")
         assert ["example.com/gpu", "plugin"] in shown(kepd, "get", "drivers")
+        assert told_to_exporters(modems.folder / "k" / "r.sock") == [("first-n1", "app", "example.com/gpu", ["gpu-0"])]
         first.remove()
         second.wait(lambda: second.lines("app"), "it has the device now")
         second.remove()

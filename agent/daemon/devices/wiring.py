@@ -2,7 +2,7 @@
 """Where the devices plane meets its drivers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -31,8 +31,10 @@ from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.trust import Trust
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
+from agent.drivers.plugin_sockets.pod_resources import PodResourcesSocket
 from agent.drivers.plugin_sockets.serving import DriverSockets
 from agent.drivers.state_files.driver import StateFiles
+from agent.model.component import Report
 
 # Longer than any call may take.
 HANG_S = 86400.0
@@ -91,6 +93,24 @@ def wire_devices(outside: Outside) -> WiredDevices:
     view = DeviceView(claims, own, registry, plugins)
     count_by(metrics, view)
     return WiredDevices(plane, records, registry, view, metrics, plugins)
+
+
+def pod_resources(outside: Outside, view: DeviceView) -> Callable[[Report], Awaitable[None]] | None:
+    """What runs to tell exporters of the devices of pods; None where nobody asks. DVP-7, DVS-3."""
+    given = outside.configuration().devices.pod_resources
+    if not given:
+        return None
+    path = Path(given)
+    one = PodResourcesSocket(path, view.pod_uses, view.allocatable, outside.clock.now_s)
+
+    async def run(report: Report) -> None:
+        if why := await kubelet_beside(path.parent.parent):
+            raise RuntimeError(f"{why}; exporters ask that one")
+        async with one.serving():
+            report.ready(str(path))
+            await asyncio.Event().wait()
+
+    return run
 
 
 def _slice_directories(configuration: Configuration, reader: Reader) -> SliceDirectories | None:

@@ -20,11 +20,13 @@ from agent.devices.run.registry import PluginRegistry
 from agent.devices.view.cdi_text import edit_lines, given_lines, told_features
 from agent.devices.view.explained import ClaimExplained, Explanation, explain
 from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
+from agent.devices.view.pod_resources import pod_use
 from agent.devices.view.pod_status import HEALTHY, UNHEALTHY, UNKNOWN, with_devices
 from agent.model.device_problem import DevicesNotReady
 from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.pod import PodSpec
+from agent.model.pod_resources import PodUse, ResourceUse
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_features import RuntimeFeatures
@@ -72,6 +74,32 @@ class DeviceView:
             return UNHEALTHY if device in missing else HEALTHY
 
         return with_devices(pod, records, grants, health, self._plugin_health)
+
+    def pod_uses(self) -> list[PodUse]:
+        """Of pods that have devices. DVP-7."""
+        holders = [one for record in self._claims.records.values() for one in record.holders]
+        grants = self._plugins.records.values() if self._plugins is not None else ()
+        names = sorted({(one.namespace, one.name) for one in (*holders, *grants)})
+        pods = [one for one in (self.pod(*name) for name in names) if one is not None]
+        return [self._pod_use(one) for one in pods]
+
+    def _pod_use(self, pod: PodSpec) -> PodUse:
+        grants = self._plugins.records.get(pod.uid) if self._plugins is not None else None
+        records = [one for one in self._claims.records.values() if one.held_by(pod.uid)]
+        return pod_use(pod, records, grants, self._nodes)
+
+    def _nodes(self, resource: str, device: str) -> tuple[int, ...]:
+        plugin = self._plugins.plugins.get(resource) if self._plugins is not None else None
+        known = plugin.devices.get(device) if plugin is not None else None
+        return known.nodes if known is not None else ()
+
+    def allocatable(self) -> list[ResourceUse]:
+        """What plugins list and is well, by resource and NUMA nodes. DVP-7."""
+        found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+        for resource, plugin in self._plugins.plugins.items() if self._plugins is not None else ():
+            for name, device in plugin.healthy.items():
+                found.setdefault((resource, device.nodes), []).append(name)
+        return [ResourceUse(resource, tuple(ids), nodes) for (resource, nodes), ids in sorted(found.items())]
 
     def _plugin_health(self, resource: str, device: str) -> str:
         plugin = self._plugins.plugins.get(resource) if self._plugins is not None else None

@@ -96,14 +96,14 @@ class DriverSockets:
             ) from error
         for path in (self.registration, self.endpoint):
             if path.is_socket():
-                if _accepts(path):
+                if accepts(path):
                     os.close(handle)
                     raise SocketTaken(f"{path} is served by another process; stop that driver, or name this one anew")
                 path.unlink()
         return handle
 
 
-def _accepts(path: Path) -> bool:
+def accepts(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
         one.settimeout(1.0)
         try:
