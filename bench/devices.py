@@ -7,9 +7,12 @@ Source of the targets: 1 000 devices and 200 claims planned in 50 ms, 5 ms of ou
 """
 
 import asyncio
+import json
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from time import perf_counter
 
 import msgspec
@@ -25,9 +28,13 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.model.pod import PodSpec
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
+from bench.daemon import free_port
+from tests.daemon.process import Kepd
 from tests.devices.fakes import FakeCdi, FakeDriver
+from tests.lab import Lab
 
 ROUNDS = 30
+IDLE_S, IDLE_RUNS = 15.0, 2
 RUNTIME = RuntimeFeatures(name="containerd", version="2.1.9", resolves_cdi=True)
 DRIVER = "gpu.example.com"
 Figure = tuple[str, float, str, str]
@@ -58,7 +65,54 @@ def measure() -> list[Figure]:
         disk, memory = asyncio.run(held_and_released(Path(folder)))
     found.append(("a pod gets a claim prepared, beside the driver", disk, "ms p50", "≤ 5"))
     found.append(("of that without the disk", memory, "ms p50", ""))
-    return found
+    return found + idle()
+
+
+def idle() -> list[Figure]:
+    """What a plane with a manager, the fake driver and plugins costs while nothing happens: memory that is no other
+    process's too, and how often the threads of the daemon woke up. The middle of a few runs, beside pods alone."""
+    with Lab.start() as lab:
+        runs = {planes: [idle_run(lab, planes) for _ in range(IDLE_RUNS)] for planes in ("pods", "pods,devices")}
+    (memory, wakes), (more_memory, more_wakes) = (
+        [median(one) for one in zip(*runs[planes], strict=True)] for planes in ("pods", "pods,devices")
+    )
+    return [
+        ("idle: memory beside a daemon without the plane", more_memory - memory, "MiB", "≤ 3"),
+        ("idle: wake-ups of a daemon without the plane", wakes / IDLE_S, "/s", ""),
+        ("idle: wake-ups with it", more_wakes / IDLE_S, "/s", "the same"),
+    ]
+
+
+def idle_run(lab: Lab, planes: str) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory(prefix="kepd-bench-") as name:
+        folder = Path(name)
+        devices = {
+            "manager": {"enabled": True, "registry": f"{name}/k/plugins_registry", "slices": f"{name}/s"},
+            "plugins": {"enabled": True, "directory": f"{name}/k/device-plugins"},
+            "podResources": f"{name}/k/pod-resources/kubelet.sock",
+            "cdi": {"directories": [f"{name}/cdi"], "output": f"{name}/cdi"},
+            "driver": {"enabled": True, "fake": {"count": 4}},
+        }
+        off = "pods: {logDirectory: %s/logs, cgroupRoot: '%s', logLinkDirectory: ''}\n"
+        extra = off % (name, lab.place.cgroup_parent.strip("/")) + f"devices: {json.dumps(devices)}\n"
+        with Kepd(folder, free_port(), lab.endpoint, extra) as kepd:
+            kepd.start("--planes", planes).wait_ready()
+            time.sleep(IDLE_S)
+            assert kepd.process is not None
+            before = wakes_of(kepd.process.pid)
+            time.sleep(IDLE_S)
+            return proportional_mib(kepd.process.pid), wakes_of(kepd.process.pid) - before
+
+
+def wakes_of(pid: int) -> int:
+    """Of all threads; each wake-up ends in a sleep that it chose."""
+    words = [one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/status")]
+    return sum(int(line.split()[1]) for text in words for line in text.splitlines() if line.startswith("voluntary_"))
+
+
+def proportional_mib(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
 
 
 def best(slices: list[Slice], held: list[Claim], claim: Claim) -> float:

@@ -5,7 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from agent.config.keys import key, restart
-from agent.config.kinds import BOOL, DNS_NAME, MAP, MAYBE_PATH, PATH, choice, duration, integer, list_of, map_of
+from agent.config.kinds import (
+    ADDRESS,
+    BOOL,
+    DNS_NAME,
+    MAP,
+    MAYBE_PATH,
+    PATH,
+    choice,
+    duration,
+    integer,
+    list_of,
+    map_of,
+)
 
 Words = tuple[str, ...]
 
@@ -98,8 +110,20 @@ class DeviceFrontSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceApi:
+    """For drivers made with Kubernetes' helper library, which ask an API server."""
+
+    enabled: bool = restart(BOOL, False, "Serve drivers what they ask an API server for, with the manager.")
+    address: str = restart(ADDRESS, "127.0.0.1:10244", "Where it is served with TLS; a Unix socket is beside it.")
+    drivers: Words = restart(
+        list_of(DNS_NAME, "drivers"), (), "Drivers that get a kubeconfig, in drivers below node.runDirectory."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Devices:
     manager: DeviceManagerSection = DeviceManagerSection()
+    api: DeviceApi = DeviceApi()
     cdi: Cdi = Cdi()
     driver: DeviceDriverSection = DeviceDriverSection()
     plugins: DevicePlugins = DevicePlugins()

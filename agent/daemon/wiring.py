@@ -276,6 +276,10 @@ def _devices(parts: Daemon) -> DeviceService:
     directories = tuple(dict.fromkeys((*devices.cdi.directories, devices.cdi.output)))
     parts.advisers += [wired.plane.advice, partial(cdi_advice, _runtime(parts).watch, directories)]
     parts.add_unit("devices", wired.plane.run, is_plane=True)
+    if devices.api.enabled:
+        from agent.daemon.devices.driver_api import wire_driver_api
+
+        parts.add_unit("device-api", wire_driver_api(_outside(parts), wired.plane.manager, wired.records))
     if wired.registry is not None:
         parts.add_unit("device-drivers", wired.registry.run)
     if wired.plugins is not None:
@@ -288,22 +292,26 @@ def _devices(parts: Daemon) -> DeviceService:
 
 def _devices_beside_kubelet(parts: Daemon) -> DeviceService:
     """As a driver, in front of plugins, or both."""
+    devices = parts.configuration.devices
+    if devices.driver.enabled:
+        from agent.daemon.devices.beside_kubelet import wire_kubelet_drivers
+
+        drivers, records = wire_kubelet_drivers(_outside(parts))
+        parts.resources.callback(records.close)
+        for name, one in zip(("devices", "devices-fake"), drivers, strict=False):
+            parts.add_unit(name, one.run, is_plane=name == "devices")
+    if not devices.front.enabled:
+        return DeviceService(None)
     from agent.daemon.devices.front import wire_front
-    from agent.daemon.devices.wiring import wire_kubelet_drivers
     from agent.devices.run.metrics import DeviceMetrics
 
-    drivers, records = wire_kubelet_drivers(_outside(parts))
-    parts.resources.callback(records.close)
-    for name, one in zip(("devices", "devices-fake"), drivers, strict=False):
-        parts.add_unit(name, one.run, is_plane=name == "devices")
-    if not parts.configuration.devices.front.enabled:
-        return DeviceService(None)
     metrics = DeviceMetrics()
     front, view, files = wire_front(_outside(parts), metrics)
     metrics.devices, metrics.drivers = view.count_devices, view.count_drivers
     parts.resources.callback(files.close)
     parts.metrics.sources.append(metrics.families)
-    parts.add_unit("device-front" if drivers else "devices", front.run, is_plane=not drivers)
+    has_driver = devices.driver.enabled
+    parts.add_unit("device-front" if has_driver else "devices", front.run, is_plane=not has_driver)
     return DeviceService(view)
 
 

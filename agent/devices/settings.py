@@ -18,6 +18,10 @@ def device_faults(configuration: Configuration) -> Iterator[Finding]:
         if part.enabled and not configuration.pods.enabled:
             text = "true needs pods.enabled: true; devices are given to the pods of manifests"
             yield Finding("", f"devices.{name}.enabled", text)
+    if devices.api.enabled and not devices.manager.enabled:
+        yield Finding("", "devices.api.enabled", "true needs devices.manager.enabled: true; it tells of its claims")
+    if devices.api.enabled and not devices.api.address:
+        yield Finding("", "devices.api.address", "is empty; expected host:port, such as 127.0.0.1:10244")
     driver = devices.driver
     if driver.name and ("." not in driver.name or not is_subdomain(driver.name, LONGEST_DRIVER)):
         text = f"{shown(driver.name)} is no name of a driver; expected a DNS name such as devices.example.com"

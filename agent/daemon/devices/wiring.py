@@ -8,7 +8,6 @@ from pathlib import Path
 import msgspec
 
 from agent.config.document import Configuration
-from agent.daemon.devices.cluster import ApiCluster
 from agent.daemon.outside import Outside
 from agent.daemon.pods.wiring import BOOT_ID
 from agent.devices.manifest.documents import Reader
@@ -16,7 +15,6 @@ from agent.devices.plan.pools import Node
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.devices.run.host_devices import HostDevices
-from agent.devices.run.kubelet_driver import KubeletDriver
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plane import DevicePlane
@@ -27,12 +25,12 @@ from agent.devices.run.slice_directories import SliceDirectories
 from agent.devices.run.view import DeviceView
 from agent.devices.settings import plugin_resets, pool_rules
 from agent.drivers.device_plugins.driver import PluginDirectory
+from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.trust import Trust
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
 from agent.drivers.plugin_sockets.pod_resources import PodResourcesSocket
-from agent.drivers.plugin_sockets.serving import DriverSockets
 from agent.drivers.state_files.driver import StateFiles
 from agent.model.component import Report
 
@@ -73,7 +71,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
     driver = configuration.devices.driver.name
     drivers = [
         LocalDriver(one, cdi, records, outside.tell, metrics)
-        for one in _own_devices(outside, lambda: _held_by(claims, driver))
+        for one in own_devices(outside, lambda: _held_by(claims, driver))
     ]
     plugins = _plugins(outside, records, boot_id)
     reader = Reader(configuration.node.name)
@@ -87,6 +85,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
         clock=outside.clock,
         tell=outside.tell,
         directories=_slice_directories(configuration, reader),
+        changed_slices=FolderWatch(Path(configuration.devices.manager.slices), 1, 0o700).changed,
     )
     own = {one.name: one for one in drivers}
     registry = _registry(outside, claims, list(own))
@@ -165,32 +164,12 @@ def _registry(outside: Outside, claims: DeviceClaims, own: list[str]) -> PluginR
     )
 
 
-def wire_kubelet_drivers(outside: Outside) -> tuple[list[KubeletDriver], StateFiles]:
-    """kepd's own drivers beside a kubelet, which gives their devices to its pods."""
-    configuration = outside.configuration()
-    devices, node = configuration.devices, configuration.node.name
-    files = StateFiles(Path(configuration.node.state_directory) / "devices" / "kubelet")
-    output = Path(devices.cdi.output)
-    cdi = CdiDirectories([output], output)
-    cluster = ApiCluster(outside.kube(), node)
-    found: list[KubeletDriver] = []
-
-    def held() -> frozenset[str]:
-        return frozenset(device for one in found if one.local.name == devices.driver.name for device in one.held())
-
-    for own in _own_devices(outside, held):
-        local = LocalDriver(own, cdi, files, outside.tell)
-        sockets = DriverSockets(Path(devices.driver.kubelet_directory), local.name)
-        found.append(KubeletDriver(local, sockets, cluster, files, outside.clock, node))
-    return found, files
-
-
 def _held_by(claims: DeviceClaims, driver: str) -> frozenset[str]:
     results = [one for record in claims.records.values() for one in record.results]
     return frozenset(one.device for one in results if one.driver == driver)
 
 
-def _own_devices(outside: Outside, held: Callable[[], frozenset[str]]) -> list[ConfiguredDevices | FakeDevices]:
+def own_devices(outside: Outside, held: Callable[[], frozenset[str]]) -> list[ConfiguredDevices | FakeDevices]:
     configuration = outside.configuration()
     node, driver = configuration.node.name, configuration.devices.driver
     if not driver.enabled:

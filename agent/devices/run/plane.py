@@ -10,7 +10,7 @@ run
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import structlog
@@ -31,7 +31,7 @@ log = structlog.get_logger(plane="devices")
 
 LOOK_S = 30.0
 RECONCILE_S = 60.0
-DIRECTORIES_S = 2.0
+DIRECTORIES_S = 60.0
 MOST_TOLD = 5
 
 
@@ -70,7 +70,10 @@ class DevicePlane:
         clock: Clock,
         tell: Callable[[Event], None],
         directories: SliceDirectories | None = None,
+        changed_slices: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
+        """`changed_slices` waits until a directory of slices may have changed, or for a time."""
+        self._changed_slices = changed_slices or clock.sleep
         self.manager = manager
         self._directories = directories
         if directories is not None:
@@ -137,7 +140,7 @@ class DevicePlane:
             if await asyncio.to_thread(self._directories.look):
                 self.manager.changed()
                 self._news.set()
-            await self._clock.sleep(DIRECTORIES_S)
+            await self._changed_slices(DIRECTORIES_S)
 
     async def _look(self, driver: LocalDriver) -> bool:
         return isinstance(driver.devices, ConfiguredDevices) and await driver.devices.look()

@@ -27,7 +27,8 @@ from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unava
 
 log = structlog.get_logger(plane="devices")
 
-LOOK_S = 1.0
+# Whatever nobody told of is seen by then.
+LOOK_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 120.0
 MOST_CALLS, MOST_DEADLINES = 4, 3
 MOST_TOLD = 5
@@ -53,6 +54,10 @@ class Sockets(Protocol):
 
     def look(self) -> list[PluginSocket]: ...
 
+    async def changed(self, limit_s: float) -> None: ...
+
+    def close(self) -> None: ...
+
     async def peer(self, path: str) -> int: ...
 
     async def info(self, path: str) -> PluginInfo: ...
@@ -65,8 +70,10 @@ class Sockets(Protocol):
 class RegisteredDriver:
     """All instances of one driver, the newest last."""
 
-    def __init__(self, name: str, clock: Clock, limit_s: Callable[[], float]) -> None:
+    def __init__(self, name: str, clock: Clock, limit_s: Callable[[], float], news: Callable[[], None]) -> None:
+        """`news` is called when it fails, and when it is well again."""
         self.name = name
+        self._news = news
         self._clock = clock
         self._limit_s = limit_s
         self.instances: list[tuple[Instance, Connection]] = []
@@ -115,6 +122,8 @@ class RegisteredDriver:
                     self._deadlines += isinstance(error, DeadlineExceeded)
                     raise self._failed(error) from error
                 else:
+                    if self.last_error:
+                        self._news()
                     self._deadlines = 0
                     self.last_error = ""
                     return answers
@@ -127,6 +136,7 @@ class RegisteredDriver:
     def _failed(self, error: RuntimeCallFailed) -> DriverFailed:
         text = "did not answer in time" if isinstance(error, DeadlineExceeded) else error.details
         self.last_error = told(text)
+        self._news()
         return DriverFailed(self.last_error)
 
 
@@ -157,6 +167,7 @@ class PluginRegistry:
         self._known: dict[str, tuple[tuple[int, int], Instance | None]] = {}
         self._pauses: dict[str, tuple[float, float]] = {}
         self.findings: dict[str, str] = {}
+        self._bell = asyncio.Event()
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""
@@ -166,13 +177,27 @@ class PluginRegistry:
             while True:
                 await self.look()
                 self._report(report)
-                await self._clock.sleep(LOOK_S)
+                await self._next_look()
         finally:
+            self._sockets.close()
             for driver in self.drivers.values():
                 for _, connection in driver.instances:
                     await connection.close()
                 driver.instances.clear()
             self._known.clear()
+
+    async def _next_look(self) -> None:
+        """When a socket came or went, one is due again, or a driver failed or is well again."""
+        now_s = self._clock.now_s()
+        limit_s = min([LOOK_S, *(max(due_s - now_s, 0.0) for due_s, _ in self._pauses.values())])
+        waits = [asyncio.create_task(self._sockets.changed(limit_s)), asyncio.create_task(self._bell.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+        self._bell.clear()
 
     def _report(self, report: Report) -> None:
         """DVX-7: what a driver does is no fault of kepd."""
@@ -236,7 +261,7 @@ class PluginRegistry:
             instance.version,
             lambda method, code, seconds: self._observe(name, method, code, seconds),
         )
-        driver = self.drivers.setdefault(name, RegisteredDriver(name, self._clock, self._limit_s))
+        driver = self.drivers.setdefault(name, RegisteredDriver(name, self._clock, self._limit_s, self._bell.set))
         driver.instances.append((instance, connection))
         self._known[socket.path] = (socket.identity, instance)
         self._pauses.pop(socket.path, None)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.grpc_channel import Observer, observed, open_channel
 from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket, PreparedDevice
 from agent.wire.kubelet import dra_v1_pb2, dra_v1beta1_pb2
@@ -29,6 +30,7 @@ DRA: dict[str, tuple[str, Any]] = {
 CONNECT_S, INFO_S, NOTIFY_S = 10.0, 1.0, 5.0
 MOST_SOCKETS = 256
 DEEPEST = 4
+DIRECTORY_MODE = 0o750
 Answer = TypeVar("Answer", bound=Message)
 PEER = struct.Struct("3i")
 
@@ -37,6 +39,14 @@ class PluginSockets:
     def __init__(self, directory: Path, owner: int = 0) -> None:
         self.directory = directory
         self._owner = owner
+        self._watch = FolderWatch(directory, DEEPEST, DIRECTORY_MODE)
+
+    def close(self) -> None:
+        self._watch.close()
+
+    async def changed(self, limit_s: float) -> None:
+        """Until there may be another socket, or for this time."""
+        await self._watch.changed(limit_s)
 
     def look(self) -> list[PluginSocket]:
         """Blocking. Below the directory too; what begins with a dot is none, as is what is no socket."""

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kepd's own driver beside a kubelet. Apart from the rest: with the client of an API server it costs eight MiB."""
+
+from pathlib import Path
+
+from agent.daemon.devices.cluster import ApiCluster
+from agent.daemon.devices.wiring import own_devices
+from agent.daemon.outside import Outside
+from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.kubelet_driver import KubeletDriver
+from agent.devices.run.local_driver import LocalDriver
+from agent.drivers.plugin_sockets.serving import DriverSockets
+from agent.drivers.state_files.driver import StateFiles
+
+
+def wire_kubelet_drivers(outside: Outside) -> tuple[list[KubeletDriver], StateFiles]:
+    """kepd's own drivers beside a kubelet, which gives their devices to its pods."""
+    configuration = outside.configuration()
+    devices, node = configuration.devices, configuration.node.name
+    files = StateFiles(Path(configuration.node.state_directory) / "devices" / "kubelet")
+    output = Path(devices.cdi.output)
+    cdi = CdiDirectories([output], output)
+    cluster = ApiCluster(outside.kube(), node)
+    found: list[KubeletDriver] = []
+
+    def held() -> frozenset[str]:
+        return frozenset(device for one in found if one.local.name == devices.driver.name for device in one.held())
+
+    for own in own_devices(outside, held):
+        local = LocalDriver(own, cdi, files, outside.tell)
+        sockets = DriverSockets(Path(devices.driver.kubelet_directory), local.name)
+        found.append(KubeletDriver(local, sockets, cluster, files, outside.clock, node))
+    return found, files

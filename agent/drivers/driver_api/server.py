@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HTTP for drivers of devices: on a loopback port with TLS, and on a Unix socket. DVM-30.
+
+JSON alone. Bounds: bodies, watches of a driver, and calls of a driver in a second, over which it is told to come later.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from agent.drivers.driver_api.credentials import Credentials
+
+MOST_BODY_BYTES = 3 << 19
+MOST_WATCHES = 32
+CALLS_A_SECOND, MOST_AT_ONCE = 50.0, 200.0
+SOCKET_MODE = 0o600
+JSON = "application/json"
+
+
+class DriverApiServer:
+    """`refused` is what `answer` and `watch` raise; `status` makes the document of a refusal."""
+
+    def __init__(
+        self,
+        answer: Callable[[Any], Awaitable[tuple[int, dict[str, Any]]]],
+        watch: Callable[[Any], AsyncIterator[dict[str, Any]]],
+        asked: Callable[[str, str, str, Mapping[str, str], bytes], Any],
+        refused: type[Exception],
+        status: Callable[[int, str, str], dict[str, Any]],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._answer = answer
+        self._watch = watch
+        self._asked = asked
+        self._refused = refused
+        self._status = status
+        self._now_s = now_s
+        self._watches: Counter[str] = Counter()
+        self._left: dict[str, tuple[float, float]] = {}
+
+    @asynccontextmanager
+    async def serving(self, address: str, socket: Path, credentials: Credentials) -> AsyncIterator[None]:
+        """Raises OSError."""
+
+        async def handle(request: web.BaseRequest) -> web.StreamResponse:
+            return await self._handle(request, credentials)
+
+        runner = web.ServerRunner(web.Server(handle), shutdown_timeout=1.0)
+        await runner.setup()
+        host, _, port = address.rpartition(":")
+        try:
+            await web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=credentials.context).start()
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(socket.unlink)
+            await web.UnixSite(runner, str(socket)).start()
+            await asyncio.to_thread(socket.chmod, SOCKET_MODE)
+            yield
+        finally:
+            await runner.cleanup()
+            with suppress(FileNotFoundError):
+                await asyncio.to_thread(socket.unlink)
+
+    async def _handle(self, request: web.BaseRequest, credentials: Credentials) -> web.StreamResponse:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        driver = credentials.driver_of(token.strip()) if scheme.lower() == "bearer" else ""
+        if not driver:
+            return self._refusal(401, "Unauthorized", "no token of a driver")
+        if (wait_s := self._take_turn(driver)) > 0:
+            answer = self._refusal(429, "TooManyRequests", f"more than {CALLS_A_SECOND:g} calls a second")
+            answer.headers["Retry-After"] = str(int(wait_s) + 1)
+            return answer
+        if not _takes_json(request.headers.get("Accept", "")):
+            return self._refusal(406, "NotAcceptable", "only application/json is served")
+        sent = request.headers.get("Content-Type", JSON).partition(";")[0].strip()
+        if request.method in ("POST", "PUT") and sent != JSON:
+            return self._refusal(415, "UnsupportedMediaType", "only application/json is taken")
+        body = await request.content.read(MOST_BODY_BYTES + 1) if request.can_read_body else b""
+        while request.can_read_body and not request.content.at_eof() and len(body) <= MOST_BODY_BYTES:
+            body += await request.content.read(MOST_BODY_BYTES + 1 - len(body))
+        if len(body) > MOST_BODY_BYTES:
+            return self._refusal(413, "RequestEntityTooLarge", f"expected at most {MOST_BODY_BYTES} bytes")
+        asked = self._asked(driver, request.method, request.path, dict(request.query), body)
+        try:
+            if request.method == "GET" and request.query.get("watch") in ("true", "1"):
+                return await self._stream(request, driver, asked)
+            code, document = await self._answer(asked)
+        except self._refused as error:
+            return self._refusal(getattr(error, "code", 500), getattr(error, "reason", ""), str(error))
+        return web.Response(status=code, body=json.dumps(document).encode(), content_type=JSON)
+
+    def _take_turn(self, driver: str) -> float:
+        """How long to wait, if it has to."""
+        left, last_s = self._left.get(driver, (MOST_AT_ONCE, self._now_s()))
+        now_s = self._now_s()
+        left = min(MOST_AT_ONCE, left + (now_s - last_s) * CALLS_A_SECOND)
+        self._left[driver] = (left - 1.0 if left >= 1.0 else left, now_s)
+        return 0.0 if left >= 1.0 else (1.0 - left) / CALLS_A_SECOND
+
+    async def _stream(self, request: web.BaseRequest, driver: str, asked: Any) -> web.StreamResponse:  # noqa: ANN401
+        if self._watches[driver] >= MOST_WATCHES:
+            return self._refusal(429, "TooManyRequests", f"{driver} has {MOST_WATCHES} watches already")
+        events = self._watch(asked)
+        self._watches[driver] += 1
+        response = web.StreamResponse(headers={"Content-Type": JSON})
+        try:
+            await response.prepare(request)
+            async for event in events:
+                await response.write(json.dumps(event).encode() + b"\n")
+        except self._refused as error:
+            document = self._status(getattr(error, "code", 500), getattr(error, "reason", ""), str(error))
+            await response.write(json.dumps({"type": "ERROR", "object": document}).encode() + b"\n")
+        finally:
+            self._watches[driver] -= 1
+        with suppress(ConnectionError):
+            await response.write_eof()
+        return response
+
+    def _refusal(self, code: int, reason: str, text: str) -> web.Response:
+        body = json.dumps(self._status(code, reason, text)).encode()
+        return web.Response(status=code, body=body, content_type=JSON)
+
+
+def _takes_json(accept: str) -> bool:
+    kinds = [one.partition(";")[0].strip() for one in accept.split(",") if one.strip()]
+    return not kinds or any(one in (JSON, "*/*", "application/*") for one in kinds)
