@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = (
-    "daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "devices", "proxy",
+    "daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "devices", "observe",
+    "proxy",
 )  # fmt: skip
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy", "podman")

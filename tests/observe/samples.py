@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from agent.observe.kernel.group_text import DeviceUse, GroupFigures
+from agent.observe.kernel.group_text import DeviceUse, GroupFigures, GroupLimits
 from agent.observe.kernel.node_text import Interface, Memory
 from agent.observe.kernel.pressure_text import Pressure
 from agent.observe.sample.node_sample import ContainerSample, NodeFigures, NodeSample, ParentSample, PodSample
@@ -15,15 +15,19 @@ ETH0 = Interface(
 )  # fmt: skip
 
 
+LIMITS = GroupLimits(
+    quota_us=20_000, period_us=100_000, shares=204, memory=64 << 20, memory_and_swap=96 << 20, reservation=0, threads=0
+)
+
+
 def figures(**more: Any) -> GroupFigures:
     return GroupFigures(
         **{
             "cpu_ns": 1_500_000_000, "user_ns": 1_000_000_000, "system_ns": 500_000_000, "periods": 10,
-            "throttled_periods": 5, "throttled_ns": 250_000_000, "burst_periods": 0, "burst_ns": 0, "quota_us": 20_000,
-            "period_us": 100_000, "shares": 204, "usage": 9000, "working_set": 7000, "rss": 6000, "cache": 3000,
-            "mapped": 0, "swap": 0, "active_file": 1000, "inactive_file": 2000, "kernel": 400, "max_usage": 9500,
-            "failures": 0, "faults": 11, "major_faults": 1, "memory_limit": 64 << 20, "swap_limit": 96 << 20,
-            "reservation": 0, "oom_kills": 0, "threads": 3, "most_threads": 0, "processes": 2,
+            "throttled_periods": 5, "throttled_ns": 250_000_000, "burst_periods": 0, "burst_ns": 0, "limits": LIMITS,
+            "usage": 9000, "working_set": 7000, "rss": 6000, "cache": 3000, "mapped": 0, "swap": 0,
+            "active_file": 1000, "inactive_file": 2000, "kernel": 400, "max_usage": 9500, "failures": 0, "faults": 11,
+            "major_faults": 1, "oom_kills": 0, "threads": 3, "processes": 2,
             "devices": (DeviceUse("8:0", 1, 2, 3, 4),), "cpu_pressure": PRESSURE, "memory_pressure": PRESSURE,
             "io_pressure": PRESSURE, **more,
         }

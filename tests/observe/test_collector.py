@@ -112,7 +112,7 @@ async def test_readers_within_a_second_share_a_pass(observed: Observed) -> None:
 
     assert all(one is together[0] for one in (*together, again))
     assert later is not again
-    assert observed.files.asked == 2 * asked
+    assert asked < observed.files.asked <= 2 * asked
 
 
 async def test_a_reader_that_leaves_ends_no_pass(observed: Observed) -> None:

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.observe.kernel.group_text import LEGACY_FILES, PRESSURES, UNIFIED_FILES, DeviceUse, read_figures
+from agent.observe.kernel.group_text import DeviceUse, read_figures, read_limits
 from agent.observe.kernel.hierarchies import Mount, neighbour, read_groups, read_mounts
 from agent.observe.kernel.node_text import Memory, count_processors, read_interfaces, read_memory
-from agent.observe.kernel.numbers import limit, number
+from agent.observe.kernel.numbers import chosen, limit, number
 from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
 
 MIB = 1 << 20
@@ -63,15 +63,16 @@ UNIFIED = {
 
 def test_a_group_of_version_1_counts_with_everything_below_it() -> None:
     """CMX-01."""
-    found = read_figures(1, LEGACY)
+    limits = read_limits(1, LEGACY)
+    found = read_figures(1, LEGACY, limits)
 
     assert (found.cpu_ns, found.user_ns, found.system_ns) == (5653327258, 5_610_000_000, 30_000_000)
     assert (found.periods, found.throttled_periods, found.throttled_ns, found.burst_ns) == (288, 252, 6613528565, 7)
-    assert (found.quota_us, found.period_us, found.shares) == (20_000, 100_000, 204)
+    assert (limits.quota_us, limits.period_us, limits.shares) == (20_000, 100_000, 204)
     assert (found.usage, found.working_set, found.rss, found.cache) == (9080832, 692224, 57344, 8392704)
-    assert (found.memory_limit, found.swap_limit, found.reservation) == (64 * MIB, 64 * MIB, 0)
+    assert (limits.memory, limits.memory_and_swap, limits.reservation) == (64 * MIB, 64 * MIB, 0)
     assert (found.kernel, found.max_usage, found.failures, found.oom_kills) == (409600, 10711040, 0, 4)
-    assert (found.threads, found.most_threads, found.processes) == (3, 0, 2)
+    assert (found.threads, limits.threads, found.processes) == (3, 0, 2)
     assert found.devices == (DeviceUse("8:0", 10, 20, 1, 2),)
     assert found.cpu_pressure == Pressure(1_500_000, 20, 1.5, 0.0)
     assert found.memory_pressure == NOTHING
@@ -85,29 +86,54 @@ def test_a_group_of_version_1_without_a_hierarchy_counts_by_itself() -> None:
 
 
 def test_a_group_of_version_2() -> None:
-    found = read_figures(2, UNIFIED)
+    limits = read_limits(2, UNIFIED)
+    found = read_figures(2, UNIFIED, limits)
 
     assert (found.cpu_ns, found.user_ns, found.system_ns) == (100_000, 60_000, 40_000)
-    assert (found.periods, found.quota_us, found.period_us) == (None, None, 100_000)
-    assert found.shares == 2597
+    assert (found.periods, limits.quota_us, limits.period_us) == (None, None, 100_000)
+    assert limits.shares == 2597
     assert (found.usage, found.working_set, found.rss, found.cache, found.kernel) == (20, 16, 5, 6, 7)
-    assert (found.memory_limit, found.swap_limit) == (0, 0)
+    assert (limits.memory, limits.memory_and_swap) == (0, 0)
     assert (found.failures, found.oom_kills, found.group_kills, found.own_ooms) == (2, 3, 1, 1)
     assert found.devices == (DeviceUse("254:0", 1, 2, 3, 4),)
 
 
 def test_a_quota_of_version_2_is_throttled() -> None:
-    found = read_figures(
-        2, {**UNIFIED, "cpu.max": b"25000 100000\n", "memory.max": b"100\n", "memory.swap.max": b"50\n"}
-    )
+    texts = {**UNIFIED, "cpu.max": b"25000 100000\n", "memory.max": b"100\n", "memory.swap.max": b"50\n"}
+    limits = read_limits(2, texts)
+    found = read_figures(2, texts, limits)
 
-    assert (found.quota_us, found.periods, found.throttled_ns, found.swap_limit) == (25_000, 3, 7000, 150)
+    assert (limits.quota_us, found.periods, found.throttled_ns, limits.memory_and_swap) == (25_000, 3, 7000, 150)
+
+
+def test_the_lines_of_a_kernel_may_stand_anywhere() -> None:
+    """Where a key stood the last time is a guess, not a promise."""
+    keys = {"one": b"a", "two": b"b", "none": b"c"}
+    texts = (b"a 1\nb 2\nd 3\n", b"a 4\nb 5\nd 3\n", b"b 6\na 7\nd 3\n", b"a 1\nd 2\n", b"", b"a")
+    found = [chosen(text, keys) for text in texts]
+
+    assert [one["one"] for one in found] == [1, 4, 7, 1, None, None]
+    assert [one["two"] for one in found] == [2, 5, 6, None, None, None]
+    assert {one["none"] for one in found} == {None}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"some avg10=1.00 avg60=0.00 avg300=0.00 total=7\n", Pressure(7, None, 1.0, None)),
+        (b"full avg10=2.00 avg60=0.00 avg300=0.00 total=8\n", Pressure(None, 8, None, 2.0)),
+        (b"some avg10=x avg60=0.00 avg300=0.00 total=7\nfull avg10=0 avg60=0 avg300=0 total=q\n", NOTHING),
+        (b"some avg10=1.00 avg60=0.00", NOTHING),
+    ],
+)
+def test_pressure_that_was_cut_off_is_what_is_left(text: bytes, expected: Pressure) -> None:
+    assert read_pressure(text) == expected
 
 
 @given(
     version=st.sampled_from((1, 2)),
     texts=st.dictionaries(
-        st.sampled_from([*(one for names in LEGACY_FILES.values() for one in names), *UNIFIED_FILES, *PRESSURES]),
+        st.sampled_from([*LEGACY, *UNIFIED]),
         st.one_of(
             st.none(), st.binary(max_size=300),
             st.sampled_from([text[:cut] for text in (*LEGACY.values(), *UNIFIED.values()) for cut in (1, 9, 40)]),
@@ -116,7 +142,7 @@ def test_a_quota_of_version_2_is_throttled() -> None:
 )  # fmt: skip
 def test_rubbish_gives_figures_that_are_missing_and_nothing_else(version: int, texts: dict[str, bytes | None]) -> None:
     """OBS-07."""
-    found = read_figures(version, texts)
+    found = read_figures(version, texts, read_limits(version, texts))
 
     assert all(value is None or value >= 0 for value in (found.cpu_ns, found.usage, found.working_set, found.oom_kills))
 

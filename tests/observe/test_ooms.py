@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counting kills from three sources: none is counted twice, none is lost (OOM-01 to OOM-06)."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.observe.kernel.group_text import GroupFigures
+from agent.observe.kernel.group_text import GroupFigures, GroupLimits
 from agent.observe.sample.ooms import (
     CONTAINER,
     NODE,
@@ -19,7 +21,7 @@ from agent.observe.sample.ooms import (
     scope_of,
 )
 
-NONE = GroupFigures()
+NONE, NINE = GroupFigures(), GroupLimits(memory=9)
 
 
 @given(st.lists(st.tuples(st.sampled_from(("read", "heard", "reason")), st.integers(0, 5))))
@@ -81,9 +83,9 @@ def test_a_group_that_was_killed_as_a_whole_is_one_kill() -> None:
     ("before", "after", "pod", "available", "expected"),
     [
         # Version 1: whose limit was met.
-        ({"failures": 1}, {"failures": 2, "memory_limit": 9}, ({}, {}), None, CONTAINER),
-        ({}, {"failures": 0}, ({"failures": 1}, {"failures": 2, "memory_limit": 9}), None, POD),
-        ({}, {"memory_limit": 9}, ({"failures": 1}, {"failures": 2, "memory_limit": 9}), None, CONTAINER),
+        ({"failures": 1}, {"failures": 2, "limits": NINE}, ({}, {}), None, CONTAINER),
+        ({}, {"failures": 0}, ({"failures": 1}, {"failures": 2, "limits": NINE}), None, POD),
+        ({}, {"limits": NINE}, ({"failures": 1}, {"failures": 2, "limits": NINE}), None, CONTAINER),
         ({}, {"failures": 0}, ({}, {}), 0.01, NODE),
         ({}, {"failures": 0}, ({}, {}), 0.5, UNKNOWN),
         # Version 2: the topmost group that had no way out.
@@ -93,10 +95,10 @@ def test_a_group_that_was_killed_as_a_whole_is_one_kill() -> None:
     ],
 )  # fmt: skip
 def test_the_scope_is_that_of_the_limit_that_was_met(
-    before: dict[str, int], after: dict[str, int], pod: tuple[dict[str, int], dict[str, int]],
+    before: dict[str, Any], after: dict[str, Any], pod: tuple[dict[str, Any], dict[str, Any]],
     available: float | None, expected: str,
 ) -> None:  # fmt: skip
     """OOM-06."""
-    groups = (GroupFigures(**pod[0]), GroupFigures(**pod[1]))  # type: ignore[arg-type]
+    groups = (GroupFigures(**pod[0]), GroupFigures(**pod[1]))
 
-    assert scope_of(GroupFigures(**before), GroupFigures(**after), groups, available) == expected  # type: ignore[arg-type]
+    assert scope_of(GroupFigures(**before), GroupFigures(**after), groups, available) == expected

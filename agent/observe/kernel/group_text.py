@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from agent.observe.kernel.numbers import count_lines, limit, number, one_of, pairs
+from agent.observe.kernel.numbers import chosen, count_lines, limit, number, one_of, pairs
 from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
 
 Texts = Mapping[str, bytes | None]
@@ -21,22 +21,6 @@ MOST_SHARES, LEAST_SHARES, MOST_WEIGHT = 262_144, 2, 10_000
 MOST_DEVICES = 16
 
 PRESSURES = ("cpu.pressure", "memory.pressure", "io.pressure")
-LEGACY_FILES = {
-    "cpuacct": ("cpuacct.usage", "cpuacct.stat"),
-    "cpu": ("cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares"),
-    "memory": (
-        "memory.stat", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.failcnt",
-        "memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.soft_limit_in_bytes",
-        "memory.kmem.usage_in_bytes", "memory.oom_control",
-    ),
-    "blkio": ("blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"),
-    "pids": ("pids.current", "pids.max", "cgroup.procs"),
-}  # fmt: skip
-UNIFIED_FILES = (
-    "cpu.stat", "cpu.max", "cpu.weight", "memory.stat", "memory.current", "memory.peak", "memory.events",
-    "memory.events.local", "memory.max", "memory.swap.current", "memory.swap.max", "memory.low", "io.stat",
-    "pids.current", "pids.max", "cgroup.procs",
-)  # fmt: skip
 
 
 class DeviceUse(msgspec.Struct, frozen=True):
@@ -49,10 +33,25 @@ class DeviceUse(msgspec.Struct, frozen=True):
     writes: int = 0
 
 
-class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """`quota_us` is None without a quota; then nothing is throttled either. `oom_kills` are processes that the kernel
-    killed here for want of memory, `group_kills` whole groups."""
+class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody set; it changes seldom. `quota_us` is None without a quota, and then nothing is throttled."""
 
+    quota_us: int | None = None
+    period_us: int | None = None
+    shares: int | None = None
+    memory: int | None = None
+    memory_and_swap: int | None = None
+    reservation: int | None = None
+    threads: int | None = None
+
+
+NO_LIMITS = GroupLimits()
+
+
+class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """`oom_kills` are processes that the kernel killed here for want of memory, `group_kills` whole groups."""
+
+    limits: GroupLimits = NO_LIMITS
     cpu_ns: int | None = None
     user_ns: int | None = None
     system_ns: int | None = None
@@ -61,9 +60,6 @@ class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
     throttled_ns: int | None = None
     burst_periods: int | None = None
     burst_ns: int | None = None
-    quota_us: int | None = None
-    period_us: int | None = None
-    shares: int | None = None
     usage: int | None = None
     working_set: int | None = None
     rss: int | None = None
@@ -77,14 +73,10 @@ class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
     failures: int | None = None
     faults: int | None = None
     major_faults: int | None = None
-    memory_limit: int | None = None
-    swap_limit: int | None = None
-    reservation: int | None = None
     oom_kills: int | None = None
     group_kills: int | None = None
     own_ooms: int | None = None
     threads: int | None = None
-    most_threads: int | None = None
     processes: int | None = None
     devices: tuple[DeviceUse, ...] = ()
     cpu_pressure: Pressure = NOTHING
@@ -95,12 +87,17 @@ class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
 NO_FIGURES = GroupFigures()
 
 
-def read_figures(version: int, texts: Texts) -> GroupFigures:
-    found = _legacy(texts) if version == 1 else _unified(texts)
+def read_figures(version: int, texts: Texts, limits: GroupLimits = NO_LIMITS) -> GroupFigures:
+    found = _legacy(texts, limits) if version == 1 else _unified(texts, limits)
     devices = _legacy_devices(texts) if version == 1 else _unified_devices(texts.get("io.stat") or b"")
-    pressures = (read_pressure(text) if (text := texts.get(name)) else NOTHING for name in PRESSURES)
-    cpu, memory, io = pressures
-    return GroupFigures(**found, devices=devices, cpu_pressure=cpu, memory_pressure=memory, io_pressure=io)
+    cpu, memory, io = [read_pressure(text) if (text := texts.get(name)) else NOTHING for name in PRESSURES]
+    return GroupFigures(
+        **found, limits=limits, devices=devices, cpu_pressure=cpu, memory_pressure=memory, io_pressure=io
+    )
+
+
+def read_limits(version: int, texts: Texts) -> GroupLimits:
+    return _legacy_limits(texts) if version == 1 else _unified_limits(texts)
 
 
 def _of(texts: Texts, name: str, read: Callable[[bytes], int | None] = number) -> int | None:
@@ -116,94 +113,102 @@ def _working_set(usage: int | None, inactive_file: int | None) -> int | None:
     return None if usage is None or inactive_file is None else max(usage - inactive_file, 0)
 
 
-def _legacy(texts: Texts) -> dict[str, int | None]:
-    quota_us = _quota(texts.get("cpu.cfs_quota_us"))
-    memory = pairs(texts.get("memory.stat") or b"")
+LEGACY_KEYS = {
+    "rss": b"rss", "cache": b"cache", "mapped": b"mapped_file", "swap": b"swap", "active_file": b"active_file",
+    "inactive_file": b"inactive_file", "faults": b"pgfault", "major_faults": b"pgmajfault",
+}  # fmt: skip
+TOTAL_KEYS = {name: b"total_" + key for name, key in LEGACY_KEYS.items()}
+UNIFIED_KEYS = {
+    "rss": b"anon", "cache": b"file", "mapped": b"file_mapped", "kernel": b"kernel", "active_file": b"active_file",
+    "inactive_file": b"inactive_file", "faults": b"pgfault", "major_faults": b"pgmajfault",
+}  # fmt: skip
+
+
+def _legacy(texts: Texts, limits: GroupLimits) -> dict[str, int | None]:
+    stat = texts.get("memory.stat") or b""
     # Without a hierarchy only the keys of the group itself are there.
-    total = b"total_" if b"total_inactive_file" in memory else b""
-    usage, inactive = _of(texts, "memory.usage_in_bytes"), one_of(memory, total + b"inactive_file")
+    memory = chosen(stat, TOTAL_KEYS if b"total_inactive_file" in stat else LEGACY_KEYS)
+    usage = _of(texts, "memory.usage_in_bytes")
     times = pairs(texts.get("cpuacct.stat") or b"")
     return {
         "cpu_ns": _of(texts, "cpuacct.usage"),
         "user_ns": _scaled(one_of(times, b"user"), TICK_NS),
         "system_ns": _scaled(one_of(times, b"system"), TICK_NS),
-        **_throttling(pairs(texts.get("cpu.stat") or b""), quota_us, b"throttled_time", b"burst_time", 1),
-        "quota_us": quota_us,
-        "period_us": _of(texts, "cpu.cfs_period_us"),
-        "shares": _of(texts, "cpu.shares"),
+        **_throttling(texts, limits, b"throttled_time", b"burst_time", 1),
+        **memory,
         "usage": usage,
-        "working_set": _working_set(usage, inactive),
-        **{
-            name: one_of(memory, total + key)
-            for name, key in (
-                ("rss", b"rss"), ("cache", b"cache"), ("mapped", b"mapped_file"), ("swap", b"swap"),
-                ("active_file", b"active_file"), ("faults", b"pgfault"), ("major_faults", b"pgmajfault"),
-            )
-        },
-        "inactive_file": inactive,
+        "working_set": _working_set(usage, memory["inactive_file"]),
         "kernel": _of(texts, "memory.kmem.usage_in_bytes"),
         "max_usage": _of(texts, "memory.max_usage_in_bytes"),
         "failures": _of(texts, "memory.failcnt"),
-        "memory_limit": _of(texts, "memory.limit_in_bytes", limit),
-        "swap_limit": _of(texts, "memory.memsw.limit_in_bytes", limit),
-        "reservation": _of(texts, "memory.soft_limit_in_bytes", limit),
         "oom_kills": one_of(pairs(texts.get("memory.oom_control") or b""), b"oom_kill"),
         **_tasks(texts),
-    }  # fmt: skip
+    }
 
 
-def _unified(texts: Texts) -> dict[str, int | None]:
-    quota_us, period_us = _max(texts.get("cpu.max"))
-    memory = pairs(texts.get("memory.stat") or b"")
+def _legacy_limits(texts: Texts) -> GroupLimits:
+    return GroupLimits(
+        quota_us=_quota(texts.get("cpu.cfs_quota_us")),
+        period_us=_of(texts, "cpu.cfs_period_us"),
+        shares=_of(texts, "cpu.shares"),
+        memory=_of(texts, "memory.limit_in_bytes", limit),
+        memory_and_swap=_of(texts, "memory.memsw.limit_in_bytes", limit),
+        reservation=_of(texts, "memory.soft_limit_in_bytes", limit),
+        threads=_of(texts, "pids.max", limit),
+    )
+
+
+def _unified(texts: Texts, limits: GroupLimits) -> dict[str, int | None]:
+    memory = chosen(texts.get("memory.stat") or b"", UNIFIED_KEYS)
     cpu = pairs(texts.get("cpu.stat") or b"")
     events, own = (pairs(texts.get(one) or b"") for one in ("memory.events", "memory.events.local"))
-    usage, inactive = _of(texts, "memory.current"), one_of(memory, b"inactive_file")
-    memory_limit, swap_limit = _of(texts, "memory.max", limit), _of(texts, "memory.swap.max", limit)
+    usage = _of(texts, "memory.current")
     return {
         "cpu_ns": _scaled(one_of(cpu, b"usage_usec"), US_NS),
         "user_ns": _scaled(one_of(cpu, b"user_usec"), US_NS),
         "system_ns": _scaled(one_of(cpu, b"system_usec"), US_NS),
-        **_throttling(cpu, quota_us, b"throttled_usec", b"burst_usec", US_NS),
-        "quota_us": quota_us,
-        "period_us": period_us,
-        "shares": _shares(_of(texts, "cpu.weight")),
+        **_throttling(texts, limits, b"throttled_usec", b"burst_usec", US_NS),
+        **memory,
         "usage": usage,
-        "working_set": _working_set(usage, inactive),
-        **{
-            name: one_of(memory, key)
-            for name, key in (
-                ("rss", b"anon"), ("cache", b"file"), ("mapped", b"file_mapped"), ("active_file", b"active_file"),
-                ("kernel", b"kernel"), ("faults", b"pgfault"), ("major_faults", b"pgmajfault"),
-            )
-        },
-        "inactive_file": inactive,
+        "working_set": _working_set(usage, memory["inactive_file"]),
         "swap": _of(texts, "memory.swap.current"),
         "max_usage": _of(texts, "memory.peak"),
         "failures": one_of(events, b"max"),
-        "memory_limit": memory_limit,
-        "swap_limit": memory_limit + swap_limit if memory_limit and swap_limit is not None else memory_limit,
-        "reservation": _of(texts, "memory.low", limit),
         "oom_kills": one_of(events, b"oom_kill"),
         "group_kills": one_of(events, b"oom_group_kill"),
         "own_ooms": one_of(own, b"oom"),
         **_tasks(texts),
-    }  # fmt: skip
+    }
+
+
+def _unified_limits(texts: Texts) -> GroupLimits:
+    quota_us, period_us = _max(texts.get("cpu.max"))
+    memory, swap = _of(texts, "memory.max", limit), _of(texts, "memory.swap.max", limit)
+    return GroupLimits(
+        quota_us=quota_us,
+        period_us=period_us,
+        shares=_shares(_of(texts, "cpu.weight")),
+        memory=memory,
+        memory_and_swap=memory + swap if memory and swap is not None else memory,
+        reservation=_of(texts, "memory.low", limit),
+        threads=_of(texts, "pids.max", limit),
+    )
 
 
 def _tasks(texts: Texts) -> dict[str, int | None]:
     return {
         "threads": _of(texts, "pids.current"),
-        "most_threads": _of(texts, "pids.max", limit),
         "processes": _of(texts, "cgroup.procs", count_lines),
     }
 
 
 def _throttling(
-    cpu: dict[bytes, bytes], quota_us: int | None, throttled: bytes, burst: bytes, factor: int
+    texts: Texts, limits: GroupLimits, throttled: bytes, burst: bytes, factor: int
 ) -> dict[str, int | None]:
     """Only where there is a quota: elsewhere cAdvisor has no such series, and rates of nothing would be drawn."""
-    if quota_us is None:
+    if limits.quota_us is None:
         return {}
+    cpu = pairs(texts.get("cpu.stat") or b"")
     return {
         "periods": one_of(cpu, b"nr_periods"),
         "throttled_periods": one_of(cpu, b"nr_throttled"),

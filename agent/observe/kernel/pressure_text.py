@@ -23,9 +23,27 @@ class Pressure(msgspec.Struct, frozen=True):
 
 
 NOTHING = Pressure()
+# A whole file: two lines of five words.
+WHOLE = range(10)
 
 
 def read_pressure(text: bytes) -> Pressure:
+    words = text.split()
+    try:
+        if len(words) == len(WHOLE) and words[0] == b"some" and words[5] == b"full":
+            return Pressure(
+                int(words[4].removeprefix(b"total=")),
+                int(words[9].removeprefix(b"total=")),
+                float(words[1].removeprefix(b"avg10=")),
+                float(words[6].removeprefix(b"avg10=")),
+            )
+    except ValueError:
+        pass
+    return _read_part(text)
+
+
+def _read_part(text: bytes) -> Pressure:
+    """Of a file that has but one line, or was cut off."""
     found = {kind: (float(average), number(total)) for kind, average, total in LINE.findall(text[:1024])}
     (some_avg10, some_us), (full_avg10, full_us) = (found.get(one, (None, None)) for one in (b"some", b"full"))
     return Pressure(some_us, full_us, some_avg10, full_avg10)

@@ -5,12 +5,13 @@ Never: a time of its own, so that Prometheus marks a series that ended as stale 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 
 import msgspec
 
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
-from agent.observe.pages.exposition import COUNTER, GAUGE, Sample, Written, family, fitted, labels
+from agent.observe.pages.exposition import COUNTER, GAUGE, Written, family, fitted, labels, with_head
 from agent.observe.pages.families import (
     DEVICE_FAMILIES,
     DEVICES,
@@ -96,13 +97,15 @@ def _rows(sample: NodeSample) -> Iterator[Row]:
     node = sample.node
     root = with_pressure(node.figures, node.cpu_pressure, node.memory_pressure, node.io_pressure)
     yield Row(
-        _labels(group=ROOT), msgspec.structs.replace(root, working_set=node.working_set), interfaces=node.interfaces
+        _labels("", "", "", ROOT),
+        msgspec.structs.replace(root, working_set=node.working_set),
+        interfaces=node.interfaces,
     )
     for parent in sample.parents:
-        yield Row(_labels(group=parent.group), parent.figures)
+        yield Row(_labels("", "", "", parent.group), parent.figures)
     for pod in sample.pods:
         if pod.figures is not None:
-            yield Row(_labels(pod, group=pod.group), pod.figures)
+            yield Row(_labels(pod.namespace, pod.name, "", pod.group), pod.figures)
         yield _row(pod, pod.sandbox, pod.interfaces)
         for one in pod.containers:
             yield _row(pod, one)
@@ -110,23 +113,26 @@ def _rows(sample: NodeSample) -> Iterator[Row]:
 
 def _row(pod: PodSample, one: ContainerSample, interfaces: tuple[Interface, ...] = ()) -> Row:
     is_sandbox = one is pod.sandbox
-    text = _labels(pod, "" if is_sandbox else one.name, one.group, one.image, one.id)
+    text = _labels(pod.namespace, pod.name, "" if is_sandbox else one.name, one.group, one.image, one.id)
     return Row(text, one.figures, one.ended_s is not None, interfaces, None if is_sandbox else one)
 
 
-def _labels(pod: PodSample | None = None, container: str = "", group: str = "", image: str = "", name: str = "") -> str:
+@lru_cache(maxsize=4096)
+def _labels(namespace: str, pod: str, container: str, group: str, image: str = "", name: str = "") -> str:
+    """Made once for each thing that is observed: a page has some twenty thousand lines of a few hundred."""
     return labels((
-        ("container", container), ("id", group), ("image", image), ("name", name),
-        ("namespace", pod.namespace if pod else ""), ("pod", pod.name if pod else ""),
+        ("container", container), ("id", group), ("image", image), ("name", name), ("namespace", namespace),
+        ("pod", pod),
     ))  # fmt: skip
 
 
 def _written(one: Family, rows: Iterable[Row], wishes: Wishes) -> Written:
-    samples: list[Sample] = []
+    """Most of a page, so its lines are put together in one step each."""
+    lines: list[str] = []
     for extra, value in one.variants:
-        head = f"{extra}," if extra else ""
-        samples += [(f"{head}{row.labels}", found) for row in rows if (found := value(row.figures)) is not None]
-    return family(one.name, one.kind, one.text, samples, is_open=wishes.is_open, group=one.group)
+        head = f"{one.name}{{{extra}," if extra else f"{one.name}{{"
+        lines += [f"{head}{row.labels}}} {found}" for row in rows if (found := value(row.figures)) is not None]
+    return with_head(one.name, one.kind, one.text, lines, is_open=wishes.is_open, group=one.group)
 
 
 def _devices(rows: Sequence[Row], wishes: Wishes) -> Iterator[Written]:

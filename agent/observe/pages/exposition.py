@@ -50,6 +50,11 @@ def family(
 ) -> Written:
     """`at` is put behind each value: a time, where the page has some."""
     lines = [f"{name}{{{labels}}} {value}{at}" for labels, value in samples]
+    return with_head(name, kind, text, lines, is_open=is_open, group=group)
+
+
+def with_head(name: str, kind: str, text: str, lines: Sequence[str], *, is_open: bool, group: str = "") -> Written:
+    """A family whose lines are made already."""
     shown, type_name = name, kind
     if is_open and kind == COUNTER:
         # OpenMetrics knows counters by their ending, and has another word for those of old without it.

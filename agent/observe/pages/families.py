@@ -92,12 +92,12 @@ def _memory() -> Iterable[Family]:
 
 def _specs() -> Iterable[Family]:
     for name, text, field in (
-        ("cpu_period", "Period of the processor's quota in microseconds.", "period_us"),
-        ("cpu_quota", "Quota of the processor in microseconds.", "quota_us"),
-        ("cpu_shares", "Share of the processor.", "shares"),
-        ("memory_limit_bytes", "Limit of memory; 0 is none.", "memory_limit"),
-        ("memory_swap_limit_bytes", "Limit of memory with swap; 0 is none.", "swap_limit"),
-        ("memory_reservation_limit_bytes", "Memory that is protected; 0 is none.", "reservation"),
+        ("cpu_period", "Period of the processor's quota in microseconds.", "limits.period_us"),
+        ("cpu_quota", "Quota of the processor in microseconds.", "limits.quota_us"),
+        ("cpu_shares", "Share of the processor.", "limits.shares"),
+        ("memory_limit_bytes", "Limit of memory; 0 is none.", "limits.memory"),
+        ("memory_swap_limit_bytes", "Limit of memory with swap; 0 is none.", "limits.memory_and_swap"),
+        ("memory_reservation_limit_bytes", "Memory that is protected; 0 is none.", "limits.reservation"),
     ):
         yield _one(f"container_spec_{name}", GAUGE, text, _plain(field))
 
@@ -128,7 +128,7 @@ def _cpu() -> Iterable[Family]:
 def _tasks() -> Iterable[Family]:
     yield _one("container_processes", GAUGE, "Processes.", _plain("processes"), LIMITS)
     yield _one("container_threads", GAUGE, "Threads.", _plain("threads"), LIMITS)
-    yield _one("container_threads_max", GAUGE, "Limit of threads; 0 is none.", _plain("most_threads"), LIMITS)
+    yield _one("container_threads_max", GAUGE, "Limit of threads; 0 is none.", _plain("limits.threads"), LIMITS)
 
 
 FAMILIES = (*_cpu(), *_memory(), _failures(), *_pressures(), *_specs(), *_tasks())

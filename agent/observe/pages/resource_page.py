@@ -52,9 +52,9 @@ def _containers(sample: NodeSample) -> Iterator[Described]:
 
 def _swap_limit(figures: GroupFigures) -> int | None:
     """Of swap alone; without a limit of its own a container may use what there is, which no figure here says."""
-    if not figures.swap_limit or not figures.memory_limit:
+    if not figures.limits.memory_and_swap or not figures.limits.memory:
         return None
-    return max(figures.swap_limit - figures.memory_limit, 0)
+    return max(figures.limits.memory_and_swap - figures.limits.memory, 0)
 
 
 def _pods(sample: NodeSample) -> Iterator[Described]:

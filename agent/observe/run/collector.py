@@ -16,14 +16,14 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.observe.kernel.group_text import GroupFigures, read_figures
+from agent.observe.kernel.group_text import GroupFigures, read_figures, read_limits
 from agent.observe.kernel.hierarchies import CONTROLLERS, UNIFIED, read_mounts
 from agent.observe.kernel.node_text import Interface, count_processors, read_interfaces, read_memory
 from agent.observe.kernel.numbers import one_of, pairs
 from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
 from agent.observe.ports import KernelFiles
 from agent.observe.run.roster import Observed, ObservedPod, Roster
-from agent.observe.sample.group_files import group_files
+from agent.observe.sample.group_files import GroupKind, group_files, limit_files, without_throttling
 from agent.observe.sample.node_sample import (
     ContainerSample,
     NodeFigures,
@@ -37,6 +37,7 @@ log = structlog.get_logger(plane="observe")
 
 SHARED_FOR_S = 1.0
 GROUPS_AT_ONCE = 50
+LIMITS_EVERY_S = 60.0
 MOUNTS = "/proc/self/mountinfo"
 NODE_FILES = ("/proc/meminfo", "/proc/stat", "/proc/vmstat", "/proc/1/net/dev")
 NODE_PRESSURES = tuple(f"/proc/pressure/{one}" for one in ("cpu", "memory", "io"))
@@ -128,6 +129,10 @@ class Collector:
             self._read_one(one)
 
     def _read_one(self, one: Observed) -> None:
+        now_s = self._clock.now_s()
+        if one.limits_read_s is None or now_s - one.limits_read_s >= LIMITS_EVERY_S:
+            one.limits_read_s = now_s
+            self._read_limits(one)
         texts, faults = self._files.read_all(one.files.paths)
         for error in faults:
             self._fault("group", error)
@@ -135,8 +140,25 @@ class Collector:
         if all(text is None for text in texts):
             # Its last figures stay until the runtime's list says that it is gone.
             self._roster.is_stale = True
+        elif texts != one.texts:
+            one.texts = texts
+            found = dict(zip(one.files.names, texts, strict=True))
+            one.figures = read_figures(self._roster.hierarchies.version, found, one.limits)
+
+    def _read_limits(self, one: Observed) -> None:
+        """Descriptors of these files are not worth keeping."""
+        version = self._roster.hierarchies.version
+        texts, faults = self._files.read_all(one.limit_files.paths)
+        self._files.forget(one.limit_files.paths)
+        for error in faults:
+            self._fault("group", error)
+        limits = read_limits(version, dict(zip(one.limit_files.names, texts, strict=True)))
+        if limits == one.limits:
             return
-        one.figures = read_figures(self._roster.hierarchies.version, dict(zip(one.files.names, texts, strict=True)))
+        one.limits, one.texts = limits, []
+        if version == 1 and limits.quota_us is None:
+            self._files.forget(one.files.paths)
+            one.files = without_throttling(one.files)
 
     def _interfaces(self) -> dict[str, tuple[Interface, ...]]:
         """Of every pod with a network of its own (NIF-01, NIF-02)."""
@@ -178,11 +200,13 @@ class Collector:
 
     def _figures(self, groups: Mapping[str, str]) -> GroupFigures:
         hierarchies = self._roster.hierarchies
-        files = group_files(groups, hierarchies, has_pressure=self._roster.has_pressure)
-        texts, faults = self._files.read_all(files.paths)
+        files = group_files(GroupKind.CONTAINER, groups, hierarchies, has_pressure=self._roster.has_pressure)
+        of_limits = limit_files(groups, hierarchies)
+        texts, faults = self._files.read_all((*files.paths, *of_limits.paths))
         for error in faults:
             self._fault("group", error)
-        return read_figures(hierarchies.version, dict(zip(files.names, texts, strict=True)))
+        found = dict(zip((*files.names, *of_limits.names), texts, strict=True))
+        return read_figures(hierarchies.version, found, read_limits(hierarchies.version, found))
 
     def _pod(self, pod: ObservedPod, interfaces: tuple[Interface, ...]) -> PodSample:
         own = pod.own

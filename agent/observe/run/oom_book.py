@@ -49,6 +49,7 @@ class OomBook:
         self.pods: dict[str, PodOoms] = {}
         self._before: dict[str, GroupFigures] = {}
         self._changed: set[str] = set()
+        self._instances: dict[str, InstanceOoms] = {}
         # What the runtime told of containers that nobody has asked about yet.
         self._early: dict[str, int] = {}
 
@@ -67,15 +68,8 @@ class OomBook:
             self.pods[pod.uid] = pod
 
     def count(self, instance: str) -> int:
-        return next(
-            (
-                ooms.instances[instance].count
-                for pod in self.pods.values()
-                for ooms in pod.containers.values()
-                if instance in ooms.instances
-            ),
-            0,
-        )
+        found = self._instances.get(instance)
+        return found.count if found is not None else 0
 
     def look(self, available_share: float | None) -> None:
         """At the figures that were just read, before anybody sees their sample."""
@@ -126,7 +120,8 @@ class OomBook:
 
     def _of(self, pod: ObservedPod, one: Observed) -> InstanceOoms:
         known = self.pods.setdefault(pod.uid, PodOoms(namespace=pod.namespace, name=pod.name, uid=pod.uid))
-        return known.instance(one.name, one.id)
+        ooms = self._instances[one.id] = known.instance(one.name, one.id)
+        return ooms
 
     def _settle(self, pod: ObservedPod, one: Observed, ooms: InstanceOoms, scope: str) -> None:
         kill = ooms.settle(one.id, scope)
@@ -165,10 +160,11 @@ class OomBook:
                 ooms.forget(instances)
         kept = instances | self._roster.pods.keys()
         self._before = {one: figures for one, figures in self._before.items() if one in kept}
+        self._instances = {one: ooms for one, ooms in self._instances.items() if one in instances}
 
 
 def _event(namespace: str, pod: str, container: str, figures: GroupFigures, kill: Kill, *, is_over: bool) -> Event:
-    limit = f", limit {bytes_text(figures.memory_limit)}" if figures.memory_limit else ""
+    limit = f", limit {bytes_text(figures.limits.memory)}" if figures.limits.memory else ""
     after = "the container ended" if is_over else "the container goes on"
     killed = "1 kill" if kill.count == 1 else f"{kill.count} kills"
     return Event(

@@ -5,6 +5,7 @@ import asyncio
 import gzip
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 
 import msgspec
 import structlog
@@ -154,10 +155,14 @@ class Pages:
 
 
 def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], *, is_open: bool) -> Written:
-    names = ("namespace", "pod", "container", "scope")
-    samples = [(labels(zip(names, values, strict=True)), count) for values, count in rows]
+    samples = [(_oom_labels(*values), count) for values, count in rows]
     text = "Kills for want of memory over the life of a container, restarts included."
     return family("kepd_container_oom_kills_total", COUNTER, text, samples, is_open=is_open)
+
+
+@lru_cache(maxsize=4096)
+def _oom_labels(namespace: str, pod: str, container: str, scope: str) -> str:
+    return labels([("namespace", namespace), ("pod", pod), ("container", container), ("scope", scope)])
 
 
 async def _packed(body: bytes, headers: Mapping[str, str], *, is_open: bool) -> MadePage:

@@ -13,10 +13,10 @@ import msgspec
 import structlog
 
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
-from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
+from agent.observe.kernel.group_text import NO_FIGURES, NO_LIMITS, GroupFigures, GroupLimits
 from agent.observe.kernel.hierarchies import UNIFIED, Hierarchies, above, neighbour, read_groups
 from agent.observe.ports import Instances, KernelFiles
-from agent.observe.sample.group_files import GroupFiles, group_files
+from agent.observe.sample.group_files import GroupFiles, GroupKind, group_files, limit_files
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="observe")
@@ -40,14 +40,19 @@ NO_FILES = GroupFiles()
 
 @dataclass(kw_only=True)
 class Observed:
-    """One group, and what was read of it last. `ended_s` is when it was found to be gone."""
+    """One group, and what was read of it last. `limit_files` are read seldom. `ended_s` is when it was found to be
+    gone."""
 
     id: str
     name: str = ""
     image: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
     files: GroupFiles = NO_FILES
+    limit_files: GroupFiles = NO_FILES
     started_at_s: float = 0.0
+    texts: list[bytes | None] = field(default_factory=list)
+    limits: GroupLimits = NO_LIMITS
+    limits_read_s: float | None = None
     figures: GroupFigures = NO_FIGURES
     ended_s: float | None = None
     is_whole: bool = True
@@ -129,14 +134,13 @@ class Roster:
         pid = _pid(details.info)
         hold, groups = self._process(pid)
         namespaces = details.status.linux.namespaces.options
-        files = group_files(groups, self.hierarchies, has_pressure=self.has_pressure)
         self.pods[sandbox.id] = ObservedPod(
             namespace=sandbox.labels[NAMESPACE],
             name=sandbox.labels[POD_NAME],
             uid=sandbox.labels.get(UID, ""),
             is_ours=OURS in sandbox.annotations,
             is_on_host_network=namespaces.network == pb.NODE,
-            sandbox=Observed(id=sandbox.id, groups=groups, files=files),
+            sandbox=self._observed(sandbox.id, GroupKind.SANDBOX, groups),
             own=self._own_group(sandbox.id, groups),
             hold=hold,
         )
@@ -152,8 +156,12 @@ class Roster:
         parents = {one: above(group) for one, group in groups.items() if sandbox_id in group and above(group) != "/"}
         if not parents:
             return None
-        files = group_files(parents, self.hierarchies, has_pressure=self.has_pressure)
-        return Observed(id=f"pod:{sandbox_id}", groups=parents, files=files)
+        return self._observed(f"pod:{sandbox_id}", GroupKind.POD, parents)
+
+    def _observed(self, name: str, kind: GroupKind, groups: Mapping[str, str]) -> Observed:
+        files = group_files(kind, groups, self.hierarchies, has_pressure=self.has_pressure)
+        limits = NO_FILES if kind is GroupKind.SANDBOX else limit_files(groups, self.hierarchies)
+        return Observed(id=name, groups=groups, files=files, limit_files=limits)
 
     async def _begin_container(self, pod: ObservedPod, container: pb.Container) -> None:
         status = await self._instances.container_status(container.id)
@@ -164,14 +172,10 @@ class Roster:
             hold, groups = self._process(pid)
             if hold is not None:
                 self._files.let_go(hold)
-        pod.containers[container.id] = Observed(
-            id=container.id,
-            name=container.labels.get(CONTAINER_NAME, container.metadata.name),
-            image=status.image.user_specified_image or status.image.image,
-            groups=groups,
-            files=group_files(groups, self.hierarchies, has_pressure=self.has_pressure),
-            started_at_s=status.started_at / NANOS,
-        )
+        one = pod.containers[container.id] = self._observed(container.id, GroupKind.CONTAINER, groups)
+        one.name = container.labels.get(CONTAINER_NAME, container.metadata.name)
+        one.image = status.image.user_specified_image or status.image.image
+        one.started_at_s = status.started_at / NANOS
 
     def _is_there(self, groups: Mapping[str, str]) -> bool:
         folders = (self.hierarchies.folder(one, group) for one, group in groups.items())

@@ -1,12 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files tell about one group, and where they lie in each version (OBS-04)."""
+"""Which files tell about one group, and where they lie in each version (OBS-04).
 
-from collections.abc import Iterator, Mapping
+A sandbox does nothing and a pod is the sum of what runs in it, so fewer of theirs are read; limits are read seldom. On
+a node with hundreds of groups what is not read is most of the cost.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 
 import msgspec
 
-from agent.observe.kernel.group_text import LEGACY_FILES, PRESSURES, UNIFIED_FILES
+from agent.observe.kernel.group_text import PRESSURES
 from agent.observe.kernel.hierarchies import UNIFIED, Hierarchies
+
+THROTTLING = "cpu.stat"
+
+
+class GroupKind(Enum):
+    CONTAINER = "container"
+    SANDBOX = "sandbox"
+    POD = "pod"
 
 
 class GroupFiles(msgspec.Struct, frozen=True):
@@ -16,17 +29,68 @@ class GroupFiles(msgspec.Struct, frozen=True):
     paths: tuple[str, ...] = ()
 
 
-def group_files(groups: Mapping[str, str], hierarchies: Hierarchies, *, has_pressure: bool) -> GroupFiles:
+_LEGACY_TIMES = {"cpuacct": ("cpuacct.usage", "cpuacct.stat")}
+_LEGACY_SIZES = ("memory.stat", "memory.usage_in_bytes", "memory.failcnt")
+_UNIFIED_FEW = ("cpu.stat", "memory.stat", "memory.current", "memory.events")
+LEGACY_FILES: Mapping[GroupKind, Mapping[str, tuple[str, ...]]] = {
+    GroupKind.SANDBOX: {**_LEGACY_TIMES, "memory": _LEGACY_SIZES},
+    GroupKind.POD: {**_LEGACY_TIMES, "cpu": (THROTTLING,), "memory": _LEGACY_SIZES, "pids": ("pids.current",)},
+    GroupKind.CONTAINER: {
+        **_LEGACY_TIMES,
+        "cpu": (THROTTLING,),
+        "memory": (
+            *_LEGACY_SIZES, "memory.max_usage_in_bytes", "memory.kmem.usage_in_bytes", "memory.oom_control",
+        ),
+        "blkio": ("blkio.throttle.io_service_bytes", "blkio.throttle.io_serviced"),
+        "pids": ("pids.current", "cgroup.procs"),
+    },
+}  # fmt: skip
+UNIFIED_FILES: Mapping[GroupKind, tuple[str, ...]] = {
+    GroupKind.SANDBOX: _UNIFIED_FEW,
+    GroupKind.POD: (*_UNIFIED_FEW, "memory.events.local", "memory.swap.current", "pids.current"),
+    GroupKind.CONTAINER: (
+        *_UNIFIED_FEW, "memory.events.local", "memory.swap.current", "memory.peak", "io.stat", "pids.current",
+        "cgroup.procs",
+    ),
+}  # fmt: skip
+LEGACY_LIMITS = {
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares"),
+    "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.soft_limit_in_bytes"),
+    "pids": ("pids.max",),
+}
+UNIFIED_LIMITS = ("cpu.max", "cpu.weight", "memory.max", "memory.swap.max", "memory.low", "pids.max")
+
+
+def group_files(
+    kind: GroupKind, groups: Mapping[str, str], hierarchies: Hierarchies, *, has_pressure: bool
+) -> GroupFiles:
     """`groups` are the paths of one group by hierarchy. On a hybrid node pressure is counted in the unified hierarchy,
     if the runtime put the group there (PSI-02)."""
-    found = tuple(_files(groups, hierarchies, has_pressure=has_pressure))
-    return GroupFiles(tuple(name for name, _ in found), tuple(path for _, path in found))
-
-
-def _files(groups: Mapping[str, str], hierarchies: Hierarchies, *, has_pressure: bool) -> Iterator[tuple[str, str]]:
-    files: dict[str, tuple[str, ...]] = dict(LEGACY_FILES) if hierarchies.version == 1 else {UNIFIED: UNIFIED_FILES}
-    if has_pressure and groups.get(UNIFIED, "/") != "/":
+    is_legacy = hierarchies.version == 1
+    files = dict(LEGACY_FILES[kind]) if is_legacy else {UNIFIED: UNIFIED_FILES[kind]}
+    if has_pressure and kind is not GroupKind.SANDBOX and groups.get(UNIFIED, "/") != "/":
         files[UNIFIED] = (*files.get(UNIFIED, ()), *PRESSURES)
+    return _placed(_files(files, groups, hierarchies))
+
+
+def limit_files(groups: Mapping[str, str], hierarchies: Hierarchies) -> GroupFiles:
+    files = LEGACY_LIMITS if hierarchies.version == 1 else {UNIFIED: UNIFIED_LIMITS}
+    return _placed(_files(files, groups, hierarchies))
+
+
+def without_throttling(files: GroupFiles) -> GroupFiles:
+    """Of a group of version 1 without a quota, where the file says nothing else."""
+    return _placed(pair for pair in zip(files.names, files.paths, strict=True) if pair[0] != THROTTLING)
+
+
+def _placed(found: Iterable[tuple[str, str]]) -> GroupFiles:
+    pairs = tuple(found)
+    return GroupFiles(tuple(name for name, _ in pairs), tuple(path for _, path in pairs))
+
+
+def _files(
+    files: Mapping[str, tuple[str, ...]], groups: Mapping[str, str], hierarchies: Hierarchies
+) -> Iterator[tuple[str, str]]:
     for controller, names in files.items():
         folder = hierarchies.folder(controller, groups[controller]) if controller in groups else None
         if folder is not None:

@@ -95,23 +95,23 @@ def scope_of(
 ) -> str:
     """OOM-06: whose limit was met. `pod` are figures of the pod's group, before and after."""
     pod_before, pod_after = pod
-    if after.memory_limit and after.memory_limit == pod_after.memory_limit:
+    if after.limits.memory and after.limits.memory == pod_after.limits.memory:
         # The pod's limit is that of its only container. Its sandbox uses some of it, so the pod's is met first.
         return CONTAINER
     if after.own_ooms is not None or pod_after.own_ooms is not None:
         if _rose(pod_before.own_ooms, pod_after.own_ooms):
             return POD
         return CONTAINER if _rose(before.own_ooms, after.own_ooms) else _node(available_share)
-    if after.memory_limit and _rose(before.failures, after.failures):
+    if after.limits.memory and _rose(before.failures, after.failures):
         return CONTAINER
-    if pod_after.memory_limit and _rose(pod_before.failures, pod_after.failures):
+    if pod_after.limits.memory and _rose(pod_before.failures, pod_after.failures):
         return POD
     return _node(available_share)
 
 
 def scope_by_limits(figures: GroupFigures) -> str:
     """Where only the runtime spoke, and the group is gone with its counters."""
-    return CONTAINER if figures.memory_limit else UNKNOWN
+    return CONTAINER if figures.limits.memory else UNKNOWN
 
 
 def _node(available_share: float | None) -> str:
