@@ -3,13 +3,14 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
-from agent.api.ports import ConfigurationView, NodeView
+from agent.api.ports import ConfigurationView, NodeView, UsageView
 from agent.api.watching import watched
 from agent.config.check import Checked
 from agent.config.diff import KeyChange, ReloadPlan, value_at
@@ -23,6 +24,7 @@ from agent.model.finding import Advice, printable, suggestion
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 MOST_VERBOSE = 9
+LEAST_INTERVAL_S = 1.0
 
 
 class NodeService:
@@ -33,12 +35,14 @@ class NodeService:
         configuration: ConfigurationView,
         events: Feed[Event],
         advisers: Sequence[Callable[[], Awaitable[Sequence[Advice]]]] = (),
+        usage: UsageView | None = None,
     ) -> None:
         self._node = node
         self._board = board
         self._events = events
         self._advisers = advisers
         self._configuration = configuration
+        self._usage = usage
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())
@@ -108,6 +112,23 @@ class NodeService:
         holds = parse_filter(request.filter, pb.Event)
         async for kind, event, version in watched(self._events, _event, holds, lambda event: event.id):
             yield pb.WatchEventsResponse(type=kind, event=event, resource_version=version)
+
+    async def list_stats(self, request: pb.ListStatsRequest) -> pb.ListStatsResponse:
+        report = await self._figures().usage(with_readings=request.with_readings)
+        pods = in_order(report.pods, lambda pod: pod.key, place_of(request.options))
+        items, meta = await page(pods, request.options, partial(to_message, pb.PodUsage), pb.PodUsage)
+        return to_message(pb.ListStatsResponse, report, pods=items, meta=meta)
+
+    async def watch_stats(self, request: pb.WatchStatsRequest) -> AsyncIterator[pb.ListStatsResponse]:
+        interval_s = max(request.interval.ToMicroseconds() / 1e6, LEAST_INTERVAL_S)
+        async for report in self._figures().watch(interval_s):
+            yield to_message(pb.ListStatsResponse, report, meta=None)
+
+    def _figures(self) -> UsageView:
+        if self._usage is None:
+            text = "this kepd has no runtime and knows no containers; ask one that has pods, images or the proxy"
+            raise ApiError(code_pb2.FAILED_PRECONDITION, FailureReason.PLANE_DISABLED, text)
+        return self._usage
 
     async def diagnose(self, _request: pb.DiagnoseRequest) -> pb.DiagnoseResponse:
         """What should be changed: parts of ours that lack something, and what planes say about their surroundings."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API needs from the daemon and the planes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -35,6 +35,7 @@ from agent.model.service_report import (
     ServiceReport,
     TraceReport,
 )
+from agent.model.usage_report import UsageReport
 from agent.wire.kepd.v1 import node_pb2
 
 
@@ -42,6 +43,14 @@ class NodeView(Protocol):
     def node(self) -> node_pb2.Node: ...
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None: ...
+
+
+class UsageView(Protocol):
+    """`watch` goes on until it is closed."""
+
+    async def usage(self, *, with_readings: bool = False) -> UsageReport: ...
+
+    def watch(self, interval_s: float) -> AsyncIterator[UsageReport]: ...
 
 
 class ConfigurationView(Protocol):

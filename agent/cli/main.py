@@ -57,6 +57,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "set": ("images", "Change limits."),
     "status": ("node", "Show the node and its planes at a glance."),
     "trace": ("services", "Follow a connection through the rules."),
+    "stats": ("top", "Show every figure of a pod as the kernel has it."),
+    "top": ("top", "Show what the node, its pods or its containers use now."),
     "timeline": ("pods", "Draw what happened to a pod."),
     "ui": ("ui", "Show pods, pulls, Services and events as they change, over the whole terminal."),
     "uncordon": ("pods", "Let pods begin again after a drain, and bring back those that it ended."),

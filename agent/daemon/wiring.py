@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from agent.devices.run.view import DeviceView
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
+    from agent.observe.run.usage import UsageAnswers
     from agent.pods.run.runner import PodRunner
 
 log = structlog.get_logger(plane="daemon")
@@ -112,6 +113,7 @@ class Daemon:
         self.devices: DevicePlane | None = None
         self.device_view: DeviceView | None = None
         self.plugins: PluginDevices | None = None
+        self.usage: UsageAnswers | None = None
         self.end_pod: EndPod | None = None
         self.status_of: StatusOf | None = None
         self.created_of: CreatedOf | None = None
@@ -436,6 +438,7 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     observed = wire_observation(_outside(parts), pods)
     parts.closers.append(observed.close)
     parts.metrics.sources.append(observed.metrics.families)
+    parts.usage = observed.usage
     parts.add_unit("observe", observed.run)
     configuration = parts.configuration
     return observed.pages if serves_pages(configuration.telemetry.containers, configuration.api.http_address) else {}
@@ -469,7 +472,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
     )
     topology = TopologyOfManifests(lambda: parts.running.configuration, parts.programmed)
     services = {
-        node_pb2: NodeService(facts, parts.board, parts.running, parts.ring.events, parts.advisers),
+        node_pb2: NodeService(facts, parts.board, parts.running, parts.ring.events, parts.advisers, parts.usage),
         pod_pb2: planes["pods"],
         device_pb2: planes["devices"],
         image_pb2: planes["images"],

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of real containers as pages show them, and kills by the kernel that are counted whoever saw them."""
 
+import os
+import pty
+import select
 import signal
 import time
 import urllib.request
@@ -13,7 +16,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.daemon.process import Kepd
+from tests.daemon.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
@@ -142,6 +145,63 @@ def test_figures_follow_what_a_container_does(kepd: Kepd, image: str) -> None:
     resource = scrape(kepd, "/metrics/resource")
     assert (value(resource, "pod_cpu_usage_seconds_total", pod="burns-n1") or 0) >= used[1]
     assert (value(resource, "container_memory_working_set_bytes", pod="waits-n1") or 0) > 0
+
+
+def test_top_shows_what_the_page_shows(kepd: Kepd, image: str) -> None:
+    """LIV-01, LIV-03, LIV-09: tables, JSON, and the files themselves."""
+    put(kepd, image, "burns", "while true; do :; done", limits="cpu: 100m, memory: 64Mi")
+    running(kepd, "burns")
+    time.sleep(2)
+    table = kepd.ctl("top", "containers", "burns-n1").stdout.splitlines()
+    node = kepd.ctl("top", "node").stdout.splitlines()
+    found = kepd.json("top", "pods")
+    wide = kepd.ctl("stats", "burns-n1", "-o", "wide").stdout.splitlines()
+    missing = kepd.ctl("top", "pods", "none")
+    refused = kepd.ctl("top", "everything")
+    (pod,) = found["pods"]
+    cells = table[1].split()
+
+    assert table[0].split()[:5] == ["NAMESPACE", "POD", "CONTAINER", "CPU", "MEMORY"]
+    assert cells[:3] == ["default", "burns-n1", "main"]
+    assert 50 <= int(cells[3].removesuffix("m")) <= 200
+    assert node[1].split()[0] == "n1"
+    assert pod["usage"]["cpuLimitCores"] == pytest.approx(0.1)
+    assert any(line.split()[1] == "memory.stat" and line.endswith("/memory.stat") for line in wide[1:])
+    assert (missing.returncode, refused.returncode) == (3, 2), (missing, refused)
+    assert "\x1b" not in "".join([*table, *node, *wide])
+
+
+def test_the_screen_gives_the_terminal_back(kepd: Kepd, image: str) -> None:
+    """LIV-05: by q, and by a signal."""
+    put(kepd, image, "waits", WAIT)
+    running(kepd, "waits")
+    for key in (b"q", b"\x03"):
+        shown, code = on_terminal(["--endpoint", str(kepd.socket), "top", "pods", "-w", "--every", "1s"], key)
+        assert code == 0, shown
+        assert "waits-n1" in shown
+        assert shown.rindex("\x1b[?1049l") > shown.rindex("\x1b[?1049h")
+
+
+def on_terminal(arguments: list[str], key: bytes) -> tuple[str, int]:
+    """What kepctl writes on a terminal of its own until it knows the pod, and after this key."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execv(PROGRAMS / "kepctl", ["kepctl", *arguments])
+    shown, pressed, deadline_s = b"", False, time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        if not select.select([terminal], [], [], 1.0)[0]:
+            continue
+        try:
+            shown += os.read(terminal, 65536)
+        except OSError:
+            break
+        if not pressed and b"waits-n1" in shown:
+            pressed = True
+            os.write(terminal, key)
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return shown.decode(errors="replace"), os.waitstatus_to_exitcode(status)
 
 
 def test_a_child_that_the_kernel_kills_counts_once_and_its_container_goes_on(kepd: Kepd, image: str) -> None:

@@ -26,6 +26,7 @@ from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
 from agent.observe.run.roster import OURS, Roster
+from agent.observe.run.usage import UsageAnswers
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 MOUNTS = Path("/proc/self/mounts")
@@ -49,7 +50,7 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Report], Awaitable[None]]
     pages: Mapping[str, Handler]
     metrics: ObserveMetrics
-    collector: Collector
+    usage: UsageAnswers
     close: Callable[[], Awaitable[None]]
 
 
@@ -85,12 +86,15 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     )  # fmt: skip
     pages.file_system = file_system_of
 
+    state = configuration().node.state_directory
+    usage = UsageAnswers(collector, outside.clock, lambda: configuration().node.name, lambda: used_share(state))
+
     async def close() -> None:
         roster.close()
         await asyncio.to_thread(records.close)
 
     shown = {"/metrics/cadvisor": _handler(pages.cadvisor), "/metrics/resource": _handler(pages.resource)}
-    return NodeObservation(run=observer.run, pages=shown, metrics=pages.metrics, collector=collector, close=close)
+    return NodeObservation(run=observer.run, pages=shown, metrics=pages.metrics, usage=usage, close=close)
 
 
 async def _nothing() -> AsyncIterator[PodState]:
@@ -116,6 +120,14 @@ def file_system_of(folder: str) -> FileSystem | None:
         return None
     device = next((line.split()[0] for line in _mounts_of(folder)), "")
     return FileSystem(device, found.f_blocks * found.f_frsize, found.f_files, found.f_favail)
+
+
+def used_share(folder: str) -> float | None:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return 1 - found.f_bavail / found.f_blocks if found.f_blocks else None
 
 
 def _mounts_of(folder: str) -> list[str]:

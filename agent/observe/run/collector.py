@@ -220,6 +220,7 @@ class Collector:
             interfaces=interfaces,
             containers=tuple(self._containers(pod)),
             is_ours=pod.is_ours,
+            created_at_s=pod.created_at_s,
         )
 
     def _containers(self, pod: ObservedPod) -> Iterator[ContainerSample]:
@@ -240,6 +241,8 @@ class Collector:
             layer_bytes=layer[0] if layer else None,
             layer_inodes=layer[1] if layer else None,
             is_whole=one.is_whole,
+            attempt=one.attempt,
+            texts=tuple(zip(one.files.names, one.files.paths, one.texts, strict=False)),
         )
 
 

@@ -50,6 +50,7 @@ class Observed:
     files: GroupFiles = NO_FILES
     limit_files: GroupFiles = NO_FILES
     started_at_s: float = 0.0
+    attempt: int = 0
     texts: list[bytes | None] = field(default_factory=list)
     limits: GroupLimits = NO_LIMITS
     limits_read_s: float | None = None
@@ -74,6 +75,7 @@ class ObservedPod:
     sandbox: Observed
     own: Observed | None
     hold: int | None
+    created_at_s: float = 0.0
     containers: dict[str, Observed] = field(default_factory=dict)
 
     @property
@@ -143,6 +145,7 @@ class Roster:
             sandbox=self._observed(sandbox.id, GroupKind.SANDBOX, groups),
             own=self._own_group(sandbox.id, groups),
             hold=hold,
+            created_at_s=sandbox.created_at / NANOS,
         )
 
     def _process(self, pid: int) -> tuple[int | None, dict[str, str]]:
@@ -176,6 +179,7 @@ class Roster:
         one.name = container.labels.get(CONTAINER_NAME, container.metadata.name)
         one.image = status.image.user_specified_image or status.image.image
         one.started_at_s = status.started_at / NANOS
+        one.attempt = container.metadata.attempt
 
     def _is_there(self, groups: Mapping[str, str]) -> bool:
         folders = (self.hierarchies.folder(one, group) for one, group in groups.items())

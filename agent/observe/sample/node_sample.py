@@ -23,6 +23,9 @@ class ContainerSample(msgspec.Struct, frozen=True, kw_only=True):
     layer_bytes: int | None = None
     layer_inodes: int | None = None
     is_whole: bool = True
+    attempt: int = 0
+    texts: tuple[tuple[str, str, bytes | None], ...] = ()
+    """Names, paths and contents of the files that were read."""
 
 
 class PodSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,7 @@ class PodSample(msgspec.Struct, frozen=True, kw_only=True):
     interfaces: tuple[Interface, ...] = ()
     containers: tuple[ContainerSample, ...] = ()
     is_ours: bool = True
+    created_at_s: float = 0.0
 
     @property
     def key(self) -> str:
