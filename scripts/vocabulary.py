@@ -113,6 +113,7 @@ EVENTS = {
     "StopHoldExpired": "The pod's time to stop was over before this sidecar's turn came.",
     "SuccessfulCreate": "A pod was made for a Deployment, DaemonSet or Job.",
     "SuccessfulDelete": "A pod of a Deployment, DaemonSet or Job was ended.",
+    "SystemOOM": "The kernel killed something outside of pods for want of memory.",
     "TerminationCapped": "More connections were to end than a minute may have; the rest waits.",
     "TerminationRefused": "Connections to endpoints that are gone stay, because ending them would make them hang.",
     "UnexpectedAdmissionError": "The pod asks for a host port, but the node's pod network maps none; kepd tries again.",

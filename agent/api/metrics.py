@@ -29,6 +29,26 @@ PAUSE = 9
 MOST_KINDS = 8
 
 
+class FamilyPage:
+    """A page of its own for families that have no place on /metrics."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self.collect = families
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    def page(self, _query: Query, headers: Headers) -> Page:
+        encode, content_type = _encoder(headers)
+        return Page(200, encode(self._registry), content_type)
+
+
+def _encoder(headers: Headers) -> tuple[Callable[[CollectorRegistry], bytes], str]:
+    try:
+        return choose_encoder(headers.get("accept", ""))
+    except (TypeError, ValueError):  # the library stumbles over some versions that clients invent
+        return choose_encoder("")
+
+
 class Metrics:
     def __init__(
         self,
@@ -70,10 +90,7 @@ class Metrics:
         gc.callbacks.append(note)
 
     def page(self, _query: Query, headers: Headers) -> Page:
-        try:
-            encode, content_type = choose_encoder(headers.get("accept", ""))
-        except (TypeError, ValueError):  # the library stumbles over some versions that clients invent
-            encode, content_type = choose_encoder("")
+        encode, content_type = _encoder(headers)
         page, until_s = self._pages.get(content_type, (None, 0.0))
         began_s = self._monotonic_s()
         if page is None or began_s >= until_s:

@@ -6,7 +6,7 @@ Units end in reverse order, so the API, which comes last, finishes its calls whi
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from agent.api.device_service import DeviceService
 from agent.api.health import HealthService
 from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_page
 from agent.api.image_service import ImageService
-from agent.api.metrics import Metrics
+from agent.api.metrics import FamilyPage, Metrics
 from agent.api.node_service import NodeService
 from agent.api.object_service import ObjectService
 from agent.api.pod_service import PodService
@@ -65,6 +65,8 @@ from agent.wire.kepd.v1 import (
 )
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from agent.daemon.runtime import Runtime
     from agent.daemon.services.files import PodsHere
     from agent.devices.run.plane import DevicePlane
@@ -114,6 +116,7 @@ class Daemon:
         self.device_view: DeviceView | None = None
         self.plugins: PluginDevices | None = None
         self.usage: UsageAnswers | None = None
+        self.probe_families: Callable[[], Iterable[Metric]] = tuple
         self.end_pod: EndPod | None = None
         self.status_of: StatusOf | None = None
         self.created_of: CreatedOf | None = None
@@ -406,6 +409,7 @@ def _pods(parts: Daemon) -> PodService:
     parts.created_of = plane.runner.workloads.created_s
     parts.sheds.append(plane.runner.past.clear)
     parts.metrics.sources.append(plane.metrics.families)
+    parts.probe_families = plane.metrics.probes.named_families
     parts.closers.append(plane.close)
     parts.advisers.append(plane.advice)
     parts.running.listeners.append(lambda _configuration, _plan: plane.shutdown.settings_changed())
@@ -441,7 +445,9 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     parts.usage = observed.usage
     parts.add_unit("observe", observed.run)
     configuration = parts.configuration
-    return observed.pages if serves_pages(configuration.telemetry.containers, configuration.api.http_address) else {}
+    if not serves_pages(configuration.telemetry.containers, configuration.api.http_address):
+        return {}
+    return {**observed.pages, "/metrics/probes": FamilyPage(parts.probe_families).page}
 
 
 def _http(parts: Daemon, further: Mapping[str, Handler]) -> HttpServer:

@@ -16,6 +16,7 @@ async def observation_life(folder: Path) -> set[str]:
     node.runtime.add_pod("web", tuple(f"c{number}" for number in range(30)))
     node.files.refusals = {"memory.stat": errno.EIO}
     node.settings = PageSettings(most_series=100)
+    node.book.kills += 1
     await node.pages.cadvisor({})
     watched.look()
     node.close()

@@ -142,6 +142,7 @@ def test_figures_follow_what_a_container_does(kepd: Kepd, image: str) -> None:
     assert (value(second, "container_pressure_cpu_waiting_seconds_total", **burns) or 0) > 0
     opened = scrape(kepd, accept="application/openmetrics-text; version=1.0.0")
     assert (value(opened, "container_cpu_usage_seconds_total", **burns) or 0) >= used[1]
+    assert value(second, "kepd_container_restarts_total", **burns) == 0
     resource = scrape(kepd, "/metrics/resource")
     assert (value(resource, "pod_cpu_usage_seconds_total", pod="burns-n1") or 0) >= used[1]
     assert (value(resource, "container_memory_working_set_bytes", pod="waits-n1") or 0) > 0

@@ -38,6 +38,7 @@ OURS_ALONE = {
          ("waiting", "stalled")), "a kubelet has none with version 1 of control groups",
     ),
     "scrape_error": "resource_scrape_error under the name that kubelets had before",
+    "kepd_container_restarts": "restarts by container, which a kubelet has in the API alone",
     "kepd_container_oom_kills": "counts over restarts of the container and of kepd",
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from agent.observe.run.collector import Collector, CollectorSettings
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import Pages, PageSettings, Sources
 from agent.observe.run.roster import Roster
+from agent.observe.sample.node_sample import NodeFigures
 from tests.observe.kernel_tree import FakeKernelFiles, KernelTree, ListedInstances
 
 
@@ -307,6 +308,32 @@ async def test_a_kill_counts_once_whoever_tells_of_it(observed: Observed) -> Non
 
     assert found.pods[0].containers[0].ooms == 1
     assert [one.reason for one in observed.events] == ["ContainerOOM"]
+
+
+async def test_kills_outside_of_pods_are_the_nodes(observed: Observed) -> None:
+    """OOM-07: those of containers are not, whoever's counter moved first."""
+    observed.runtime.add_pod("web")
+    collector, book = observed.collector, observed.book
+
+    def saw(node: NodeFigures) -> None:
+        book.look(None)
+        book.look_at_node(node.oom_kills)
+
+    collector.saw = saw
+    found = []
+    for of_container, of_node in ((0, 3), (1, 3), (1, 4), (1, 6), (3, 8)):
+        oom(observed, "c-web-main-0", of_container)
+        observed.tree.write("proc/vmstat", b"oom_kill %d\n" % of_node)
+        await observed.later()
+        await collector.sample()
+        found.append(dict(book.of_node))
+    reasons = [one.reason for one in observed.events if one.reason == "SystemOOM"]
+
+    assert found == [
+        {"pods": 0, "node": 0}, {"pods": 1, "node": 0}, {"pods": 1, "node": 0}, {"pods": 1, "node": 2},
+        {"pods": 3, "node": 2},
+    ]  # fmt: skip
+    assert reasons == ["SystemOOM"]
 
 
 async def test_counts_survive_a_restart_of_kepd_and_of_the_container(observed: Observed) -> None:

@@ -2,7 +2,7 @@
 """What observation costs and what it left out, for /metrics; no names of pods there (MET-01)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -18,6 +18,7 @@ class ObserveMetrics:
         self._dropped: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.files = 0
+        self.node_kills: Callable[[], Mapping[str, int]] = dict
 
     def passed(self, seconds: float, files: int) -> None:
         self._passes.observe((), seconds)
@@ -41,6 +42,14 @@ class ObserveMetrics:
         for group, count in sorted(self._dropped.items()):
             dropped.add_metric((group,), count)
         yield dropped
+        kills = CounterMetricFamily(
+            "kepd_node_oom_kills",
+            "Kills for want of memory since kepd began, by where.",
+            labels=("scope",),
+        )
+        for scope, count in self.node_kills().items():
+            kills.add_metric((scope,), count)
+        yield kills
         errors = CounterMetricFamily("kepd_observe_errors", "Figures that could not be read.", labels=("source",))
         for source, count in sorted(self.errors.items()):
             errors.add_metric((source,), count)

@@ -56,6 +56,7 @@ class Observer:
         memory = node.memory
         share = memory.available / memory.total if memory.available is not None and memory.total else None
         self._book.look(share)
+        self._book.look_at_node(node.oom_kills)
         if not self._roster.is_stale:
             self._book.forget()
         self._changed.set()

@@ -18,6 +18,7 @@ from agent.observe.run.roster import Observed, ObservedPod, Roster
 from agent.observe.sample.ooms import (
     InstanceOoms,
     Kill,
+    NodeKills,
     PodOoms,
     decode_ooms,
     encode_ooms,
@@ -52,6 +53,10 @@ class OomBook:
         self._instances: dict[str, InstanceOoms] = {}
         # What the runtime told of containers that nobody has asked about yet.
         self._early: dict[str, int] = {}
+        # Kills since this process began: events, and processes that the kernel's counters of the groups explain.
+        self.kills = 0
+        self._processes = 0
+        self._node: NodeKills | None = None
 
     async def load(self) -> None:
         try:
@@ -82,10 +87,29 @@ class OomBook:
                 kills = kills_of(one.figures)
                 if kills is not None and kills > ooms.read:
                     ooms.read = kills
+                self._processes += max((one.figures.oom_kills or 0) - (self._known(one.id).oom_kills or 0), 0)
                 before = self._before.get(one.id, NO_FIGURES)
                 self._settle(pod, one, ooms, scope_of(before, one.figures, group, available_share))
                 self._before[one.id] = one.figures
             self._before[pod.sandbox.id] = own
+
+    def _known(self, instance: str) -> GroupFigures:
+        return self._before.get(instance, NO_FIGURES)
+
+    def look_at_node(self, killed: int | None) -> None:
+        """OOM-07: of all processes that the kernel killed on this node, those that no container explains."""
+        if killed is None:
+            return
+        if self._node is None:
+            self._node = NodeKills(killed - self._processes)
+        new = self._node.look(killed, max(self._processes, self.kills))
+        if new:
+            text = f"System OOM encountered: the kernel killed {new} outside of pods"
+            self._tell(Event(is_warning=True, reason="SystemOOM", message=text, plane="observe"))
+
+    @property
+    def of_node(self) -> dict[str, int]:
+        return {"pods": self.kills, "node": self._node.count if self._node is not None else 0}
 
     def heard(self, instance: str) -> None:
         """The runtime told of a kill in this container."""
@@ -109,6 +133,7 @@ class OomBook:
         figures = found[1].figures if found is not None else NO_FIGURES
         kill = ooms.settle(instance, scope_by_limits(figures))
         if kill is not None:
+            self.kills += kill.count
             self._changed.add(pod.uid)
             self._tell(_event(pod.namespace, pod.name, container, figures, kill, is_over=True))
 
@@ -127,6 +152,7 @@ class OomBook:
         kill = ooms.settle(one.id, scope)
         if kill is None:
             return
+        self.kills += kill.count
         self._changed.add(pod.uid)
         log.warning("container_out_of_memory", pod=f"{pod.namespace}/{pod.name}", container=one.name, scope=scope)
         if pod.is_ours:

@@ -78,6 +78,7 @@ class Pages:
         self._tell = tell
         self.metrics = ObserveMetrics()
         self.metrics.errors = collector.errors
+        self.metrics.node_kills = lambda: book.of_node
         self.file_system: Callable[[str], FileSystem | None] = lambda _folder: None
         self._layers: FileSystem | None = None
         self._space_s: float | None = None
@@ -93,7 +94,7 @@ class Pages:
         def make() -> tuple[bytes, int, dict[str, int]]:
             wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers)
             kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES)
-            kept.append(_oom_family(ooms, is_open=is_open))
+            kept += [_oom_family(ooms, is_open=is_open), _restart_family(sample, is_open=is_open)]
             return page(kept, is_open=is_open), sum(one.series for one in kept), dropped
 
         body, series, dropped = await asyncio.to_thread(make)
@@ -158,6 +159,19 @@ def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], *, is_ope
     samples = [(_oom_labels(*values), count) for values, count in rows]
     text = "Kills for want of memory over the life of a container, restarts included."
     return family("kepd_container_oom_kills_total", COUNTER, text, samples, is_open=is_open)
+
+
+def _restart_family(sample: NodeSample, *, is_open: bool) -> Written:
+    """DUR-05: the runtime counts them as attempts, so they outlive kepd."""
+    newest = {
+        (pod.namespace, pod.name, one.name): one.attempt
+        for pod in sample.pods
+        for one in sorted(pod.containers, key=lambda one: one.attempt)
+    }
+    names = ("namespace", "pod", "container")
+    samples = [(labels(zip(names, place, strict=True)), count) for place, count in newest.items()]
+    text = "Restarts of a container of a pod."
+    return family("kepd_container_restarts_total", COUNTER, text, samples, is_open=is_open)
 
 
 @lru_cache(maxsize=4096)

@@ -83,6 +83,19 @@ class PodOoms(msgspec.Struct, kw_only=True):
         return any(sum(one.totals.values()) for one in self.containers.values())
 
 
+class NodeKills(msgspec.Struct):
+    """Kills outside of pods; `before` are those of the time before kepd looked."""
+
+    before: int
+    count: int = 0
+
+    def look(self, killed: int, explained: int) -> int:
+        """How many are new. A container's counter may be read a moment before the node's, so the count never falls."""
+        new = max(killed - self.before - explained - self.count, 0)
+        self.count += new
+        return new
+
+
 def kills_of(figures: GroupFigures) -> int | None:
     """OOM-01: a group that the kernel killed as a whole is one event, whatever lived in it."""
     if figures.group_kills:

@@ -478,4 +478,5 @@ class PodKeeper:
                 await context.clock.sleep(RETRY_S)
         run.seen = SeenPod()
         run.is_gone = True
+        run.context.metrics.probes.forget(pod.uid)
         log.info("pod_gone", pod=pod.key, uid=pod.uid)

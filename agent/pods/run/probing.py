@@ -27,6 +27,7 @@ from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Probing
 from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.probes import ProbeRunner
+from agent.pods.run.probe_figures import Probed
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import Instance, Stage
 
@@ -105,7 +106,10 @@ class Prober:
         ip = (active.ip or "") if active is not None else ""
         if self._run.pod.spec.host_network:
             ip = facts.host_ips[0] if facts.host_ips else "127.0.0.1"
+        began_s = self._run.context.clock.now_s()
         answer = await self._probes.run(probe, ContainerTarget(container, instance.id, ip), self._share)
+        took_s = self._run.context.clock.now_s() - began_s
+        self._run.context.metrics.probes.ran(self._probed(container, kind), answer.kind, took_s)
         if not self._run.is_running(instance.id):
             return None
         self._tell(container, kind, answer)
@@ -120,6 +124,10 @@ class Prober:
             self._set_started(container, instance.id)
             return None
         return after
+
+    def _probed(self, container: ContainerSpec, kind: ProbeKind) -> Probed:
+        pod = self._run.pod
+        return Probed(kind=kind.value, container=container.name, pod=pod.name, namespace=pod.namespace, uid=pod.uid)
 
     def _tell(self, container: ContainerSpec, kind: ProbeKind, answer: ProbeAnswer) -> None:
         """PRB-06."""

@@ -71,12 +71,16 @@ class Starter:
     async def launch(self, step: Launch) -> None:
         run = self._run
         container = run.pod.by_name[step.name]
+        began_s = self._context.clock.now_s()
         try:
             image = await self._interruptible(step.name, self._images.of(container))
+            waited_s = self._context.clock.now_s() - began_s
             if step.name not in run.pod.by_name:
                 return
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
+                took_s = self._context.clock.now_s() - began_s
+                self._context.metrics.container_started(container.kind.value, took_s, waited_s)
                 await self._run_post_start(container, instance.id)
         except (LaunchInterrupted, AlreadyStarted):
             return
