@@ -80,7 +80,9 @@ READ_AT_START = {
         )
     },
     "services.flowtable.devices": "daemon/services/wiring.py",
-    "devices.driver.kubeletDirectory": "daemon/devices/wiring.py",
+    "devices.api.address": "daemon/devices/driver_api.py",
+    "devices.api.drivers": "daemon/devices/driver_api.py",
+    "devices.driver.kubeletDirectory": "daemon/devices/beside_kubelet.py",
     "devices.front.enabled": "daemon/wiring.py",
     "services.proxyName": "daemon/services/wiring.py",
     "services.snapshot": "daemon/services/wiring.py",
