@@ -21,10 +21,12 @@ from agent.devices.plan.driver_store import MOST_CHANGES, MOST_SLICES, ApiRefusa
 from agent.devices.run.driver_api import ApiRequest, DriverApi, refusal
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.driver_api.credentials import Credentials, make_credentials, write_kubeconfigs
+from agent.drivers.driver_api.protobuf import CONTENT_TYPE, MAGIC, from_protobuf
 from agent.drivers.driver_api.server import MOST_AT_ONCE, MOST_BODY_BYTES, DriverApiServer
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.resource import RESOURCE_CLAIMS, RESOURCE_SLICES, Changed, Replaced
+from agent.wire.kubernetes import resource_v1_pb2 as pb
 from bench.daemon import free_port
 from tests.devices.test_claims import NodeOfLives, held, shared_pod
 
@@ -79,7 +81,8 @@ class Service:
         assert self.credentials is not None
         context = ssl.create_default_context(cadata=self.credentials.authority.decode())
         headers = {"Authorization": f"Bearer {self.token(driver)}", "Content-Type": "application/json", **headers}
-        content = io.BytesIO(json.dumps(body).encode()) if body is not None else None
+        encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
+        content = io.BytesIO(encoded) if body is not None else None
         async with (
             aiohttp.ClientSession() as session,
             session.request(
@@ -214,7 +217,8 @@ async def test_a_token_writes_what_is_its_drivers_and_nothing_else(service: Serv
         ("GET", SLICES, None, DRIVER, {"Authorization": "Bearer x"}, 401),
         ("GET", SLICES, None, DRIVER, {"Authorization": ""}, 401),
         ("GET", SLICES, None, DRIVER, {"Accept": "application/vnd.kubernetes.protobuf"}, 406),
-        ("POST", SLICES, {}, DRIVER, {"Content-Type": "application/vnd.kubernetes.protobuf"}, 415),
+        ("POST", SLICES, {}, DRIVER, {"Content-Type": "application/vnd.kubernetes.protobuf"}, 400),
+        ("POST", SLICES, {}, DRIVER, {"Content-Type": "application/yaml"}, 415),
         ("GET", f"{SLICES}?fieldSelector=spec.colour%3Dred", None, DRIVER, {}, 400),
         ("POST", SLICES, [1], DRIVER, {}, 400),
         ("POST", SLICES, {"kind": "Pod", "metadata": {}}, DRIVER, {}, 400),
@@ -244,3 +248,55 @@ async def test_floods_are_told_to_come_later(service: Service) -> None:
     assert (await service.ask("GET", "/version", driver=OTHER))[0] == 200
     service.now_s += 1.0
     assert (await service.ask("GET", "/version"))[0] == 200
+
+
+def protobuf(kind: str, message: Any) -> bytes:
+    """As the client library of Go writes it."""
+    meta = pb.TypeMeta(apiVersion="resource.k8s.io/v1", kind=kind)
+    return MAGIC + pb.Envelope(typeMeta=meta, raw=message.SerializeToString()).SerializeToString()
+
+
+def test_protobuf_becomes_the_json_that_it_stands_for() -> None:
+    """DVM-31: with every kind of value."""
+    amount = pb.Quantity(string="40Gi")
+    device = pb.Device(
+        name="gpu-0", attributes={"a": pb.DeviceAttribute(int=0), "b": pb.DeviceAttribute(bool=False),
+                                  "c": pb.DeviceAttribute(version="1.2.0")},
+        capacity={"memory": pb.DeviceCapacity(value=amount, requestPolicy=pb.CapacityRequestPolicy(default=amount))},
+        consumesCounters=[pb.DeviceCounterConsumption(counterSet="s", counters={"m": pb.Counter(value=amount)})],
+        taints=[pb.DeviceTaint(key="k", effect="NoSchedule", timeAdded=pb.Time(seconds=0))],
+    )  # fmt: skip
+    pool = pb.ResourcePool(name="here", generation=1, resourceSliceCount=1)
+    spec = pb.ResourceSliceSpec(driver=DRIVER, nodeName="here", pool=pool, devices=[device])
+    found = from_protobuf(protobuf("ResourceSlice", pb.ResourceSlice(metadata=pb.ObjectMeta(name="a"), spec=spec)))
+    options = pb.DeleteOptions(preconditions=pb.Preconditions(uid="u"))
+
+    assert found == {
+        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "a"},
+        "spec": {
+            "driver": DRIVER, "nodeName": "here", "pool": {"name": "here", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{
+                "name": "gpu-0", "attributes": {"a": {"int": 0}, "b": {"bool": False}, "c": {"version": "1.2.0"}},
+                "capacity": {"memory": {"value": "40Gi", "requestPolicy": {"default": "40Gi"}}},
+                "consumesCounters": [{"counterSet": "s", "counters": {"m": {"value": "40Gi"}}}],
+                "taints": [{"key": "k", "effect": "NoSchedule", "timeAdded": "1970-01-01T00:00:00Z"}],
+            }],
+        },
+    }  # fmt: skip
+    assert from_protobuf(protobuf("DeleteOptions", options))["preconditions"] == {"uid": "u"}
+    for body, complaint in (
+        (b"{}", "does not begin"), (MAGIC + b"\xff", "is no protobuf"), (protobuf("Pod", spec), "is not read"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=complaint):
+            from_protobuf(body)
+
+
+async def test_slices_are_taken_as_protobuf(service: Service) -> None:
+    """DVM-30: what the library of Go writes by default."""
+    pool = pb.ResourcePool(name="here", generation=1, resourceSliceCount=1)
+    spec = pb.ResourceSliceSpec(driver=DRIVER, nodeName="here", pool=pool, devices=[pb.Device(name="gpu-0")])
+    body = protobuf("ResourceSlice", pb.ResourceSlice(metadata=pb.ObjectMeta(generateName="a-"), spec=spec))
+    code, made = await service.ask("POST", SLICES, body, **{"Content-Type": CONTENT_TYPE})
+    bad, _ = await service.ask("POST", SLICES, b"k8s", **{"Content-Type": CONTENT_TYPE})
+
+    assert (code, made["spec"]["devices"], bad) == (201, [{"name": "gpu-0"}], 400)

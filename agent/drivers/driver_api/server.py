@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HTTP for drivers of devices: on a loopback port with TLS, and on a Unix socket. DVM-30.
 
-JSON alone. Bounds: bodies, watches of a driver, and calls of a driver in a second, over which it is told to come later.
+JSON is answered, and JSON or protobuf of Kubernetes taken. Bounds: bodies, watches of a driver, and its calls in a
+second, over which it is told to come later.
 """
 
 import asyncio
@@ -15,6 +16,8 @@ from typing import Any
 from aiohttp import web
 
 from agent.drivers.driver_api.credentials import Credentials
+from agent.drivers.driver_api.protobuf import CONTENT_TYPE as PROTOBUF
+from agent.drivers.driver_api.protobuf import from_protobuf
 
 MOST_BODY_BYTES = 3 << 19
 MOST_WATCHES = 32
@@ -78,13 +81,18 @@ class DriverApiServer:
         if not _takes_json(request.headers.get("Accept", "")):
             return self._refusal(406, "NotAcceptable", "only application/json is served")
         sent = request.headers.get("Content-Type", JSON).partition(";")[0].strip()
-        if request.method in ("POST", "PUT") and sent != JSON:
-            return self._refusal(415, "UnsupportedMediaType", "only application/json is taken")
+        if request.method in ("POST", "PUT") and sent not in (JSON, PROTOBUF):
+            return self._refusal(415, "UnsupportedMediaType", f"only {JSON} and {PROTOBUF} are taken")
         body = await request.content.read(MOST_BODY_BYTES + 1) if request.can_read_body else b""
         while request.can_read_body and not request.content.at_eof() and len(body) <= MOST_BODY_BYTES:
             body += await request.content.read(MOST_BODY_BYTES + 1 - len(body))
         if len(body) > MOST_BODY_BYTES:
             return self._refusal(413, "RequestEntityTooLarge", f"expected at most {MOST_BODY_BYTES} bytes")
+        if body and sent == PROTOBUF:
+            try:
+                body = json.dumps(from_protobuf(body)).encode()
+            except (ValueError, OverflowError) as error:
+                return self._refusal(400, "BadRequest", str(error))
         asked = self._asked(driver, request.method, request.path, dict(request.query), body)
         try:
             if request.method == "GET" and request.query.get("watch") in ("true", "1"):
