@@ -30,6 +30,7 @@ bench:
 docs:
 	$(BIN)/python -m scripts.docs
 	$(BIN)/python -m scripts.rules --write
+	$(BIN)/python -m scripts.monitoring
 
 locks:
 	$(BIN)/python -m pip install -q uv
