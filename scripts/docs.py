@@ -23,6 +23,7 @@ from agent.model import exit_codes
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
     device_pb2,
+    dns_pb2,
     image_pb2,
     node_pb2,
     object_pb2,
@@ -43,6 +44,7 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
     device_pb2.DESCRIPTOR.services_by_name["DeviceService"],
     cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"],
     service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"],
+    dns_pb2.DESCRIPTOR.services_by_name["DnsService"],
     topology_pb2.DESCRIPTOR.services_by_name["TopologyService"],
 )
 

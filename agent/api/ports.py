@@ -8,6 +8,7 @@ from typing import Protocol
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
 from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
+from agent.model.dns_report import DnsReport, NameExplanation
 from agent.model.ended_connections import EndedConnections
 from agent.model.feed import Feed
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
@@ -227,6 +228,16 @@ class DeviceView(Protocol):
     async def reset(self, name: str) -> None: ...
 
     async def release(self, uid: str) -> None: ...
+
+
+class NamesView(Protocol):
+    """`explain` and `flush` raise Refused."""
+
+    async def report(self) -> DnsReport: ...
+
+    async def explain(self, name: str, type_: str, namespace: str) -> NameExplanation: ...
+
+    async def flush(self, name: str, zone: str) -> int: ...
 
 
 class CriProxyView(Protocol):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent.config.devices import Devices
+from agent.config.dns import Dns
 from agent.config.keys import key, restart
 from agent.config.kinds import (
     ADDRESS,
@@ -41,7 +42,7 @@ from agent.config.kinds import (
 API_VERSION = "config.kepd.dev/v1alpha1"
 KIND = "KepdConfiguration"
 # In the order in which they are put together.
-PLANES = ("images", "devices", "pods", "proxy", "services")
+PLANES = ("images", "devices", "pods", "proxy", "services", "dns")
 # Keys that switch a plane on, the first by itself, where that is not its `enabled`.
 SWITCHES = {"devices": ("devices.manager.enabled", "devices.driver.enabled", "devices.plugins.enabled")}
 
@@ -562,4 +563,5 @@ class Configuration:
     pods: Pods = Pods()
     proxy: Proxy = Proxy()
     services: Services = Services()
+    dns: Dns = Dns()
     telemetry: Telemetry = Telemetry()

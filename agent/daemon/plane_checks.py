@@ -11,6 +11,7 @@ from pathlib import Path
 from agent.config.document import Configuration
 from agent.config.loopback import is_loopback
 from agent.config.sources import FurtherCheck
+from agent.daemon.dns.settings import dns_faults
 from agent.devices.settings import device_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
@@ -24,6 +25,7 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
     of_pods = pods_faults(configuration.pods, is_legacy=LEGACY.exists())
     found = [*image_faults(configuration.images, given), *of_pods, *proxy_faults(configuration)]
     found += [*device_faults(configuration), *services_faults(services)]
+    found += dns_faults(configuration)
     if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))

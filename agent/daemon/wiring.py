@@ -20,6 +20,7 @@ from agent import __version__
 from agent.api.access import AccessRule, find_gid
 from agent.api.cri_proxy_service import CriProxyService
 from agent.api.device_service import DeviceService
+from agent.api.dns_service import DnsService
 from agent.api.health import HealthService
 from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_page
 from agent.api.image_service import ImageService
@@ -56,6 +57,7 @@ from agent.topology.manifest.objects import Manifests
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
     device_pb2,
+    dns_pb2,
     image_pb2,
     node_pb2,
     object_pb2,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
 
     from agent.daemon.runtime import Runtime
     from agent.daemon.services.files import PodsHere
+    from agent.daemon.services.wiring import ServiceUnit
     from agent.devices.run.plane import DevicePlane
     from agent.devices.run.plugins import PluginDevices
     from agent.devices.run.view import DeviceView
@@ -85,7 +88,7 @@ STATE_DIRECTORY_MODE = 0o700
 # The log level that shows every call to the runtime, as klog has it.
 CALLS_LEVEL = 6
 # Few nodes have devices.
-UNTOLD_WHEN_OFF = ("devices",)
+UNTOLD_WHEN_OFF = ("devices", "dns")
 NOT_NEEDED = "no plane here needs it"
 
 
@@ -121,6 +124,7 @@ class Daemon:
         self.status_of: StatusOf | None = None
         self.created_of: CreatedOf | None = None
         self.programmed: Callable[[], Manifests] | None = None
+        self.services: ServiceUnit | None = None
         self.sheds: list[Callable[[], None]] = [self.ring.shed]
         self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock, give_back_pages)
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
@@ -222,8 +226,11 @@ def _planes(parts: Daemon) -> dict[str, object]:
         "pods": PodService(None),
         "proxy": CriProxyService(None),
         "services": ServiceProxyService(None),
+        "dns": DnsService(None),
     }
-    wirings = {"images": _images, "devices": _devices, "pods": _pods, "proxy": _proxy, "services": _services}
+    wirings = {
+        "images": _images, "devices": _devices, "pods": _pods, "proxy": _proxy, "services": _services, "dns": _dns,
+    }  # fmt: skip
     for plane in PLANES:
         if plane in enabled_planes(parts.configuration):
             services[plane] = wirings[plane](parts)
@@ -335,6 +342,7 @@ def _services(parts: Daemon) -> ServiceProxyService:
     )
     plane = wire_services(parts.configuration, outside)
     parts.programmed = plane.programmed
+    parts.services = plane
     parts.closers.append(plane.close)
     parts.advisers.append(partial(service_advice, plane.view))
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
@@ -356,6 +364,21 @@ def _services(parts: Daemon) -> ServiceProxyService:
         parts.add_unit("services-metrics", HttpServer(metrics_address, pages, key="services.metricsAddress").run)
     parts.add_unit("services", plane.run, is_plane=True, stop_s=configured.services.drain_seconds + 5.0)
     return ServiceProxyService(plane.view)
+
+
+def _dns(parts: Daemon) -> DnsService:
+    from agent.daemon.dns.wiring import wire_dns
+
+    if parts.services is None:
+        raise ValueError("the plane for names needs the services plane in its process")
+    plane = wire_dns(parts.configuration, parts.services, parts.clock, parts.ring.tell)
+    if parts.here is not None:
+        plane.view.pods = parts.here.names
+    parts.closers.append(plane.close)
+    parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
+    parts.metrics.sources.append(plane.families)
+    parts.add_unit("dns", plane.run, is_plane=True)
+    return DnsService(plane.view)
 
 
 def _is_compatible(configuration: Configuration) -> bool:
@@ -484,6 +507,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         image_pb2: planes["images"],
         service_proxy_pb2: planes["services"],
         cri_proxy_pb2: planes["proxy"],
+        dns_pb2: planes["dns"],
         topology_pb2: TopologyService(topology),
         object_pb2: ObjectService(
             wire_objects(lambda: parts.running.configuration, parts.end_pod, parts.status_of, parts.created_of)

@@ -82,6 +82,7 @@ class ServiceSpec(Struct, frozen=True, gc=False):
 
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    external_name: str = ""
     cluster_ips: Words = msgspec.field(default=None, name="clusterIPs")
     ip_families: Words = None
     ports: tuple[ServicePort, ...] | None = None
@@ -157,6 +158,7 @@ class EndpointObject(Struct, frozen=True, gc=False):
     conditions: Conditions | None = None
     node_name: str | None = None
     hints: HintsObject | None = None
+    hostname: str | None = None
 
 
 class EndpointPort(Struct, frozen=True, gc=False):

@@ -71,6 +71,8 @@ class FamilyPart(msgspec.Struct, frozen=True, gc=False):
     source_ranges: tuple[Range, ...] = ()
     is_closed: bool = False
     """There are source ranges, but none that can be read, and such a Service shall let nobody in."""
+    aliases: tuple[Address, ...] = ()
+    """Addresses of this node that lead to the Service's DNS where kepd-dns does not answer (DNS-21)."""
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, gc=False):

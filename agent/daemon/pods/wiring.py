@@ -11,6 +11,7 @@ import msgspec
 
 from agent.config.document import Configuration
 from agent.daemon.configuration import instance_id
+from agent.daemon.dns.settings import pod_servers
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.current_settings import CurrentSettings, own_addresses
@@ -59,6 +60,10 @@ class LocalPods(msgspec.Struct, frozen=True):
         return [
             (one.run.pod, states[one.run.pod.key]) for one in self.runner.keepers.values() if one.run.pod.key in states
         ]
+
+    def names(self) -> dict[str, str]:
+        """By address."""
+        return {state.ip: pod.key for pod, state in self.pods() if state.ip and not pod.spec.host_network}
 
     async def changes(self) -> AsyncIterator[object]:
         """Something changed; who cannot keep up looks at everything anyway."""
@@ -182,7 +187,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         exec_probes_at_once=pods.exec_probe_concurrency,
         default_seccomp=pods.default_seccomp,
         seccomp_root=Path(configuration.node.state_directory) / "seccomp",
-        cluster_dns=pods.cluster_dns,
+        cluster_dns=pod_servers(configuration),
         cluster_domain=pods.cluster_domain,
         resolv_conf=pods.resolv_conf,
         relist_s=pods.relist,

@@ -40,12 +40,24 @@ PODS_WAIT_S = 30.0
 
 
 class PodsHere(Protocol):
+    def names(self) -> dict[str, str]: ...
     def pods(self) -> Iterable[tuple[PodSpec, PodState]]: ...
     def changes(self) -> AsyncIterator[object]: ...
     async def looked(self) -> None: ...
 
 
+class NamesFollower(Protocol):
+    """Who tells Services by their names. Hears of each change before the rules do."""
+
+    def offer(
+        self, services: Iterable[Service], slices: Iterable[EndpointSlice], pods: Iterable[tuple[str, str]]
+    ) -> None: ...
+
+
 class NoPods:
+    def names(self) -> dict[str, str]:
+        return {}
+
     def pods(self) -> Iterable[tuple[PodSpec, PodState]]:
         return ()
 
@@ -74,6 +86,8 @@ class ManifestServices:
         self._taking = asyncio.Lock()
         self.objects = ServiceObjects()
         self.hints = HintLedger()
+        self.names: NamesFollower | None = None
+        self._services: list[Service] = []
 
     def reloaded(self) -> None:
         """The configuration is another one; what the files mean may be too."""
@@ -152,6 +166,8 @@ class ManifestServices:
             self._intake.set_node_labels({one.metadata.name: one.metadata.labels or {} for one in self.objects.nodes})
             self._intake.set_service_ranges(self.objects.service_ranges)
             self._made = self._chosen()
+            self._services = services
+            self._tell_names()
             self._intake.replace_slices(map(read_slice, (*self.objects.slices, *self._made.values())))
             settings = self._configuration().services
             self._intake.replace_services(
@@ -174,9 +190,16 @@ class ManifestServices:
     def _chosen(self) -> dict[str, EndpointSlice]:
         return slices_of_pods(self.objects.choices, local_pods(self._here.pods()), self._configuration().node.name)
 
+    def _tell_names(self) -> None:
+        """Before the rules change: a name goes before its Service does (DNS-74)."""
+        if self.names is not None:
+            pods = [(one.namespace, one.ip) for one in local_pods(self._here.pods())]
+            self.names.offer(self._services, (*self.objects.slices, *self._made.values()), pods)
+
     def _choose(self) -> None:
         """Only what differs is handed in."""
         before, self._made = self._made, self._chosen()
+        self._tell_names()
         for key, one in self._made.items():
             if before.get(key) != one:
                 self._intake.put_slice(read_slice(one))

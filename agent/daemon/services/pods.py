@@ -27,6 +27,8 @@ class LocalPod(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool
     is_terminating: bool
     ports: Mapping[tuple[str, str], int]
+    hostname: str = ""
+    subdomain: str = ""
 
 
 class PodChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,8 @@ def local_pods(pods: Iterable[tuple[PodSpec, PodState]]) -> Iterator[LocalPod]:
                 for port in container.fields.ports
                 if port.name
             },
+            hostname=pod.spec.hostname,
+            subdomain=pod.spec.subdomain,
         )
 
 
@@ -117,7 +121,7 @@ def _by_numbers(choice: PodChoice, pods: Iterable[LocalPod]) -> dict[Numbers, li
     found: dict[Numbers, list[LocalPod]] = {}
     for pod in pods:
         numbers = tuple(_numbers(choice, pod))
-        if numbers:
+        if numbers or not choice.targets:
             found.setdefault(numbers, []).append(pod)
     return found
 
@@ -137,7 +141,9 @@ def _slice(
         is_serving = pod.is_ready or choice.takes_unready
         is_ready = choice.takes_unready or (pod.is_ready and not pod.is_terminating)
         conditions = Conditions(is_ready, is_serving, pod.is_terminating)
-        endpoints.append(EndpointObject((pod.ip,), conditions, node))
+        # DNS-71: a pod has a name of its own where it names the Service as its subdomain.
+        hostname = pod.hostname if pod.subdomain == choice.name else ""
+        endpoints.append(EndpointObject((pod.ip,), conditions, node, hostname=hostname or None))
     return EndpointSlice(
         metadata=SliceMeta(
             name=f"{choice.name}-local-{family.lower()}-{number}",

@@ -46,7 +46,8 @@ class Commit(msgspec.Struct):
 class CommitDecoder:
     """Collects notifications until the generation tells that a commit is complete. Mutated by `hear` alone."""
 
-    def __init__(self, family: Family, is_own: Callable[[int], bool]) -> None:
+    def __init__(self, family: Family, is_own: Callable[[int], bool], table: str = TABLE) -> None:
+        self._table = table.encode()
         self._family = _FAMILY_NUMBERS[family]
         self._is_own = is_own
         self._open: dict[int, Commit] = {}
@@ -75,7 +76,7 @@ class CommitDecoder:
         said = {number: datagram[a:b].rstrip(b"\0") for number, a, b in attributes(datagram, begin, end) if number < 3}
         # Packets bring clients and time takes them away: there is nothing to compare them with.
         is_client = kind in _ELEMENTS and said.get(2, b"").startswith((CLIENTS.encode(), b"cl_"))
-        if said.get(1) == TABLE.encode() and not is_client:
+        if said.get(1) == self._table and not is_client:
             deed = _WORDS[Message(kind)] if kind in _WORDS else f"message {kind:#x}"
             self._open.setdefault(port, Commit()).deeds[deed] += 1
 

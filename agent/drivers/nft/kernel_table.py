@@ -62,13 +62,13 @@ _NO_RIGHT = (errno.EPERM, errno.EACCES)
 _Data = TypeVar("_Data")
 
 
-def failure(family: Family, code: int) -> NftFailed:
+def failure(family: Family, code: int, table: str = TABLE) -> NftFailed:
     """What an errno means that belongs to no element or chain."""
     if code in _NO_RIGHT:
-        return NotPermitted(f"kepd may not change table {TABLE} of {family}: it needs CAP_NET_ADMIN")
+        return NotPermitted(f"kepd may not change table {table} of {family}: it needs CAP_NET_ADMIN")
     if code in _NO_NF_TABLES:
         return NftMissing("the kernel has no nf_tables: load the module, or set services.backend to iptables")
-    return NftFailed(f"table {TABLE} of {family}: {os.strerror(code)}; kepd tries again")
+    return NftFailed(f"table {table} of {family}: {os.strerror(code)}; kepd tries again")
 
 
 class KernelTable:

@@ -283,6 +283,9 @@ def shared_elements_of(
 ) -> Iterator[Element]:
     """Those that other ports or Services may have too, so that they go when the last of them goes."""
     yield "cluster_ips", plan.cluster_ip.packed, None
+    aliases = {way.ip.packed for port in plan.ports for way in port.frontends if way.kind == "clusterIP" and way.ip}
+    for packed in sorted(aliases - {plan.cluster_ip.packed}):
+        yield "cluster_ips", packed, None
     for port, own, numbers in zip(plan.ports, slots, only or (None,) * len(slots), strict=True):
         protocol = PROTOCOLS[port.port.protocol]
         for backend in port.local:

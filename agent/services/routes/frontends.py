@@ -29,6 +29,8 @@ from agent.services.objects.merged import Endpoints, Step
 from agent.services.routes.maglev import MOST_ENDPOINTS
 from agent.services.routes.selection import Place, Selection, select, use_of
 
+DNS_PORT = 53
+
 Kind = Literal["clusterIP", "externalIP", "loadBalancer", "nodePort"]
 Snat = Literal["off-cluster", "always", "local-host"]
 Verdict = Literal["", "reject", "drop", "pass"]
@@ -143,6 +145,8 @@ def _frontends(
     everywhere: FamilyPart | Openness = part if service.options.has_ranges_everywhere else OPEN
     closed = everywhere.is_closed
     found = [make("clusterIP", part.cluster_ip, port.port)]
+    if port.port == DNS_PORT:
+        found += [make("clusterIP", ip, port.port) for ip in part.aliases]
     ranges = _ranges(everywhere.source_ranges, part.external_ips, node_addresses)
     found += [make("externalIP", ip, port.port, ranges, is_closed=closed) for ip in part.external_ips]
     ranges = _ranges(part.source_ranges, part.balancer_ips, node_addresses)

@@ -392,6 +392,11 @@ class FamilySync:
                 log.warning("service_table_watch_failed", family=self.desired.family, error=str(error))
             await self._clock.sleep(LONGEST_WATCH_PAUSE_S)
 
+    def is_written(self, key: ServiceKey) -> bool:
+        """Whether the kernel has the Service as it is planned now."""
+        is_waiting = key in self._todo.plans or key in self.desired.changed or key in self.desired.large
+        return self.is_synced and not is_waiting and key not in self.quarantine
+
     def disturbed(self, sentence: str) -> None:
         """Somebody else changed our rules."""
         if self._repairs():

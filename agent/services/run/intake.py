@@ -71,6 +71,7 @@ class Intake:
         self._reserved: Mapping[bytes, str] = {}
         self._service_ranges: tuple[str, ...] = ()
         self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
+        self._aliases: tuple[ServiceKey, tuple[Address, ...]] | None = None
 
     def follow(self, follower: IntakeFollower, families: Iterable[Family]) -> None:
         self._followers.append(follower)
@@ -131,7 +132,22 @@ class Intake:
             self.complete(what)
         self.unconfirmed = {"services", "slices"}
 
+    def set_aliases(self, key: ServiceKey, addresses: Iterable[Address]) -> None:
+        """Addresses that also lead to the DNS of that Service; before any source runs (DNS-21)."""
+        self._aliases = key, tuple(addresses)
+
+    def _with_aliases(self, item: ReadService) -> ReadService:
+        if self._aliases is None or item.facts is None or item.key != self._aliases[0]:
+            return item
+        facts, addresses = item.facts, self._aliases[1]
+        v4, v6 = (
+            part and msgspec.structs.replace(part, aliases=tuple(one for one in addresses if one.family == family))
+            for part, family in ((facts.v4, "IPv4"), (facts.v6, "IPv6"))
+        )
+        return item._replace(facts=msgspec.structs.replace(facts, v4=v4, v6=v6))
+
     def put_service(self, item: ReadService) -> None:
+        item = self._with_aliases(item)
         self.fold.put_service(item)
         self.asks_labels.set()
         self._complain("Service", *item.key, item.findings, item.uid)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl explain dns NAME`, `flush dns`. Exit codes of an explanation: 0 the name has records, 1 none is known."""
+
+from collections.abc import Iterator
+
+import click
+
+from agent.cli.client import ask
+from agent.cli.kind_group import KindGroup
+from agent.cli.render import output_option, print_message
+from agent.cli.session import CommandFailed, Session
+from agent.model.exit_codes import FAILURE, USAGE
+from agent.wire.kepd.v1 import dns_pb2 as pb
+
+SERVICE = "kepd.v1.DnsService"
+
+
+@click.command("dns")
+@click.argument("name", metavar="NAME")
+@click.argument("type_", metavar="[TYPE]", default="A")
+@click.option("--from", "pod", default="", metavar="[NAMESPACE/]POD", help="With the search list of this pod.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def explain_dns(ctx: click.Context, *, name: str, type_: str, pod: str, output: str) -> None:
+    """Explain what is answered to NAME, from what, or who is asked. Exit code 0: it has records, 1: none is known."""
+    session: Session = ctx.obj
+    if pod and "/" not in pod:
+        pod = f"{session.namespace or 'default'}/{pod}"
+    request = pb.ExplainNameRequest(name=name, type=type_.upper(), pod=pod)
+    answer = ask(session, f"{SERVICE}/ExplainName", request, pb.ExplainNameResponse)
+    if output == "table":
+        for line in explained(answer):
+            click.echo(line)
+    else:
+        print_message(answer, output)
+    ctx.exit(0 if answer.is_found else FAILURE)
+
+
+def explained(answer: pb.ExplainNameResponse) -> Iterator[str]:
+    for one in answer.steps:
+        yield f"QUESTION {one.name}  zone {one.zone} ({one.kind})  {one.code or 'not known yet'}"
+        yield from (f"  {record}" for record in one.records)
+        yield from (f"- {sentence}" for sentence in one.sentences)
+
+
+@click.group(cls=KindGroup)
+def flush() -> None:
+    """Forget answers to names."""
+
+
+@flush.command("dns")
+@click.argument("name", metavar="[NAME]", default="")
+@click.option("--zone", default="", help="All names of this zone.")
+@click.pass_obj
+def flush_dns(session: Session, name: str, zone: str) -> None:
+    """Forget the answers kept for NAME, for a zone, or all of them."""
+    if name and zone:
+        raise CommandFailed("expected either a NAME or --zone", USAGE)
+    request = pb.FlushNamesRequest(name=name, zone=zone)
+    answer = ask(session, f"{SERVICE}/FlushNames", request, pb.FlushNamesResponse)
+    click.echo(f"{answer.entries} answers forgotten")

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of Services from manifests: told once the rules are in, and taken back before these go (DNS-74).
+
+A name without rules behind it, that of a headless Service or of an ExternalName, is told at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import structlog
+from msgspec.structs import replace
+
+from agent.dns.handover.state import EndpointName, Port, ServiceName
+from agent.dns.run.state_writer import StateWriter
+from agent.dns.zones.own import faults
+from agent.model.kube_objects import EndpointObject, EndpointSlice, Service
+from agent.model.nft_table import Family
+from agent.model.service import ServiceKey
+from agent.services.run.family_sync import FamilySync, SyncReport
+
+log = structlog.get_logger(plane="dns")
+
+NONE = "None"
+
+
+def service_names(services: Iterable[Service], slices: Iterable[EndpointSlice]) -> Iterator[ServiceName]:
+    """As manifests mean them. Endpoints are those that are ready, which is also said of all where a Service asks for
+    it."""
+    of_service: dict[tuple[str, str], list[EndpointSlice]] = {}
+    for one in slices:
+        labels = one.metadata.labels
+        if labels is not None and labels.service_name:
+            of_service.setdefault((one.metadata.namespace, labels.service_name), []).append(one)
+    for service in services:
+        namespace, name, spec = service.metadata.namespace, service.metadata.name, service.spec
+        ports = tuple(Port(one.port, one.name, one.protocol.lower()) for one in spec.ports or ())
+        if spec.type == "ExternalName":
+            yield ServiceName(namespace, name, external=spec.external_name)
+        elif spec.cluster_ip == NONE:
+            endpoints = tuple(_endpoints(of_service.get((namespace, name), ())))
+            yield ServiceName(namespace, name, ports=ports, is_headless=True, endpoints=endpoints)
+        elif spec.cluster_ip:
+            addresses = tuple(spec.cluster_ips or (spec.cluster_ip,))
+            yield ServiceName(namespace, name, addresses=addresses, ports=ports)
+
+
+def _endpoints(slices: Iterable[EndpointSlice]) -> Iterator[EndpointName]:
+    seen = set()
+    for piece in slices:
+        ports = tuple(
+            Port(one.port, one.name or "", (one.protocol or "TCP").lower()) for one in piece.ports or () if one.port
+        )
+        for one in piece.endpoints or ():
+            if one.addresses and _is_ready(one):
+                found = EndpointName(one.addresses[0], one.hostname or "", ports)
+                if found not in seen:
+                    seen.add(found)
+                    yield found
+
+
+def _is_ready(endpoint: EndpointObject) -> bool:
+    """IN-8: what is not said is ready."""
+    return endpoint.conditions is None or endpoint.conditions.ready is not False
+
+
+class OwnNames:
+    """Follows the source of manifests and the syncs of both families, and writes what may be told."""
+
+    def __init__(self, writer: StateWriter, syncs: Mapping[Family, FamilySync], changed: Callable[[], None]) -> None:
+        self._writer, self._syncs, self._changed = writer, syncs, changed
+        self._wanted: dict[str, ServiceName] = {}
+        self._pending: set[str] = set()
+        self.findings: dict[str, tuple[str, ...]] = {}
+
+    def offer(
+        self, services: Iterable[Service], slices: Iterable[EndpointSlice], pods: Iterable[tuple[str, str]]
+    ) -> None:
+        self._wanted = {one.key: one for one in service_names(services, slices)}
+        has_changed = self._writer.set_pods(tuple(sorted(pods)))
+        for key in [*self._writer.services]:
+            if key not in self._wanted:
+                has_changed |= self._writer.drop(key)
+        for key, one in self._wanted.items():
+            before = self._writer.services.get(key)
+            if not one.addresses:
+                has_changed |= self._writer.put(one)
+            elif before != one:
+                self._pending.add(key)
+                if before is not None:
+                    left = tuple(address for address in before.addresses if address in one.addresses)
+                    has_changed |= self._writer.put(replace(one, addresses=left))
+        self._pending &= self._wanted.keys()
+        self._complain()
+        if has_changed:
+            self._changed()
+        self._settle()
+
+    def _complain(self) -> None:
+        """DNS-73: once for each name that is none."""
+        for key, one in self._wanted.items():
+            found = tuple(faults(one))
+            if found != self.findings.get(key, ()):
+                for text in found:
+                    log.warning("dns_name_refused", service=key, problem=text)
+                self.findings[key] = found
+        self.findings = {key: found for key, found in self.findings.items() if found and key in self._wanted}
+
+    def follow(self, _family: Family, _report: SyncReport) -> None:
+        """After every sync that worked."""
+        self._settle()
+
+    def _settle(self) -> None:
+        has_changed = False
+        for key in tuple(self._pending):
+            one = self._wanted[key]
+            works = tuple(address for address in one.addresses if self._works(key, address))
+            if works:
+                has_changed |= self._writer.put(replace(one, addresses=works))
+            if works == one.addresses:
+                self._pending.discard(key)
+        if has_changed:
+            self._changed()
+
+    def _works(self, key: str, address: str) -> bool:
+        """Whether the kernel has rules for that address of the Service."""
+        family: Family = "IPv6" if ":" in address else "IPv4"
+        sync = self._syncs.get(family)
+        service = ServiceKey(*key.split("/", 1))
+        if sync is None or not sync.is_written(service):
+            return False
+        plan = sync.desired.plan_of(service)
+        return plan is not None and any(
+            way.ip is not None and way.ip.text == address for port in plan.ports for way in port.frontends
+        )

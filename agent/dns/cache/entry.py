@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One answer that is kept, and the message that a client gets of it.
+
+No record is decoded on the way: the bytes get the client's id and spelling, and TTLs that have aged (DNS-50). Within a
+second the aged bytes are the same for everybody.
+"""
+
+import msgspec
+
+from agent.dns.wire.answer import Kept
+from agent.dns.wire.question import AAAA, A, Question
+from agent.dns.wire.writing import STALE, STALE_NXDOMAIN, answer_bytes
+
+ENTRY_BYTES = 250
+"""What the values around the bytes take, about."""
+STALE_TTL_S = 30
+NXDOMAIN = 3
+
+
+class Entry(msgspec.Struct, gc=False):
+    """Times are monotonic seconds. `until_s`: fresh; `keep_s`: may be sent stale. Changed by the cache alone."""
+
+    key: bytes
+    zone: int
+    code: int
+    marks: int
+    answers: int
+    authority: int
+    tail: bytes
+    ttls: tuple[int, ...]
+    values: tuple[int, ...]
+    is_negative: bool
+    stored_s: float
+    until_s: float
+    keep_s: float
+    extra: int = 0
+    turn: tuple[int, int, int] = (0, 0, 0)
+    """Records of addresses that may be turned: where they begin, how long one is, how many (DNS-61)."""
+    hits: int = 0
+    last_s: float = 0.0
+    is_used: bool = False
+    is_gone: bool = False
+    aged: bytes = b""
+    aged_s: int = -1
+    next_refresh_s: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return ENTRY_BYTES + len(self.key) + len(self.tail)
+
+    def answer(self, question: Question, now_s: float) -> bytes:
+        """The whole message; the caller cuts it where a client takes less."""
+        age_s = int(now_s - self.stored_s)
+        if age_s != self.aged_s:
+            self._age(age_s)
+        tail = self.aged
+        begin, step, count = self.turn
+        if count:
+            first, end = begin + step * (self.hits % count), begin + step * count
+            tail = b"".join((tail[:begin], tail[first:end], tail[begin:first], tail[end:]))
+        return answer_bytes(question, self.code, tail, self.answers, self.authority, self.extra, marks=self.marks)
+
+    def _age(self, age_s: int) -> None:
+        aged = bytearray(self.tail)
+        for place, ttl in zip(self.ttls, self.values, strict=True):
+            aged[place : place + 4] = max(0, ttl - age_s).to_bytes(4, "big")
+        self.aged, self.aged_s = bytes(aged), age_s
+
+    def stale_answer(self, question: Question) -> bytes:
+        """RFC 8767, with the extended error that says so (DNS-55)."""
+        tail = bytearray(self.tail)
+        for place in self.ttls:
+            tail[place : place + 4] = STALE_TTL_S.to_bytes(4, "big")
+        note = STALE_NXDOMAIN if self.code == NXDOMAIN else STALE
+        return answer_bytes(question, self.code, bytes(tail), self.answers, self.authority, marks=self.marks, note=note)
+
+
+def turn_of(tail: bytes, ttls: tuple[int, ...], answers: int) -> tuple[int, int, int]:
+    """Records of addresses at the end of the answers, all of one length, whose order says nothing."""
+    begin, step, count = 0, 0, 0
+    for ttl in ttls[:answers][::-1]:
+        kind, size = tail[ttl - 4] << 8 | tail[ttl - 3], tail[ttl + 4] << 8 | tail[ttl + 5]
+        # A pointer of two bytes as owner, so that one record's length tells where the one before it ends.
+        is_address = (kind, size) in ((A, 4), (AAAA, 16)) and ttl >= 6 and tail[ttl - 6] >= 0xC0
+        if not is_address or (step and (size + 12 != step or ttl + step != begin + 6)):
+            break
+        step, begin, count = size + 12, ttl - 6, count + 1
+    return (begin, step, count) if count > 1 else (0, 0, 0)
+
+
+def entry_of(
+    key: bytes, zone: int, kept: Kept, life_s: int, shown_s: tuple[int, int], now_s: float, stale_s: float
+) -> Entry:
+    """`shown_s`: within what TTLs are shown (DNS-51)."""
+    least_s, most_s = shown_s
+    values = tuple(min(max(int.from_bytes(kept.tail[one : one + 4], "big"), least_s), most_s) for one in kept.ttls)
+    return Entry(
+        key=key,
+        zone=zone,
+        code=kept.code & 0xF,
+        marks=0x20 if kept.is_authentic else 0,
+        answers=kept.answers,
+        authority=kept.authority,
+        tail=kept.tail,
+        ttls=kept.ttls,
+        values=values,
+        is_negative=kept.is_negative,
+        stored_s=now_s,
+        until_s=now_s + life_s,
+        keep_s=now_s + life_s + stale_s,
+        turn=turn_of(kept.tail, kept.ttls, kept.answers),
+    )

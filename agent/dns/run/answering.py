@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a client's bytes to its answer: own names, the cache, or a flight to a server.
+
+The way of a question that is known costs a few steps in dictionaries and no task. Source of behaviour: DNS-40, DNS-46,
+DNS-50, DNS-59, DNS-60, DNS-90, DNS-93, DNS-94.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from agent.dns.cache.cache import Cache
+from agent.dns.cache.entry import Entry
+from agent.dns.handover.state import Settings
+from agent.dns.run.counters import TYPES, Counters
+from agent.dns.run.flights import Flights
+from agent.dns.wire.answer import plain_data, read_answer
+from agent.dns.wire.names import Malformed, suffixes, to_wire
+from agent.dns.wire.question import AA as AUTHORITATIVE
+from agent.dns.wire.question import (
+    AAAA,
+    ANY,
+    AXFR,
+    CH,
+    HINFO,
+    IN,
+    IXFR,
+    NOERROR,
+    NOTIMP,
+    NXDOMAIN,
+    RD,
+    REFUSED,
+    SERVFAIL,
+    TXT,
+    A,
+    BadQuestion,
+    Dropped,
+    Question,
+    key_of,
+    read_question,
+)
+from agent.dns.wire.writing import (
+    Written,
+    answer_bytes,
+    cut_bytes,
+    error_bytes,
+    records_bytes,
+    refusal_bytes,
+)
+from agent.dns.zones.choice import Zone, Zones, zones_of
+from agent.dns.zones.own import Found, OwnZone
+
+MOST_KNOWN, MOST_OWN = 4096, 8192
+SAMPLE = 64
+PROBE = to_wire("probe.kepd.invalid")
+LOCALHOST, INVALID, ONION = to_wire("localhost"), to_wire("invalid"), to_wire("onion")
+CHAOS = (to_wire("version.bind"), to_wire("id.server"))
+LOOPBACK = {A: b"\x7f\0\0\1", AAAA: bytes(15) + b"\1"}
+# An answer of each source's address is given within these (DNS-93).
+BURST = 2
+MOST_SOURCES = 65536
+FAR = float("inf")
+
+Send = Callable[[bytes], None]
+
+
+class Client:
+    """Where a question came from. `send` takes the answer when there is one."""
+
+    __slots__ = ("family", "protocol", "send", "source")
+
+    def __init__(self, source: str, protocol: str, family: str, send: Send) -> None:
+        self.source, self.protocol, self.family, self.send = source, protocol, family, send
+
+
+class Answering:
+    """`probe` says what the plane wants to know of this process."""
+
+    def __init__(self, cache: Cache, counters: Counters, flights: Flights, probe: Callable[[], str]) -> None:
+        self.cache, self.counters, self.flights, self._probe = cache, counters, flights, probe
+        self.settings = Settings()
+        self.zones: Zones = zones_of(self.settings)[0]
+        self.own: OwnZone | None = None
+        self.loop_names: dict[bytes, Callable[[], None]] = {}
+        """Questions of ours that show a loop when they come back (DNS-45)."""
+        self._labels: dict[int, str] = {}
+        self._known: dict[bytes, Question] = {}
+        self._own_answers: dict[bytes, Entry] = {}
+        self._taken: Counter[str] = Counter()
+        self._window_s = 0.0
+        self._every = 0
+        self.use(self.settings, self.own)
+
+    def use(self, settings: Settings, own: OwnZone | None) -> None:
+        self.settings, self.own = settings, own
+        self.zones = zones_of(settings)[0]
+        self._labels = {one.number: one.label for one in self.zones.all}
+        self._own_answers.clear()
+
+    def own_changed(self) -> None:
+        self._own_answers.clear()
+
+    def take(self, data: bytes, client: Client, now_s: float) -> bytes | None:
+        """The answer, or None: it comes later, or never."""
+        known = self._known.get(data[2:])
+        if known is None:
+            try:
+                known = read_question(data)
+            except BadQuestion as error:
+                self.counters.malformed[str(error)] += 1
+                return self._refuse(error, client, now_s)
+            except Dropped as error:
+                self.counters.malformed[str(error)] += 1
+                return None
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[data[2:]] = known
+        if client.protocol == "udp":
+            limit = self.settings.per_source_qps
+            if limit and self._over(client.source, limit, now_s):
+                return self._limited(known, data)
+        self._every += 1
+        if not self._every % SAMPLE:
+            self.counters.names.note(known.name)
+            self.counters.sources.note(client.source)
+        entry = self._own_answers.get(known.key) or self.cache.get(known.key, now_s)
+        if entry is None:
+            if known.id != data[0] << 8 | data[1]:
+                known = replace(known, id=data[0] << 8 | data[1])
+            return self._look(known, client, now_s)
+        source = "cache" if entry.until_s != FAR else "own"
+        if entry.until_s == FAR:
+            entry.hits += 1
+        elif entry.hits > 2 and self.cache.wants_refresh(entry, now_s) and self.settings.does_prefetch:
+            self.flights.refresh(known, self.zones.of(known.name), now_s)
+        self._count(client, known, self._labels.get(entry.zone, "."), entry.code, source)
+        text = entry.answer(known, now_s)
+        if client.protocol == "udp" and len(text) > known.size:
+            text = cut_bytes(known, entry.marks)
+        return data[:2] + text[2:]
+
+    def _over(self, source: str, limit: int, now_s: float) -> int:
+        if now_s - self._window_s >= 1.0:
+            passed = int(now_s - self._window_s) if self._window_s else 1
+            self._window_s = now_s
+            less = limit * passed
+            self._taken = Counter({one: count - less for one, count in self._taken.items() if count > less})
+        count = self._taken[source] + 1
+        if len(self._taken) < MOST_SOURCES or source in self._taken:
+            self._taken[source] = count
+        return max(0, count - BURST * limit)
+
+    def _limited(self, question: Question, data: bytes) -> bytes | None:
+        """Real resolvers come back by TCP, and who only pretends to ask gets nothing to send on."""
+        self.counters.limited += 1
+        if self.counters.limited % 2:
+            return None
+        return data[:2] + cut_bytes(question)[2:]
+
+    def _refuse(self, error: BadQuestion, client: Client, now_s: float) -> bytes | None:
+        limit = self.settings.per_source_qps
+        if client.protocol == "udp" and limit and self._over(client.source, limit, now_s):
+            return None
+        return refusal_bytes(error.id, error.flags, error.code, error.section)
+
+    def _count(self, client: Client, question: Question, zone: str, code: int, source: str) -> None:
+        kind = TYPES.get(question.type, "other")
+        self.counters.answers[client.protocol, client.family, zone, kind, code, source] += 1
+
+    def _fit(self, client: Client, question: Question, text: bytes) -> bytes:
+        return cut_bytes(question) if client.protocol == "udp" and len(text) > question.size else text
+
+    def _look(self, question: Question, client: Client, now_s: float) -> bytes | None:
+        special = self._special(question)
+        if special is not None:
+            self._count(client, question, ".", special[3] & 0xF, "own")
+            return self._fit(client, question, special)
+        own = self.own
+        if own is not None and question.klass == IN and own.is_own(question.name):
+            found = own.look(question.name, question.type)
+            if not found.target:
+                return self._own(question, client, found, now_s)
+            self._follow(question, client, found, now_s)
+            return None
+        zone = self.zones.of(question.name)
+        if self.settings.is_negative_below and zone.kind == "cluster":
+            above = self.cache.denied_above(question, zone.suffix, now_s)
+            if above is not None:
+                self._count(client, question, zone.label, NXDOMAIN, "cache")
+                return self._fit(client, question, above.answer(question, now_s))
+        if not question.flags & RD:
+            self._count(client, question, zone.label, REFUSED, "refused")
+            return error_bytes(question, REFUSED)
+        self._fly(question, client, zone, now_s)
+        return None
+
+    def _fly(self, question: Question, client: Client, zone: Zone, now_s: float) -> None:
+        def reply(text: bytes, code: int, source: str) -> None:
+            self._count(client, question, zone.label, code, source)
+            self.counters.took(source, self.flights.now_s() - now_s)
+            client.send(self._fit(client, question, text))
+
+        self.flights.start(question, zone, reply, client.source, now_s, is_reliable=client.protocol == "tcp")
+
+    def _special(self, question: Question) -> bytes | None:
+        """Questions that concern nobody else (DNS-24, DNS-54, DNS-60)."""
+        name, kind = question.name, question.type
+        if kind in (AXFR, IXFR):
+            return error_bytes(question, NOTIMP)
+        if question.klass == CH:
+            return self._chaos(question)
+        if kind == ANY:
+            return _own_bytes(question, (Written(name, HINFO, 3600, b"\x07RFC8482\0"),))
+        if name == PROBE:
+            text = self._probe().encode()
+            return _own_bytes(question, (Written(name, TXT, 0, bytes((len(text),)) + text),))
+        looped = self.loop_names.get(name)
+        if looped is not None:
+            looped()
+            return error_bytes(question, SERVFAIL)
+        top = next((one for one in suffixes(name) if one in (LOCALHOST, INVALID, ONION)), None)
+        if top is None:
+            return None
+        if top != LOCALHOST:
+            return error_bytes(question, NXDOMAIN)
+        data = LOOPBACK.get(kind)
+        return _own_bytes(question, (Written(name, kind, 3600, data),) if data else ())
+
+    def _chaos(self, question: Question) -> bytes:
+        if not self.settings.tells_about_itself or question.name not in CHAOS or question.type != TXT:
+            return error_bytes(question, REFUSED)
+        return _own_bytes(question, (Written(question.name, TXT, 0, b"\x04kepd", CH),))
+
+    def _own(self, question: Question, client: Client, found: Found, now_s: float) -> bytes:
+        tail, _ = records_bytes(question.name, (*found.answers, *found.authority, *found.extra))
+        answers, authority, extra = len(found.answers), len(found.authority), len(found.extra)
+        turn = _turn(found) if len(found.answers) > 1 and not extra else (0, 0, 0)
+        entry = Entry(
+            question.key, 1, found.code, AUTHORITATIVE, answers, authority, tail, (), (),
+            is_negative=not answers, stored_s=now_s, until_s=FAR, keep_s=FAR, extra=extra, turn=turn,
+        )  # fmt: skip
+        if len(self._own_answers) >= MOST_OWN:
+            self._own_answers.clear()
+        self._own_answers[question.key] = entry
+        label = self._labels.get(1, ".")
+        self._count(client, question, label, found.code, "own")
+        text = entry.answer(question, now_s)
+        return self._fit(client, question, text)
+
+    def _follow(self, question: Question, client: Client, found: Found, now_s: float) -> None:
+        """The chain goes on at a name that others answer (section 7, ExternalName)."""
+        section = found.target + question.section[-4:]
+        marks = question.key[-1]
+        target = replace(
+            question, name=found.target, section=section, key=key_of(found.target, question.type, IN, marks)
+        )
+        zone = self.zones.of(found.target)
+
+        def reply(text: bytes, code: int, source: str) -> None:
+            self._count(client, question, self._labels.get(1, "."), code, source)
+            client.send(self._fit(client, question, _joined(question, found, text, code)))
+
+        entry = self.cache.get(target.key, now_s)
+        if entry is not None:
+            reply(entry.answer(target, now_s), entry.code, "cache")
+        elif not question.flags & RD:
+            reply(error_bytes(target, NOERROR), NOERROR, "own")
+        else:
+            is_reliable = client.protocol == "tcp"
+            self.flights.start(target, zone, reply, client.source, now_s, is_reliable=is_reliable)
+
+
+def _joined(question: Question, found: Found, text: bytes, code: int) -> bytes:
+    """Our part of a chain, and what the others say of its end."""
+    records = list(found.answers)
+    try:
+        answer = read_answer(text)
+        records += [Written(one.owner, one.type, one.ttl, plain_data(text, one)) for one in answer.answers]
+    except (Malformed, IndexError):
+        code = SERVFAIL
+    tail, _ = records_bytes(question.name, records)
+    return answer_bytes(question, code, tail, len(records), 0)
+
+
+def _own_bytes(question: Question, records: tuple[Written, ...]) -> bytes:
+    tail, _ = records_bytes(question.name, records)
+    return answer_bytes(question, NOERROR, tail, len(records), 0, marks=AUTHORITATIVE)
+
+
+def _turn(found: Found) -> tuple[int, int, int]:
+    """Addresses of a headless Service come in another order each time. Their owner is a pointer to the question."""
+    size = 12 + len(found.answers[0].data)
+    is_plain = all(one.type in (A, AAAA) for one in found.answers)
+    return (0, size, len(found.answers)) if is_plain else (0, 0, 0)

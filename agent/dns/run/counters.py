@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What kepd-dns counts. Names are in none of it but the short list of the most asked ones, which never leaves memory
+but for readers of the API (DNS-97, DNS-102)."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable
+
+import msgspec
+
+BUCKETS_S = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+TYPES = {1: "A", 28: "AAAA", 33: "SRV", 12: "PTR", 16: "TXT"}
+MOST_TOP = 256
+
+
+class Histogram(msgspec.Struct):
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
+    sum_s: float = 0.0
+
+    def observe(self, seconds: float, times: int = 1) -> None:
+        self.counts[bisect_left(BUCKETS_S, seconds)] += times
+        self.sum_s += seconds * times
+
+
+class Top:
+    """The most frequent of many, with bounded counters: a new one costs all others one when there is no room."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Hashable, int] = {}
+
+    def note(self, what: Hashable) -> None:
+        if what in self.counts or len(self.counts) < MOST_TOP:
+            self.counts[what] = self.counts.get(what, 0) + 1
+            return
+        self.counts = {one: count - 1 for one, count in self.counts.items() if count > 1}
+
+    def most(self, number: int) -> list[tuple[Hashable, int]]:
+        return sorted(self.counts.items(), key=lambda one: -one[1])[:number]
+
+
+class Counters:
+    """`answers`: protocol, family, zone, type, code, source."""
+
+    def __init__(self) -> None:
+        self.answers: Counter[tuple[str, str, str, str, int, str]] = Counter()
+        self.durations: dict[str, Histogram] = {}
+        self.malformed: Counter[str] = Counter()
+        self.overload: Counter[str] = Counter()
+        self.failures: Counter[tuple[str, str]] = Counter()
+        self.upstream_times: dict[str, Histogram] = {}
+        self.prefetches = self.merged = self.spoofed = self.limited = 0
+        self.names, self.sources = Top(), Top()
+
+    def took(self, source: str, seconds: float, times: int = 1) -> None:
+        found = self.durations.get(source)
+        if found is None:
+            found = self.durations[source] = Histogram()
+        found.observe(seconds, times)
+
+    def upstream_took(self, upstream: str, seconds: float) -> None:
+        found = self.upstream_times.get(upstream)
+        if found is None:
+            found = self.upstream_times[upstream] = Histogram()
+        found.observe(seconds)

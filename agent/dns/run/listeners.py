@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where clients are heard: UDP in batches, TCP connection by connection (DNS-81, DNS-83, DNS-95)."""
+
+import asyncio
+import errno
+import socket
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+
+from agent.dns.run.answering import Answering, Client
+from agent.dns.run.flights import MOST_FLIGHTS
+from agent.dns.wire.question import LARGEST_QUESTION
+
+BATCH, BUSY_BATCH = 64, 16
+MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
+IDLE_S, UNFINISHED_S, UNREAD_S = 10.0, 5.0, 5.0
+MOST_UNREAD = 1 << 16
+SWEEP_S = 1.0
+# Addresses and ports of clients that are remembered; most resolvers take another port for each question.
+MOST_KNOWN = 1024
+
+
+def family_of(opened: socket.socket) -> str:
+    return "ipv6" if opened.family == socket.AF_INET6 else "ipv4"
+
+
+class UdpListener:
+    """One socket. Up to 64 questions are read at each wake-up, fewer while many wait for servers, whose answers then
+    come first."""
+
+    def __init__(self, opened: socket.socket, answering: Answering) -> None:
+        self._socket, self._answering = opened, answering
+        self._loop = asyncio.get_running_loop()
+        self._family = family_of(opened)
+        self._own = opened.getsockname()[:2]
+        self._clients: dict[tuple[str, int], Client] = {}
+        self.questions = 0
+        opened.setblocking(False)
+        self._loop.add_reader(opened.fileno(), self._read)
+
+    def _read(self) -> None:
+        receive, send, answering = self._socket.recvfrom, self._socket.sendto, self._answering
+        clients = self._clients
+        is_busy = len(answering.flights.flights) > MOST_FLIGHTS // 2
+        began_s = self._loop.time()
+        count = 0
+        for _ in range(BUSY_BATCH if is_busy else BATCH):
+            try:
+                data, address = receive(LARGEST_QUESTION)
+            except BlockingIOError:
+                break
+            except OSError:
+                # What the kernel has to say of an earlier answer.
+                continue
+            count += 1
+            if not address[1] or address[:2] == self._own:
+                answering.counters.malformed["port"] += 1
+                continue
+            client = clients.get(address)
+            if client is None:
+                if len(clients) >= MOST_KNOWN:
+                    clients.clear()
+                client = clients[address] = Client(address[0], "udp", self._family, partial(self._send, address))
+            try:
+                text = answering.take(data, client, began_s)
+                if text is not None:
+                    send(text, address)
+            except OSError as error:
+                answering.counters.overload[errno.errorcode.get(error.errno or 0, "send").lower()] += 1
+        if count:
+            self.questions += count
+            answering.counters.took("cache", (self._loop.time() - began_s) / count, count)
+
+    def _send(self, address: tuple[str, int], text: bytes) -> None:
+        with suppress(OSError):
+            self._socket.sendto(text, address)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._socket.fileno())
+
+
+class TcpListener:
+    """Connections of one or more sockets, and the sweep that ends those that do nothing."""
+
+    def __init__(self, answering: Answering) -> None:
+        self.answering = answering
+        self.clients: set[ClientConnection] = set()
+        self.sources: Counter[str] = Counter()
+        self._loop = asyncio.get_running_loop()
+        self._servers: list[asyncio.Server] = []
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def listen(self, opened: socket.socket) -> None:
+        opened.setblocking(False)
+        make = partial(ClientConnection, self, family_of(opened))
+        self._servers.append(await self._loop.create_server(make, sock=opened, backlog=512))
+
+    def join(self, client: "ClientConnection") -> bool:
+        if len(self.clients) >= MOST_CLIENTS or self.sources[client.source] >= MOST_OF_SOURCE:
+            self.answering.counters.overload["clients"] += 1
+            return False
+        self.clients.add(client)
+        self.sources[client.source] += 1
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+        return True
+
+    def leave(self, client: "ClientConnection") -> None:
+        if client in self.clients:
+            self.clients.discard(client)
+            self.sources[client.source] -= 1
+            if self.sources[client.source] <= 0:
+                del self.sources[client.source]
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        now_s = self._loop.time()
+        for client in tuple(self.clients):
+            client.check(now_s)
+        if self.clients:
+            self._sweeping = self._loop.call_later(SWEEP_S, self._sweep)
+
+    def stop(self) -> None:
+        """No new connections, and no further questions of those there are."""
+        for server in self._servers:
+            for opened in server.sockets:
+                self._loop.remove_reader(opened.fileno())
+        for client in tuple(self.clients):
+            client.finish()
+
+    def close(self) -> None:
+        for client in tuple(self.clients):
+            client.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+
+
+class ClientConnection(asyncio.Protocol):
+    def __init__(self, listener: TcpListener, family: str) -> None:
+        self._listener, self._family = listener, family
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._in = bytearray()
+        self._pending = 0
+        self._seen_s = self._loop.time()
+        self._unread_s = 0.0
+        self._is_finishing = False
+        self.source = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            return
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.source = peer[0] if peer else ""
+        transport.set_write_buffer_limits(high=MOST_UNREAD)
+        if not self._listener.join(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._listener.leave(self)
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        self._in += data
+        self._seen_s = self._loop.time()
+        self._work()
+
+    def _work(self) -> None:
+        now_s = self._loop.time()
+        while len(self._in) >= 2 and not self._is_finishing and self._transport is not None:
+            end = 2 + (self._in[0] << 8 | self._in[1])
+            if len(self._in) < end:
+                break
+            if self._pending >= MOST_PIPELINED:
+                self._transport.pause_reading()
+                return
+            message = bytes(self._in[2:end])
+            del self._in[:end]
+            self._pending += 1
+            client = Client(self.source, "tcp", self._family, self._send)
+            text = self._listener.answering.take(message, client, now_s)
+            if text is not None:
+                self._send(text)
+            elif len(message) < 12 or message[2] & 0x80:
+                self.abort()
+
+    def _send(self, text: bytes) -> None:
+        self._pending -= 1
+        if self._transport is None:
+            return
+        self._transport.write(len(text).to_bytes(2, "big") + text)
+        if self._transport.get_write_buffer_size() > MOST_UNREAD:
+            self.abort()
+        elif self._is_finishing and not self._pending:
+            self._transport.close()
+        elif self._pending == MOST_PIPELINED - 1 and not self._transport.is_reading():
+            self._transport.resume_reading()
+            self._loop.call_soon(self._work)
+
+    def check(self, now_s: float) -> None:
+        """Who sends half a message, does not read, or says nothing (DNS-95)."""
+        if self._transport is None:
+            return
+        unread = self._transport.get_write_buffer_size()
+        self._unread_s = (self._unread_s or now_s) if unread else 0.0
+        idle_s = now_s - self._seen_s
+        is_stuck = (self._in and idle_s > UNFINISHED_S) or (unread and now_s - self._unread_s > UNREAD_S)
+        if is_stuck or (idle_s > IDLE_S and not self._pending):
+            self.abort()
+
+    def finish(self) -> None:
+        self._is_finishing = True
+        if self._transport is not None and not self._pending:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

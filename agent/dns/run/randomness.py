@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that nobody can guess, a page of them at a time: ids and spellings of questions (DNS-92)."""
+
+import secrets
+
+PAGE = 4096
+
+
+class Randomness:
+    def __init__(self) -> None:
+        self._page, self._at = b"", 0
+
+    def bits(self, size: int) -> int:
+        """Of so many bytes."""
+        if self._at + size > len(self._page):
+            self._page, self._at = secrets.token_bytes(PAGE), 0
+        self._at += size
+        return int.from_bytes(self._page[self._at - size : self._at], "big")

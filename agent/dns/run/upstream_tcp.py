@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks by TCP: a connection per server, a second one under load, many questions in each, answers in any order.
+
+What a connection did not answer when it ends goes back to the asker. Source of behaviour: RFC 7766; DNS-42.
+"""
+
+import asyncio
+import socket
+from collections.abc import Collection
+from contextlib import suppress
+
+from agent.dns.run.asks import Ask, Asker
+from agent.dns.run.randomness import Randomness
+from agent.dns.run.upstream_udp import target_of
+from agent.dns.upstreams.addresses import Server
+from agent.dns.wire.writing import question_bytes
+
+SECOND_FROM = 64
+MOST_WAITING = 1024
+IDLE_S, LINGER_S, CONNECT_S = 10.0, 2.0, 2.0
+MOST_CONNECTIONS = 2
+MOST_UNREAD = 1 << 17
+
+
+class Connection(asyncio.Protocol):
+    """One connection. Changed by the pool and by its transport alone."""
+
+    def __init__(self, server: Server, pool: "TcpAsker") -> None:
+        self.server, self._pool = server, pool
+        self.waiting: dict[int, Ask] = {}
+        self.is_leaving = self.is_closed = False
+        self._transport: asyncio.Transport | None = None
+        self._out: list[bytes] = []
+        self._in = bytearray()
+        self._is_flushing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            return
+        self._transport = transport
+        opened = transport.get_extra_info("socket")
+        with suppress(OSError):
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+        if self.is_closed:
+            transport.abort()
+            return
+        self._flush()
+
+    def send(self, ask: Ask) -> None:
+        id_ = self._pool.random.bits(2)
+        while id_ in self.waiting:
+            id_ = (id_ + 1) & 0xFFFF
+        self.waiting[id_] = ask
+        question = ask.question
+        text = question_bytes(
+            id_, ask.section, question.flags, has_options=ask.has_options, is_dnssec=question.is_dnssec
+        )
+        self._out.append(len(text).to_bytes(2, "big") + text)
+        if self._transport is not None and not self._is_flushing:
+            self._is_flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        if self._transport is not None and self._out:
+            self._transport.write(b"".join(self._out))
+            self._out.clear()
+
+    def data_received(self, data: bytes) -> None:
+        self._in += data
+        at, size = 0, len(self._in)
+        while at + 2 <= size:
+            end = at + 2 + (self._in[at] << 8 | self._in[at + 1])
+            if end > size:
+                break
+            self._take(bytes(self._in[at + 2 : end]))
+            at = end
+        del self._in[:at]
+        if len(self._in) > MOST_UNREAD:
+            self.close("malformed")
+        elif not self.waiting:
+            self._pool.is_idle(self)
+
+    def _take(self, message: bytes) -> None:
+        ask = self.waiting.pop(int.from_bytes(message[:2], "big"), None) if len(message) >= 12 else None
+        if ask is not None and not ask.is_done and message[2] & 0x80:
+            self._pool.asker.answered(ask, message)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.close("closed")
+
+    def close(self, reason: str) -> None:
+        """Whoever waits hears of it once."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._pool.gone(self)
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self.waiting = self.waiting, {}
+        for ask in waiting.values():
+            if not ask.is_done:
+                self._pool.asker.failed(ask, reason)
+
+    def forget_done(self) -> None:
+        """Answers that come later than their question's end have nobody."""
+        for id_ in [id_ for id_, ask in self.waiting.items() if ask.is_done]:
+            del self.waiting[id_]
+
+
+class TcpAsker:
+    def __init__(self, asker: Asker, random: Randomness) -> None:
+        self.asker, self.random = asker, random
+        self._loop = asyncio.get_running_loop()
+        self._connections: dict[Server, list[Connection]] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._idle: dict[Connection, asyncio.TimerHandle] = {}
+
+    def load(self, server: Server) -> int:
+        return sum(len(one.waiting) for one in self._connections.get(server, ()))
+
+    def is_full(self, server: Server) -> bool:
+        return self.load(server) >= MOST_WAITING
+
+    def ask(self, ask: Ask) -> None:
+        found = self._connections.setdefault(ask.server, [])
+        open_ = [one for one in found if not one.is_leaving]
+        best = min(open_, key=lambda one: len(one.waiting), default=None)
+        if best is None or (len(best.waiting) >= SECOND_FROM and len(open_) < MOST_CONNECTIONS):
+            best = Connection(ask.server, self)
+            found.append(best)
+            task = self._loop.create_task(self._connect(best))
+            self._connecting.add(task)
+            task.add_done_callback(self._connecting.discard)
+        idle = self._idle.pop(best, None)
+        if idle is not None:
+            idle.cancel()
+        best.send(ask)
+
+    async def _connect(self, connection: Connection) -> None:
+        host = target_of(connection.server.address, connection.server.port)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                family = socket.AF_INET6 if ":" in connection.server.address else socket.AF_INET
+                opened = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+                try:
+                    await self._loop.sock_connect(opened, host)
+                    await self._loop.create_connection(lambda: connection, sock=opened)
+                except BaseException:
+                    opened.close()
+                    raise
+        except TimeoutError:
+            connection.close("timeout")
+        except OSError:
+            connection.close("refused")
+
+    def is_idle(self, connection: Connection) -> None:
+        if connection.is_leaving:
+            connection.close("closed")
+        elif connection not in self._idle:
+            self._idle[connection] = self._loop.call_later(IDLE_S, connection.close, "idle")
+
+    def gone(self, connection: Connection) -> None:
+        idle = self._idle.pop(connection, None)
+        if idle is not None:
+            idle.cancel()
+        found = self._connections.get(connection.server, [])
+        if connection in found:
+            found.remove(connection)
+            if not found:
+                del self._connections[connection.server]
+
+    def retain(self, servers: Collection[Server]) -> None:
+        """Others get no new question, and are closed when they have answered, or soon (DNS-42)."""
+        for server, found in tuple(self._connections.items()):
+            if server in servers:
+                continue
+            for one in tuple(found):
+                one.is_leaving = True
+                if one.waiting:
+                    self._loop.call_later(LINGER_S, one.close, "closed")
+                else:
+                    one.close("closed")
+
+    def sweep(self) -> None:
+        for found in tuple(self._connections.values()):
+            for one in tuple(found):
+                one.forget_done()
+                if not one.waiting:
+                    self.is_idle(one)
+
+    def close(self) -> None:
+        for found in tuple(self._connections.values()):
+            for one in tuple(found):
+                one.close("closed")
+        for task in self._connecting:
+            task.cancel()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose a name is, and the names of Services that this node answers itself."""

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table of nftables by its name, beside the one for Services: its text, elements with a life, and who changes it.
+
+Elements go through netlink, which costs a fiftieth of the nft program (NF-3).
+"""
+
+import errno
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+from agent.drivers.netlink.attributes import ACK, CREATE, REQUEST, attribute, message, nested, number, text
+from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
+from agent.drivers.nft.binary import run_text
+from agent.drivers.nft.commit_decoder import CommitDecoder
+from agent.drivers.nft.dump import chain_facts, object_packets, table_facts
+from agent.drivers.nft.kernel_table import failure
+from agent.drivers.nft.messages import Message
+from agent.drivers.nft.watch import MonitorSocket, OwnSockets
+from agent.model.nft_error import OutcomeUnknown
+from agent.model.nft_table import Family
+
+_BEGIN, _END, _NF_TABLES = 0x10, 0x11, 10
+_ELEMENTS, _ELEMENT, _KEY, _VALUE, _TIMEOUT = 3, 1, 1, 1, 4
+_DEADLINE_S = 10.0
+_Result = TypeVar("_Result")
+
+
+class NamedTable:
+    """`own_sockets` is shared by the tables of one process that watch each other's changes."""
+
+    def __init__(
+        self,
+        family: Family,
+        name: str,
+        *,
+        command: Sequence[str] = ("nft",),
+        opens: OpenSocket = open_socket,
+        own_sockets: OwnSockets | None = None,
+    ) -> None:
+        self.family: Family = family
+        self.name = name
+        self._command, self._opens = tuple(command), opens
+        self._own = own_sockets or OwnSockets()
+        self._connection: Connection | None = None
+
+    async def load(self, text_of_table: str) -> None:
+        """Run a text as one transaction. Raises NftFailed."""
+        with self._own.program():
+            await run_text(self._command, text_of_table, _DEADLINE_S, self._own.add_load)
+
+    async def exists(self) -> bool:
+        return await self._call(self._exists)
+
+    def _exists(self, connection: Connection) -> bool:
+        found = connection.dump(Message.GET_TABLE, self.family, b"", _DEADLINE_S)
+        return any(table_facts(one).name == self.name for one in found.answers)
+
+    async def input_drops(self) -> Sequence[str]:
+        """Chains of others whose policy drops what comes to this host (DNS-28)."""
+
+        def work(connection: Connection) -> list[str]:
+            found = []
+            for family in (self.family, "inet"):
+                for answer in connection.dump(Message.GET_CHAIN, family, b"", _DEADLINE_S).answers:
+                    one = chain_facts(answer)
+                    if " hook input " in one.hook and one.hook.endswith("policy drop") and one.table != self.name:
+                        found.append(f"chain {one.name} of table {one.table}")
+            return found
+
+        return await self._call(work)
+
+    async def counter(self, name: str) -> int:
+        """Packets that a named counter counted; 0: there is none."""
+
+        def work(connection: Connection) -> int:
+            try:
+                return object_packets(
+                    connection.ask(
+                        Message.GET_OBJECT, self.family, text(1, self.name) + text(2, name) + number(3, 1), _DEADLINE_S
+                    )
+                )
+            except OSError as error:
+                if error.errno == errno.ENOENT:
+                    return 0
+                raise
+
+        return await self._call(work)
+
+    async def refresh(self, set_name: str, keys: Iterable[bytes], life_s: int) -> None:
+        """Let elements live so long from now on. Adding one that is there does not extend its life, so each goes and
+        comes again in one transaction (DNS-23). Raises NftFailed."""
+        wanted = tuple(keys)
+        life = attribute(_TIMEOUT, (life_s * 1000).to_bytes(8, "big"))
+        add = (Message.NEW_ELEMENTS, CREATE, [_element(one, life) for one in wanted])
+        await self._transact(set_name, (add, (Message.DELETE_ELEMENTS, 0, [_element(one) for one in wanted]), add))
+
+    async def remove(self, set_name: str, keys: Iterable[bytes]) -> None:
+        """Elements that are gone already are added first, so that the transaction works."""
+        wanted = tuple(keys)
+        add = (Message.NEW_ELEMENTS, CREATE, [_element(one) for one in wanted])
+        await self._transact(set_name, (add, (Message.DELETE_ELEMENTS, 0, [_element(one) for one in wanted])))
+
+    async def _transact(self, set_name: str, steps: Sequence[tuple[Message, int, Sequence[bytes]]]) -> None:
+        whose = text(1, self.name) + text(2, set_name)
+
+        def work(connection: Connection) -> None:
+            first = connection.take_sequence(len(steps) + 2)
+            parts = [message(_BEGIN, REQUEST, first, "", b"", _NF_TABLES)]
+            for index, (kind, flags, elements) in enumerate(steps, 1):
+                asked = REQUEST | flags | (ACK if index == len(steps) else 0)
+                payload = whose + nested(_ELEMENTS, *elements)
+                parts.append(message(kind, asked, first + index, self.family, payload))
+            parts.append(message(_END, REQUEST, first + len(parts), "", b"", _NF_TABLES))
+            refused = connection.transact(b"".join(parts), first, first + len(steps), _DEADLINE_S)
+            if refused is not None:
+                raise OSError(refused.errno, "refused")
+
+        if steps[0][2]:
+            await self._call(work)
+
+    async def _call(self, work: Callable[[Connection], _Result]) -> _Result:
+        """Small questions, answered within a fraction of a millisecond, so the loop itself asks."""
+        try:
+            if self._connection is None:
+                self._connection = Connection(self._opens())
+                self._own.add_port(self._connection.port_id)
+            return work(self._connection)
+        except NetlinkSilent as error:
+            raise OutcomeUnknown(f"table {self.name}: {error}; kepd tries again") from error
+        except OSError as error:
+            raise failure(self.family, error.errno or 0, self.name) from error
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        """A sentence for each transaction of others on the table."""
+        opened = self._opens()
+        decoder = CommitDecoder(self.family, self._own.is_own, self.name)
+        monitor = MonitorSocket(opened, decoder, self._own.own_ports)
+        self._own.add_monitor(monitor)
+        try:
+            async with aclosing(monitor.sentences()) as sentences:
+                async for sentence in sentences:
+                    yield sentence
+        finally:
+            self._own.remove_monitor(monitor)
+            monitor.close()
+
+    def close(self) -> None:
+        """Let go of the socket; the table stays."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _element(key: bytes, more: bytes = b"") -> bytes:
+    return nested(_ELEMENT, nested(_KEY, attribute(_VALUE, key)) + more)

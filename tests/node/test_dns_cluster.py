@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kepd-dns beside a cluster: its DNS is asked by its endpoints, and takes over where kepd-dns does not answer."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.daemon.dns.upstreams import upstreams_of
+from agent.dns.handover.state import Upstream
+from agent.model.nft_table import Family
+from agent.model.service import ServiceKey
+from agent.services.objects.addresses import read_address
+from tests.lab.dns_servers import ScriptedDns, addresses, ask, stream
+from tests.lab.network import Network
+from tests.node.dns_node import ADDRESSES, DnsNode
+from tests.node.test_services import Cluster
+from tests.services.making import make_service, make_slice
+
+pytestmark = pytest.mark.node
+
+KEY = ServiceKey("kube-system", "kube-dns")
+VIPS: dict[Family, str] = {"IPv4": "10.96.0.53", "IPv6": "fd00:96::53"}
+NAME = "web.default.svc.cluster.local"
+PORTS = ({"name": "dns", "protocol": "UDP", "port": 53}, {"name": "dns-tcp", "protocol": "TCP", "port": 53})
+KIND: dict[Family, str] = {"IPv4": "A", "IPv6": "A"}
+# What the cluster's DNS says by itself, and what the cache got from it.
+ITS, OURS = "192.0.2.1", "192.0.2.1"
+
+
+@pytest.fixture(params=["IPv4", "IPv6"])
+def family(request: pytest.FixtureRequest) -> Family:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=["nftables", "iptables-nft"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return request.param  # type: ignore[no-any-return]
+
+
+async def off(work: Any, *arguments: Any, **more: Any) -> Any:
+    return await asyncio.to_thread(partial(work, *arguments, **more))
+
+
+class Beside:
+    """The cluster's rules for its DNS Service, and kepd-dns in front of it."""
+
+    def __init__(self, network: Network, directory: Path, family: Family, backend: str, *, held: bool) -> None:
+        self.cluster = Cluster(family, network, backend)
+        self.family, self.network = family, network
+        own = read_address(ADDRESSES[family])
+        assert own is not None
+        self.cluster.intake.set_aliases(KEY, [own])
+        self.dns = DnsNode(
+            network, directory, is_cluster=True, held=held, families=(family,),
+            backend=backend.removesuffix("-nft"), stale_s=2.0,
+        )  # fmt: skip
+        self.cluster.plane.followers.append(self._follow)
+
+    def _follow(self, *_: Any) -> None:
+        if self.dns.writer.set_upstreams(upstreams_of(self.cluster.plane.families, KEY, is_intercepted=False)):
+            self.dns.plane.state_changed()
+
+    async def scale(self, *places: str | dict[str, Any]) -> None:
+        found = []
+        for one in places:
+            fields = {"ip": one} if isinstance(one, str) else dict(one)
+            found.append({**fields, "ip": self.network[fields["ip"]].address(self.family)})
+        self.cluster.intake.put_slice(
+            make_slice(found, service=KEY.name, namespace=KEY.namespace, family=self.family, ports=PORTS)
+        )
+        self.cluster.intake.complete("services")
+        self.cluster.intake.complete("slices")
+        await self.cluster.settled()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Beside"]:
+        self.cluster.intake.put_service(
+            make_service(KEY.name, namespace=KEY.namespace, ip=VIPS[self.family], ports=PORTS)
+        )
+        task = asyncio.create_task(self.cluster.run())
+        try:
+            await self.scale("far1")
+            async with self.dns.running():
+                yield self
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await self.cluster.table.close()
+            await self.cluster.conntrack.close()
+
+    def server(self, place: str = "far1", says: str = ITS) -> ScriptedDns:
+        return ScriptedDns(self.network[place].address(self.family), says, self.network[place].namespace)
+
+    async def ask(self, name: str = NAME, **more: Any) -> Any:
+        return await off(ask, self.network["pod1"].namespace, ADDRESSES[self.family], name, **more)
+
+    @property
+    def address(self) -> str:
+        return ADDRESSES[self.family]
+
+
+async def test_its_endpoints_are_asked_by_two_connections_at_most(
+    network: Network, tmp_path: Path, family: Family, backend: str
+) -> None:
+    """DNS-20, DNS-41, DNS-42: by TCP, whatever the client used; nothing of it is in connection tracking for port 53 of
+    ours, and the cluster's names are asked of nobody else."""
+    beside = Beside(network, tmp_path, family, backend, held=True)
+    async with beside.server() as server, beside.running():
+        network.node.namespace.run("conntrack", "-F")
+        for number in range(50):
+            found = await beside.ask(f"n{number}.{NAME}", tcp=number % 2 == 1)
+            assert addresses(found) == [ITS]
+
+        assert {way for _, way in server.asked} == {"tcp"}
+        assert server.connections <= 2
+        assert beside.dns.tracked() == []
+
+
+async def test_the_clusters_dns_answers_when_the_process_is_gone(
+    network: Network, tmp_path: Path, family: Family, backend: str
+) -> None:
+    """DNS-21, DNS-22: no socket, no match: from the next packet on; and back when there is one."""
+    beside = Beside(network, tmp_path, family, backend, held=False)
+    async with beside.server(), beside.running():
+        assert addresses(await beside.ask()) == [ITS]
+        asking = asyncio.create_task(
+            off(stream, network["pod1"].namespace, beside.address, NAME, count=6000, rate=2000, linger_s=2.0)
+        )
+        await asyncio.sleep(1.0)
+        await off(beside.dns.process.end)
+        await asyncio.sleep(1.0)
+        beside.dns.process.start()
+        found = await asking
+
+        assert found.lost <= 64
+        assert set(found.who.values()) == {"c0000201"}
+
+
+async def test_a_process_that_hangs_is_left_within_a_second(
+    network: Network, tmp_path: Path, family: Family, backend: str
+) -> None:
+    """DNS-22, DNS-24: its sockets are there, so the probe decides; it comes back by itself, and answers nothing twice
+    with other data."""
+    beside = Beside(network, tmp_path, family, backend, held=True)
+    async with beside.server(), beside.running():
+        assert addresses(await beside.ask()) == [ITS]
+        beside.dns.process.send(signal.SIGSTOP)
+        left_s = await beside.dns.until_live(is_live=False)
+        meanwhile = [await beside.ask(f"m{number}.{NAME}", tcp=number % 2 == 1) for number in range(4)]
+        beside.dns.process.send(signal.SIGCONT)
+        back_s = await beside.dns.until_live()
+
+        assert [addresses(one) for one in meanwhile] == [[ITS]] * 4
+        assert (left_s <= 1.5, back_s <= 2.0) == (True, True), (left_s, back_s)
+        assert addresses(await beside.ask()) == [ITS]
+        assert [one for one in beside.dns.reasons() if one.startswith("Dns")] == ["DnsFallback", "DnsRecovered"]
+        print(f"left after {left_s:.2f} s, back after {back_s:.2f} s")
+
+
+async def test_servers_follow_endpoints_and_hints(network: Network, tmp_path: Path) -> None:
+    """DNS-41: scaled to another node within a second; hints choose the near one; none: stale, then SERVFAIL."""
+    beside = Beside(network, tmp_path, "IPv4", "nftables", held=True)
+    async with beside.server() as one, beside.server("pod2", "192.0.2.2") as two, beside.running():
+        assert addresses(await beside.ask()) == ["192.0.2.1"]
+        await beside.scale("pod2")
+        await asyncio.sleep(0.5)
+        assert addresses(await beside.ask(f"b.{NAME}")) == ["192.0.2.2"]
+        near = {"forNodes": [{"name": "node"}]}
+        far = {"forNodes": [{"name": "remote"}]}
+        await beside.scale({"ip": "far1", "hints": far}, {"ip": "pod2", "hints": near})
+        await asyncio.sleep(0.5)
+        asked = len(one.asked)
+        for number in range(10):
+            assert addresses(await beside.ask(f"c{number}.{NAME}")) == ["192.0.2.2"]
+        assert len(one.asked) == asked
+        assert len(two.asked) >= 11
+        assert beside.dns.writer.upstreams == (Upstream(network["pod2"].v4, 53, "PreferSameNode"),)
+
+
+async def test_without_endpoints_the_outside_goes_on(network: Network, tmp_path: Path) -> None:
+    """DNS-41, DNS-55: what is known is given on for a while, then SERVFAIL; never the node's resolvers."""
+    beside = Beside(network, tmp_path, "IPv4", "nftables", held=True)
+    async with (
+        beside.server(),
+        ScriptedDns(network["far2"].v4, "203.0.113.5", network["remote"].namespace) as outside,
+        beside.running(),
+    ):
+        (tmp_path / "resolv.conf").write_text(f"nameserver {network['far2'].v4}\n")
+        await asyncio.sleep(1.1)
+        fresh = await beside.ask()
+        beside.dns.writer.set_upstreams(())
+        beside.dns.plane.state_changed()
+        await asyncio.sleep(0.3)
+        known = await beside.ask()
+        new = await beside.ask(f"new.{NAME}", within_s=5.0)
+        out = await beside.ask("host.example")
+
+        assert [addresses(one) for one in (fresh, known, out)] == [[ITS], [ITS], ["203.0.113.5"]]
+        assert new.rcode() == 2
+        assert not any("cluster.local" in name for name, _ in outside.asked)
