@@ -13,6 +13,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = (
     "daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "devices", "observe",
     "proxy",
+    "dns",
 )  # fmt: skip
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy", "podman")

@@ -14,6 +14,7 @@ from agent.api.metrics import Metrics
 from agent.config.document import Configuration
 from agent.daemon.services.wiring import ServiceParts, wire_services
 from agent.devices.run.metrics import DeviceMetrics
+from agent.dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
 from agent.drivers.clock.driver import SystemClock
 from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.observe.run.metrics import ObserveMetrics
@@ -41,6 +42,12 @@ EVENTS = {
     "DeviceUnhealthy": "A plugin says that a device which a pod has is unhealthy; the pod goes on.",
     "DriverAway": "No socket of a driver is left; what its claims have stays, and new ones wait.",
     "DriverRefused": "A driver that asked to be registered was not; the event says why.",
+    "DnsConflict": "Another program has an address of kepd-dns, or its port; that address is not answered at.",
+    "DnsFallback": "kepd-dns does not answer; beside a cluster its DNS is asked instead.",
+    "DnsFirewalled": "A chain of another program drops questions to kepd-dns, unless a rule there accepts them.",
+    "DnsLoop": "A server for names leads back to kepd-dns; it is left out.",
+    "DnsRecovered": "kepd-dns answers again.",
+    "DnsUpstreamDown": "A server for names does not answer; others are asked.",
     "DriverRegistered": "A driver of devices registered.",
     "ErrImageNeverPull": "The image is not on the node and the policy is Never.",
     "Evicted": "A volume grew past its sizeLimit, so the pod was ended.",
@@ -227,6 +234,11 @@ ANNOTATIONS = (
 """Name behind `kepd.dev/`, value, on what, meaning."""
 
 
+def names_metrics() -> list[Metric]:
+    """Of kepd-dns, before it has told its figures."""
+    return list(dns_metrics(PlaneFigures(live={}, fallbacks=0, strangers=0, status=UNKNOWN)))
+
+
 async def metrics() -> list[Metric]:
     """Every family that a daemon can show, with nothing counted. Some figures are of the event loop it runs in."""
     plain = Configuration()
@@ -246,6 +258,7 @@ async def metrics() -> list[Metric]:
         *DeviceMetrics().families(),
         *ObserveMetrics().families(),
         *Figures().families((), 0.0, 0),
+        *names_metrics(),
         *services.families(),
         *beside.families(),
         *services.compatible(),

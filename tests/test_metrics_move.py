@@ -8,6 +8,7 @@ import pytest
 
 from scripts.vocabulary import EVENTS, metrics
 from tests.lives.devices import devices_life
+from tests.lives.dns import dns_life
 from tests.lives.images import images_life
 from tests.lives.observation import observation_life
 from tests.lives.pods import pods_life
@@ -22,7 +23,7 @@ OF_VOCABULARY = {"test_vocabulary.py", Path(__file__).name}
 
 async def test_something_that_happens_moves_every_metric_of_the_reference(short_path: Path, free_port: int) -> None:
     """FH-5: a figure that nothing moves looks like a node without trouble."""
-    for name in ("images", "daemon", "proxy", "devices", "observation"):
+    for name in ("images", "daemon", "proxy", "devices", "dns", "observation"):
         (short_path / name).mkdir()
     moved = {
         *await images_life(short_path / "images"),
@@ -31,6 +32,7 @@ async def test_something_that_happens_moves_every_metric_of_the_reference(short_
         *await services_life(free_port),
         *await devices_life(short_path / "devices"),
         *await observation_life(short_path / "observation"),
+        *await dns_life(short_path / "dns"),
         *await process_life(short_path / "daemon", free_port),
     }
 

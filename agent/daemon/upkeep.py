@@ -80,7 +80,8 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
 @configuration_flags
 @click.option("--services", "is_services", is_flag=True, help="Remove rules for Services.")
 @click.option("--images", "is_images", is_flag=True, help="Remove content and leases of prefetches.")
-@click.option("--all", "is_all", is_flag=True, help="Remove both.")
+@click.option("--dns", "is_dns", is_flag=True, help="Remove rules and addresses for names.")
+@click.option("--all", "is_all", is_flag=True, help="Remove all of these.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
     "--to-kube-proxy",
@@ -95,17 +96,20 @@ def cleanup(
     planes: str | None,
     is_services: bool,
     is_images: bool,
+    is_dns: bool,
     is_all: bool,
     dry_run: bool,
     to_kube_proxy: bool,
 ) -> None:
     """Remove what kepd left in the kernel and the runtime: its tables and chains, its content and leases,
     and nothing else. Refused while a kepd with that plane runs."""
-    if not (is_services or is_images or is_all):
-        raise click.UsageError("expected --services, --images or --all")
+    if not (is_services or is_images or is_dns or is_all):
+        raise click.UsageError("expected --services, --images, --dns or --all")
     configuration = _configuration(file, settings, planes)
 
     async def work() -> int:
+        if is_dns or is_all:
+            await _cleanup_names(configuration, is_dry=dry_run)
         if is_services or is_all:
             await _cleanup_services(configuration.node.run_directory, is_dry=dry_run, has_heir=to_kube_proxy)
             await _lift_taint(configuration, is_dry=dry_run)
@@ -136,6 +140,17 @@ async def _cleanup_services(run_directory: str, *, is_dry: bool, has_heir: bool)
             found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))
             await _take_away(found, is_dry=is_dry)
             await table.close()
+
+
+async def _cleanup_names(configuration: "Configuration", *, is_dry: bool) -> None:
+    from agent.daemon.dns.cleanup import remove_names
+    from agent.daemon.plane_lock import held_plane_lock
+    from agent.daemon.services.wiring import services_scope
+
+    # The plane for names runs where Services do.
+    with held_plane_lock("services", services_scope(), configuration.node.run_directory):
+        for text in await remove_names(configuration, is_dry=is_dry):
+            _say(text, is_dry=is_dry)
 
 
 async def _lift_taint(configuration: "Configuration", *, is_dry: bool) -> None:

@@ -13,6 +13,7 @@ import pytest
 from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
 from agent.daemon.devices.wiring import manager_settings, plugin_settings
+from agent.daemon.dns.settings import process_settings
 from agent.daemon.logs import Levels
 from agent.daemon.pods.wiring import pod_settings
 from agent.daemon.proxy.wiring import proxy_settings
@@ -31,11 +32,14 @@ PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
     proxy_settings,
     periods,
     hint_options,
+    lambda configuration: process_settings(configuration, (), (), ()),
 )
 READ_WHEN_NEEDED = {
     "devices.driver.pools": "devices/settings.py",
     "devices.front.resources": "devices/settings.py",
     "devices.front.resetTimeout": "daemon/devices/front.py",
+    "dns.allowFrom": "daemon/dns/wiring.py",
+    "dns.upstreamService": "daemon/dns/wiring.py",
     "images.alwaysCache": "images/run/intake.py",
     "images.authScope": "images/run/attempt.py",
     "images.drain": "images/run/puller.py",
@@ -69,6 +73,8 @@ READ_WHEN_NEEDED = {
     "telemetry.perService": "daemon/services/wiring.py",
 }
 READ_AT_START = {
+    "dns.clusterDNSService": "daemon/dns/wiring.py",
+    "dns.interceptClusterDNS": "daemon/dns/wiring.py",
     "kubernetes.kubeconfig": "daemon/wiring.py",
     "kubernetes.servers": "daemon/wiring.py",
     "kubernetes.compression": "daemon/wiring.py",
@@ -137,6 +143,7 @@ def everything_on(folder: Path) -> Configuration:
         ),
         proxy=replace(plain.proxy, enabled=True),
         services=replace(plain.services, enabled=True, source="manifests", metrics_address="127.0.0.1:0"),
+        dns=replace(plain.dns, enabled=True, directory=str(folder / "dns")),
     )
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages made by dnspython, which is the oracle of our codec."""
 
+from collections.abc import Sequence
+
 import dns.flags
 import dns.message
 import dns.rrset
@@ -22,7 +24,12 @@ def question(name: str, kind: str = "A", **more: object) -> Question:
 
 
 def answer(
-    asked: bytes, answers: list[str] = [], authority: list[str] = [], extra: list[str] = [], *, code: int = 0
+    asked: bytes,
+    answers: Sequence[str] = (),
+    authority: Sequence[str] = (),
+    extra: Sequence[str] = (),
+    *,
+    code: int = 0,
 ) -> bytes:
     """Records as `name TTL class type data`."""
     made = dns.message.make_response(dns.message.from_wire(asked), recursion_available=True)

@@ -174,7 +174,8 @@ def test_addresses_take_turns() -> None:
         assert found is not None
         sections = shown(found, "a.b", 1.0).answer
         firsts.append(next(iter(sections[1])).to_text())
-        assert len(sections[1]) == 3 and sections[0].to_text().endswith("c.d.")
+        assert len(sections[1]) == 3
+        assert sections[0].to_text().endswith("c.d.")
 
     assert sorted(firsts) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
     assert turn_of(b"", (), 0) == (0, 0, 0)

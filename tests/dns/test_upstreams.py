@@ -40,7 +40,7 @@ def test_servers_of_the_node_come_from_its_file() -> None:
 
 
 def test_the_longest_suffix_decides() -> None:
-    """DNS-40, DNS-41: stub domains below the cluster zone are theirs, reverse zones of the cluster are the cluster's."""
+    """DNS-40, DNS-41: stub domains below the cluster zone are theirs, its reverse zones are the cluster's."""
     settings = Settings(
         has_cluster=True,
         stub_domains={"corp.example": ("10.9.9.9",), "legacy.svc.cluster.local": ("10.9.9.8:5353",)},

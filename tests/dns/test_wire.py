@@ -3,6 +3,7 @@
 
 import random
 import time
+from contextlib import suppress
 
 import dns.exception
 import dns.flags
@@ -63,7 +64,7 @@ def test_a_label_becomes_text_that_dnspython_reads_back(label: bytes) -> None:
 
     text = to_text(name)
 
-    assert text.isascii() and text.isprintable()
+    assert (text.isascii(), text.isprintable()) == (True, True)
     assert dns.name.from_text(text).to_wire() == name
 
 
@@ -173,7 +174,8 @@ def test_only_the_chain_that_was_asked_for_is_kept() -> None:
     text = answer_bytes(read_question(asked), found.code, found.tail, found.answers, found.authority)
 
     ours = dns.message.from_wire(text)
-    assert "6.6.6.6" not in ours.to_text() and "evil" not in ours.to_text()
+    assert "6.6.6.6" not in ours.to_text()
+    assert "evil" not in ours.to_text()
     assert [one.to_text() for one in ours.answer] == [
         "web.a. 30 IN CNAME other.b.",
         "other.b. 20 IN A 10.0.0.1\nother.b. 20 IN A 10.0.0.2",
@@ -246,7 +248,7 @@ def test_errors_and_cut_answers_are_read_by_dnspython() -> None:
 
     cut, error = dns.message.from_wire(cut_bytes(asked)), dns.message.from_wire(error_bytes(asked, 2, 22))
 
-    assert cut.flags & dns.flags.TC and not cut.answer and cut.id == 9
+    assert (bool(cut.flags & dns.flags.TC), cut.answer, cut.id) == (True, [], 9)
     assert (error.rcode(), error.options[0].to_text()) == (dns.rcode.SERVFAIL, "EDE 22 (No Reachable Authority)")
 
 
@@ -295,15 +297,11 @@ def test_a_million_mutated_packets_raise_nothing_but_malformed() -> None:
     began_s = time.process_time()
 
     for _ in range(500_000):
-        try:
+        with suppress(Malformed):
             read_question(mutated(questions, dice))
-        except Malformed:
-            pass
         message = mutated(answers, dice)
-        try:
+        with suppress(Malformed):
             keep(message, read_answer(message), reading[dice.randrange(3)])
-        except Malformed:
-            pass
 
     print(f"{time.process_time() - began_s:.1f} s for 10^6 packets with their making")
 

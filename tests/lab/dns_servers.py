@@ -63,7 +63,7 @@ def _answered(rest: bytes, address: str, ttl: int, code: int) -> bytes:
     if code == 0 and kind in ("A", "AAAA") and (":" in address) == (kind == "AAAA"):
         made.answer.append(dns.rrset.from_text(question.name, ttl, "IN", kind, address))
     else:
-        soa = ". 5 IN SOA ns. host. 1 2 3 4 5".split(maxsplit=4)
+        soa = [".", "5", "IN", "SOA", "ns. host. 1 2 3 4 5"]
         made.authority.append(dns.rrset.from_text(soa[0], 5, "IN", "SOA", soa[4]))
     return made.to_wire()[2:]
 

@@ -35,7 +35,7 @@ async def off(work: Any, *arguments: Any, **more: Any) -> Any:
 async def test_questions_of_pods_and_of_the_host_are_not_tracked(
     network: Network, tmp_path: Path, backend: str
 ) -> None:
-    """DNS-20, DNS-22a, DNS-27: both families and protocols; the answer comes from where it was asked for."""
+    """DNS-20, DNS-27: both families and protocols; the answer comes from where it was asked for."""
     async with DnsNode(network, tmp_path, backend=backend).running() as dns:
         await dns.tell(WEB)
         network.node.namespace.run("conntrack", "-F")

@@ -20,7 +20,7 @@ from agent.dns.rules.guards import Asking
 from agent.dns.rules.nftables import TABLE
 from agent.dns.run.client import ProcessClient
 from agent.dns.run.kernel_guards import IptablesGuards, KernelGuards, NftGuards
-from agent.dns.run.metrics import dns_metrics
+from agent.dns.run.metrics import dns_metrics, figures
 from agent.dns.run.plane import DnsPlane
 from agent.dns.run.state_writer import StateWriter
 from agent.dns.run.view import DnsView
@@ -146,7 +146,7 @@ def wire_dns(
     return DnsUnit(
         plane=plane,
         view=DnsView(plane),
-        families=lambda: dns_metrics(plane),
+        families=lambda: dns_metrics(figures(plane)),
         run=run,
         apply=apply,
         close=close,

@@ -41,9 +41,10 @@ class Setup:
         self._run = run
 
     def work(self, *, is_dry: bool, is_agreed: bool, is_terminal: bool, is_starting: bool = False) -> int:
-        from agent.daemon.setup.plan import NEXT, NEXT_WHEN_STARTED, plan_setup, starts
+        from agent.daemon.setup.plan import NEXT, NEXT_WHEN_STARTED, has_names, plan_setup, starts
 
-        plan = plan_setup(self._look())
+        facts = self._look()
+        plan = plan_setup(facts)
         for text in plan.obstacles:
             click.echo(f"kepd: {printable(text)}", err=True)
         if plan.obstacles:
@@ -51,7 +52,7 @@ class Setup:
             return CONFLICT
         for text in plan.notes:
             click.echo(f"note: {printable(text)}", err=True)
-        steps = (*plan.steps, *starts(plan)) if is_starting else plan.steps
+        steps = (*plan.steps, *starts(plan, with_names=has_names(facts))) if is_starting else plan.steps
         if is_dry:
             for step in steps:
                 _say(f"would {told(step)}", step)

@@ -53,7 +53,9 @@ def cni_list(subnet: str) -> bytes:
     return (json.dumps(document, indent=2) + "\n").encode()
 
 
-def drop_in(*, service_ranges: Sequence[str], subnets: Sequence[str], is_with_pods: bool) -> bytes:
+def drop_in(
+    *, service_ranges: Sequence[str], subnets: Sequence[str], is_with_pods: bool, is_with_names: bool = False
+) -> bytes:
     """Empty if everything is said elsewhere. Never the node's addresses: without, kepd follows the default route."""
     lines = []
     if is_with_pods:
@@ -65,6 +67,8 @@ def drop_in(*, service_ranges: Sequence[str], subnets: Sequence[str], is_with_po
         services.append(f"detectLocal: {{clusterCIDRs: {json.dumps(subnets)}}}")
     if services:
         lines.append(f"services: {{{', '.join(services)}}}")
+    if is_with_names:
+        lines.append("dns: {enabled: true}")
     if not lines:
         return b""
     comment = (

@@ -30,6 +30,7 @@ FRAGMENTS = ("pods.conf", "services.conf")
 WRITTEN = (CONFIGURATION, DROP_IN, CNI_LIST, *(f"{UNIT_FOLDER}/{name}" for name in FRAGMENTS))
 PLACES = (*(path for path, *_ in FOLDERS), *WRITTEN, LOCKS)
 UNITS = ("kepd.socket", "kepd")
+NAME_UNITS = ("kepd-dns.socket", "kepd-dns.service")
 NEXT = ("systemctl daemon-reload", f"systemctl enable --now {' '.join(UNITS)}", "kepctl doctor")
 NEXT_WHEN_STARTED = ("kepctl doctor",)
 
@@ -112,12 +113,23 @@ def plan_setup(facts: Facts) -> Plan:
     return Plan(steps=tuple(_steps(facts)), notes=tuple(_notes(facts)))
 
 
-def starts(plan: Plan) -> tuple[RunProgram, ...]:
-    """What comes after its steps where kepd is to run. One that runs must see what they changed; its pods run on."""
+def has_names(facts: Facts) -> bool:
+    """Whether names are answered here: setup switches them on where nothing else decides."""
+    is_asked = facts.given.get("dns.enabled", not facts.given.get("kubernetes.kubeconfig"))
+    return _has(facts, "services") and bool(is_asked)
+
+
+def starts(plan: Plan, *, with_names: bool = False) -> tuple[RunProgram, ...]:
+    """What comes after its steps where kepd is to run. One that runs must see what they changed; its pods run on.
+    `with_names`: they are answered here, by a process with units of its own."""
     why = "kepd runs now, and after each start of this node"
     begun = "restart" if plan.steps else "start"
+    names: tuple[RunProgram, ...] = ()
+    if with_names:
+        names = (RunProgram(words=("systemctl", "enable", "--now", *NAME_UNITS), why="names of Services are answered"),)
     return (
         RunProgram(words=("systemctl", "daemon-reload"), why="systemd reads the drop-ins of the unit"),
+        *names,
         RunProgram(words=("systemctl", "enable", *UNITS), why=why),
         RunProgram(words=("systemctl", "start", "kepd.socket"), why="its clients wait there until it answers"),
         RunProgram(words=("systemctl", begun, "kepd"), why="its planes begin their work"),
@@ -192,6 +204,7 @@ def _configuration(facts: Facts, subnets: tuple[str, ...]) -> Iterator[Step]:
         service_ranges=_service_ranges(facts, subnets) if has_services and not is_decided else (),
         subnets=subnets if has_services and "services.detectLocal.clusterCIDRs" not in given else (),
         is_with_pods="pods.enabled" not in given,
+        is_with_names=has_services and "dns.enabled" not in given and not given.get("kubernetes.kubeconfig"),
     )
     before = facts.found.get(DROP_IN, ABSENT)
     if text and before.content != text:

@@ -120,7 +120,7 @@ class Cache:
             # The name has come to exist.
             self.entries[denied].until_s = self.entries[denied].keep_s = now_s
         shown_s = (least_s, most_s) if is_kept else (0, most_s)
-        entry = entry_of(key, zone, kept, life_s, shown_s, now_s, bounds.stale_s if is_kept else 0.0)
+        entry = entry_of(key, kept, life_s, shown_s, now_s, zone=zone, stale_s=bounds.stale_s if is_kept else 0.0)
         self.failures.pop(key, None)
         return self._keep(entry, now_s) if is_kept else entry
 
@@ -130,7 +130,7 @@ class Cache:
             self._account(before, -1)
             for name in ENTRY_FIELDS:
                 setattr(before, name, getattr(entry, name))
-            before.aged, before.aged_s = b"", -1
+            before.ready_for = None
             before.hits = 0
             entry = before
         if entry.code == NXDOMAIN:

@@ -40,9 +40,10 @@ class Entry(msgspec.Struct, gc=False):
     last_s: float = 0.0
     is_used: bool = False
     is_gone: bool = False
-    aged: bytes = b""
-    aged_s: int = -1
-    next_refresh_s: float = 0.0
+    ready: bytes = b""
+    ready_for: Question | None = None
+    ready_s: int = -1
+    """The last message, which is right for the same question within the same second."""
 
     @property
     def size(self) -> int:
@@ -51,20 +52,25 @@ class Entry(msgspec.Struct, gc=False):
     def answer(self, question: Question, now_s: float) -> bytes:
         """The whole message; the caller cuts it where a client takes less."""
         age_s = int(now_s - self.stored_s)
-        if age_s != self.aged_s:
-            self._age(age_s)
-        tail = self.aged
+        if self.ready_for is question and self.ready_s == age_s:
+            return self.ready
+        tail = self._aged(age_s)
         begin, step, count = self.turn
         if count:
             first, end = begin + step * (self.hits % count), begin + step * count
             tail = b"".join((tail[:begin], tail[first:end], tail[begin:first], tail[end:]))
-        return answer_bytes(question, self.code, tail, self.answers, self.authority, self.extra, marks=self.marks)
+        text = answer_bytes(question, self.code, tail, self.answers, self.authority, self.extra, marks=self.marks)
+        if not count:
+            self.ready, self.ready_for, self.ready_s = text, question, age_s
+        return text
 
-    def _age(self, age_s: int) -> None:
+    def _aged(self, age_s: int) -> bytes:
+        if not self.ttls:
+            return self.tail
         aged = bytearray(self.tail)
         for place, ttl in zip(self.ttls, self.values, strict=True):
             aged[place : place + 4] = max(0, ttl - age_s).to_bytes(4, "big")
-        self.aged, self.aged_s = bytes(aged), age_s
+        return bytes(aged)
 
     def stale_answer(self, question: Question) -> bytes:
         """RFC 8767, with the extended error that says so (DNS-55)."""
@@ -89,7 +95,7 @@ def turn_of(tail: bytes, ttls: tuple[int, ...], answers: int) -> tuple[int, int,
 
 
 def entry_of(
-    key: bytes, zone: int, kept: Kept, life_s: int, shown_s: tuple[int, int], now_s: float, stale_s: float
+    key: bytes, kept: Kept, life_s: int, shown_s: tuple[int, int], now_s: float, *, zone: int, stale_s: float
 ) -> Entry:
     """`shown_s`: within what TTLs are shown (DNS-51)."""
     least_s, most_s = shown_s

@@ -51,10 +51,11 @@ from agent.dns.wire.writing import (
 from agent.dns.zones.choice import Zone, Zones, zones_of
 from agent.dns.zones.own import Found, OwnZone
 
-MOST_KNOWN, MOST_OWN = 4096, 8192
+MOST_KNOWN, MOST_OWN = 12288, 16384
 SAMPLE = 64
 PROBE = to_wire("probe.kepd.invalid")
 LOCALHOST, INVALID, ONION = to_wire("localhost"), to_wire("invalid"), to_wire("onion")
+RESERVED = (LOCALHOST, INVALID, ONION)
 CHAOS = (to_wire("version.bind"), to_wire("id.server"))
 LOOPBACK = {A: b"\x7f\0\0\1", AAAA: bytes(15) + b"\1"}
 # An answer of each source's address is given within these (DNS-93).
@@ -86,6 +87,7 @@ class Answering:
         """Questions of ours that show a loop when they come back (DNS-45)."""
         self._labels: dict[int, str] = {}
         self._known: dict[bytes, Question] = {}
+        self._unknown = 0
         self._own_answers: dict[bytes, Entry] = {}
         self._taken: Counter[str] = Counter()
         self._window_s = 0.0
@@ -113,18 +115,19 @@ class Answering:
             except Dropped as error:
                 self.counters.malformed[str(error)] += 1
                 return None
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[data[2:]] = known
+            self._remember(data[2:], known)
         if client.protocol == "udp":
             limit = self.settings.per_source_qps
-            if limit and self._over(client.source, limit, now_s):
+            if limit and self._over(client.source, limit, now_s) and known.name != PROBE:
                 return self._limited(known, data)
         self._every += 1
         if not self._every % SAMPLE:
             self.counters.names.note(known.name)
             self.counters.sources.note(client.source)
-        entry = self._own_answers.get(known.key) or self.cache.get(known.key, now_s)
+        key = known.key
+        entry = self._own_answers.get(key)
+        if entry is None:
+            entry = self.cache.get(key, now_s)
         if entry is None:
             if known.id != data[0] << 8 | data[1]:
                 known = replace(known, id=data[0] << 8 | data[1])
@@ -139,6 +142,16 @@ class Answering:
         if client.protocol == "udp" and len(text) > known.size:
             text = cut_bytes(known, entry.marks)
         return data[:2] + text[2:]
+
+    def _remember(self, raw: bytes, question: Question) -> None:
+        """Who is there first stays, until most of what comes is not there."""
+        if len(self._known) < MOST_KNOWN:
+            self._known[raw] = question
+            return
+        self._unknown += 1
+        if self._unknown > 4 * MOST_KNOWN:
+            self._unknown = 0
+            self._known.clear()
 
     def _over(self, source: str, limit: int, now_s: float) -> int:
         if now_s - self._window_s >= 1.0:
@@ -219,7 +232,9 @@ class Answering:
         if looped is not None:
             looped()
             return error_bytes(question, SERVFAIL)
-        top = next((one for one in suffixes(name) if one in (LOCALHOST, INVALID, ONION)), None)
+        if not name.endswith(RESERVED):
+            return None
+        top = next((one for one in suffixes(name) if one in RESERVED), None)
         if top is None:
             return None
         if top != LOCALHOST:

@@ -42,6 +42,7 @@ class Flight:
         "codes",
         "has_stale",
         "hedge_s",
+        "is_crowded",
         "is_done",
         "is_plain",
         "is_prefetch",
@@ -62,7 +63,7 @@ class Flight:
         self.asked: list[Server] = []
         self.codes: list[int] = []
         self.hedge_s = 0.0
-        self.is_done = self.has_stale = self.is_plain = self.is_prefetch = False
+        self.is_done = self.has_stale = self.is_plain = self.is_prefetch = self.is_crowded = False
 
 
 class Flights:
@@ -178,8 +179,11 @@ class Flights:
         question, section, is_spelled = flight.question, flight.question.section, False
         if is_tcp:
             if self.tcp.is_full(server):
-                self._counters.overload["upstream"] += 1
+                flight.is_crowded = True
                 return False
+        elif self.udp.is_full:
+            flight.is_crowded = True
+            return False
         elif health.misspelled < MISSPELLED:
             section, is_spelled = spelled(section, self.random.bits(16)), True
         ask = Ask(server, flight, question, section, has_options, now_s, is_spelled=is_spelled)
@@ -187,7 +191,7 @@ class Flights:
         health.asked += 1
         if is_tcp:
             self.tcp.ask(ask)
-        elif self.udp.is_full or not self.udp.ask(ask):
+        elif not self.udp.ask(ask):
             flight.open.remove(ask)
             self._failed(ask, "network")
             return False
@@ -337,6 +341,12 @@ class Flights:
 
     def _no_server_left(self, flight: Flight, now_s: float) -> None:
         servers = self._servers(flight.zone)
+        if flight.is_crowded:
+            # Nobody failed; there was no room to ask (DNS-94).
+            self._end(flight)
+            for question, reply, _ in self._take_waiters(flight):
+                self._overload(question, reply, "upstream", now_s)
+            return
         if flight.codes and len(flight.codes) >= len(servers):
             code = SERVFAIL if SERVFAIL in flight.codes else REFUSED
             if code == REFUSED:

@@ -4,25 +4,45 @@
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from agent.dns.handover.status import Durations, Status
 from agent.dns.run.plane import DnsPlane
 from agent.dns.wire.records_text import CODES
 
+UNKNOWN = Status(instance="", pid=0, started_s=0, uptime_s=0, number=-1, state_age_s=0)
 
-def dns_metrics(plane: DnsPlane) -> Iterator[Metric]:
+
+class PlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """`live`: whether each address is. `strangers`: packets of those who may not ask."""
+
+    live: dict[str, bool]
+    fallbacks: int
+    strangers: int
+    status: Status
+
+
+def figures(plane: DnsPlane) -> PlaneFigures:
+    return PlaneFigures(
+        live={address: one.is_live for address, one in plane.live.items()},
+        fallbacks=plane.fallbacks,
+        strangers=sum(plane.strangers.values()),
+        status=plane.status or UNKNOWN,
+    )
+
+
+def dns_metrics(plane: PlaneFigures) -> Iterator[Metric]:
     live = GaugeMetricFamily(
         "kepd_dns_rules_live", "Whether questions to an address reach kepd-dns.", labels=["address"]
     )
     for address, one in sorted(plane.live.items()):
-        live.add_metric([address], float(one.is_live))
+        live.add_metric([address], float(one))
     yield live
     yield CounterMetricFamily("kepd_dns_fallbacks", "How often kepd-dns stopped answering.", value=plane.fallbacks)
-    text = "Packets of those who may not ask, as of the last change of rules."
-    yield CounterMetricFamily("kepd_dns_foreign", text, value=sum(plane.strangers.values()))
-    if plane.status is not None:
-        yield from _of_process(plane.status)
+    text = "Packets of those who may not ask."
+    yield CounterMetricFamily("kepd_dns_foreign", text, value=plane.strangers)
+    yield from _of_process(plane.status)
 
 
 def _of_process(status: Status) -> Iterator[Metric]:

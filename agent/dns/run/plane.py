@@ -8,7 +8,7 @@ process outlives this one. Source of behaviour: DNS-21 to DNS-24, DNS-28 to DNS-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import structlog
 
@@ -59,7 +59,8 @@ class DnsPlane:
         self.live: dict[str, Liveness] = {}
         self.probed: dict[str, Probed] = {}
         self.fallbacks = 0
-        self.strangers: dict[Family, int] = {}
+        self.strangers: dict[Family, int] = dict.fromkeys(guards, 0)
+        self._counted: dict[Family, int] = {}
         self._addresses, self._clock, self._tell = addresses, clock, tell
         self._asking, self._settings, self._probe = asking, settings, ask
         self._wake = {family: asyncio.Event() for family in guards}
@@ -74,7 +75,13 @@ class DnsPlane:
 
     def apply(self) -> None:
         """The configuration is another one, or what this node's networks are."""
-        self.writer.begin(self._settings())
+        settings = self._settings()
+        if self._report is None:
+            return
+        try:
+            self.writer.begin(settings)
+        except OSError as error:
+            log.error("dns_state_not_written", directory=str(self.writer.directory), error=str(error))
         self.state_changed()
         for one in self._wake.values():
             one.set()
@@ -112,9 +119,16 @@ class DnsPlane:
                 # It reads the state when it starts.
                 log.info("dns_process_unavailable", problem=str(error), v=2)
 
+    async def _count_strangers(self, family: Family) -> None:
+        """The kernel counts anew with each table."""
+        with suppress(NftFailed):
+            self.strangers[family] = self._counted.get(family, 0) + await self.guards[family].strangers()
+
     async def _relay(self) -> None:
         while True:
             await self.look()
+            for family in self.guards:
+                await self._count_strangers(family)
             await self._clock.sleep(STATUS_S)
 
     async def look(self) -> Status | None:
@@ -171,7 +185,8 @@ class DnsPlane:
             self._addresses.add(address)
         live = [one for one in asking.addresses if self.live.get(one, Liveness()).is_live]
         guards = self.guards[family]
-        self.strangers[family] = self.strangers.get(family, 0) + await guards.strangers()
+        await self._count_strangers(family)
+        self._counted[family] = self.strangers[family]
         await guards.put(asking, live)
         for one in live:
             self.live[one] = Liveness(True, 0, self._clock.now_s())
@@ -192,13 +207,16 @@ class DnsPlane:
     async def _watch(self, family: Family) -> None:
         while True:
             try:
-                async with aclosing(self.guards[family].changes()) as sentences:
-                    async for sentence in sentences:
-                        if not await self.guards[family].is_intact():
-                            self._repair(family, sentence)
+                await self._watch_once(family)
             except NftFailed as error:
                 log.warning("dns_table_watch_failed", family=family, error=str(error))
             await self._clock.sleep(RETRY_S)
+
+    async def _watch_once(self, family: Family) -> None:
+        async with aclosing(self.guards[family].changes()) as sentences:
+            async for sentence in sentences:
+                if not await self.guards[family].is_intact():
+                    self._repair(family, sentence)
 
     def _repair(self, family: Family, sentence: str) -> None:
         log.warning("dns_rules_repaired", family=family, cause=sentence)
@@ -301,17 +319,21 @@ class DnsPlane:
             self._report.ready(f"answering at {', '.join(wanted)}")
 
 
-async def clean_up(guards: Mapping[Family, KernelGuards], addresses: Addresses, listed: Sequence[str]) -> list[str]:
+async def clean_up(
+    guards: Mapping[Family, KernelGuards], addresses: Addresses, listed: Sequence[str], *, is_dry: bool = False
+) -> list[str]:
     """Take rules away, then, when no packet is on its way by them, the addresses (DNS-30). What was there."""
     removed = []
     for family, one in guards.items():
         if await one.is_there():
-            await one.remove()
+            if not is_dry:
+                await one.remove()
             removed.append(f"rules for names of {family}")
     found = sorted(addresses.present(listed))
-    if found:
+    if found and not is_dry:
         await asyncio.sleep(1.0)
     for address in found:
-        addresses.remove(address)
+        if not is_dry:
+            addresses.remove(address)
         removed.append(f"address {address} on lo")
     return removed

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import gc
 import os
+import pwd
 import secrets
 import signal
 import socket
@@ -44,6 +45,15 @@ def log(event: str, **fields: object) -> None:
     sys.stderr.write(f"{event} {text}\n")
 
 
+def user_id(text: str) -> int:
+    """Of a number, or of a name that this host may not know: then nobody's."""
+    if text.isdigit():
+        return int(text)
+    with suppress(KeyError):
+        return pwd.getpwnam(text).pw_uid
+    return -1
+
+
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="kepd-dns", description="Answers the DNS questions of this node's pods.")
     parser.add_argument("--directory", type=Path, default=Path("/run/kepd-dns"), help="where the daemon writes state")
@@ -53,7 +63,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--listen", action="append", default=[], metavar="ADDRESS", help="without a socket unit")
     parser.add_argument("--port", type=int, default=PORT, help="of those addresses")
     parser.add_argument(
-        "--user", type=int, action="append", default=[], help="user ids that may ask, beside 0 and its own"
+        "--user", type=user_id, action="append", default=[], help="who may ask, beside root and its own"
     )
     return parser.parse_args(argv)
 

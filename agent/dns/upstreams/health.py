@@ -21,6 +21,8 @@ LEAST_HEDGE_S = 0.05
 WEIGHT = 0.2
 MISSPELLED = 2
 SAMPLES = 31
+# The median is taken anew after so many answers.
+EACH = 16
 
 
 class Health(msgspec.Struct):
@@ -37,18 +39,19 @@ class Health(msgspec.Struct):
     plain_until_s: float = 0.0
     misspelled: int = 0
     asked: int = 0
+    answers: int = 0
+    hedge_s: float = LEAST_HEDGE_S
+    """How long it may be silent before another is asked as well."""
 
     def is_out(self, now_s: float) -> bool:
         return self.out_s > 0 and (now_s < self.out_until_s or self.is_trying)
 
-    @property
-    def hedge_s(self) -> float:
-        """How long it may be silent before another is asked as well."""
-        return max(LEAST_HEDGE_S, 4 * median(self.samples)) if self.samples else LEAST_HEDGE_S
-
     def answered(self, took_s: float) -> None:
         self.smoothed_s = took_s if not self.smoothed_s else (1 - WEIGHT) * self.smoothed_s + WEIGHT * took_s
         self.samples.append(took_s)
+        self.answers += 1
+        if self.answers <= EACH or not self.answers % EACH:
+            self.hedge_s = max(LEAST_HEDGE_S, 4 * median(self.samples))
         self.failures, self.out_s, self.is_trying = 0, 0.0, False
 
     def failed(self, now_s: float) -> bool:

@@ -41,7 +41,7 @@ def _sentences(found: Explanation, cached: Sequence[Cached]) -> Iterator[str]:
             yield f"the chain goes on at {found.target}, which is asked for elsewhere"
     for one in cached:
         if one.is_stale:
-            yield f"an answer for {one.type} ended {one.age_s:.0f} s after it came; it may be given if no server answers"
+            yield f"an answer for {one.type} came {one.age_s:.0f} s ago and has ended; it is given if no server answers"
         elif one.left_s > 0:
             yield f"kept for {one.type}: {one.age_s:.0f} s old, {one.left_s:.0f} s left, given {one.hits} times"
     if found.kind != "own":

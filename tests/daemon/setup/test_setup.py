@@ -298,8 +298,8 @@ def test_a_route_that_came_later_moves_no_service(node: Node) -> None:
 def test_with_now_kepd_runs_after_the_rest(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     assert node.setup(is_starting=True) == 0
     assert node.ran[1:] == [
-        "systemctl daemon-reload", "systemctl enable kepd.socket kepd", "systemctl start kepd.socket",
-        "systemctl restart kepd",
+        "systemctl daemon-reload", "systemctl enable --now kepd-dns.socket kepd-dns.service",
+        "systemctl enable kepd.socket kepd", "systemctl start kepd.socket", "systemctl restart kepd",
     ]  # fmt: skip
     assert capsys.readouterr().out.splitlines()[-1] == "next: kepctl doctor"
 

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kepd-dns: answers a second from its cache and from servers, time of an answer, idle cost, memory, start.
+
+Rates are for a whole core: answers by the processor time that the process took for them, so that other work on the
+machine counts less; beside them stands what the generator got. The generator is dnsperf (Debian's package). The server
+that is asked is a process of plain Python on the other core, which only pipelining makes quick enough. With
+KEPD_COREDNS or KEPD_NODE_CACHE naming a program it runs on the same questions.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agent.dns.handover.state import SOCKET_FILE, Settings, Upstream
+from agent.dns.handover.status import Request
+from agent.dns.run.client import ProcessClient, ProcessUnavailable
+from agent.dns.run.state_writer import StateWriter
+from tests.lab.namespace import Namespace
+
+Row = tuple[str, float, str, str]
+ROOT = Path(__file__).resolve().parents[1]
+NAMES, SECONDS = 20_000, 8
+CLOCK = os.sysconf("SC_CLK_TCK")
+SERVER = """
+import asyncio, sys
+HEAD = b"\\x85\\x80\\0\\1\\0\\1\\0\\0\\0\\0"
+RECORD = b"\\xc0\\x0c\\0\\1\\0\\1\\0\\0\\0\\x1e\\0\\4\\x0a\\0\\0\\1"
+class Server(asyncio.Protocol):
+    def connection_made(self, transport): self.transport, self.rest = transport, b""
+    def data_received(self, data):
+        data, out, at = self.rest + data, [], 0
+        while at + 2 <= len(data):
+            size = data[at] << 8 | data[at + 1]
+            if at + 2 + size > len(data): break
+            one = data[at + 2:at + 2 + size]
+            end = one.index(0, 12) + 5
+            text = one[:2] + HEAD + one[12:end] + RECORD
+            out.append(len(text).to_bytes(2, "big") + text)
+            at += 2 + size
+        self.rest = data[at:]
+        self.transport.write(b"".join(out))
+async def main():
+    server = await asyncio.get_running_loop().create_server(Server, sys.argv[1], int(sys.argv[2]))
+    await server.serve_forever()
+asyncio.run(main())
+"""
+
+
+class Subject:
+    """kepd-dns in a namespace of its own, on one core."""
+
+    def __init__(self, namespace: Namespace, directory: Path, address: str) -> None:
+        self.namespace, self.directory, self.address = namespace, directory, address
+        self.client = ProcessClient(directory / SOCKET_FILE)
+        writer = StateWriter(directory, time.time)
+        (directory / "resolv.conf").touch()
+        writer.set_upstreams((Upstream("127.0.0.1", 5300),))
+        writer.begin(
+            Settings(
+                has_cluster=True, addresses=(address,), per_source_qps=0, resolv_conf=str(directory / "resolv.conf"),
+                ttl_min_s=300, ttl_max_s=600, cache_bytes=64 << 20,
+            )
+        )  # fmt: skip
+        self.began_s = time.monotonic()
+        self.child = subprocess.Popen(
+            namespace.command(
+                "taskset", "-c", "0", sys.executable, "-m", "agent.dns.run.process", "--directory", str(directory),
+                "--listen", address,
+            ),
+            cwd=ROOT, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self.ready_s = asyncio.run(self._ready())
+
+    async def _ready(self) -> float:
+        while True:
+            with contextlib.suppress(ProcessUnavailable):
+                await self.client.ask(Request(do="status"))
+                return time.monotonic() - self.began_s
+            await asyncio.sleep(0.005)
+
+    def processor_s(self) -> float:
+        words = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / CLOCK
+
+    def memory_mib(self) -> float:
+        text = Path(f"/proc/{self.child.pid}/status").read_text()
+        return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+    def wake_ups(self) -> int:
+        text = Path(f"/proc/{self.child.pid}/status").read_text()
+        return int(text.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+    def entries(self) -> int:
+        found = asyncio.run(self.client.ask(Request(do="status"))).status
+        return found.entries if found is not None else 0
+
+    def close(self) -> None:
+        self.child.terminate()
+        self.child.wait(10)
+
+
+@contextmanager
+def place(directory: Path) -> Iterator[tuple[Subject, Namespace]]:
+    """The node, where the process and the servers are, and a pod behind a veth."""
+    with Namespace() as node, Namespace() as pod:
+        node.run("ip", "link", "add", "veth0", "type", "veth", "peer", "name", "eth0", "netns", pod.path)
+        node.run("ip", "addr", "add", "10.77.0.1/24", "dev", "veth0")
+        node.run("ip", "link", "set", "veth0", "up")
+        node.run("ip", "addr", "add", "169.254.20.10/32", "dev", "lo")
+        pod.run("ip", "addr", "add", "10.77.0.2/24", "dev", "eth0")
+        pod.run("ip", "link", "set", "eth0", "up")
+        pod.run("ip", "route", "add", "default", "via", "10.77.0.1")
+        command = node.command("taskset", "-c", "1", sys.executable, "-c", SERVER, "127.0.0.1", "5300")
+        server = subprocess.Popen(command)
+        subject = None
+        try:
+            time.sleep(0.5)
+            subject = Subject(node, directory, "169.254.20.10")
+            yield subject, pod
+        finally:
+            if subject is not None:
+                subject.close()
+            server.kill()
+            server.wait(10)
+
+
+def questions(path: Path, count: int, *, shuffled: bool = True, label: str = "n") -> str:
+    dice = random.Random(1)
+    numbers = [dice.randrange(count) if shuffled else one for one in range(count)]
+    path.write_text("".join(f"{label}{one}.default.svc.cluster.local A\n" for one in numbers))
+    return str(path)
+
+
+def dnsperf(place_: Namespace, server: str, file: str, *more: str) -> str:
+    command = place_.command("taskset", "-c", "1", "dnsperf", "-s", server, "-d", file, *more)
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def figure(text: str, name: str) -> float:
+    found = re.search(rf"{name}[^:]*:\s+([\d.]+)", text)
+    if found is None:
+        raise ValueError(f"dnsperf does not say {name!r}: {text}")
+    return float(found[1])
+
+
+def load(subject: Subject, pod: Namespace, file: str, *more: str) -> tuple[float, float, float]:
+    """Answers in a second of the process's core, as the generator saw them, and lost ones in a hundred."""
+    before_s = subject.processor_s()
+    text = dnsperf(pod, subject.address, file, "-c", "8", "-q", "400", *more)
+    answers = figure(text, "Queries completed")
+    spent_s = subject.processor_s() - before_s
+    lost = 100 * figure(text, "Queries lost") / figure(text, "Queries sent")
+    return answers / spent_s, figure(text, "Queries per second"), lost
+
+
+def latency_ms(pod: Namespace, server: str, file: str) -> tuple[float, float]:
+    """p50 and p99 at 5 000 questions a second, from a pod."""
+    text = dnsperf(pod, server, file, "-c", "4", "-Q", "5000", "-l", str(SECONDS), "-v")
+    times = sorted(float(one) for one in re.findall(r"^> NOERROR \S+ A ([\d.]+)", text, re.MULTILINE))
+    return 1000 * times[len(times) // 2], 1000 * times[len(times) * 99 // 100]
+
+
+def idle(subject: Subject, seconds: int = 20) -> tuple[float, float]:
+    before_s, before = subject.processor_s(), subject.wake_ups()
+    time.sleep(seconds)
+    return 100 * (subject.processor_s() - before_s) / seconds, (subject.wake_ups() - before) / seconds
+
+
+def measure() -> Iterator[Row]:
+    if shutil.which("dnsperf") is None:
+        raise SystemExit("there is no program dnsperf; expected Debian's package dnsperf")
+    with tempfile.TemporaryDirectory(prefix="kd") as name:
+        folder = Path(name)
+        (folder / "run").mkdir()
+        with place(folder / "run") as (subject, pod):
+            yield "start to ready", subject.ready_s * 1000, "ms", "≤ 250"
+            empty = subject.memory_mib()
+            yield "memory without any answer", empty, "MiB", "≤ 35"
+            known = questions(folder / "known", NAMES, shuffled=False)
+            dnsperf(pod, subject.address, known, "-n", "1")
+            yield f"memory with {subject.entries()} answers", subject.memory_mib(), "MiB", "≤ 35 + cache"
+            hits = questions(folder / "hits", NAMES)
+            load(subject, pod, hits, "-l", "2")
+            rate, seen, lost = load(subject, pod, hits, "-l", str(SECONDS))
+            yield "answers from the cache", rate, "per core-second", "≥ 60 000"
+            yield "the same as the generator on the other core saw it", seen, "per second", ""
+            yield "of these lost", lost, "%", "0"
+            p50_ms, p99_ms = latency_ms(pod, subject.address, hits)
+            yield "answer from the cache to a pod over veth at 5 000/s: p50", p50_ms, "ms", ""
+            yield "the same: p99", p99_ms, "ms", "≤ 0.5"
+            new = questions(folder / "new", 400_000, shuffled=False, label="m")
+            rate, seen, lost = load(subject, pod, new, "-n", "1", "-l", str(SECONDS))
+            yield "answers from a server, each asked for once", rate, "per core-second", "≥ 15 000"
+            yield "the same as the generator saw it, server on its core too", seen, "per second", ""
+            yield "of these lost", lost, "%", "0"
+            share, wake_ups = idle(subject)
+            yield "idle", share, "% of a core", "≤ 0.1"
+            yield "wake-ups when idle", wake_ups, "per second", "≤ 1"
+        yield from beside(folder)
+
+
+def beside(folder: Path) -> Iterator[Row]:
+    """The same questions to another program, where one is named."""
+    for variable, arguments in (("KEPD_COREDNS", ("-conf",)), ("KEPD_NODE_CACHE", ("-conf",))):
+        program = os.environ.get(variable, "")
+        if not program:
+            continue
+        conf = folder / variable
+        conf.write_text(".:53 {\n  bind 127.0.0.9\n  cache 300\n  forward . tcp://127.0.0.1:5300\n}\n")
+        with Namespace() as node:
+            server = subprocess.Popen(node.command(sys.executable, "-c", SERVER, "127.0.0.1", "5300"))
+            other = subprocess.Popen(node.command("taskset", "-c", "0", program, *arguments, str(conf)))
+            try:
+                time.sleep(2.0)
+                file = questions(folder / "beside", NAMES)
+                dnsperf(node, "127.0.0.9", file, "-n", "2")
+                text = dnsperf(node, "127.0.0.9", file, "-l", str(SECONDS), "-c", "8", "-q", "400")
+                yield (
+                    f"{Path(program).name}: answers from its cache",
+                    figure(text, "Queries per second"),
+                    "per second",
+                    "",
+                )
+            finally:
+                for one in (server, other):
+                    one.kill()
+                    one.wait(10)
