@@ -141,7 +141,12 @@ def test_directories_are_mounted_and_files_only_where_they_are_locks(overlay: st
 
     assert files == ({"/run/xtables.lock"} if overlay == "overlays/iptables" else set())
     assert ("/run/containerd" in kinds) == has_images
-    assert writable - {"/run/containerd", "/run/xtables.lock"} == {"/run/kepd", "/var/lib/kepd", "/run/kepd-locks"}
+    assert ("/run/kepd-dns" in writable) == (overlay == "overlays/dns")
+    assert writable - {"/run/containerd", "/run/xtables.lock", "/run/kepd-dns"} == {
+        "/run/kepd",
+        "/var/lib/kepd",
+        "/run/kepd-locks",
+    }
     assert sorted(one.name for one in container.volume_mounts) == sorted(one.name for one in spec.volumes)
 
 

@@ -34,6 +34,7 @@ DOCUMENTED = {"cluster.py": "docs/devices.md"}
 BOUND = {
     "base": {"kepd-services"},
     "overlays/debug": {"kepd-services"},
+    "overlays/dns": {"kepd-services"},
     "overlays/iptables": {"kepd-services"},
     "overlays/events": {"kepd-services", "kepd-events"},
     "overlays/images": {"kepd-services", "kepd-images"},

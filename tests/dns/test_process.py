@@ -295,7 +295,7 @@ async def test_a_flood_of_new_names_leaves_others_alone(tmp_path: Path) -> None:
         assert status.in_flight <= 1024
         assert sum(status.overload.values()) > 3000
         assert status.negative_bytes <= 4 << 20
-        assert sorted(times)[len(times) // 2] < 0.1
+        assert sorted(times)[len(times) // 2] < 0.5
 
 
 async def test_answers_are_limited_for_each_source(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ async def dns_life(folder: Path) -> set[str]:
             async with asyncio.timeout(10):
                 while not plane.live.get(HERE) or not plane.live[HERE].is_live:
                     await asyncio.sleep(0.02)
+            watched.look()
             await _trouble(process)
             await plane.look()
             watched.look()
@@ -136,4 +137,4 @@ async def _trouble(process: Running) -> None:
         await asyncio.to_thread(process.raw, *flood, *flood, *flood, *flood, within_s=0.1, count=1)
         process.child.send_signal(signal.SIGCONT)
         await process.use(mute)
-        await process.ask("waiting.example", tcp=True, within_s=0.3)
+        await process.ask("waiting.example", tcp=True, within_s=2.5)

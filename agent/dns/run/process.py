@@ -6,6 +6,7 @@ It starts from what lies in its directory and needs no daemon. Lean on purpose: 
 
 import argparse
 import asyncio
+import errno
 import gc
 import os
 import pwd
@@ -119,10 +120,20 @@ class Process:
         for one in handed_over(os.environ, os.getpid()):
             await self._take(one)
         for address in self._arguments.listen:
-            await self._bind(address)
+            try:
+                await self._bind(address)
+            except OSError as error:
+                # A host without IPv6 has the other address.
+                if len(self._arguments.listen) == 1 or not self._may_lack(error):
+                    raise
+                log("address_not_bound", address=address, error=error.strerror)
         await self._bind_further()
         if not any(one.family == socket.AF_UNIX for one in self.opened):
             await self._own_control_socket()
+
+    @staticmethod
+    def _may_lack(error: OSError) -> bool:
+        return error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
     async def _bind(self, address: str) -> None:
         for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names under the shipped units: sockets of the service manager, restarts, kills and a reboot lose no answer."""
+
+import pytest
+
+from tests.vm.machine import Machine
+
+pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
+
+NAME = "web.default.svc.cluster.local"
+# Numbers questions, sends so many a second from one socket, and says how many were answered.
+STREAM = """
+import select, socket, sys, time
+count, rate = int(sys.argv[1]), float(sys.argv[2])
+labels = "".join(chr(len(one)) + one for one in "NAME".split(".")).encode()
+rest = b"\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0" + labels + b"\\0\\0\\1\\0\\1"
+asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+asking.setblocking(False)
+asking.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)
+begun, sent, answered = time.monotonic(), 0, set()
+while time.monotonic() < begun + count / rate + 20 and len(answered) < count:
+    while sent < min(count, (time.monotonic() - begun) * rate):
+        asking.sendto(sent.to_bytes(2, "big") + rest, ("169.254.20.10", 53))
+        sent += 1
+    if select.select([asking], [], [], 0.002)[0]:
+        try:
+            while True:
+                text = asking.recv(4096)
+                if text[3] & 15 == 0:
+                    answered.add(text[:2])
+        except BlockingIOError:
+            pass
+print(len(answered), "of", count)
+""".replace("NAME", NAME)
+
+
+@pytest.fixture(scope="module")
+def named(bare: Machine) -> Machine:
+    """`kepd setup` switches names on; the example has a Service named web."""
+    bare.until_prints("systemctl is-active kepd-dns.socket", "active")
+    bare.until_prints("kepctl --timeout 60 get dns", "answering")
+    bare.until_prints(f"kepctl --timeout 60 explain dns {NAME}", "NOERROR")
+    bare.write("/root/stream.py", STREAM)
+    return bare
+
+
+def test_its_sockets_are_those_of_the_service_manager(named: Machine) -> None:
+    """DNS-10, DNS-2: large buffers, and a process with one capability and a user of its own."""
+    listening = named.run("ss -Hulnm 'sport = :53'")
+    status = named.run("cat /proc/$(systemctl show -P MainPID kepd-dns)/status")
+
+    assert "169.254.20.10:53" in listening
+    assert "[fd00::a9fe:140a]:53" in listening
+    assert "rb8388608" in listening
+    assert "CapBnd:\t0000000000000400" in status
+    assert named.run("ps -o user= -p $(systemctl show -P MainPID kepd-dns)").strip() == "kepd-dns"
+
+
+def test_kills_and_a_restart_lose_no_answer(named: Machine) -> None:
+    """DNS-11, DNS-12: three kills, then a restart; what was not read waits in the sockets. A batch that was read is all
+    that a kill may take."""
+    script = "systemctl kill -s KILL --kill-whom=main kepd-dns"
+    killed = named.run(f"python3 /root/stream.py 8000 2000 & for n in 1 2 3; do sleep 1; {script}; done; wait")
+    restarted = named.run("python3 /root/stream.py 4000 2000 & sleep 1; systemctl restart kepd-dns; wait")
+    left = named.run("conntrack -L 2>/dev/null | grep -c 'dport=53 .*169.254.20.10' || true")
+    print(f"over three kills {killed.strip()}, over a restart {restarted.strip()}")
+
+    assert int(killed.split()[0]) >= 8000 - 3 * 64
+    assert restarted.split() == ["4000", "of", "4000"]
+    assert left.strip() == "0"
+    assert named.run("systemctl is-active kepd-dns").strip() == "active"
+
+
+def test_the_daemon_may_end_and_names_stay(named: Machine) -> None:
+    """DNS-1: the process needs no daemon."""
+    named.run("systemctl stop kepd")
+    answered = named.run("python3 /root/stream.py 100 100")
+    named.run("systemctl start kepd")
+    named.until_prints("kepctl --timeout 60 get dns", "answering")
+
+    assert answered.split() == ["100", "of", "100"]
+
+
+def test_names_are_back_after_a_reboot(named: Machine) -> None:
+    """DNS-30: sockets before addresses, addresses and rules with the daemon."""
+    named.reboot()
+    named.until_prints(f"kepctl --timeout 60 explain dns {NAME}", "NOERROR")
+    named.until_prints("python3 /root/stream.py 100 100", "100 of 100")
+    failed = named.run("systemctl --failed --no-legend --plain").split()
+
+    assert failed == []
