@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TITLES = {"breaking": "What you have to change", "feature": "New", "fix": "Mended", "doc": "Documents"}
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 VERSION_LINE = re.compile(r'^__version__ = "(.*)"$', re.MULTILINE)
-NAMED_IN = ("deploy/base/kustomization.yaml", "deploy/README.md")
+NAMED_IN = ("deploy/base/kustomization.yaml", "deploy/components/dns/kustomization.yaml", "deploy/README.md")
 
 
 def numbers(text: str) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PINNED = re.compile(r"(?P<name>[a-z0-9][a-z0-9._:/-]*)@sha256:(?P<digest>[0-9a-f]{64})")
+NAMING = ("deploy/base/kustomization.yaml", "deploy/components/dns/kustomization.yaml")
 IMAGES = "images:\n  - name: kepd\n    newTag: "
 
 
@@ -33,12 +34,13 @@ def pinned(text: str) -> tuple[str, str]:
 def write_deploy(out: Path, name: str, digest: str) -> None:
     """Everything that deploy/ renders has the image by digest."""
     shutil.copytree(ROOT / "deploy", out / "deploy", ignore=shutil.ignore_patterns("vagrant", "debian"))
-    base = out / "deploy/base/kustomization.yaml"
-    before, sign, rest = base.read_text().partition(IMAGES)
-    if not sign:
-        raise SystemExit("deploy/base/kustomization.yaml does not name the image as expected; nothing is pinned")
     pin = f"images:\n  - name: kepd\n    newName: {name}\n    digest: sha256:{digest}"
-    base.write_text(before + pin + "\n" + rest.partition("\n")[2])
+    for place in NAMING:
+        path = out / place
+        before, sign, rest = path.read_text().partition(IMAGES)
+        if not sign:
+            raise SystemExit(f"{place} does not name the image as expected; nothing is pinned")
+        path.write_text(before + pin + "\n" + rest.partition("\n")[2])
 
 
 def git(*words: str) -> str:

@@ -122,9 +122,10 @@ class VolumeMount(Shape):
 class Container(Shape, kw_only=True):
     name: str
     image: str
+    command: list[str] = []
     args: list[str]
     env: list[Variable] = []
-    env_from: list[FromEnvironment]
+    env_from: list[FromEnvironment] = []
     startup_probe: Probe | None = None
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
