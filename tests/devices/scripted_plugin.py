@@ -45,6 +45,8 @@ class Script:
             if "flood" in self.given:
                 devices += [pb.Device(ID=f"flood-{number}", health="Healthy") for number in range(10_000)]
             yield pb.ListAndWatchResponse(devices=devices)
+        while "chatter" in self.given:
+            yield pb.ListAndWatchResponse(devices=[pb.Device(ID="gpu-0", health="Healthy")])
         while True:
             time.sleep(60)
 

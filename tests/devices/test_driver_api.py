@@ -21,6 +21,7 @@ from agent.devices.plan.driver_store import MOST_CHANGES, MOST_SLICES, ApiRefusa
 from agent.devices.run.driver_api import ApiRequest, DriverApi, refusal
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.driver_api.credentials import Credentials, make_credentials, write_kubeconfigs
+from agent.drivers.driver_api.door import MOST_CONNECTIONS
 from agent.drivers.driver_api.protobuf import CONTENT_TYPE, MAGIC, from_protobuf
 from agent.drivers.driver_api.server import MOST_AT_ONCE, MOST_BODY_BYTES, DriverApiServer
 from agent.drivers.kube.client import KubeClient
@@ -300,3 +301,20 @@ async def test_slices_are_taken_as_protobuf(service: Service) -> None:
     bad, _ = await service.ask("POST", SLICES, b"k8s", **{"Content-Type": CONTENT_TYPE})
 
     assert (code, made["spec"]["devices"], bad) == (201, [{"name": "gpu-0"}], 400)
+
+
+async def test_who_connects_and_says_nothing_keeps_no_driver_out(service: Service) -> None:
+    """DVM-30, DVV-11: before the handshake, and after it."""
+    host, _, port = service.address.rpartition(":")
+    assert service.credentials is not None
+    context = ssl.create_default_context(cadata=service.credentials.authority.decode())
+    silent = [await asyncio.open_connection(host, int(port)) for _ in range(200)]
+    code, _ = await service.ask("GET", "/version")
+    greeted = [await asyncio.open_connection(host, int(port), ssl=context) for _ in range(MOST_CONNECTIONS + 20)]
+    again, _ = await service.ask("GET", "/version")
+    stranger, _ = await service.ask("GET", "/version", Authorization="Bearer x")
+    for _, writer in (*silent, *greeted):
+        writer.transport.abort()
+    await asyncio.sleep(0.2)
+
+    assert (code, again, stranger) == (200, 200, 401)

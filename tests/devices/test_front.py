@@ -30,6 +30,7 @@ from agent.devices.plan.front import (
     looked,
     note_of,
     read_notes,
+    with_note,
     without_strangers,
 )
 from agent.devices.run.front import DeviceFront, FrontSettings, NotGiven
@@ -337,6 +338,8 @@ def test_notes_say_every_device_and_nothing_of_others() -> None:
     assert key.startswith("kepd.dev/devices.")
     assert list(read_notes({key: value, "kepd.dev/devices.claims": "default/a=u"})) == [(GPU, one) for one in ids]
     assert list(read_notes({"kepd.dev/devices.0": value})) == []
+    forged = {"maker": "example", key: "forged", "kepd.dev/devices.other": "forged"}
+    assert with_note(forged, GPU, ids) == {"maker": "example", key: value}
 
 
 def test_what_the_runtime_shows_decides_who_holds() -> None:

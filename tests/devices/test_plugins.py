@@ -403,3 +403,18 @@ async def test_a_record_that_cannot_be_read_stops_new_devices_until_a_person_dec
     assert await plugins.devices.forget("uid-other") is False
     assert await plugins.devices.forget("uid-old") is True
     assert (await plugins.why(pod()), list(plugins.disk.files)) == ("", ["plugins/uid-web.json"])
+
+
+async def test_a_plugin_that_sends_lists_without_end_is_read_no_faster(plugins: Plugins) -> None:
+    """DVF-5: others do not notice."""
+    taken: list[str] = []
+    plugins.devices.changed = lambda: taken.append("list")
+    plugins.start(chatter=True)
+    plugins.start(endpoint="nic.sock", resource="example.com/nic")
+    await plugins.listed()
+    await plugins.listed("example.com/nic")
+    before = len(taken)
+    await asyncio.sleep(1.0)
+
+    assert len(taken) - before <= 11
+    assert await plugins.why(pod(limits="example.com/nic: 1")) == ""

@@ -114,7 +114,8 @@ def test_a_driver_of_the_helper_library_works_without_a_cluster(kepd: Kepd, lab:
     assert variables(second)["GPU"] == "1"
     for one in (stage, second):
         one.remove()
+    for one in (stage, second):
         one.wait_gone()
 
-    assert driver.calls() == ["prepare", "prepare", "unprepare", "unprepare"]
+    assert sorted(driver.calls()) == ["prepare", "prepare", "unprepare", "unprepare"]
     assert "error" not in driver.said()

@@ -102,6 +102,12 @@ def note_of(resource: str, devices: Iterable[str]) -> tuple[str, str]:
     return f"{NOTE}{label_of(resource)}", f"{resource}={told}"
 
 
+def with_note(annotations: Mapping[str, str], resource: str, devices: Iterable[str]) -> dict[str, str]:
+    """A plugin's annotations, without any that would say who has devices, and kepd's own."""
+    kept = {key: value for key, value in annotations.items() if not key.startswith(NOTE)}
+    return {**kept, **dict([note_of(resource, devices)])}
+
+
 def read_notes(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Resources and devices of a container. What does not read so is another's."""
     for key, value in annotations.items():

@@ -35,10 +35,10 @@ from agent.devices.plan.front import (
     is_starting,
     listed,
     looked,
-    note_of,
     record_name,
     started,
     with_changes,
+    with_note,
     without_strangers,
 )
 from agent.devices.ports import RecordFiles
@@ -211,7 +211,7 @@ class FrontResource:
             raise NotGiven(f"plugin {self.resource}: {told(error.details)}") from error
         if answer is None:
             raise NotGiven(f"plugin {self.resource} answers for no container")
-        return replace(answer, annotations={**answer.annotations, **dict([note_of(self.resource, devices)])})
+        return replace(answer, annotations=with_note(answer.annotations, self.resource, devices))
 
     async def pre_start(self, devices: Sequence[str]) -> None:
         """Before each start of a container; in a pod whose sandbox is made anew a device was reset meanwhile, or is.

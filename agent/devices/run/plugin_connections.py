@@ -23,6 +23,7 @@ log = structlog.get_logger(plane="devices")
 
 OPTIONS_S = 10.0
 PEER_TRIES, PEER_PAUSE_S = 20, 0.5
+LIST_PAUSE_S = 0.1
 
 
 class Connection(Protocol):
@@ -146,6 +147,8 @@ class PluginConnections:
             self._say("DriverRegistered", f"plugin of {plugin.resource} is registered", is_warning=False)
             async for listed in plugin.connection.lists():
                 self._take(plugin, checked_list(listed))
+                # DVF-5: who floods is read no faster, and waits.
+                await self._clock.sleep(LIST_PAUSE_S)
         except (OSError, RuntimeCallFailed, Unusable) as error:
             why = told(error.details if isinstance(error, RuntimeCallFailed) else str(error))
         plugin.is_connected = False

@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from agent.drivers.driver_api.credentials import Credentials
+from agent.drivers.driver_api.door import Door
 from agent.drivers.driver_api.protobuf import CONTENT_TYPE as PROTOBUF
 from agent.drivers.driver_api.protobuf import from_protobuf
 
@@ -54,17 +55,19 @@ class DriverApiServer:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
             return await self._handle(request, credentials)
 
-        runner = web.ServerRunner(web.Server(handle), shutdown_timeout=1.0)
+        server = web.Server(handle)
+        runner = web.ServerRunner(server, shutdown_timeout=1.0)
         await runner.setup()
-        host, _, port = address.rpartition(":")
+        door = Door(server, address, credentials.context)
         try:
-            await web.TCPSite(runner, host.strip("[]"), int(port), ssl_context=credentials.context).start()
+            door.open()
             with suppress(FileNotFoundError):
                 await asyncio.to_thread(socket.unlink)
             await web.UnixSite(runner, str(socket)).start()
             await asyncio.to_thread(socket.chmod, SOCKET_MODE)
             yield
         finally:
+            await door.close()
             await runner.cleanup()
             with suppress(FileNotFoundError):
                 await asyncio.to_thread(socket.unlink)
@@ -73,7 +76,10 @@ class DriverApiServer:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         driver = credentials.driver_of(token.strip()) if scheme.lower() == "bearer" else ""
         if not driver:
-            return self._refusal(401, "Unauthorized", "no token of a driver")
+            answer = self._refusal(401, "Unauthorized", "no token of a driver")
+            # Whoever comes without one keeps no place.
+            answer.force_close()
+            return answer
         if (wait_s := self._take_turn(driver)) > 0:
             answer = self._refusal(429, "TooManyRequests", f"more than {CALLS_A_SECOND:g} calls a second")
             answer.headers["Retry-After"] = str(int(wait_s) + 1)
