@@ -15,6 +15,7 @@ from agent.config.document import Configuration
 from agent.daemon.services.wiring import ServiceParts, wire_services
 from agent.devices.run.metrics import DeviceMetrics
 from agent.dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
+from agent.dns.run.metrics_compat import coredns_metrics
 from agent.drivers.clock.driver import SystemClock
 from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.observe.run.metrics import ObserveMetrics
@@ -236,7 +237,8 @@ ANNOTATIONS = (
 
 def names_metrics() -> list[Metric]:
     """Of kepd-dns, before it has told its figures."""
-    return list(dns_metrics(PlaneFigures(live={}, fallbacks=0, strangers=0, status=UNKNOWN)))
+    shown = PlaneFigures(live={}, fallbacks=0, strangers=0, status=UNKNOWN)
+    return [*dns_metrics(shown), *coredns_metrics(shown)]
 
 
 async def metrics() -> list[Metric]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agent.config.keys import key, restart
 from agent.config.kinds import (
+    ADDRESS,
     BOOL,
     CIDR,
     DURATION,
@@ -66,4 +67,7 @@ class Dns:
     rebind_protection: bool = key(BOOL, False, "Empty answers of other zones that name addresses of pods or Services.")
     chaos: bool = key(BOOL, False, "Answer version.bind and id.server.")
     negative_below: bool = key(BOOL, False, "Below a cluster name that does not exist, none does.")
+    metrics_address: str = restart(
+        ADDRESS, "", "Address that serves the metrics, as a cache of its own does (:9253); empty = off."
+    )
     allow_from: Words = key(list_of(CIDR, "networks"), (), "Further networks that may ask.")

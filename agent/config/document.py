@@ -542,9 +542,9 @@ class Telemetry:
         choice("auto", "json", "logfmt", "console"), "auto", "Log format; `auto`: console on a terminal, else logfmt."
     )
     metrics_compat: Words = key(
-        list_of(choice("kube-proxy"), "metric families"),
+        list_of(choice("kube-proxy", "coredns"), "metric families"),
         (),
-        "Also export metrics under these programs' names; their port, 10249, opens at the next restart.",
+        "Also export metrics under these programs' names; the port of kube-proxy, 10249, opens at the next restart.",
     )
     per_service: bool = key(BOOL, False, "Export metrics with one series per Service.")
     events: EventsSection = EventsSection()

@@ -377,6 +377,13 @@ def _dns(parts: Daemon) -> DnsService:
     parts.closers.append(plane.close)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
     parts.metrics.sources.append(plane.families)
+    parts.metrics.sources.append(
+        lambda: plane.compatible() if "coredns" in parts.running.configuration.telemetry.metrics_compat else ()
+    )
+    if parts.configuration.dns.metrics_address:
+        pages: dict[str, Handler] = {"/metrics": parts.metrics.page}
+        address = parts.configuration.dns.metrics_address
+        parts.add_unit("dns-metrics", HttpServer(address, pages, key="dns.metricsAddress").run)
     parts.add_unit("dns", plane.run, is_plane=True)
     return DnsService(plane.view)
 

@@ -11,20 +11,27 @@ from typing import Any
 
 from agent.dns.rules.guards import Asking
 from agent.dns.run.metrics import dns_metrics, figures
+from agent.dns.run.metrics_compat import coredns_metrics
 from agent.dns.run.plane import DnsPlane
 from agent.dns.run.probe import probe
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
+from agent.model.nft_error import NftFailed
 from tests.dns.messages import ask as question
 from tests.dns.test_process import HERE, Running, running, server
 from tests.lives.figures import Watched
 
 
 class _Kernel:
-    """Takes what it is given; two strangers came."""
+    """Takes what it is given, at the second time; two strangers came."""
+
+    is_new = True
 
     async def put(self, asking: Asking, live: Collection[str]) -> None:
         del asking, live
+        if self.is_new:
+            self.is_new = False
+            raise NftFailed("not yet")
 
     async def refresh(self, address: str) -> None:
         del address
@@ -68,7 +75,7 @@ async def dns_life(folder: Path) -> set[str]:
     """What moved."""
     async with running(folder, per_source_qps=2000, cache_bytes=8192, has_cluster=True) as process:
         plane = _plane(process)
-        watched = Watched(lambda: dns_metrics(figures(plane)))
+        watched = Watched(lambda: (*dns_metrics(figures(plane)), *coredns_metrics(figures(plane))))
         task = asyncio.create_task(plane.run(Board(lambda: 0.0).add("dns", State.STARTING)))
         try:
             async with asyncio.timeout(10):
@@ -112,7 +119,7 @@ class _Unmarked(socket.socket):
 async def _trouble(process: Running) -> None:
     silent = lambda *_: ()  # noqa: E731
     spoof = lambda _server, data, _way: tuple(bytes((data[0] ^ n, 1)) + data[2:] for n in range(1, 20))  # noqa: E731
-    async with server(delay_s=0.05) as good, server(silent) as mute, server(spoof) as liar:
+    async with server(delay_s=0.05) as good, server(silent) as mute, server(spoof) as liar, server(silent) as mute_too:
         await process.use(good)
         same = [question("same.example", id_=number) for number in range(300)]
         await asyncio.to_thread(process.raw, *same, within_s=1.0)
@@ -129,6 +136,10 @@ async def _trouble(process: Running) -> None:
         await process.ask("spoofed.example", within_s=1.0)
         await process.use(mute, good)
         await process.ask("slow.example", within_s=3.0)
+        await process.use(mute, mute_too)
+        out = [question(f"out{number}.example", id_=number) for number in range(8)]
+        await asyncio.to_thread(process.raw, *out, within_s=2.3)
+        await process.ask("often.example", within_s=2.3)
         await asyncio.to_thread(process.raw, b"short", b"\0" * 40, within_s=0.1)
         flood = [question("localhost", id_=number) for number in range(6000)]
         await asyncio.to_thread(process.raw, *flood, within_s=0.2, count=10_000)

@@ -21,6 +21,7 @@ from agent.dns.rules.nftables import TABLE
 from agent.dns.run.client import ProcessClient
 from agent.dns.run.kernel_guards import IptablesGuards, KernelGuards, NftGuards
 from agent.dns.run.metrics import dns_metrics, figures
+from agent.dns.run.metrics_compat import coredns_metrics
 from agent.dns.run.plane import DnsPlane
 from agent.dns.run.state_writer import StateWriter
 from agent.dns.run.view import DnsView
@@ -46,6 +47,8 @@ class DnsUnit(msgspec.Struct, frozen=True, kw_only=True):
     plane: DnsPlane
     view: DnsView
     families: Callable[[], Iterable[Metric]]
+    compatible: Callable[[], Iterable[Metric]]
+    """Under the names that CoreDNS has."""
     run: Callable[[Report], Awaitable[None]]
     apply: Callable[[Configuration], None]
     close: Callable[[], Awaitable[None]]
@@ -147,6 +150,7 @@ def wire_dns(
         plane=plane,
         view=DnsView(plane),
         families=lambda: dns_metrics(figures(plane)),
+        compatible=lambda: coredns_metrics(figures(plane)),
         run=run,
         apply=apply,
         close=close,

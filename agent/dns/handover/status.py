@@ -70,6 +70,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     merged: int = 0
     spoofed: int = 0
     limited: int = 0
+    all_out: int = 0
     in_flight: int = 0
     overload: dict[str, int] = {}
     malformed: dict[str, int] = {}

@@ -20,6 +20,7 @@ class PlaneFigures(msgspec.Struct, frozen=True, kw_only=True):
     live: dict[str, bool]
     fallbacks: int
     strangers: int
+    setup_errors: int = 0
     status: Status
 
 
@@ -28,6 +29,7 @@ def figures(plane: DnsPlane) -> PlaneFigures:
         live={address: one.is_live for address, one in plane.live.items()},
         fallbacks=plane.fallbacks,
         strangers=sum(plane.strangers.values()),
+        setup_errors=plane.setup_errors,
         status=plane.status or UNKNOWN,
     )
 
@@ -60,7 +62,7 @@ def _of_process(status: Status) -> Iterator[Metric]:
         "kepd_dns_duration_seconds", "Time from a question to its answer.", labels=["source"]
     )
     for source, taken in sorted(status.durations.items()):
-        durations.add_metric([source], _buckets(status, taken), taken.sum_s)
+        durations.add_metric([source], buckets(status, taken), taken.sum_s)
     yield durations
     yield from _of_cache(status)
     yield from _of_upstreams(status)
@@ -100,7 +102,7 @@ def _of_upstreams(status: Status) -> Iterator[Metric]:
     for one in {one.address: one for one in status.upstreams}.values():
         up.add_metric([one.address], float(one.is_up and not one.is_loop))
         if one.durations is not None:
-            taken.add_metric([one.address], _buckets(status, one.durations), one.durations.sum_s)
+            taken.add_metric([one.address], buckets(status, one.durations), one.durations.sum_s)
         for reason, count in sorted(one.failures.items()):
             failed.add_metric([one.address, reason], count)
     yield from (taken, failed, up)
@@ -117,7 +119,7 @@ def _by_reason(name: str, text: str, counts: dict[str, int]) -> Metric:
     return _counted(name, text, ["reason"], Counter({(reason,): count for reason, count in counts.items()}))
 
 
-def _buckets(status: Status, taken: Durations) -> list[tuple[str, float]]:
+def buckets(status: Status, taken: Durations) -> list[tuple[str, float]]:
     bounds = [*map(str, status.bounds_s), "+Inf"]
     found, total = [], 0
     for bound, count in zip(bounds, taken.counts, strict=True):

@@ -58,7 +58,7 @@ class DnsPlane:
         """Why the status is not there."""
         self.live: dict[str, Liveness] = {}
         self.probed: dict[str, Probed] = {}
-        self.fallbacks = 0
+        self.fallbacks = self.setup_errors = 0
         self.strangers: dict[Family, int] = dict.fromkeys(guards, 0)
         self._counted: dict[Family, int] = {}
         self._addresses, self._clock, self._tell = addresses, clock, tell
@@ -168,6 +168,7 @@ class DnsPlane:
                 await self._put(family)
                 self._failures.pop(family, None)
             except (NftFailed, OSError) as error:
+                self.setup_errors += 1
                 if self._failures.get(family) != str(error):
                     log.error("dns_rules_failed", family=family, error=str(error), retry_s=RETRY_S)
                 self._failures[family] = str(error)

@@ -54,6 +54,7 @@ class Reporter:
             merged=counters.merged,
             spoofed=counters.spoofed,
             limited=counters.limited,
+            all_out=process.flights.healths.all_out,
             in_flight=len(process.flights.flights),
             overload=dict(counters.overload),
             malformed=dict(counters.malformed),

@@ -72,6 +72,8 @@ class Healths:
     def __init__(self) -> None:
         self._all: dict[Server, Health] = {}
         self._turn = 0
+        self.all_out = 0
+        """Questions that came when every server was out."""
 
     def of(self, server: Server) -> Health:
         found = self._all.get(server)
@@ -93,6 +95,7 @@ class Healths:
         known = [self.of(one) for one in servers]
         up = sorted((one for one in known if not one.is_out(now_s)), key=lambda one: one.smoothed_s)
         if not up:
+            self.all_out += 1
             self._turn += 1
             at = self._turn % len(servers)
             return [*servers[at:], *servers[:at]]
