@@ -43,6 +43,7 @@ def _quantile(share: str, by: str, name: str, window: str, extra: str = "") -> s
     return f"histogram_quantile({share}, sum by ({by}) (rate({name}_bucket{extra}[{window}])))"
 
 
+ON = "on(instance, role, mountpoint)"
 CRI = "kepd_cri_request_duration_seconds"
 LONG_CALLS = '{method!="PullImage",method!="StopContainer",method!="ExecSync"}'
 FINE_CODES = '{code!="OK",code!="NOT_FOUND",code!="UNIMPLEMENTED"}'
@@ -137,6 +138,25 @@ ALERTS = (
         summary="Containers start slowly", description=f"One in ten starts on {AT} takes more than {VALUE} s.",
     ),
     Alert(
+        name="KepdFilesystemFull", wait="5m", severity="critical",
+        expr=f'kepd_filesystem_bytes{{kind="available"}} / {ON} kepd_filesystem_bytes{{kind="capacity"}} < 0.1',
+        summary="A file system of the node is full",
+        description=f"{SHARE} of {{{{ $labels.mountpoint }}}} ({{{{ $labels.role }}}}) on {AT} is left.",
+    ),
+    Alert(
+        name="KepdFilesystemFullSoon", wait="30m",
+        expr='predict_linear(kepd_filesystem_bytes{kind="available"}[6h], 86400) < 0 and '
+        f'{ON} kepd_filesystem_bytes{{kind="available"}} / {ON} kepd_filesystem_bytes{{kind="capacity"}} < 0.4',
+        summary="A file system of the node will be full within a day",
+        description=f"At this pace {{{{ $labels.mountpoint }}}} ({{{{ $labels.role }}}}) on {AT} is full in a day.",
+    ),
+    Alert(
+        name="KepdInodesLow", wait="5m",
+        expr=f'kepd_filesystem_inodes{{kind="free"}} / {ON} (kepd_filesystem_inodes{{kind="total"}} > 0) < 0.05',
+        summary="A file system of the node has few inodes",
+        description=f"{SHARE} of the inodes of {{{{ $labels.mountpoint }}}} on {AT} are left.",
+    ),
+    Alert(
         name="KepdCollectionLate", expr="time() - kepd_image_gc_last_run_timestamp_seconds > 3600", wait="15m",
         summary="Images are not collected", description=f"The last collection on {AT} was {VALUE} s ago.",
     ),
@@ -190,6 +210,7 @@ def _p(share: str, name: str, by: str) -> str:
 
 
 ROOT_GROUP = 'id="/"'
+AVAILABLE = 'kind="available"'
 NODE_PANELS = (
     _one("Planes ready", "short", f"kepd_plane_ready{{{_where()}}}", "{{instance}} {{plane}}"),
     _one("Processor time", "percentunit", _rate("container_cpu_usage_seconds_total", "instance", ROOT_GROUP)),
@@ -201,6 +222,8 @@ NODE_PANELS = (
         (_rate(f"container_pressure_{what}_waiting_seconds_total", "instance", ROOT_GROUP), what)
         for what in ("cpu", "memory", "io")
     )),
+    _one("File systems: available", "bytes", f"kepd_filesystem_bytes{{{_where(AVAILABLE)}}}",
+         "{{mountpoint}} {{role}}"),
     _one("Images on disk", "bytes", f"kepd_image_fs_bytes{{{_where()}}}", "{{instance}} {{kind}}"),
     _one("Kills for want of memory", "short", _rate("kepd_node_oom_kills_total", "instance, scope"), "{{scope}}"),
     Panel("Pulls", "short", (

@@ -18,6 +18,7 @@ from agent.dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
 from agent.dns.run.metrics_compat import coredns_metrics
 from agent.drivers.clock.driver import SystemClock
 from agent.images.run.metrics import Gauges, ImageMetrics
+from agent.observe.run.file_systems import file_system_families
 from agent.observe.run.metrics import ObserveMetrics
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
@@ -259,6 +260,7 @@ async def metrics() -> list[Metric]:
         *PodMetrics().families(),
         *DeviceMetrics().families(),
         *ObserveMetrics().families(),
+        *file_system_families(()),
         *Figures().families((), 0.0, 0),
         *names_metrics(),
         *services.families(),

@@ -124,6 +124,12 @@ class NodeService:
         async for report in self._figures().watch(interval_s):
             yield to_message(pb.ListStatsResponse, report, meta=None)
 
+    async def list_filesystems(self, request: pb.ListFilesystemsRequest) -> pb.ListFilesystemsResponse:
+        found = await self._figures().file_systems()
+        walk = in_order(found, lambda one: one.mount, place_of(request.options))
+        items, meta = await page(walk, request.options, partial(to_message, pb.Filesystem), pb.Filesystem)
+        return pb.ListFilesystemsResponse(filesystems=items, meta=meta)
+
     def _figures(self) -> UsageView:
         if self._usage is None:
             text = "this kepd has no runtime and knows no containers; ask one that has pods, images or the proxy"

@@ -11,6 +11,7 @@ from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimRe
 from agent.model.dns_report import DnsReport, NameExplanation
 from agent.model.ended_connections import EndedConnections
 from agent.model.feed import Feed
+from agent.model.file_system import FileSystemReport
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
 from agent.model.image_state import (
     CollectionState,
@@ -52,6 +53,8 @@ class UsageView(Protocol):
     async def usage(self, *, with_readings: bool = False) -> UsageReport: ...
 
     def watch(self, interval_s: float) -> AsyncIterator[UsageReport]: ...
+
+    async def file_systems(self) -> Sequence[FileSystemReport]: ...
 
 
 class ConfigurationView(Protocol):

@@ -15,6 +15,7 @@ AnyListing = Listing[Any]
 LISTS = {
     "nodes": ("listings", "list_nodes"),
     "planes": ("listings", "list_planes"),
+    "filesystems": ("listings", "list_filesystems"),
     "pods": ("listings", "list_pods"),
     "deployments": ("workload_listings", "list_workloads"),
     "daemonsets": ("workload_listings", "list_workloads"),

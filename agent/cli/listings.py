@@ -11,6 +11,7 @@ from agent.cli.kinds import DEFAULT_NAMESPACE, Named
 from agent.cli.kube_objects import event_object, pod_object
 from agent.cli.plain_rows import age
 from agent.cli.table import Column, Columns, Listing
+from agent.model.image_text import bytes_text
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 
 
@@ -41,6 +42,30 @@ def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
         Column("MESSAGE", lambda plane: plane.message),
     )
     return Listing("Plane", answer.planes, columns, lambda plane: f"plane/{plane.name}")
+
+
+def list_filesystems(daemon: Client) -> Listing[node_pb2.Filesystem]:
+    method = "kepd.v1.NodeService/ListFilesystems"
+    answer = daemon.call(method, node_pb2.ListFilesystemsRequest(), node_pb2.ListFilesystemsResponse)
+    columns: Columns[node_pb2.Filesystem] = (
+        Column("MOUNT", lambda one: one.mount),
+        Column("DEVICE", lambda one: one.device),
+        Column("TYPE", lambda one: one.type),
+        Column("ROLES", lambda one: ",".join(one.roles)),
+        Column("SIZE", lambda one: bytes_text(one.size_bytes) if one.size_bytes else "-"),
+        Column("USED", lambda one: bytes_text(one.used_bytes) if one.size_bytes else "-"),
+        Column("AVAIL", lambda one: bytes_text(one.available_bytes) if one.size_bytes else "-"),
+        Column("USE%", lambda one: _share(one.used_bytes, one.used_bytes + one.available_bytes)),
+        Column("IUSE%", lambda one: _share(one.inodes - one.inodes_free, one.inodes)),
+        Column("STATE", lambda one: one.state),
+        Column("MESSAGE", lambda one: one.message),
+        Column("PATHS", lambda one: ",".join(one.paths), wide=True),
+    )
+    return Listing("Filesystem", answer.filesystems, columns, lambda one: f"filesystem/{one.mount}", "none is known")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole * 100:.0f}%" if whole else "-"
 
 
 def list_pods(daemon: Client, *, with_spec: bool = False) -> Listing[pod_pb2.Pod]:

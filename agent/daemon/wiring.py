@@ -471,7 +471,7 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     pods = OwnPods(runner.pods, runner.may_be_wanted) if runner is not None else None
     observed = wire_observation(_outside(parts), pods)
     parts.closers.append(observed.close)
-    parts.metrics.sources.append(observed.metrics.families)
+    parts.metrics.sources.append(observed.families)
     parts.usage = observed.usage
     parts.add_unit("observe", observed.run)
     configuration = parts.configuration

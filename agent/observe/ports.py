@@ -4,6 +4,7 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from agent.model.file_system import LookedAt
 from agent.model.runtime_event import RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -28,6 +29,17 @@ class Instances(Protocol):
 
 class RuntimeEvents(Protocol):
     def listen(self) -> AsyncIterator[RuntimeEvent]: ...
+
+
+class FileSystemsOfRuntime(Protocol):
+    async def file_systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Paths of images, and of writable layers where the runtime keeps those apart."""
+
+
+class Disks(Protocol):
+    """Blocking; raises OSError where a path cannot be seen."""
+
+    def look(self, path: str) -> LookedAt: ...
 
 
 class KernelFiles(Protocol):

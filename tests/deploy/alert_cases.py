@@ -54,6 +54,23 @@ def _histogram(alert: str, name: str, labels: str) -> Case:
     return Case(alert, slow, quick)
 
 
+DISK = f'{AT},mountpoint="/",role="node"'
+
+
+def _disk(available: str, capacity: str) -> tuple[tuple[str, str], ...]:
+    return (
+        (f'kepd_filesystem_bytes{{{DISK},kind="available"}}', f"{available}x120"),
+        (f'kepd_filesystem_bytes{{{DISK},kind="capacity"}}', f"{capacity}x120"),
+    )
+
+
+def _inodes(free: str, total: str) -> tuple[tuple[str, str], ...]:
+    return (
+        (f'kepd_filesystem_inodes{{{DISK},kind="free"}}', f"{free}x120"),
+        (f'kepd_filesystem_inodes{{{DISK},kind="total"}}', f"{total}x120"),
+    )
+
+
 CALLS = "kepd_cri_request_duration_seconds"
 CASES = (
     _gauge("KepdDown", f'up{{job="kepd",{AT}}}', "0", "1"),
@@ -108,6 +125,9 @@ CASES = (
     ),
     _counter("KepdRestarting", f"kepd_container_restarts_total{{{POD}}}"),
     _histogram("KepdStartSlow", "kepd_container_start_duration_seconds", f'{AT},kind="main",pull="without"'),
+    Case("KepdFilesystemFull", _disk("9", "100"), _disk("11", "100")),
+    Case("KepdFilesystemFullSoon", _disk("60-0.5", "100"), _disk("60-0.01", "100"), at="100m"),
+    Case("KepdInodesLow", _inodes("4", "100"), _inodes("4", "0")),
     Case(
         "KepdCollectionLate",
         ((f"kepd_image_gc_last_run_timestamp_seconds{{{AT}}}", "1x120"),),

@@ -35,9 +35,10 @@ def get(
 ) -> None:  # fmt: skip
     """List objects: all of KIND, or those that are named, also as KIND/NAME.
 
-    Kinds, with their short names: nodes (no), planes, pods (po), deployments (deploy), daemonsets (ds), jobs,
-    containers, images (im), pulls, mirrors, services (svc), endpoints (ep), configmaps (cm), secrets, servicecidrs,
-    devices (dev), claims, claimtemplates, deviceclasses, slices, drivers, dns, rules, proxy, events (ev).
+    Kinds, with their short names: nodes (no), planes, filesystems (fs), pods (po), deployments (deploy),
+    daemonsets (ds), jobs, containers, images (im), pulls, mirrors, services (svc), endpoints (ep), configmaps (cm),
+    secrets, servicecidrs, devices (dev), claims, claimtemplates, deviceclasses, slices, drivers, dns, rules,
+    proxy, events (ev).
     """
     from agent.cli.client import connected
 

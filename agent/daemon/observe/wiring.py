@@ -3,16 +3,18 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from prometheus_client.core import Metric
 
 from agent.api.http import Handler, Headers, Page, Query
 from agent.config.document import ContainerFigures
 from agent.config.loopback import is_loopback
 from agent.daemon.outside import Outside
+from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.kernel_files.driver import KernelFiles
 from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.state_files.driver import StateFiles
@@ -21,7 +23,7 @@ from agent.model.feed import ChangeKind, Feed, Overtaken
 from agent.model.pod_state import PodState
 from agent.observe.pages.cadvisor_page import FileSystem
 from agent.observe.run.collector import Collector, CollectorSettings
-from agent.observe.run.metrics import ObserveMetrics
+from agent.observe.run.file_systems import FileSystemAnswers
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
@@ -49,7 +51,7 @@ class OwnPods(msgspec.Struct, frozen=True):
 class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     run: Callable[[Report], Awaitable[None]]
     pages: Mapping[str, Handler]
-    metrics: ObserveMetrics
+    families: Callable[[], Iterable[Metric]]
     usage: UsageAnswers
     close: Callable[[], Awaitable[None]]
 
@@ -89,12 +91,25 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     state = configuration().node.state_directory
     usage = UsageAnswers(collector, outside.clock, lambda: configuration().node.name, lambda: used_share(state))
 
+    def own_places() -> list[tuple[str, str]]:
+        current = configuration()
+        logs = [("logs", current.pods.log_directory)] if current.pods.enabled else []
+        pods = [("node", current.pods.directory)] if current.pods.enabled else []
+        return [("node", current.node.state_directory), *pods, *logs, ("root", "/")]
+
+    file_systems = FileSystemAnswers(outside.runtime.cri, FileSystems(), outside.clock, own_places)
+    usage.disks = file_systems.reports
+
     async def close() -> None:
         roster.close()
         await asyncio.to_thread(records.close)
 
+    def families() -> Iterator[Metric]:
+        yield from pages.metrics.families()
+        yield from file_systems.families()
+
     shown = {"/metrics/cadvisor": _handler(pages.cadvisor), "/metrics/resource": _handler(pages.resource)}
-    return NodeObservation(run=observer.run, pages=shown, metrics=pages.metrics, usage=usage, close=close)
+    return NodeObservation(run=observer.run, pages=shown, families=families, usage=usage, close=close)
 
 
 async def _nothing() -> AsyncIterator[PodState]:

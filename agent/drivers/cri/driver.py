@@ -248,6 +248,12 @@ class CriRuntime:
         answer = await self.call(IMAGE_FS_INFO, pb.ImageFsInfoRequest())
         return answer.image_filesystems[0].fs_id.mountpoint if answer.image_filesystems else ""
 
+    async def file_systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Paths on those of images, and of writable layers where the runtime keeps those apart (FSY-01)."""
+        answer = await self.call(IMAGE_FS_INFO, pb.ImageFsInfoRequest())
+        images = tuple(one.fs_id.mountpoint for one in answer.image_filesystems if one.fs_id.mountpoint)
+        return images, tuple(one.fs_id.mountpoint for one in answer.container_filesystems if one.fs_id.mountpoint)
+
     async def sandbox_image(self) -> str:
         """What sandboxes are made of, as containerd tells in its configuration; empty if this runtime does not."""
         image = (await self._told_config()).get("sandboxImage")

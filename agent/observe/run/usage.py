@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers who uses how much now. A rate needs two looks, so a first question waits a second (LIV-01)."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from agent.model.clock import Clock
+from agent.model.file_system import FileSystemReport
 from agent.model.usage_report import UsageReport
 from agent.observe.run.collector import Collector
 from agent.observe.sample.node_sample import NodeSample
@@ -22,6 +23,7 @@ class UsageAnswers:
         self._clock = clock
         self._node = node
         self._disk_share = disk_share
+        self.disks: Callable[[], Awaitable[Sequence[FileSystemReport]]] = _none
         self._pair: tuple[NodeSample, NodeSample] | None = None
 
     async def usage(self, *, with_readings: bool = False) -> UsageReport:
@@ -42,6 +44,9 @@ class UsageAnswers:
         self._pair = pair
         return pair
 
+    async def file_systems(self) -> Sequence[FileSystemReport]:
+        return await self.disks()
+
     async def watch(self, interval_s: float) -> AsyncIterator[UsageReport]:
         """One at once, then one each interval, with the rates of that interval."""
         yield await self.usage()
@@ -51,3 +56,7 @@ class UsageAnswers:
             sample = await self._collector.sample()
             yield usage_report(before, sample, self._node(), disk_share=self._disk_share())
             before = sample
+
+
+async def _none() -> Sequence[FileSystemReport]:
+    return ()
