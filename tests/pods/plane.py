@@ -187,6 +187,7 @@ async def running(
     client, metrics = FakeProbeClient(), PodMetrics()
     directory = logs.with_name(f"{logs.name}-pods")
     context = PodContext(
+        network_results=logs.parent / "cni/results",
         sandboxes=cri, containers=cri, images=PlainImages(cri), maintenance=cri, probe_client=client,
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
         files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,

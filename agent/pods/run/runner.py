@@ -481,6 +481,10 @@ class PodRunner:
             return self._cannot_look(error)
         self._lists.reset()
         is_first = not self._listed.is_set()
+        if is_first:
+            # Before any sandbox of ours can be on its way.
+            with contained("all", "release addresses that a power cut left taken"):
+                await context.release_lost_networks({one.id for one in sandboxes})
         self._listed.set()
         self._forgotten()
         self._want()
