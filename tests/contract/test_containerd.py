@@ -227,7 +227,14 @@ def test_the_end_of_an_exec_is_no_news_of_the_container() -> None:
     assert task_event("containerd.events.TaskExit", whole.SerializeToString()) == RuntimeEvent(
         EventKind.STOPPED, "c", exit_code=3
     )
-    assert task_event("containerd.events.TaskOOM", b"") is None
+    assert task_event("containerd.events.TaskPaused", b"") is None
+
+
+def test_a_kill_for_want_of_memory_is_news_of_its_container() -> None:
+    """OOM-03."""
+    killed = eventtypes_pb2.TaskOOM(container_id="c").SerializeToString()
+
+    assert task_event("containerd.events.TaskOOM", killed) == RuntimeEvent(EventKind.OOM, "c")
 
 
 async def test_only_an_old_containerd_has_no_transfer_service(subject: Any) -> None:
