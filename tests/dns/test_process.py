@@ -450,3 +450,31 @@ async def test_bad_packets_get_an_error_or_silence_and_harm_nothing(tmp_path: Pa
         assert sum(status.malformed.values()) > 100
         assert process.child is not None
         assert process.child.poll() is None
+
+
+async def test_addresses_that_nobody_opened_are_bound_by_the_process(tmp_path: Path) -> None:
+    """DNS-13: while it runs, when the daemon names them."""
+    async with running(tmp_path) as process:
+        await process.set(addresses=(HERE, "127.0.0.7"))
+        found = None
+        async with asyncio.timeout(WITHIN_S):
+            while found is None:
+                found = await asyncio.to_thread(
+                    partial(ask, None, "127.0.0.7", "localhost", port=process.port, within_s=0.2)
+                )
+
+        assert addresses(found) == ["127.0.0.1"]
+
+
+async def test_a_successor_binds_beside_the_one_that_ends(tmp_path: Path) -> None:
+    """DNS-14: without a service manager; who asks meanwhile is answered by either."""
+    async with running(tmp_path) as process:
+        first = process.child
+        assert first is not None
+        process._begin()
+        await asyncio.sleep(1.0)
+        first.send_signal(signal.SIGTERM)
+        found = [await process.ask("localhost", within_s=1.0) for _ in range(30)]
+        first.wait(10)
+
+        assert [addresses(one) for one in found] == [["127.0.0.1"]] * 30

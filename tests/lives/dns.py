@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kepd-dns answers, keeps, forgets, is flooded, lied to and killed, and a plane looks on."""
+"""kepd-dns answers, keeps, forgets, is flooded, lied to and killed, and a plane looks on (DNS-102, DNS-103)."""
 
 import asyncio
 import signal

@@ -2,6 +2,7 @@
 """Names with real packets: a pod asks, rules lead it past connection tracking, a process answers, and both may fail."""
 
 import asyncio
+import re
 import signal
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any
 import pytest
 
 from agent.dns.handover.state import EndpointName, Port, ServiceName
+from agent.dns.rules.guards import Asking
+from agent.dns.rules.nftables import table_text
 from agent.dns.run.plane import clean_up
+from agent.drivers.netlink.connection import open_socket
+from agent.drivers.nft.named_table import NamedTable
 from tests.lab.dns_servers import ScriptedDns, addresses, ask, stream
 from tests.lab.network import Network
 from tests.node.dns_node import ADDRESSES, DnsNode, both_ways
@@ -215,3 +220,26 @@ async def test_without_ipv6_nothing_of_it_is_asked_for(network: Network, tmp_pat
         assert addresses(answer) == ["10.96.0.10"]
         assert "error" not in dns.process.log.read_text()
         assert dns.node.run("nft", "list", "tables").split() == ["table", "ip", "kepd_dns"]
+
+
+async def test_an_element_lives_on_only_if_it_goes_and_comes_again(network: Network) -> None:
+    """DNS-23: in one transaction, whether it was there or not."""
+    node = network.node.namespace
+    table = NamedTable("IPv4", "kepd_dns", command=node.command("nft"), opens=lambda: node.call(open_socket))
+    key = [bytes((169, 254, 20, 10))]
+    await table.load(table_text(Asking(family="IPv4", addresses=(ADDRESSES["IPv4"],), falls_back=True)))
+
+    def left_s() -> int:
+        found = re.search(r"expires (\d+)s", node.run("nft", "list", "set", "ip", "kepd_dns", "live"))
+        return int(found[1]) if found is not None else 0
+
+    await table.refresh("live", key, 5)
+    short = left_s()
+    await table.refresh("live", key, 30)
+    long = left_s()
+    await table.remove("live", key)
+    gone = left_s()
+    await table.remove("live", key)
+    table.close()
+
+    assert (3 <= short <= 5, 25 <= long <= 30, gone) == (True, True, 0)

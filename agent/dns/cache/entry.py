@@ -11,8 +11,8 @@ from agent.dns.wire.answer import Kept
 from agent.dns.wire.question import AAAA, A, Question
 from agent.dns.wire.writing import STALE, STALE_NXDOMAIN, answer_bytes
 
-ENTRY_BYTES = 250
-"""What the values around the bytes take, about."""
+ENTRY_BYTES = 500
+"""What the values around the bytes take, about, with the last message and the places in dictionary and ring."""
 STALE_TTL_S = 30
 NXDOMAIN = 3
 

@@ -51,7 +51,7 @@ from agent.dns.wire.writing import (
 from agent.dns.zones.choice import Zone, Zones, zones_of
 from agent.dns.zones.own import Found, OwnZone
 
-MOST_KNOWN, MOST_OWN = 12288, 16384
+MOST_KNOWN, MOST_OWN = 6144, 16384
 SAMPLE = 64
 PROBE = to_wire("probe.kepd.invalid")
 LOCALHOST, INVALID, ONION = to_wire("localhost"), to_wire("invalid"), to_wire("onion")
