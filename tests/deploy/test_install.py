@@ -154,7 +154,8 @@ def runnable(tmp_path: Path) -> Path:
     folder = tmp_path / "units"
     folder.mkdir()
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/kepd").symlink_to("/bin/true")
+    for program in ("kepd", "kepd-dns"):
+        (tmp_path / "bin" / program).symlink_to("/bin/true")
     for unit in (*UNITS.glob("kepd*.service"), *UNITS.glob("kepd*.socket")):
         (folder / unit.name).write_text(unit.read_text().replace("@PREFIX@", str(tmp_path)))
     return folder
@@ -170,9 +171,9 @@ def test_systemd_finds_no_fault_in_the_units(runnable: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("unit", ["kepd.service", "kepd-services.service", "kepd-cri.service"])
+@pytest.mark.parametrize("unit", ["kepd.service", "kepd-services.service", "kepd-cri.service", "kepd-dns.service"])
 def test_a_unit_may_do_little_more_than_it_has_to(runnable: Path, unit: str) -> None:
-    """SYS-10: an empty unit has 9.6."""
+    """SYS-10, DNS-2: an empty unit has 9.6."""
     check_exposure(runnable / unit, MOST_EXPOSED)
 
 
