@@ -70,7 +70,7 @@ def measure() -> list[Figure]:
 
 def idle() -> list[Figure]:
     """What a plane with a manager, the fake driver and plugins costs while nothing happens: memory that is no other
-    process's too, and how often the threads of the daemon woke up. The middle of a few runs, beside pods alone."""
+    process's too, and how often the event loop woke up. The middle of a few runs, beside pods alone."""
     with Lab.start() as lab:
         runs = {planes: [idle_run(lab, planes) for _ in range(IDLE_RUNS)] for planes in ("pods", "pods,devices")}
     (memory, wakes), (more_memory, more_wakes) = (
@@ -78,7 +78,7 @@ def idle() -> list[Figure]:
     )
     return [
         ("idle: memory beside a daemon without the plane", more_memory - memory, "MiB", "≤ 3"),
-        ("idle: wake-ups of a daemon without the plane", wakes / IDLE_S, "/s", ""),
+        ("idle: wake-ups of the event loop without the plane", wakes / IDLE_S, "/s", ""),
         ("idle: wake-ups with it", more_wakes / IDLE_S, "/s", "the same"),
     ]
 
@@ -105,9 +105,9 @@ def idle_run(lab: Lab, planes: str) -> tuple[float, float]:
 
 
 def wakes_of(pid: int) -> int:
-    """Of all threads; each wake-up ends in a sleep that it chose."""
-    words = [one.read_text() for one in Path(f"/proc/{pid}/task").glob("*/status")]
-    return sum(int(line.split()[1]) for text in words for line in text.splitlines() if line.startswith("voluntary_"))
+    """Of the thread of the event loop: each ends in a sleep that it chose. Those of gRPC wake up by themselves."""
+    lines = Path(f"/proc/{pid}/task/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_"))
 
 
 def proportional_mib(pid: int) -> float:
