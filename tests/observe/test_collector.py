@@ -336,6 +336,26 @@ async def test_kills_outside_of_pods_are_the_nodes(observed: Observed) -> None:
     assert reasons == ["SystemOOM"]
 
 
+async def test_a_container_that_dies_again_and_again_costs_no_passes(observed: Observed) -> None:
+    """OOM-03: nobody reads, and the runtime tells of kill after kill."""
+    observed.runtime.add_pod("web")
+    oom(observed, "c-web-main-0", 1)
+    await observed.collector.look_at("c-web-main-0")
+    observed.book.heard("c-web-main-0")
+    listed, files = len(observed.runtime.calls), observed.files.asked
+    for number in range(1, 50):
+        name = observed.runtime.add_container("web", "main", number)
+        await observed.collector.look_at(name)
+        observed.book.heard(name)
+    asked = observed.files.asked - files
+    await observed.later()
+    await observed.collector.sample()
+
+    assert observed.runtime.calls[listed:].count("ListPodSandbox") == 1, "for the sample"
+    assert asked == 0
+    assert sum(observed.book.pods["uid-web"].containers["main"].totals.values()) == 50
+
+
 async def test_counts_survive_a_restart_of_kepd_and_of_the_container(observed: Observed) -> None:
     """OOM-05."""
     observed.runtime.add_pod("web")

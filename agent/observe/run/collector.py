@@ -61,6 +61,9 @@ class Collector:
         self._settings = settings
         self._last: NodeSample | None = None
         self._pass: asyncio.Task[NodeSample] | None = None
+        # Lists and descriptors are changed by one at a time.
+        self._turn = asyncio.Lock()
+        self._listed_s: float | None = None
         self._told: set[str] = set()
         self.ooms: Callable[[str], int] = lambda _instance: 0
         self.saw: Callable[[NodeFigures], None] = lambda _node: None
@@ -81,8 +84,23 @@ class Collector:
         return await asyncio.shield(self._pass)
 
     async def _take_over(self) -> NodeSample:
-        self._last = sample = await self._take()
+        async with self._turn:
+            self._last = sample = await self._take()
         return sample
+
+    async def look_at(self, instance: str) -> None:
+        """At one container alone, as something just happened to it. One that is not known is looked up, but for all
+        such the runtime is asked once a second at most: a container that dies again and again costs no more."""
+        async with self._turn:
+            one = self._roster.find(instance)
+            now_s = self._clock.now_s()
+            if one is None:
+                self._roster.is_stale = True
+            if one is None and (self._listed_s is None or now_s - self._listed_s >= SHARED_FOR_S):
+                await self._know(self._settings())
+                one = self._roster.find(instance)
+            if one is not None and one.ended_s is None:
+                await asyncio.to_thread(self._read, [one])
 
     async def _take(self) -> NodeSample:
         began_s, settings = self._clock.now_s(), self._settings()
@@ -113,6 +131,7 @@ class Collector:
             text = await asyncio.to_thread(self._files.read, MOUNTS)
             roster.hierarchies = read_mounts(text.decode("utf-8", "replace"))
         if roster.is_stale:
+            self._listed_s = self._clock.now_s()
             try:
                 await roster.look(settings.keep_ended_s)
             except RuntimeCallFailed as error:

@@ -72,9 +72,9 @@ class Observer:
             return
         # The counter and the limit are still there, unless the container died of it.
         try:
-            await self._collector.sample(0.0)
+            await self._collector.look_at(event.container_id)
         except (RuntimeCallFailed, OSError) as error:
-            log.warning("sample_failed", error=str(error))
+            log.warning("container_not_looked_at", error=str(error))
         self._book.heard(event.container_id)
         self._changed.set()
 

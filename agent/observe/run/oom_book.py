@@ -120,6 +120,7 @@ class OomBook:
         pod, one = found
         ooms = self._of(pod, one)
         ooms.heard += 1
+        ooms.read = max(ooms.read, kills_of(one.figures) or 0)
         self._settle(pod, one, ooms, scope_by_limits(one.figures))
 
     def ended(self, pod: PodState, container: str, instance: str) -> None:

@@ -215,6 +215,9 @@ class Roster:
             if pod.sandbox.ended_s is not None and pod.sandbox.ended_s < until_s and not pod.containers:
                 del self.pods[sandbox_id]
 
+    def find(self, instance: str) -> Observed | None:
+        return next((pod.containers[instance] for pod in self.pods.values() if instance in pod.containers), None)
+
     @property
     def living(self) -> Iterator[Observed]:
         """All groups that there are to read."""
