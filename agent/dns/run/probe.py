@@ -41,26 +41,30 @@ async def probe(
     opens: Opens = socket.socket,
 ) -> Probed:
     """`opens` is for tests, whose process is in another network namespace."""
-    id_ = secrets.randbits(16)
-    text = question_bytes(id_, SECTION, RD, has_options=False)
+    text = question_bytes(secrets.randbits(16), SECTION, RD, has_options=False)
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    loop = asyncio.get_running_loop()
     try:
         with opens(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as asking:
             asking.setsockopt(socket.SOL_SOCKET, SO_MARK, PROBE_MARK)
-            async with asyncio.timeout(SLOW_S):
-                await loop.sock_connect(asking, (address, port))
-                if kind == socket.SOCK_STREAM:
-                    await loop.sock_sendall(asking, len(text).to_bytes(2, "big") + text)
-                    answer = (await loop.sock_recv(asking, 4096))[2:]
-                else:
-                    await loop.sock_sendall(asking, text)
-                    answer = await loop.sock_recv(asking, 4096)
-    except TimeoutError:
+            try:
+                async with asyncio.timeout(SLOW_S):
+                    answer = await _ask(asking, (address, port), text)
+            except TimeoutError:
+                # Perhaps it was we who were late: then the answer is there.
+                answer = asking.recv(4096)
+    except BlockingIOError:
         return Probed(f"no answer within {SLOW_S * 1000:.0f} ms")
     except OSError as error:
         return Probed(error.strerror or "cannot be asked")
-    return read_probe(answer)
+    return read_probe(answer if kind == socket.SOCK_DGRAM else answer[2:])
+
+
+async def _ask(asking: socket.socket, to: tuple[str, int], text: bytes) -> bytes:
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(asking, to)
+    is_stream = asking.type == socket.SOCK_STREAM
+    await loop.sock_sendall(asking, len(text).to_bytes(2, "big") + text if is_stream else text)
+    return await loop.sock_recv(asking, 4096)
 
 
 def read_probe(answer: bytes) -> Probed:

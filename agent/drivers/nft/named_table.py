@@ -22,7 +22,7 @@ from agent.model.nft_table import Family
 
 _BEGIN, _END, _NF_TABLES = 0x10, 0x11, 10
 _ELEMENTS, _ELEMENT, _KEY, _VALUE, _TIMEOUT = 3, 1, 1, 1, 4
-_DEADLINE_S = 10.0
+_DEADLINE_S = 30.0
 _Result = TypeVar("_Result")
 
 
