@@ -111,10 +111,13 @@ class IptablesGuards:
             return await self._is_intact()
 
     async def _is_intact(self) -> bool:
+        """Chains first: the programs fail where they are asked for a jump to one that is not there."""
+        if await self._list() != self._listed:
+            return False
         for table, chain, ours in iptables.JUMPS:
             if not await self._programs.succeeds("-w", "5", "-t", table, "-C", chain, "-j", ours):
                 return False
-        return await self._list() == self._listed
+        return True
 
     async def refresh(self, address: str) -> None:
         if self._asking is not None and address not in self._live:
@@ -129,6 +132,8 @@ class IptablesGuards:
 
     async def remove(self) -> None:
         for table, chain, ours in iptables.JUMPS:
+            if not await self._programs.succeeds("-w", "5", "-t", table, "-S", ours):
+                continue
             while await self._programs.succeeds("-w", "5", "-t", table, "-C", chain, "-j", ours):
                 await self._programs.run("", "-w", "5", "-t", table, "-D", chain, "-j", ours)
         for table, chains in iptables.CHAINS.items():

@@ -211,6 +211,7 @@ class DnsPlane:
                 await self._watch_once(family)
             except NftFailed as error:
                 log.warning("dns_table_watch_failed", family=family, error=str(error))
+                self._wake[family].set()
             await self._clock.sleep(RETRY_S)
 
     async def _watch_once(self, family: Family) -> None:
