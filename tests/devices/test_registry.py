@@ -15,18 +15,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
 from agent.devices.plan.registration import Instance, PluginRefused, judge
-from agent.devices.run.registry import PluginRegistry
+from agent.devices.run.registry import KEPT_S, PluginRegistry
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
 from agent.model.component import Board, State
 from agent.model.device_plugin import PluginInfo
+from agent.model.device_problem import DevicesNotReleased
 from agent.model.event import Event
-from tests.devices.test_claims import NodeOfLives, held, shared_pod
+from tests.devices.test_claims import SHARED, NodeOfLives, held, shared_pod
+from tests.devices.test_pod_claims import pod
 from tests.devices.written import CLAIM, CLASS, SLICE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +37,16 @@ DRIVER = "gpu.example.com"
 ONE = CLAIM.replace("count: 2", "count: 1")
 CALL_S = 1.0
 WITHIN_S = 30.0
+
+
+class LateClock(SystemClock):
+    """As late as a test says."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.ahead_s
 
 
 class Drivers:
@@ -47,6 +60,7 @@ class Drivers:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.told: list[Event] = []
         self.board = Board(lambda: 0.0)
+        self.clock = LateClock()
 
     async def begin(self) -> None:
         self.claims = await self.node.manager()
@@ -55,7 +69,7 @@ class Drivers:
         self.claims.take(read_device_objects(files, Reader("here")))
         sockets = PluginSockets(self.directory, os.geteuid())
         self.registry = PluginRegistry(
-            sockets, self.claims, SystemClock(), lambda: CALL_S, self.told.append, own=("fake.kepd.dev",)
+            sockets, self.claims, self.clock, lambda: CALL_S, self.told.append, own=("fake.kepd.dev",)
         )
         report = self.board.add("device-drivers", State.STARTING)
         self.task = asyncio.create_task(self.registry.run(report))
@@ -209,6 +223,56 @@ async def test_a_driver_that_dies_in_a_call_is_asked_again_when_it_is_back(drive
     await drivers.registered()
     assert news == [True]
     assert await held(drivers.claims, shared_pod("one")) == ""
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+async def test_slices_of_a_driver_that_is_away_do_not_count_after_a_while(drivers: Drivers, is_removed: bool) -> None:
+    """DVM-4: one that was killed leaves its socket. What its claims have stays."""
+    first = drivers.start()
+    await drivers.registered()
+    assert await held(drivers.claims, shared_pod("one")) == ""
+    first.kill()
+    first.wait()
+    driver = drivers.registry.drivers[DRIVER]
+    if is_removed:
+        (drivers.directory / f"{DRIVER}-reg.sock").unlink()
+        await drivers.until(lambda: not driver.instances, "away")
+    await drivers.until(lambda: not any(one.is_connected for _, one in driver.instances), "not connected")
+    await drivers.registry.look()
+    drivers.clock.ahead_s += KEPT_S / 2
+    assert [one.spec.driver for one in drivers.claims.slices()] == [DRIVER]
+
+    drivers.clock.ahead_s += KEPT_S / 2
+    news: list[bool] = []
+    drivers.claims.changed = lambda: news.append(True)
+    await drivers.registry.look()
+    await drivers.registry.look()
+    assert (drivers.claims.slices(), news, len(drivers.claims.records)) == ((), [True], 1)
+    with pytest.raises(DevicesNotReleased):
+        await drivers.claims.release("uid-one")
+    another = read_device_objects({"/m": f"{ONE.replace('gpus', 'more')}---\n{CLASS}".encode()}, Reader("here"))
+    drivers.claims.take(replace(another, slices=drivers.claims.objects.slices))
+    why = await held(drivers.claims, pod(SHARED.replace("NAME", "two").replace("gpus", "more")))
+    assert "ClaimUnallocatable" in why
+    assert "driver-away: devices of gpu.example.com do not count until it is back" in why
+
+    for one in (f"{DRIVER}.calls", f"{DRIVER}.sock", f"r/{DRIVER}-reg.sock"):
+        (drivers.folder / one).unlink(missing_ok=True)
+    drivers.start()
+    await drivers.until(lambda: "told True" in drivers.calls(), "back")
+    assert [one.spec.driver for one in drivers.claims.slices()] == [DRIVER]
+    await drivers.claims.release("uid-one")
+    assert drivers.claims.records == {}
+
+
+async def test_a_driver_of_an_earlier_life_has_a_while_to_come_back(drivers: Drivers) -> None:
+    """DVM-4: its slices are there when kepd begins, and it may be gone for good."""
+    await drivers.until(lambda: "0 drivers" in drivers.board.line("device-drivers").message, "looked")
+    assert [one.spec.driver for one in drivers.claims.slices()] == [DRIVER]
+    drivers.clock.ahead_s += KEPT_S
+
+    assert drivers.claims.slices() == ()
+    assert "driver-away" in await held(drivers.claims, shared_pod("one"))
 
 
 async def test_two_instances_take_turns_and_the_same_endpoint_is_refused(drivers: Drivers) -> None:

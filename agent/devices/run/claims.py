@@ -94,6 +94,8 @@ class DeviceClaims:
         self._drivers: dict[str, DeviceDriver] = {}
         # Slices that drivers publish by other ways than a call.
         self.publishers: list[Callable[[], Sequence[Slice]]] = []
+        # Whether a driver is away for so long that its slices do not count.
+        self.has_left: Callable[[str], bool] = lambda _driver: False
         self._objects = NO_OBJECTS
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._search = asyncio.Lock()
@@ -157,6 +159,10 @@ class DeviceClaims:
         return [*(self.unreadable[name] for name in sorted(self.unreadable)), *map(str, self.unrecorded())]
 
     def slices(self) -> tuple[Slice, ...]:
+        """Of drivers that are there, or were a moment ago. DVM-4."""
+        return tuple(one for one in self._published() if not self.has_left(one.spec.driver))
+
+    def _published(self) -> tuple[Slice, ...]:
         """Of drivers, and of files; a pool that a driver publishes is its own. DVM-27."""
         published = [one for driver in self._drivers.values() for one in driver.slices()]
         published += [one for publish in self.publishers for one in publish()]
@@ -264,7 +270,9 @@ class DeviceClaims:
         outcome = "waits" if answer.given is None else "allocated"
         self.metrics.allocated(outcome, self._clock.now_s() - began_s, answer.tried)
         if answer.given is None:
-            raise DevicesNotReady(UNALLOCATABLE, str(answer.stuck))
+            left = sorted({one.spec.driver for one in self._published() if self.has_left(one.spec.driver)})
+            away = f"; driver-away: devices of {', '.join(left)} do not count until it is back" if left else ""
+            raise DevicesNotReady(UNALLOCATABLE, f"{answer.stuck}{away}")
         found = []
         for one, given in zip(missing, allocations(answer, settings.node.name), strict=True):
             status = ClaimStatus(allocation=msgspec.convert(given, Allocation))

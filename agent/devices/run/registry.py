@@ -29,6 +29,8 @@ log = structlog.get_logger(plane="devices")
 
 # Whatever nobody told of is seen by then.
 LOOK_S = 30.0
+# So long the slices of a driver that is away count.
+KEPT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 120.0
 MOST_CALLS, MOST_DEADLINES = 4, 3
 MOST_TOLD = 5
@@ -81,6 +83,7 @@ class RegisteredDriver:
         self._deadlines = 0
         self._probe_s = 0.0
         self.last_error = ""
+        self._away_since_s: float | None = None
 
     @property
     def why_away(self) -> str:
@@ -89,6 +92,28 @@ class RegisteredDriver:
         if self._deadlines >= MOST_DEADLINES and self._clock.now_s() < self._probe_s:
             return f"driver {self.name} is hung: {self._deadlines} calls in a row had no answer"
         return ""
+
+    def add(self, instance: Instance, connection: Connection) -> None:
+        """It answered a moment ago, whether it is connected by now or not."""
+        self.instances.append((instance, connection))
+        self._away_since_s = None
+
+    def notice(self) -> None:
+        """Now and then: whether any instance of it is there. A process that was killed leaves its sockets."""
+        if self._is_there:
+            self._away_since_s = None
+        elif self._away_since_s is None:
+            self._away_since_s = self._clock.now_s()
+
+    @property
+    def has_left(self) -> bool:
+        """It is away for so long that its slices do not count."""
+        since_s = self._away_since_s
+        return since_s is not None and self._clock.now_s() - since_s >= KEPT_S and not self._is_there
+
+    @property
+    def _is_there(self) -> bool:
+        return any(connection.is_connected for _, connection in self.instances)
 
     def slices(self) -> Sequence[Slice]:
         """It has them in manifests; a driver that asks an API server for claims cannot work here."""
@@ -168,11 +193,23 @@ class PluginRegistry:
         self._pauses: dict[str, tuple[float, float]] = {}
         self.findings: dict[str, str] = {}
         self._bell = asyncio.Event()
+        self._began_s: float | None = None
+        self._left: set[str] = set()
+        claims.has_left = self.has_left
+
+    def has_left(self, name: str) -> bool:
+        """DVM-4: one of an earlier life of kepd has the same time to come back."""
+        if (driver := self.drivers.get(name)) is not None:
+            return driver.has_left
+        if name in self._own or name in self._claims.drivers or self._began_s is None:
+            return False
+        return self._clock.now_s() - self._began_s >= KEPT_S
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""
         if self._kubelet is not None and (why := await self._kubelet()):
             raise RuntimeError(f"{why}; drivers register with it, and kepd gives no devices of theirs")
+        self._began_s = self._clock.now_s()
         try:
             while True:
                 await self.look()
@@ -214,6 +251,17 @@ class PluginRegistry:
             del self._pauses[path]
         due = [one for one in seen.values() if one.path not in self._known and self._is_due(one.path)]
         await asyncio.gather(*(self._try(one) for one in due))
+        self._notice_who_left()
+
+    def _notice_who_left(self) -> None:
+        for driver in self.drivers.values():
+            driver.notice()
+        left = {name for name, driver in self.drivers.items() if driver.has_left}
+        for name in left - self._left:
+            log.warning("driver_slices_dropped", driver=name, away_s=KEPT_S)
+        before, self._left = self._left, left
+        if left != before:
+            self._claims.changed()
 
     def _is_due(self, path: str) -> bool:
         return self._pauses.get(path, (0.0, 0.0))[0] <= self._clock.now_s()
@@ -262,7 +310,7 @@ class PluginRegistry:
             lambda method, code, seconds: self._observe(name, method, code, seconds),
         )
         driver = self.drivers.setdefault(name, RegisteredDriver(name, self._clock, self._limit_s, self._bell.set))
-        driver.instances.append((instance, connection))
+        driver.add(instance, connection)
         self._known[socket.path] = (socket.identity, instance)
         self._pauses.pop(socket.path, None)
         self.findings.pop(socket.path, None)
