@@ -10,8 +10,19 @@ from agent.devices.local.fake import class_for
 from agent.devices.manifest.objects import DeviceClass, Slice
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.records import ClaimRecord
+from agent.drivers.clock.driver import SystemClock
 from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from tests.devices.offered import DRIVER, device, slice_of
+
+
+class LateClock(SystemClock):
+    """As late as a test says."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+
+    def now_s(self) -> float:
+        return super().now_s() + self.ahead_s
 
 
 class FakeCdi:

@@ -30,6 +30,14 @@ def slice_of(*devices: dict[str, Any], pool: str = "here", driver: str = DRIVER,
     return msgspec.convert(given, Slice)
 
 
+def slice_at(generation: int, place: int = 0, count: int = 1, pool: str = "here") -> Slice:
+    """One of `count` of a pool, at that generation."""
+    found = slice_of(device(f"gpu-{place}"), pool=pool)
+    names = msgspec.structs.replace(found.metadata, name=f"s{place}")
+    of_pool = msgspec.structs.replace(found.spec.pool, generation=generation, resource_slice_count=count)
+    return msgspec.structs.replace(found, metadata=names, spec=msgspec.structs.replace(found.spec, pool=of_pool))
+
+
 def selector(expression: str) -> list[dict[str, Any]]:
     return [{"cel": {"expression": expression}}]
 

@@ -9,13 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from agent.devices.manifest.documents import Reader
+from agent.devices.manifest.objects import Slice
 from agent.devices.manifest.reading import read_device_objects
 from agent.devices.plan.answers import Answers
+from agent.devices.plan.pace import MOST_CHANGES, WITHIN_S
 from agent.devices.plan.pools import Node
 from agent.devices.plan.records import Stage
 from agent.devices.ports import DriverFailed
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
-from agent.drivers.clock.driver import SystemClock
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.container_devices import ContainerDevices
 from agent.model.device_plugin import ClaimAnswer, PreparedDevice
@@ -23,7 +24,8 @@ from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pod import PodSpec
 from agent.model.runtime_features import RuntimeFeatures
-from tests.devices.fakes import FakeCdi, FakeDriver
+from tests.devices.fakes import FakeCdi, FakeDriver, LateClock
+from tests.devices.offered import slice_at
 from tests.devices.test_pod_claims import pod
 from tests.devices.written import CLAIM, POD, TEMPLATE
 
@@ -47,12 +49,13 @@ class NodeOfLives:
         self.disk = FakeStateFiles()
         self.cdi = FakeCdi()
         self.driver = FakeDriver(count, cdi=self.cdi)
+        self.clock = LateClock()
         self.settings = ManagerSettings(node=Node(name="here"), boot_id="b1", **settings)
         self.texts: tuple[str, ...] = (ONE, TEMPLATE)
         self.told: list[Event] = []
 
     async def manager(self) -> DeviceClaims:
-        made = DeviceClaims(self.disk, self.cdi, SystemClock(), lambda: self.settings, self.told.append)
+        made = DeviceClaims(self.disk, self.cdi, self.clock, lambda: self.settings, self.told.append)
         await made.load()
         made.add_driver(self.driver)
         made.take(read_device_objects({"/m": "---\n".join(self.texts).encode()}, Reader("here")))
@@ -442,3 +445,25 @@ async def test_a_pod_that_begins_while_others_are_given_back_keeps_its_devices()
     await manager.reconcile(lambda: living)
 
     assert [[it.uid for it in one.holders] for one in manager.records.values()] == [["uid-two"]]
+
+
+async def test_a_flood_of_slices_counts_later_and_is_told_once() -> None:
+    """DVF-5."""
+    node = NodeOfLives(0)
+    node.driver.published = []
+    manager = await node.manager()
+    published: list[Slice] = []
+    manager.publishers.append(lambda: published)
+    for number in range(MOST_CHANGES + 10):
+        published[:] = [slice_at(number, number)]
+        manager.slices()
+
+    assert [one.spec.pool.generation for one in manager.slices()] == [MOST_CHANGES]
+    assert node.reasons == ["SlicesDelayed"]
+    assert "pool here of driver gpu.example.com changed more than 10 times in 60 s" in node.told[0].message
+    news: list[bool] = []
+    manager.changed = lambda: news.append(True)
+    node.clock.ahead_s += WITHIN_S
+    assert (manager.catch_up(), news) == (True, [True])
+    assert manager.slices() == tuple(published)
+    assert (manager.catch_up(), node.reasons) == (False, ["SlicesDelayed"])

@@ -21,13 +21,13 @@ from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
 from agent.devices.plan.registration import Instance, PluginRefused, judge
 from agent.devices.run.registry import KEPT_S, PluginRegistry
-from agent.drivers.clock.driver import SystemClock
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
 from agent.model.component import Board, State
 from agent.model.device_plugin import PluginInfo
 from agent.model.device_problem import DevicesNotReleased
 from agent.model.event import Event
+from tests.devices.fakes import LateClock
 from tests.devices.test_claims import SHARED, NodeOfLives, held, shared_pod
 from tests.devices.test_pod_claims import pod
 from tests.devices.written import CLAIM, CLASS, SLICE
@@ -37,16 +37,6 @@ DRIVER = "gpu.example.com"
 ONE = CLAIM.replace("count: 2", "count: 1")
 CALL_S = 1.0
 WITHIN_S = 30.0
-
-
-class LateClock(SystemClock):
-    """As late as a test says."""
-
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-
-    def now_s(self) -> float:
-        return super().now_s() + self.ahead_s
 
 
 class Drivers:

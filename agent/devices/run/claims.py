@@ -24,6 +24,7 @@ from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus, Devic
 from agent.devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod
 from agent.devices.manifest.reading import NO_OBJECTS, DeviceObjects
 from agent.devices.plan.answers import Answers, checked
+from agent.devices.plan.pace import SlicePace
 from agent.devices.plan.pools import Node
 from agent.devices.plan.reasons import CannotAllocate
 from agent.devices.plan.records import (
@@ -94,6 +95,7 @@ class DeviceClaims:
         self._drivers: dict[str, DeviceDriver] = {}
         # Slices that drivers publish by other ways than a call.
         self.publishers: list[Callable[[], Sequence[Slice]]] = []
+        self._pace = SlicePace()
         # Whether a driver is away for so long that its slices do not count.
         self.has_left: Callable[[str], bool] = lambda _driver: False
         self._objects = NO_OBJECTS
@@ -165,10 +167,29 @@ class DeviceClaims:
     def _published(self) -> tuple[Slice, ...]:
         """Of drivers, and of files; a pool that a driver publishes is its own. DVM-27."""
         published = [one for driver in self._drivers.values() for one in driver.slices()]
-        published += [one for publish in self.publishers for one in publish()]
+        published += self._paced()
         pools = {(one.spec.driver, one.spec.pool.name) for one in published}
         from_files = [one for one in self._objects.slices if (one.spec.driver, one.spec.pool.name) not in pools]
         return (*published, *from_files)
+
+    def _paced(self) -> list[Slice]:
+        """DVF-5."""
+        given = (one for publish in self.publishers for one in publish())
+        found, changes = self._pace.paced(given, self._clock.now_s())
+        for one in changes:
+            log.info("slices_delayed" if one.is_flood else "slices_in_time", driver=one.pool[0], pool=one.pool[1])
+            if one.is_flood:
+                text = printable(str(one))
+                self._tell(Event(id="", is_warning=True, reason="SlicesDelayed", message=text, plane="devices"))
+        return found
+
+    def catch_up(self) -> bool:
+        """Now and then: what was held back may count by now. Whether anything was."""
+        if not self._pace.is_behind:
+            return False
+        self._paced()
+        self.changed()
+        return True
 
     def classes(self) -> Mapping[str, DeviceClass]:
         own = {one.metadata.name: one for driver in self._drivers.values() for one in driver.classes()}

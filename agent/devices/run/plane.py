@@ -133,6 +133,7 @@ class DevicePlane:
             changed = [await self._look(driver) for driver in self._locals]
             if any(changed):
                 self.manager.changed()
+            if any(changed) or self.manager.catch_up():
                 self._news.set()
 
     async def _follow_directories(self) -> None:
