@@ -45,6 +45,8 @@ class Script:
             if "flood" in self.given:
                 devices += [pb.Device(ID=f"flood-{number}", health="Healthy") for number in range(10_000)]
             yield pb.ListAndWatchResponse(devices=devices)
+        for number in range(self.given.get("burst", 0)):
+            yield pb.ListAndWatchResponse(devices=[pb.Device(ID=f"burst-{number}", health="Healthy")])
         while "chatter" in self.given:
             yield pb.ListAndWatchResponse(devices=[pb.Device(ID="gpu-0", health="Healthy")])
         while True:

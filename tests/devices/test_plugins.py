@@ -418,3 +418,15 @@ async def test_a_plugin_that_sends_lists_without_end_is_read_no_faster(plugins: 
 
     assert len(taken) - before <= 11
     assert await plugins.why(pod(limits="example.com/nic: 1")) == ""
+
+
+async def test_of_lists_in_a_burst_the_last_counts_soon(plugins: Plugins) -> None:
+    """DVF-5: not one after the other."""
+    taken: list[str] = []
+    plugins.devices.changed = lambda: taken.append("list")
+    plugins.start(burst=400)
+    await plugins.until(
+        lambda: GPU in plugins.devices.plugins and "burst-399" in plugins.devices.plugins[GPU].devices, "the last"
+    )
+
+    assert len(taken) < 200

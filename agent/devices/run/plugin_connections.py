@@ -6,8 +6,9 @@ Whoever uses them takes the lists; what a plugin does ends nothing but its own t
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Protocol
 
 import structlog
@@ -23,7 +24,7 @@ log = structlog.get_logger(plane="devices")
 
 OPTIONS_S = 10.0
 PEER_TRIES, PEER_PAUSE_S = 20, 0.5
-LIST_PAUSE_S = 0.1
+LIST_PAUSE_S, READ_PAUSE_S = 0.1, 0.005
 
 
 class Connection(Protocol):
@@ -145,16 +146,42 @@ class PluginConnections:
                 raise Unusable(f"user {user} serves {plugin.endpoint}; devices.plugins.allow names no such user")
             plugin.options = await plugin.connection.options(OPTIONS_S)
             self._say("DriverRegistered", f"plugin of {plugin.resource} is registered", is_warning=False)
-            async for listed in plugin.connection.lists():
-                self._take(plugin, checked_list(listed))
-                # DVF-5: who floods is read no faster, and waits.
-                await self._clock.sleep(LIST_PAUSE_S)
+            async with aclosing(self._newest(plugin.connection)) as lists:
+                async for listed in lists:
+                    self._take(plugin, checked_list(listed))
+                    await self._clock.sleep(LIST_PAUSE_S)
         except (OSError, RuntimeCallFailed, Unusable) as error:
             why = told(error.details if isinstance(error, RuntimeCallFailed) else str(error))
         plugin.is_connected = False
         self._take(plugin, plugin.devices)
         log.warning("plugin_away", resource=plugin.resource, error=why)
         self._say("DriverAway", f"plugin of {plugin.resource} is away: {why}", is_warning=True)
+
+    async def _newest(self, connection: Connection) -> AsyncGenerator[list[PluginDevice]]:
+        """Of lists that came while one was taken, only the last. DVF-5."""
+        inbox: deque[list[PluginDevice]] = deque(maxlen=1)
+        news = asyncio.Event()
+
+        async def read() -> None:
+            async for listed in connection.lists():
+                inbox.append(listed)
+                news.set()
+                # Who floods is read no faster, and waits.
+                await self._clock.sleep(READ_PAUSE_S)
+
+        reader = asyncio.create_task(read())
+        reader.add_done_callback(lambda _: news.set())
+        try:
+            while inbox or not reader.done():
+                if not inbox:
+                    await news.wait()
+                news.clear()
+                if inbox:
+                    yield inbox.pop()
+            reader.result()
+        finally:
+            reader.cancel()
+            await asyncio.gather(reader, return_exceptions=True)
 
     async def _peer(self, endpoint: str) -> int:
         """A plugin may register a moment before it serves."""
