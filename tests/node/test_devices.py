@@ -314,7 +314,7 @@ def test_a_driver_in_a_process_of_its_own_gives_its_devices(kepd: Kepd, lab: Lab
         path.write_text(json.dumps({**cdi, "devices": [{"name": "0", "containerEdits": edits}]}))
 
     write(edits)
-    (modems.folder / "r").mkdir()
+    (modems.folder / "r").mkdir(exist_ok=True)
     given = {"name": "gpu.example.com", "socket": str(modems.folder / "r" / "gpu.example.com-reg.sock"), "pool": "n1"}
     command = [sys.executable, "-m", "tests.devices.scripted_driver", str(modems.folder), json.dumps(given)]
     driver = subprocess.Popen(command, cwd=ROOT)

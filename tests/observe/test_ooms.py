@@ -24,20 +24,18 @@ from agent.observe.sample.ooms import (
 NONE, NINE = GroupFigures(), GroupLimits(memory=9)
 
 
-@given(st.lists(st.tuples(st.sampled_from(("read", "heard", "reason")), st.integers(0, 5))))
+@given(st.lists(st.tuples(st.sampled_from(("read", "told")), st.integers(0, 5))))
 def test_a_count_never_falls_and_is_the_most_that_any_source_says(steps: list[tuple[str, int]]) -> None:
     """OOM-02."""
     ooms, before, events = InstanceOoms(), 0, 0
     for source, count in steps:
         if source == "read":
             ooms.read = max(ooms.read, count)
-        elif source == "heard":
-            ooms.heard += 1
         else:
-            ooms.is_reason = True
+            ooms.is_told = True
         kill = ooms.settle("i", CONTAINER)
         events += kill.count if kill else 0
-        assert before <= ooms.count == max(ooms.read, ooms.heard, int(ooms.is_reason))
+        assert before <= ooms.count == max(ooms.read, int(ooms.is_told))
         assert sum(ooms.scopes.values()) == ooms.count == events
         assert ooms.settle("i", CONTAINER) is None, "looking again changes nothing"
         before = ooms.count
@@ -49,7 +47,7 @@ def test_counts_of_a_container_outlive_its_instances_and_the_daemon() -> None:
     pod.instance("main", "one").read = 2
     pod.instance("main", "one").settle("one", CONTAINER)
     pod.containers["main"].forget([])
-    pod.instance("main", "two").is_reason = True
+    pod.instance("main", "two").is_told = True
     pod.instance("main", "two").settle("two", POD)
     again = decode_ooms(encode_ooms(pod))
 

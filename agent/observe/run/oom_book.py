@@ -52,7 +52,7 @@ class OomBook:
         self._changed: set[str] = set()
         self._instances: dict[str, InstanceOoms] = {}
         # What the runtime told of containers that nobody has asked about yet.
-        self._early: dict[str, int] = {}
+        self._early: dict[str, bool] = {}
         # Kills since this process began: events, and processes that the kernel's counters of the groups explain.
         self.kills = 0
         self._processes = 0
@@ -83,7 +83,7 @@ class OomBook:
             group = (self._before.get(pod.sandbox.id, NO_FIGURES), own)
             for one in pod.containers.values():
                 ooms = self._of(pod, one)
-                ooms.heard += self._early.pop(one.id, 0)
+                ooms.is_told |= self._early.pop(one.id, False)
                 kills = kills_of(one.figures)
                 if kills is not None and kills > ooms.read:
                     ooms.read = kills
@@ -115,11 +115,11 @@ class OomBook:
         """The runtime told of a kill in this container."""
         found = self._find(instance)
         if found is None:
-            self._early[instance] = self._early.get(instance, 0) + 1
+            self._early[instance] = True
             return
         pod, one = found
         ooms = self._of(pod, one)
-        ooms.heard += 1
+        ooms.is_told = True
         ooms.read = max(ooms.read, kills_of(one.figures) or 0)
         self._settle(pod, one, ooms, scope_by_limits(one.figures))
 
@@ -127,9 +127,9 @@ class OomBook:
         """The runtime said of the end of one of our containers that memory was the reason; told often, counted once."""
         known = self.pods.setdefault(pod.uid, PodOoms(namespace=pod.namespace, name=pod.name, uid=pod.uid))
         ooms = known.instance(container, instance)
-        if ooms.is_reason:
+        if ooms.is_told:
             return
-        ooms.is_reason = True
+        ooms.is_told = True
         found = self._find(instance)
         figures = found[1].figures if found is not None else NO_FIGURES
         kill = ooms.settle(instance, scope_by_limits(figures))

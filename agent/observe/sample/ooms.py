@@ -25,16 +25,16 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceOoms(msgspec.Struct, kw_only=True):
-    """Of one instance. `read` is the highest counter, `heard` events of the runtime."""
+    """Of one instance. `read` is the highest counter. `is_told`: the runtime had an event of it, or its end has that
+    reason; both say that there was a kill, and some runtimes tell of one twice, so they count once."""
 
     read: int = 0
-    heard: int = 0
-    is_reason: bool = False
+    is_told: bool = False
     scopes: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        return max(self.read, self.heard, int(self.is_reason))
+        return max(self.read, int(self.is_told))
 
     def settle(self, instance: str, scope: str) -> Kill | None:
         """What is new since the last time, and counts for this scope."""
