@@ -131,6 +131,22 @@ async def test_a_shared_claim_goes_with_its_last_pod() -> None:
     assert [kind for kind, _ in node.driver.calls] == ["prepare", "unprepare"]
 
 
+async def test_a_claim_is_prepared_anew_for_the_next_pod() -> None:
+    """DVM-19: also where the pod before is still shown."""
+    node = NodeOfLives(count=1)
+    manager = await node.manager()
+    await manager.hold(shared_pod("one"))
+    uids = list(manager.records)
+    await manager.release("uid-one")
+    assert manager.records == {}
+    await manager.hold(shared_pod("two"))
+
+    assert [kind for kind, _ in node.driver.calls] == ["prepare", "unprepare", "prepare"]
+    assert (list(manager.records), [one.name for it in manager.records.values() for one in it.holders]) == (
+        uids, ["two"],
+    )  # fmt: skip
+
+
 async def test_who_finds_no_device_waits_and_is_told_when_one_is_free() -> None:
     """DVX-2."""
     node = NodeOfLives(count=1)

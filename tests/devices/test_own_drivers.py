@@ -23,6 +23,7 @@ from agent.model.event import Event
 from agent.model.refused import Refused
 from tests.devices.fakes import FakeCdi
 from tests.devices.offered import claim
+from tests.devices.test_claims import ONE, NodeOfLives, held, shared_pod
 
 CHARACTERS = HostNode(type="c", major=1, minor=3)
 DRIVER = "devices.kepd.dev"
@@ -125,6 +126,24 @@ class TestFake:
         assert [one.cdi_ids for one in answers["u-c"].devices] == [
             ("fake.kepd.dev/claim=u-c-r-0",), ("fake.kepd.dev/claim=u-c-r-1",),
         ]  # fmt: skip
+
+    async def test_it_serves_the_manager_as_any_other_driver(self) -> None:
+        """DVD-8: through the same port, and no socket."""
+        node = NodeOfLives(0)
+        node.texts = (ONE.replace("gpu.example.com", "fake.kepd.dev"),)
+        manager = await node.manager()
+        driver, cdi = self.driver(1)
+        manager.add_driver(driver)
+        first, second = await held(manager, shared_pod("one")), await held(manager, shared_pod("other"))
+        assert (first, second) == ("", "")
+        (claim_record,) = manager.records.values()
+        assert claim_record.drivers["fake.kepd.dev"].stage is Stage.PREPARED
+        assert list(cdi.files) == [f"fake.kepd.dev-claim_{claim_record.uid}.json"]
+
+        await manager.release("uid-one")
+        assert list(cdi.files)
+        await manager.release("uid-other")
+        assert (cdi.files, manager.records) == ({}, {})
 
     async def test_what_is_asked_again_is_answered_as_before(self) -> None:
         driver, cdi = self.driver()

@@ -8,6 +8,17 @@ from agent.model.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from tests.devices.written import CLAIM, POD, TEMPLATE
 
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec: {containers: [{name: a, image: "i:1"}]}
+"""
+
 
 def pod(text: str = POD, *, gives_devices: bool = True) -> PodSpec:
     found = parse_objects("/m/pod.yaml", text.encode(), NodeIdentity("here", False, gives_devices))
@@ -76,3 +87,29 @@ def test_long_names_are_cut_in_proportion() -> None:
     assert made_name("w" * 70, "f" * 30, "u").rpartition("-")[0] == "w" * 39 + "-" + "f" * 16
     assert all(len(made_name("w" * 253, "f" * length, "u")) <= 63 for length in (1, 30, 63))
     assert ".-" not in made_name("w" * 39 + "." + "w" * 30, "f" * 30, "u")
+
+
+@pytest.mark.parametrize("name", ["cdi.k8s.io/gpu", "kepd.dev/devices.claims", "kepd.dev/devices.0"])
+def test_a_manifest_cannot_name_devices_itself(name: str) -> None:
+    """DVF-7: neither a pod, nor one that a workload makes."""
+    note = f"annotations: {{{name}: example.com/gpu=0}}"
+    template = DEPLOYMENT.replace("labels: {a: b}}", f"labels: {{a: b}}, {note}}}")
+    for text, path in (
+        (POD.replace("name: web,", f"name: web, {note},"), "metadata"),
+        (template, "spec.template.metadata"),
+    ):
+        found = parse_objects("/m/a.yaml", text.encode(), NodeIdentity("here", False, True))
+        (finding,) = found.findings
+        assert (found.pods, found.workloads) == ([], [])
+        assert f"{path}.annotations[{name}]" in str(finding)
+        assert "kepd alone writes this" in str(finding)
+
+
+@pytest.mark.parametrize("field", ["devices: [gpu-0]", "cdiDevices: [example.com/gpu=0]", "deviceIDs: [gpu-0]"])
+def test_no_field_of_a_container_names_devices(field: str) -> None:
+    """DVF-7."""
+    text = POD.replace("image: i:1", f"image: i:1\n    {field}")
+    found = parse_objects("/m/a.yaml", text.encode(), NodeIdentity("here", False, True))
+
+    assert found.pods == []
+    assert [field.partition(":")[0] in str(one) for one in found.findings] == [True]

@@ -19,6 +19,7 @@ from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop_state import ContainerEnding, Trigger, begin_stop
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
+from agent.pods.run.pod_context import NoDevices
 from agent.pods.view.forecast import Assumption, forecast_stop
 from agent.pods.view.status import Look, pod_status
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -594,6 +595,29 @@ async def test_who_ends_by_itself_runs_no_pre_stop(tmp_path: Path) -> None:
         await plane.until_phases(web="Succeeded")
 
     assert cri.asked == ["begin"]
+
+
+async def test_a_finished_pod_holds_no_devices(cri: Slow, tmp_path: Path) -> None:
+    """DVM-19: its record stays, and its claims are given back at once."""
+
+    class Given(NoDevices):
+        def __init__(self) -> None:
+            self.released: list[str] = []
+
+        async def release(self, uid: str) -> None:
+            assert not any(one.state == pb.CONTAINER_RUNNING for one in cri._containers.values())
+            self.released.append(uid)
+
+    devices = Given()
+    given = one(pod_more="restartPolicy: Never")
+    async with running(cri, given, tmp_path, events=News(cri), devices=devices) as plane:
+        await plane.until_phases(web="Running")
+        assert devices.released == []
+        cri.exit(next(iter(cri._containers)), 0)
+        await plane.until_phases(web="Succeeded")
+
+        await plane.until(lambda: devices.released, "its devices are given back")
+        assert devices.released == [plane.pod().uid]
 
 
 async def test_a_finished_pod_holds_no_volumes(cri: Slow, tmp_path: Path) -> None:
