@@ -3,10 +3,13 @@
 
 python -m tests.devices.scripted_driver FOLDER JSON: serves FOLDER/NAME.sock, registers at `socket`, writes each call as
 a line into FOLDER/NAME.calls. The script: `{"prepare": ["error", …], "unprepare": […]}`; what is not said is done well.
+With `cdi`, a directory, a claim has a file there while it is prepared, and each end is a reset, which is noted once done.
+`kill` ends the process before it does anything, `kill-done` when all is done and nothing is answered.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -58,10 +61,16 @@ class Script:
             time.sleep(3600)
         elif act == "die":
             os._exit(1)
+        elif act == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
         elif act == "unavailable":
             context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
         elif act == "internal":
             context.abort(grpc.StatusCode.INTERNAL, "broken\x1b[31m")
+        for uid in uids if "cdi" in self.given else ():
+            self.work(what, Path(self.given["cdi"]) / f"{uid}.json")
+        if act == "kill-done":
+            os.kill(os.getpid(), signal.SIGKILL)
         for uid in uids if act != "skip" else ():
             answer.claims[uid].error = "no power" if act == "error" else ""
             if what == "prepare" and act != "error":
@@ -69,6 +78,13 @@ class Script:
         if act == "strange":
             answer.claims["another"].error = ""
         return answer
+
+    def work(self, what: str, file: Path) -> None:
+        if what == "prepare":
+            file.write_text("{}")
+        else:
+            file.unlink(missing_ok=True)
+            self.note("reset")
 
     def fill(self, pb: Any, devices: Any, act: str) -> None:
         name = "gpu-9" if act == "wrong-device" else self.given.get("device", "gpu-0")

@@ -7,6 +7,7 @@ The same suite as for the fake of test_claims.py, over real sockets.
 import asyncio
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -263,6 +264,55 @@ async def test_a_driver_of_an_earlier_life_has_a_while_to_come_back(drivers: Dri
 
     assert drivers.claims.slices() == ()
     assert "driver-away" in await held(drivers.claims, shared_pod("one"))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        {"prepare": ["kill"]}, {"prepare": ["kill-done"]}, {}, {"unprepare": ["kill"]}, {"unprepare": ["kill-done"]},
+        {"prepare": ["kill-done"], "unprepare": ["kill"]},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("wants_it_still", [True, False])
+async def test_a_driver_that_is_killed_at_any_step_leaves_nothing(
+    drivers: Drivers, script: dict[str, list[str]], wants_it_still: bool
+) -> None:
+    """DVM-4, DVM-16: when all is over no record is there and no file, and the device was reset. kepd lives on, and the
+    pod may want its claim still, or end while the driver is away."""
+    files = drivers.folder / "cdi"
+    files.mkdir()
+
+    async def start(**given: Any) -> subprocess.Popen[bytes]:
+        for one in (f"{DRIVER}.sock", f"r/{DRIVER}-reg.sock"):
+            (drivers.folder / one).unlink(missing_ok=True)
+        before = drivers.calls().count("told True")
+        process = drivers.start(cdi=str(files), **given)
+        await drivers.until(lambda: drivers.calls().count("told True") > before, "registered")
+        return process
+
+    first = await start(prepare=script.get("prepare", []))
+    is_held = await held(drivers.claims, shared_pod("one")) == ""
+    assert is_held is ("prepare" not in script)
+    first.kill()
+    first.wait()
+    assert len(drivers.claims.records) == 1
+    if wants_it_still:
+        second = await start(unprepare=script.get("unprepare", []))
+        assert await held(drivers.claims, shared_pod("one")) == ""
+        assert len(list(files.iterdir())) == 1
+    else:
+        with pytest.raises(DevicesNotReleased):
+            await drivers.claims.release("uid-one")
+        second = await start(unprepare=script.get("unprepare", []))
+    if "unprepare" in script:
+        with pytest.raises(DevicesNotReleased):
+            await drivers.claims.release("uid-one")
+        assert (second.wait(), len(drivers.claims.records)) == (-signal.SIGKILL, 1)
+        await start()
+    await drivers.claims.release("uid-one")
+
+    assert (drivers.claims.records, drivers.node.disk.files, list(files.iterdir())) == ({}, {}, [])
+    assert "reset" in drivers.calls()
 
 
 async def test_two_instances_take_turns_and_the_same_endpoint_is_refused(drivers: Drivers) -> None:
