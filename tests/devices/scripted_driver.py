@@ -3,7 +3,7 @@
 
 python -m tests.devices.scripted_driver FOLDER JSON: serves FOLDER/NAME.sock, registers at `socket`, writes each call as
 a line into FOLDER/NAME.calls. The script: `{"prepare": ["error", …], "unprepare": […]}`; what is not said is done well.
-With `cdi`, a directory, a claim has a file there while it is prepared, and each end is a reset, which is noted once done.
+With `cdi`, a directory, a claim has a file there while it is prepared, and each end is a reset, noted once it is done.
 `kill` ends the process before it does anything, `kill-done` when all is done and nothing is answered.
 """
 
