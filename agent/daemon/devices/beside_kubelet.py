@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from agent.daemon.devices.cluster import ApiCluster
-from agent.daemon.devices.wiring import own_devices
+from agent.daemon.devices.wiring import changed_nodes, own_devices
 from agent.daemon.outside import Outside
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.kubelet_driver import KubeletDriver
@@ -29,5 +29,5 @@ def wire_kubelet_drivers(outside: Outside) -> tuple[list[KubeletDriver], StateFi
     for own in own_devices(outside, held):
         local = LocalDriver(own, cdi, files, outside.tell)
         sockets = DriverSockets(Path(devices.driver.kubelet_directory), local.name)
-        found.append(KubeletDriver(local, sockets, cluster, files, outside.clock, node))
+        found.append(KubeletDriver(local, sockets, cluster, files, outside.clock, node, changed_nodes=changed_nodes()))
     return found, files

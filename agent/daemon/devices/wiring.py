@@ -14,7 +14,7 @@ from agent.devices.manifest.documents import Reader
 from agent.devices.plan.pools import Node
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
-from agent.devices.run.host_devices import HostDevices
+from agent.devices.run.host_devices import DEV, HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plane import DevicePlane
@@ -86,6 +86,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
         tell=outside.tell,
         directories=_slice_directories(configuration, reader),
         changed_slices=FolderWatch(Path(configuration.devices.manager.slices), 1, 0o700).changed,
+        changed_nodes=changed_nodes() if drivers else None,
     )
     own = {one.name: one for one in drivers}
     registry = _registry(outside, claims, list(own))
@@ -110,6 +111,11 @@ def pod_resources(outside: Outside, view: DeviceView) -> Callable[[Report], Awai
             await asyncio.Event().wait()
 
     return run
+
+
+def changed_nodes() -> Callable[[float], Awaitable[None]]:
+    """Waits for a node that comes or goes. Of /dev itself: what is below it has terminals and shared memory too."""
+    return FolderWatch(DEV, 0, 0o755).changed
 
 
 def _slice_directories(configuration: Configuration, reader: Reader) -> SliceDirectories | None:

@@ -10,7 +10,7 @@ The API server is needed to publish and to prepare. What was prepared is unprepa
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -39,7 +39,7 @@ from agent.model.device_plugin import ClaimAnswer, ClaimReference, DeviceHealth
 
 log = structlog.get_logger(plane="devices")
 
-LOOK_S = 30.0
+LOOK_S, SETTLE_S = 30.0, 0.5
 HEALTH_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 
@@ -72,8 +72,18 @@ class Sockets(Protocol):
 
 class KubeletDriver:
     def __init__(
-        self, local: LocalDriver, sockets: Sockets, cluster: Cluster, files: RecordFiles, clock: Clock, node: str
+        self,
+        local: LocalDriver,
+        sockets: Sockets,
+        cluster: Cluster,
+        files: RecordFiles,
+        clock: Clock,
+        node: str,
+        *,
+        changed_nodes: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
+        """`changed_nodes` waits until /dev may have changed, or for a time."""
+        self._changed_nodes = changed_nodes or clock.sleep
         self.local = local
         self._sockets = sockets
         self._cluster = cluster
@@ -163,7 +173,8 @@ class KubeletDriver:
 
     async def _follow_devices(self) -> None:
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self._changed_nodes(LOOK_S)
+            await self._clock.sleep(SETTLE_S)
             if await self._look():
                 self._changed.set()
 

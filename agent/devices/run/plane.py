@@ -30,6 +30,8 @@ from agent.model.finding import Advice, Finding
 log = structlog.get_logger(plane="devices")
 
 LOOK_S = 30.0
+# A node that appears gets its rights a moment later, and rarely comes alone.
+SETTLE_S = 0.5
 RECONCILE_S = 60.0
 DIRECTORIES_S = 60.0
 MOST_TOLD = 5
@@ -71,8 +73,11 @@ class DevicePlane:
         tell: Callable[[Event], None],
         directories: SliceDirectories | None = None,
         changed_slices: Callable[[float], Awaitable[None]] | None = None,
+        changed_nodes: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
-        """`changed_slices` waits until a directory of slices may have changed, or for a time."""
+        """`changed_slices` waits until a directory of slices may have changed, or for a time; `changed_nodes` so for
+        /dev."""
+        self._changed_nodes = changed_nodes or clock.sleep
         self._changed_slices = changed_slices or clock.sleep
         self.manager = manager
         self._directories = directories
@@ -129,7 +134,8 @@ class DevicePlane:
 
     async def _follow_devices(self) -> None:
         while True:
-            await self._clock.sleep(LOOK_S)
+            await self._changed_nodes(LOOK_S)
+            await self._clock.sleep(SETTLE_S)
             changed = [await self._look(driver) for driver in self._locals]
             if any(changed):
                 self.manager.changed()

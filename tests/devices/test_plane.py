@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plane as a whole, over what it watches."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from agent.devices.manifest.documents import Reader
+from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
+from agent.devices.run.plane import DevicePlane
+from agent.devices.run.pod_devices import PodDevices
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.folder_watch import FolderWatch
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.drivers.state_files.fake import FakeStateFiles
+from agent.model.component import Board, State
+from tests.devices.fakes import FakeCdi
+from tests.devices.test_claims import NodeOfLives
+from tests.devices.test_own_drivers import Nodes, names, rules
+
+WITHIN_S = 20.0
+
+
+async def until(condition: Any) -> None:
+    for _ in range(int(WITHIN_S / 0.02)):
+        if condition():
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"not within {WITHIN_S} s")
+
+
+async def test_a_node_that_appears_is_a_device_soon(tmp_path: Path) -> None:
+    """DVD-20: long before kepd would look anyway."""
+    dev = tmp_path / "dev"
+    dev.mkdir()
+    host = Nodes()
+    given = rules({"match": {"glob": "/dev/tty*"}})
+    devices = ConfiguredDevices("devices.kepd.dev", "here", lambda: given, host, frozenset)
+    driver = LocalDriver(devices, FakeCdi(), FakeStateFiles(), lambda _: None)
+    manager = await NodeOfLives(0).manager()
+    watch = FolderWatch(dev, 0, 0o755)
+    plane = DevicePlane(
+        manager=manager, pod_devices=PodDevices(manager, None), cdi=CdiDirectories([], tmp_path), locals_=[driver],
+        manifests=FakeManifestDirectory({}), reader=Reader("here"), clock=SystemClock(), tell=lambda _: None,
+        changed_nodes=watch.changed,
+    )  # fmt: skip
+    board = Board(lambda: 0.0)
+    task = asyncio.create_task(plane.run(board.add("devices", State.STARTING)))
+    await until(lambda: driver.name in manager.drivers)
+    assert names(driver) == {}
+    host.paths.append("/dev/ttyA")
+    (dev / "ttyA").touch()
+    await until(lambda: names(driver) == {"ttya": []})
+    host.paths.clear()
+    (dev / "ttyA").unlink()
+    await until(lambda: names(driver) == {})
+
+    task.cancel()
+    await asyncio.wait([task])
+    watch.close()
