@@ -90,6 +90,8 @@ CALLS_LEVEL = 6
 # Few nodes have devices.
 UNTOLD_WHEN_OFF = ("devices", "dns")
 NOT_NEEDED = "no plane here needs it"
+# A process that has these planes alone needs no container runtime.
+WITHOUT_RUNTIME = frozenset({"services", "dns"})
 
 
 class Daemon:
@@ -174,7 +176,8 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     parts.ring.load()
     parts.add_unit("event-ring", lambda report: parts.ring.run(report, parts.clock))
-    if set(enabled_planes(configuration)) == {"services"}:
+    enabled = frozenset(enabled_planes(configuration))
+    if enabled and enabled <= WITHOUT_RUNTIME:
         for name in ("runtime", "events"):
             parts.board.add(name, State.OFF, NOT_NEEDED)
     else:

@@ -41,19 +41,25 @@ def test_a_page_for_everybody_is_refused(address: str, faults: int) -> None:
     assert all("names of pods would be readable" in str(one) for one in found)
 
 
-@pytest.mark.parametrize(("planes", "has_pages"), [(("pods",), True), (("services",), False)])
+@pytest.mark.parametrize(
+    ("planes", "has_pages"),
+    [(("pods",), True), (("pods", "services", "dns"), True), (("services",), False), (("services", "dns"), False)],
+)
 async def test_a_daemon_without_a_runtime_has_no_figures_of_containers(
     short_path: Path, planes: tuple[str, ...], has_pages: bool
 ) -> None:
     configuration = everything_on(short_path)
-    for name in ("images", "pods", "proxy", "services"):
+    for name in ("images", "pods", "proxy", "services", "dns"):
         section = replace(getattr(configuration, name), enabled=name in planes)
         configuration = replace(configuration, **{name: section})
     configuration = replace(configuration, devices=Configuration().devices)
     daemon = wire(Running(configuration), Levels(2, {}), {})  # type: ignore[arg-type]
     await daemon.close()
 
-    assert ("observe" in [unit.name for unit in daemon.units]) is has_pages
+    units = [unit.name for unit in daemon.units]
+
+    assert ("observe" in units) is has_pages
+    assert ("runtime" in units) is has_pages
 
 
 async def test_states_of_pods_are_followed_again_after_a_gap() -> None:
