@@ -24,6 +24,7 @@ import dns.rrset
 from tests.lab.namespace import Namespace
 
 SO_RCVBUFFORCE = 33
+TRIES = 20
 Answerer = Callable[["ScriptedDns", bytes, str], Iterable[bytes]]
 """From a question's bytes and how it came to what is sent, in order; nothing is silence."""
 
@@ -34,13 +35,30 @@ def opened(namespace: Namespace | None, address: str, port: int, kind: socket.So
         made = socket.socket(family, kind)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
-        made.bind((address, port))
+        try:
+            made.bind((address, port))
+        except OSError:
+            made.close()
+            raise
         made.setblocking(False)
         if kind == socket.SOCK_STREAM:
             made.listen(64)
         return made
 
     return make() if namespace is None else namespace.call(make)
+
+
+def opened_pair(namespace: Namespace | None, address: str, port: int) -> tuple[socket.socket, socket.socket]:
+    """UDP and TCP at one port; one that is free for the first may be another test's for the second."""
+    for _ in range(TRIES):
+        udp = opened(namespace, address, port, socket.SOCK_DGRAM)
+        try:
+            return udp, opened(namespace, address, udp.getsockname()[1], socket.SOCK_STREAM)
+        except OSError:
+            udp.close()
+            if port:
+                raise
+    raise OSError(f"no port of {address} is free for UDP and TCP after {TRIES} tries")
 
 
 def answered(data: bytes, address: str, *, ttl: int = 30, code: int = 0) -> bytes:
@@ -89,9 +107,8 @@ class ScriptedDns:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        self._udp = opened(self.namespace, self.address, self.port, socket.SOCK_DGRAM)
+        self._udp, tcp = opened_pair(self.namespace, self.address, self.port)
         loop.add_reader(self._udp, self._read)
-        tcp = opened(self.namespace, self.address, self._udp.getsockname()[1], socket.SOCK_STREAM)
         self.port = self._udp.getsockname()[1]
         self._servers = [await asyncio.start_server(self._serve, sock=tcp)]
         return self
