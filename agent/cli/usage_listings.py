@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node, its pods and containers use, in columns; units as kubectl has them. What nobody knows is `-`."""
+"""What a node, its pods and containers use, in columns; units as kubectl has them. An unknown figure is `-`."""
 
 from collections.abc import Callable, Iterable, Sequence
 

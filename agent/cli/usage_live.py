@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIGNALLED = 128
 TICK_S = 1.0
 PATIENCE = 3
-"""So many intervals without an answer are told."""
+"""After so many intervals without an answer the screen says so."""
 
 
 class _Answers:
