@@ -98,12 +98,13 @@ class IptablesGuards:
 
     async def _list(self) -> tuple[str, ...]:
         """What our chains have."""
-        found = []
-        for table, chains in iptables.CHAINS.items():
-            for one in chains:
-                is_there = await self._programs.succeeds("-w", "5", "-t", table, "-S", one)
-                found.append(await self._programs.run("", "-w", "5", "-t", table, "-S", one) if is_there else "")
-        return tuple(found)
+        return tuple(
+            [
+                await self._programs.found("-w", "5", "-t", table, "-S", one)
+                for table, chains in iptables.CHAINS.items()
+                for one in chains
+            ]
+        )
 
     async def is_intact(self) -> bool:
         """While we write ourselves there is nothing to compare with."""
@@ -111,11 +112,12 @@ class IptablesGuards:
             return await self._is_intact()
 
     async def _is_intact(self) -> bool:
-        """Chains first: the programs fail where they are asked for a jump to one that is not there."""
+        """Lists alone: asked for a jump to a chain that goes away meanwhile, the programs fail."""
         if await self._list() != self._listed:
             return False
         for table, chain, ours in iptables.JUMPS:
-            if not await self._programs.succeeds("-w", "5", "-t", table, "-C", chain, "-j", ours):
+            listed = await self._programs.found("-w", "5", "-t", table, "-S", chain)
+            if f"-A {chain} -j {ours}" not in listed.splitlines():
                 return False
         return True
 

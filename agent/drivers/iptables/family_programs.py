@@ -38,6 +38,9 @@ class FamilyPrograms:
     async def succeeds(self, *argv: str) -> bool:
         return await self._program.succeeds(await self._name(), *argv)
 
+    async def found(self, *argv: str) -> str:
+        return await self._program.found(await self._name(), *argv)
+
     async def _name(self) -> str:
         if self.variant is None:
             self.variant = choose(await look(self._program, lambda: legacy_names("IPv4") + legacy_names("IPv6")))

@@ -47,6 +47,13 @@ class Program:
             raise failure(argv[0], code, errors, "")
         return not code
 
+    async def found(self, *argv: str) -> str:
+        """Its output, or nothing where what it looks for is not there: one look, so nobody gets between two."""
+        code, output, errors = await self._child((*self._prefix, *argv), "", self._deadline_s)
+        if code > 1:
+            raise failure(argv[0], code, errors, "")
+        return "" if code else output
+
     @staticmethod
     async def _child(argv: Sequence[str], text: str | Iterable[str], deadline_s: float) -> tuple[int, str, str]:
         pipe = asyncio.subprocess.PIPE
