@@ -25,7 +25,7 @@ ANY_TYPE = b"\0\0"
 MOST_FAILURES = 4096
 FIRST_FAILURE_S, LONGEST_FAILURE_S = 1.0, 30.0
 # An entry that is asked for often is asked again before it ends (DNS-56).
-PREFETCH_HITS, PREFETCH_IDLE_S, PREFETCH_SHARE = 3, 60.0, 0.1
+PREFETCH_HITS, PREFETCH_SHARE = 3, 0.1
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,7 +118,9 @@ class Cache:
             key = denied
         elif denied in self.entries:
             # The name has come to exist.
-            self.entries[denied].until_s = self.entries[denied].keep_s = now_s
+            other = self.entries[denied]
+            other.until_s = other.keep_s = now_s
+            other.changes += 1
         shown_s = (least_s, most_s) if is_kept else (0, most_s)
         entry = entry_of(key, kept, life_s, shown_s, now_s, zone=zone, stale_s=bounds.stale_s if is_kept else 0.0)
         self.failures.pop(key, None)
@@ -130,7 +132,7 @@ class Cache:
             self._account(before, -1)
             for name in ENTRY_FIELDS:
                 setattr(before, name, getattr(entry, name))
-            before.ready_for = None
+            before.changes += 1
             before.hits = 0
             entry = before
         if entry.code == NXDOMAIN:
@@ -140,6 +142,7 @@ class Cache:
             if before is not None:
                 self.entries.pop(entry.key, None)
                 entry.is_gone = True
+                entry.changes += 1
             return entry
         if before is None:
             (self._negative_ring if entry.is_negative else self._ring).append(entry)
@@ -155,6 +158,7 @@ class Cache:
             if other is not None:
                 other.until_s = min(other.until_s, now_s)
                 other.keep_s = now_s
+                other.changes += 1
 
     def _account(self, entry: Entry, sign: int) -> None:
         size = entry.size * sign
@@ -201,6 +205,7 @@ class Cache:
             del self.entries[entry.key]
             self._account(entry, -1)
         entry.is_gone = True
+        entry.changes += 1
 
     def fail(self, key: bytes, note: int, now_s: float) -> None:
         """RFC 9520: what failed is not asked again at once (DNS-53)."""

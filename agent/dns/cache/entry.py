@@ -40,10 +40,8 @@ class Entry(msgspec.Struct, gc=False):
     last_s: float = 0.0
     is_used: bool = False
     is_gone: bool = False
-    ready: bytes = b""
-    ready_for: Question | None = None
-    ready_s: int = -1
-    """The last message, which is right for the same question within the same second."""
+    changes: int = 0
+    """How often it changed: who made something of it sees by this that it is right no more."""
 
     @property
     def size(self) -> int:
@@ -51,26 +49,28 @@ class Entry(msgspec.Struct, gc=False):
 
     def answer(self, question: Question, now_s: float) -> bytes:
         """The whole message; the caller cuts it where a client takes less."""
-        age_s = int(now_s - self.stored_s)
-        if self.ready_for is question and self.ready_s == age_s:
-            return self.ready
-        tail = self._aged(age_s)
+        tail = self.shown(now_s)
+        return answer_bytes(question, self.code, tail, self.answers, self.authority, self.extra, marks=self.marks)
+
+    def shown(self, now_s: float) -> bytes | bytearray:
+        """The tail with its TTLs as they are now, and its addresses in turn."""
+        tail: bytes | bytearray = self.tail
+        if self.ttls:
+            age_s = int(now_s - self.stored_s)
+            tail = bytearray(tail)
+            for place, ttl in zip(self.ttls, self.values, strict=True):
+                tail[place : place + 4] = (ttl - age_s if ttl > age_s else 0).to_bytes(4, "big")
         begin, step, count = self.turn
         if count:
             first, end = begin + step * (self.hits % count), begin + step * count
-            tail = b"".join((tail[:begin], tail[first:end], tail[begin:first], tail[end:]))
-        text = answer_bytes(question, self.code, tail, self.answers, self.authority, self.extra, marks=self.marks)
-        if not count:
-            self.ready, self.ready_for, self.ready_s = text, question, age_s
-        return text
+            tail = tail[:begin] + tail[first:end] + tail[begin:first] + tail[end:]
+        return tail
 
-    def _aged(self, age_s: int) -> bytes:
-        if not self.ttls:
-            return self.tail
-        aged = bytearray(self.tail)
-        for place, ttl in zip(self.ttls, self.values, strict=True):
-            aged[place : place + 4] = max(0, ttl - age_s).to_bytes(4, "big")
-        return bytes(aged)
+    def shown_until_s(self, now_s: float) -> float:
+        """How long that is right."""
+        if self.turn[2]:
+            return now_s
+        return min(self.until_s, self.stored_s + int(now_s - self.stored_s) + 1) if self.ttls else self.until_s
 
     def stale_answer(self, question: Question) -> bytes:
         """RFC 8767, with the extended error that says so (DNS-55)."""

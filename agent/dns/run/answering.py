@@ -5,15 +5,17 @@ The way of a question that is known costs a few steps in dictionaries and no tas
 DNS-50, DNS-59, DNS-60, DNS-90, DNS-93, DNS-94.
 """
 
-from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
+from agent.dns.cache.ready import Ready, ReadyAnswers, ready_of
 from agent.dns.handover.state import Settings
 from agent.dns.run.counters import TYPES, Counters
+from agent.dns.run.datagrams import text_of
 from agent.dns.run.flights import Flights
 from agent.dns.wire.answer import plain_data, read_answer
 from agent.dns.wire.names import Malformed, suffixes, to_wire
@@ -51,7 +53,7 @@ from agent.dns.wire.writing import (
 from agent.dns.zones.choice import Zone, Zones, zones_of
 from agent.dns.zones.own import Found, OwnZone
 
-MOST_KNOWN, MOST_OWN = 6144, 16384
+MOST_OWN = 16384
 SAMPLE = 64
 PROBE = to_wire("probe.kepd.invalid")
 LOCALHOST, INVALID, ONION = to_wire("localhost"), to_wire("invalid"), to_wire("onion")
@@ -62,17 +64,18 @@ LOOPBACK = {A: b"\x7f\0\0\1", AAAA: bytes(15) + b"\1"}
 BURST = 2
 MOST_SOURCES = 65536
 FAR = float("inf")
+UNLIMITED = 1 << 62
 
-Send = Callable[[bytes], None]
+Send = Callable[[bytes | bytearray], None]
 
 
 class Client:
-    """Where a question came from. `send` takes the answer when there is one."""
+    """Where a question came from. `send` takes the answer when it comes later; `host` is who pays for one by UDP."""
 
-    __slots__ = ("family", "protocol", "send", "source")
+    __slots__ = ("family", "host", "protocol", "send", "source")
 
-    def __init__(self, source: str, protocol: str, family: str, send: Send) -> None:
-        self.source, self.protocol, self.family, self.send = source, protocol, family, send
+    def __init__(self, source: str, protocol: str, family: str, send: Send, host: bytes = b"") -> None:
+        self.source, self.protocol, self.family, self.send, self.host = source, protocol, family, send, host
 
 
 class Answering:
@@ -86,10 +89,11 @@ class Answering:
         self.loop_names: dict[bytes, Callable[[], None]] = {}
         """Questions of ours that show a loop when they come back (DNS-45)."""
         self._labels: dict[int, str] = {}
-        self._known: dict[bytes, Question] = {}
-        self._unknown = 0
+        self.ready = ReadyAnswers(self.settings.cache_bytes)
         self._own_answers: dict[bytes, Entry] = {}
-        self._taken: Counter[str] = Counter()
+        self.taken: dict[bytes, int] = {}
+        """Answers by UDP that each address got of late; who has more than `most` of them is seen to by `take`."""
+        self.most = UNLIMITED
         self._window_s = 0.0
         self._every = 0
         self.use(self.settings, self.own)
@@ -98,82 +102,94 @@ class Answering:
         self.settings, self.own = settings, own
         self.zones = zones_of(settings)[0]
         self._labels = {one.number: one.label for one in self.zones.all}
-        self._own_answers.clear()
+        self.ready.use(settings.cache_bytes)
+        self.most = BURST * settings.per_source_qps or UNLIMITED
+        self.own_changed()
 
     def own_changed(self) -> None:
+        for one in self._own_answers.values():
+            one.changes += 1
         self._own_answers.clear()
 
-    def take(self, data: bytes, client: Client, now_s: float) -> bytes | None:
+    def begin(self, now_s: float) -> None:
+        """Of a batch: each second takes off what may be answered in one."""
+        if now_s - self._window_s < 1.0:
+            return
+        passed = int(now_s - self._window_s) if self._window_s else 1
+        self._window_s = now_s
+        less = self.settings.per_source_qps * passed
+        self.taken = {one: count - less for one, count in self.taken.items() if count > less}
+
+    def renewed(self, raw: bytes, now_s: float) -> Ready | None:
+        """What is ready for the bytes of a question, but was not right any more."""
+        found = self.ready.renewed(raw, now_s)
+        if found is not None:
+            found.entry.last_s = now_s
+            if self._wants_refresh(found.entry, now_s):
+                question = read_question(b"\0\0" + raw)
+                self.flights.refresh(question, self.zones.of(question.name), now_s)
+        return found
+
+    def _wants_refresh(self, entry: Entry, now_s: float) -> bool:
+        return entry.hits > 2 and self.settings.does_prefetch and self.cache.wants_refresh(entry, now_s)
+
+    def take(self, data: bytes, client: Client, now_s: float) -> bytes | bytearray | None:
         """The answer, or None: it comes later, or never."""
-        known = self._known.get(data[2:])
-        if known is None:
-            try:
-                known = read_question(data)
-            except BadQuestion as error:
-                self.counters.malformed[str(error)] += 1
-                return self._refuse(error, client, now_s)
-            except Dropped as error:
-                self.counters.malformed[str(error)] += 1
-                return None
-            self._remember(data[2:], known)
-        if client.protocol == "udp":
-            limit = self.settings.per_source_qps
-            if limit and self._over(client.source, limit, now_s) and known.name != PROBE:
-                return self._limited(known, data)
-        self._every += 1
-        if not self._every % SAMPLE:
-            self.counters.names.note(known.name)
-            self.counters.sources.note(client.source)
-        key = known.key
+        try:
+            question = read_question(data)
+        except BadQuestion as error:
+            self.counters.malformed[str(error)] += 1
+            return self._refuse(error, client)
+        except Dropped as error:
+            self.counters.malformed[str(error)] += 1
+            return None
+        if client.protocol == "udp" and self._over(client.host) and question.name != PROBE:
+            return self._limited(question)
+        key = question.key
         entry = self._own_answers.get(key)
         if entry is None:
             entry = self.cache.get(key, now_s)
-        if entry is None:
-            if known.id != data[0] << 8 | data[1]:
-                known = replace(known, id=data[0] << 8 | data[1])
-            return self._look(known, client, now_s)
-        source = "cache" if entry.until_s != FAR else "own"
-        if entry.until_s == FAR:
+            if entry is None:
+                return self._look(question, client, now_s)
+            if self._wants_refresh(entry, now_s):
+                self.flights.refresh(question, self.zones.of(question.name), now_s)
+        else:
             entry.hits += 1
-        elif entry.hits > 2 and self.cache.wants_refresh(entry, now_s) and self.settings.does_prefetch:
-            self.flights.refresh(known, self.zones.of(known.name), now_s)
-        self._count(client, known, self._labels.get(entry.zone, "."), entry.code, source)
-        text = entry.answer(known, now_s)
-        if client.protocol == "udp" and len(text) > known.size:
-            text = cut_bytes(known, entry.marks)
-        return data[:2] + text[2:]
+        source = "cache" if entry.until_s != FAR else "own"
+        zone = self._labels.get(entry.zone, ".")
+        self._count(client, question, zone, entry.code, source)
+        if client.protocol != "udp":
+            return entry.answer(question, now_s)
+        ready = ready_of(entry, question, now_s, self.counters.tally(zone, question.type, entry.code, source))
+        if len(ready.text) > question.size:
+            return cut_bytes(question, entry.marks)
+        self.ready.keep(data[2:], ready)
+        return ready.text
 
-    def _remember(self, raw: bytes, question: Question) -> None:
-        """Who is there first stays, until most of what comes is not there."""
-        if len(self._known) < MOST_KNOWN:
-            self._known[raw] = question
-            return
-        self._unknown += 1
-        if self._unknown > 4 * MOST_KNOWN:
-            self._unknown = 0
-            self._known.clear()
+    def sample(self, count: int, data: bytes, name: bytes) -> None:
+        """The last of `count` questions, now and then."""
+        self._every += count
+        if self._every >= SAMPLE:
+            self._every %= SAMPLE
+            with suppress(Malformed):
+                self.counters.names.note(read_question(data).name)
+                self.counters.sources.note(text_of(name))
 
-    def _over(self, source: str, limit: int, now_s: float) -> int:
-        if now_s - self._window_s >= 1.0:
-            passed = int(now_s - self._window_s) if self._window_s else 1
-            self._window_s = now_s
-            less = limit * passed
-            self._taken = Counter({one: count - less for one, count in self._taken.items() if count > less})
-        count = self._taken[source] + 1
-        if len(self._taken) < MOST_SOURCES or source in self._taken:
-            self._taken[source] = count
-        return max(0, count - BURST * limit)
+    def _over(self, source: bytes) -> bool:
+        count = self.taken.get(source, 0) + 1
+        if len(self.taken) < MOST_SOURCES or source in self.taken:
+            self.taken[source] = count
+        return count > self.most
 
-    def _limited(self, question: Question, data: bytes) -> bytes | None:
+    def _limited(self, question: Question) -> bytes | None:
         """Real resolvers come back by TCP, and who only pretends to ask gets nothing to send on."""
         self.counters.limited += 1
         if self.counters.limited % 2:
             return None
-        return data[:2] + cut_bytes(question)[2:]
+        return cut_bytes(question)
 
-    def _refuse(self, error: BadQuestion, client: Client, now_s: float) -> bytes | None:
-        limit = self.settings.per_source_qps
-        if client.protocol == "udp" and limit and self._over(client.source, limit, now_s):
+    def _refuse(self, error: BadQuestion, client: Client) -> bytes | None:
+        if client.protocol == "udp" and self._over(client.host):
             return None
         return refusal_bytes(error.id, error.flags, error.code, error.section)
 

@@ -11,6 +11,7 @@ import msgspec
 BUCKETS_S = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 TYPES = {1: "A", 28: "AAAA", 33: "SRV", 12: "PTR", 16: "TXT"}
 MOST_TOP = 256
+FAMILIES = ("ipv4", "ipv6")
 
 
 class Histogram(msgspec.Struct):
@@ -39,10 +40,12 @@ class Top:
 
 
 class Counters:
-    """`answers`: protocol, family, zone, type, code, source."""
+    """`answers`: protocol, family, zone, type, code, source. `ready`: zone, type, code, source of answers by UDP that
+    were there as bytes, with one count for IPv4 and one for IPv6."""
 
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, str, str, int, str]] = Counter()
+        self.ready: dict[tuple[str, str, int, str], list[int]] = {}
         self.durations: dict[str, Histogram] = {}
         self.malformed: Counter[str] = Counter()
         self.overload: Counter[str] = Counter()
@@ -50,6 +53,16 @@ class Counters:
         self.upstream_times: dict[str, Histogram] = {}
         self.prefetches = self.merged = self.spoofed = self.limited = 0
         self.names, self.sources = Top(), Top()
+
+    def tally(self, zone: str, kind: int, code: int, source: str) -> list[int]:
+        return self.ready.setdefault((zone, TYPES.get(kind, "other"), code, source), [0, 0])
+
+    def all_answers(self) -> Counter[tuple[str, str, str, str, int, str]]:
+        found = Counter(self.answers)
+        for key, counts in self.ready.items():
+            for family, count in zip(FAMILIES, counts, strict=True):
+                found["udp", family, *key] += count
+        return +found
 
     def took(self, source: str, seconds: float, times: int = 1) -> None:
         found = self.durations.get(source)

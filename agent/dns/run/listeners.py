@@ -5,20 +5,18 @@ import asyncio
 import errno
 import socket
 from collections import Counter
-from contextlib import suppress
 from functools import partial
 
 from agent.dns.run.answering import Answering, Client
+from agent.dns.run.counters import FAMILIES
+from agent.dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
 from agent.dns.run.flights import MOST_FLIGHTS
-from agent.dns.wire.question import LARGEST_QUESTION
 
-BATCH, BUSY_BATCH = 64, 16
+BUSY_BATCH = 16
 MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
 IDLE_S, UNFINISHED_S, UNREAD_S = 10.0, 5.0, 5.0
 MOST_UNREAD = 1 << 16
 SWEEP_S = 1.0
-# Addresses and ports of clients that are remembered; most resolvers take another port for each question.
-MOST_KNOWN = 1024
 
 
 def family_of(opened: socket.socket) -> str:
@@ -27,57 +25,102 @@ def family_of(opened: socket.socket) -> str:
 
 class UdpListener:
     """One socket. Up to 64 questions are read at each wake-up, fewer while many wait for servers, whose answers then
-    come first."""
+    come first. `datagrams` is shared by sockets of one family."""
 
-    def __init__(self, opened: socket.socket, answering: Answering) -> None:
-        self._socket, self._answering = opened, answering
+    def __init__(self, opened: socket.socket, answering: Answering, datagrams: Datagrams) -> None:
+        self._socket, self._number, self._answering, self._datagrams = opened, opened.fileno(), answering, datagrams
         self._loop = asyncio.get_running_loop()
         self._family = family_of(opened)
+        self._index = FAMILIES.index(self._family)
         self._own = opened.getsockname()[:2]
-        self._clients: dict[tuple[str, int], Client] = {}
+        self._own_port = socket.htons(self._own[1])
+        self._late: list[tuple[bytes, bytes | bytearray]] = []
         self.questions = 0
         opened.setblocking(False)
-        self._loop.add_reader(opened.fileno(), self._read)
+        self._loop.add_reader(self._number, self._read)
 
     def _read(self) -> None:
-        receive, send, answering = self._socket.recvfrom, self._socket.sendto, self._answering
-        clients = self._clients
-        is_busy = len(answering.flights.flights) > MOST_FLIGHTS // 2
+        is_busy = len(self._answering.flights.flights) > MOST_FLIGHTS // 2
         began_s = self._loop.time()
-        count = 0
-        for _ in range(BUSY_BATCH if is_busy else BATCH):
-            try:
-                data, address = receive(LARGEST_QUESTION)
-            except BlockingIOError:
-                break
-            except OSError:
-                # What the kernel has to say of an earlier answer.
-                continue
-            count += 1
-            if not address[1] or address[:2] == self._own:
-                answering.counters.malformed["port"] += 1
-                continue
-            client = clients.get(address)
-            if client is None:
-                if len(clients) >= MOST_KNOWN:
-                    clients.clear()
-                client = clients[address] = Client(address[0], "udp", self._family, partial(self._send, address))
-            try:
-                text = answering.take(data, client, began_s)
-                if text is not None:
-                    send(text, address)
-            except OSError as error:
-                answering.counters.overload[errno.errorcode.get(error.errno or 0, "send").lower()] += 1
-        if count:
-            self.questions += count
-            answering.counters.took("cache", (self._loop.time() - began_s) / count, count)
+        count = self._datagrams.receive(self._number, BUSY_BATCH if is_busy else BATCH)
+        if not count:
+            return
+        self._answering.begin(began_s)
+        ready = self._answer(count, began_s)
+        if ready:
+            self._note(self._datagrams.send(self._number, ready))
+        self.questions += count
+        packet = self._datagrams.views[count - 1][: self._datagrams.sizes[FLAT * (count - 1) + LENGTH_AT]]
+        self._answering.sample(count, packet.tobytes(), self._datagrams.name(count - 1))
+        self._answering.counters.took("cache", (self._loop.time() - began_s) / count, count)
 
-    def _send(self, address: tuple[str, int], text: bytes) -> None:
-        with suppress(OSError):
-            self._socket.sendto(text, address)
+    def _answer(self, count: int, now_s: float) -> int:
+        """What is ready goes out without a look at the question, the rest by `take`; how many can be sent at once."""
+        answering, datagrams, own_port, family = self._answering, self._datagrams, self._own_port, self._index
+        recent, taken, most = answering.ready.recent, answering.taken, answering.most
+        views, hosts, sizes, ports = datagrams.views, datagrams.hosts, datagrams.sizes, datagrams.ports
+        out, out_sizes, out_places, places = (
+            datagrams.out, datagrams.out_sizes, datagrams.out_places, datagrams.name_places,
+        )  # fmt: skip
+        at = done = 0
+        for slot in range(count):
+            view = views[slot]
+            raw = view[2 : sizes[FLAT * slot + LENGTH_AT]].tobytes()
+            host = hosts[slot].tobytes()
+            got = taken.get(host, most)
+            ready = recent.get(raw)
+            if ready is None or ready.until_s <= now_s or ready.changes != ready.entry.changes:
+                ready = answering.renewed(raw, now_s)
+            if ready is None or got >= most or ports[16 * slot + 1] in (0, own_port):
+                text = self._take(slot, now_s)
+                if text is None:
+                    continue
+            else:
+                taken[host] = got + 1
+                ready.entry.hits += 1
+                ready.tally[family] += 1
+                text = ready.text
+                text[0], text[1] = view[0], view[1]
+            size = len(text)
+            out[at : at + size] = text
+            out_sizes[2 * done + 1] = size
+            out_places[8 * done] = places[slot]
+            at += OUT_BYTES
+            done += 1
+        return done
+
+    def _take(self, slot: int, now_s: float) -> bytes | bytearray | None:
+        datagrams = self._datagrams
+        name = datagrams.name(slot)
+        source = text_of(name)
+        port = int.from_bytes(name[2:4], "big")
+        if not port or (source, port) == self._own:
+            self._answering.counters.malformed["port"] += 1
+            return None
+        client = Client(source, "udp", self._family, partial(self._send, name), datagrams.hosts[slot].tobytes())
+        data = datagrams.views[slot][: datagrams.sizes[FLAT * slot + LENGTH_AT]].tobytes()
+        return self._answering.take(data, client, now_s)
+
+    def _send(self, name: bytes, text: bytes | bytearray) -> None:
+        """An answer that took longer, with others that come at the same moment."""
+        if not self._late:
+            self._loop.call_soon(self._send_late)
+        self._late.append((name, text))
+
+    def _send_late(self) -> None:
+        late, self._late = self._late, []
+        for first in range(0, len(late), BATCH):
+            batch = late[first : first + BATCH]
+            for slot, (name, text) in enumerate(batch):
+                self._datagrams.put(slot, name, text)
+            self._note(self._datagrams.send(self._number, len(batch)))
+
+    def _note(self, faults: list[int]) -> None:
+        for number in faults:
+            self._answering.counters.overload[errno.errorcode.get(number, "send").lower()] += 1
 
     def close(self) -> None:
-        self._loop.remove_reader(self._socket.fileno())
+        self._loop.remove_reader(self._number)
 
 
 class TcpListener:
@@ -186,7 +229,7 @@ class ClientConnection(asyncio.Protocol):
             elif len(message) < 12 or message[2] & 0x80:
                 self.abort()
 
-    def _send(self, text: bytes) -> None:
+    def _send(self, text: bytes | bytearray) -> None:
         self._pending -= 1
         if self._transport is None:
             return

@@ -26,6 +26,7 @@ from agent.dns.run import hot_file
 from agent.dns.run.answering import Answering
 from agent.dns.run.control import ControlSocket
 from agent.dns.run.counters import Counters
+from agent.dns.run.datagrams import Datagrams
 from agent.dns.run.flights import Flights
 from agent.dns.run.listeners import TcpListener, UdpListener
 from agent.dns.run.reporting import Reporter
@@ -86,6 +87,7 @@ class Process:
         self.servers.meet(self.flights, self.answering)
         self.tcp = TcpListener(self.answering)
         self.udp: dict[str, UdpListener] = {}
+        self._all_datagrams: dict[int, Datagrams] = {}
         self.opened: list[socket.socket] = []
         self.reporter = Reporter(self)
         self.control = ControlSocket(self._reply, {0, os.geteuid(), *arguments.user})
@@ -173,9 +175,15 @@ class Process:
         if opened.family == socket.AF_UNIX:
             await self.control.listen(opened)
         elif opened.type == socket.SOCK_DGRAM:
-            self.udp[opened.getsockname()[0]] = UdpListener(opened, self.answering)
+            self.udp[opened.getsockname()[0]] = UdpListener(opened, self.answering, self._datagrams(opened.family))
         else:
             await self.tcp.listen(opened)
+
+    def _datagrams(self, family: int) -> Datagrams:
+        found = self._all_datagrams.get(family)
+        if found is None:
+            found = self._all_datagrams[family] = Datagrams(family)
+        return found
 
     def _look(self) -> None:
         """At the state; cheap where nothing changed."""

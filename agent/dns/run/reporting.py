@@ -41,7 +41,7 @@ class Reporter:
             state_age_s=process.state_age_s(),
             error=process.files.error,
             addresses=tuple(sorted(process.udp)),
-            answers=tuple(AnswerCount(*key, count) for key, count in counters.answers.items()),
+            answers=tuple(AnswerCount(*key, count) for key, count in counters.all_answers().items()),
             durations={source: _durations(one) for source, one in counters.durations.items()},
             upstreams=tuple(self._upstreams(now_s)),
             cache_bytes=cache.bytes,

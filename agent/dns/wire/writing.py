@@ -60,7 +60,7 @@ def head(question: Question, code: int, answers: int, authority: int, extra: int
 def answer_bytes(
     question: Question,
     code: int,
-    tail: bytes,
+    tail: bytes | bytearray,
     answers: int,
     authority: int,
     extra: int = 0,
