@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from agent.dns.wire.answer import keep, read_answer
 from agent.dns.wire.names import Malformed, is_within, labels, to_text, to_wire
+from agent.dns.wire.plain import read_plain
 from agent.dns.wire.question import (
     BADVERS,
     CD,
@@ -160,6 +161,53 @@ def test_an_answer_is_given_on_as_the_server_wrote_it() -> None:
     assert (found.life_s, found.is_negative, to_text(found.target)) == (20, False, "other.b.")
 
 
+PLAIN: list[tuple[str, list[str], list[str], int]] = [
+    ("A", ["web.a. 30 IN A 10.0.0.1"], [], 0),
+    ("A", ["web.a. 30 IN A 10.0.0.1", "web.a. 7 IN A 10.0.0.2"], [], 0),
+    ("AAAA", ["web.a. 30 IN AAAA fd00::1"], [], 0),
+    ("A", [], ["a. 30 IN SOA ns.a. host.a. 1 7200 1800 86400 5"], 3),
+    ("TXT", [], [". 3 IN SOA ns.b. host.web.a. 1 7200 1800 86400 5"], 0),
+]
+
+
+@pytest.mark.parametrize(("kind", "records", "reasons", "code"), PLAIN)
+@pytest.mark.parametrize("options", [True, False])
+def test_a_plain_answer_is_read_in_one_walk_as_any_other(
+    kind: str, records: list[str], reasons: list[str], code: int, options: bool
+) -> None:
+    """DNS-91, DNS-92: what it keeps is what is kept of others."""
+    asked = ask("WEB.a", kind, options=options)
+    made = answer(asked, records, reasons, code=code)
+    reading = read_question(asked)
+
+    found = read_plain(made, reading.section, reading)
+
+    assert found == keep(made, read_answer(made), reading)
+
+
+def test_what_is_not_plain_is_left_to_those_who_read_all() -> None:
+    """DNS-92: a chain, another spelling, another name, an error, a cut one, two records of other kinds, more bytes."""
+    asked = ask("web.a")
+    reading = read_question(asked)
+    good = answer(asked, ["web.a. 30 IN A 10.0.0.1"])
+    others = [
+        answer(asked, RECORDS),
+        answer(ask("WEB.a"), ["web.a. 30 IN A 10.0.0.1"]),
+        answer(ask("web.b"), ["web.b. 30 IN A 10.0.0.1"]),
+        answer(asked, ["web.a. 30 IN A 10.0.0.1", "web.a. 30 IN TXT x"]),
+        answer(asked, ["web.a. 30 IN A 10.0.0.1"], ["a. 30 IN NS ns.a."]),
+        answer(asked, [], [SOA], code=3),
+        answer(asked, [], code=2),
+        good[:2] + bytes((good[2] | 2,)) + good[3:],
+        good + b"x",
+        good[:-1],
+        good[:40],
+    ]
+
+    assert read_plain(good, reading.section, reading) is not None
+    assert [read_plain(one, reading.section, reading) for one in others] == [None] * len(others)
+
+
 def test_only_the_chain_that_was_asked_for_is_kept() -> None:
     """DNS-92: records of others, of other types and in the additional section do not come through."""
     asked = ask("web.a")
@@ -300,8 +348,13 @@ def test_a_million_mutated_packets_raise_nothing_but_malformed() -> None:
         with suppress(Malformed):
             read_question(mutated(questions, dice))
         message = mutated(answers, dice)
+        asked_one = reading[dice.randrange(3)]
+        plain = read_plain(message, asked_one.section, asked_one) if len(message) >= 12 and message[2] & 0x80 else None
         with suppress(Malformed):
-            keep(message, read_answer(message), reading[dice.randrange(3)])
+            whole = keep(message, read_answer(message), asked_one)
+            assert plain in (None, whole)
+            plain = None
+        assert plain is None
 
     print(f"{time.process_time() - began_s:.1f} s for 10^6 packets with their making")
 

@@ -14,6 +14,7 @@ from agent.dns.wire.writing import STALE, STALE_NXDOMAIN, answer_bytes
 ENTRY_BYTES = 500
 """What the values around the bytes take, about, with the last message and the places in dictionary and ring."""
 STALE_TTL_S = 30
+NO_TURN = (0, 0, 0)
 NXDOMAIN = 3
 
 
@@ -55,8 +56,8 @@ class Entry(msgspec.Struct, gc=False):
     def shown(self, now_s: float) -> bytes | bytearray:
         """The tail with its TTLs as they are now, and its addresses in turn."""
         tail: bytes | bytearray = self.tail
-        if self.ttls:
-            age_s = int(now_s - self.stored_s)
+        age_s = int(now_s - self.stored_s)
+        if age_s and self.ttls:
             tail = bytearray(tail)
             for place, ttl in zip(self.ttls, self.values, strict=True):
                 tail[place : place + 4] = (ttl - age_s if ttl > age_s else 0).to_bytes(4, "big")
@@ -99,7 +100,13 @@ def entry_of(
 ) -> Entry:
     """`shown_s`: within what TTLs are shown (DNS-51)."""
     least_s, most_s = shown_s
-    values = tuple(min(max(int.from_bytes(kept.tail[one : one + 4], "big"), least_s), most_s) for one in kept.ttls)
+    tail, values = kept.tail, []
+    for place in kept.ttls:
+        ttl = int.from_bytes(tail[place : place + 4], "big")
+        value = min(max(ttl, least_s), most_s)
+        if value != ttl:
+            tail = tail[:place] + value.to_bytes(4, "big") + tail[place + 4 :]
+        values.append(value)
     return Entry(
         key=key,
         zone=zone,
@@ -107,12 +114,12 @@ def entry_of(
         marks=0x20 if kept.is_authentic else 0,
         answers=kept.answers,
         authority=kept.authority,
-        tail=kept.tail,
+        tail=tail,
         ttls=kept.ttls,
-        values=values,
+        values=tuple(values),
         is_negative=kept.is_negative,
         stored_s=now_s,
         until_s=now_s + life_s,
         keep_s=now_s + life_s + stale_s,
-        turn=turn_of(kept.tail, kept.ttls, kept.answers),
+        turn=turn_of(tail, kept.ttls, kept.answers) if kept.answers > 1 else NO_TURN,
     )

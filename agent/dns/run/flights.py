@@ -7,8 +7,9 @@ Source of behaviour: RFC 8767, 9520; DNS-41 to DNS-44, DNS-53, DNS-55, DNS-57, D
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
+
+import msgspec
 
 from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
@@ -19,9 +20,10 @@ from agent.dns.run.upstream_tcp import TcpAsker
 from agent.dns.run.upstream_udp import UdpAsker
 from agent.dns.run.wheel import Wheel
 from agent.dns.upstreams.addresses import Server
-from agent.dns.upstreams.health import MISSPELLED, PLAIN_S, Healths
-from agent.dns.wire.answer import Answer, keep, read_answer
+from agent.dns.upstreams.health import MISSPELLED, PLAIN_S, Health, Healths
+from agent.dns.wire.answer import Answer, Kept, keep, read_answer
 from agent.dns.wire.names import Malformed
+from agent.dns.wire.plain import read_plain
 from agent.dns.wire.question import ANY, FORMERR, NOERROR, NOTIMP, NXDOMAIN, REFUSED, SERVFAIL, TC, Question
 from agent.dns.wire.writing import BLOCKED, NETWORK_ERROR, NO_UPSTREAM, answer_bytes, error_bytes, spelled
 from agent.dns.zones.choice import Zone
@@ -36,34 +38,25 @@ Reply = Callable[[bytes, int, str], None]
 """Hears the message, its code, and where it is from: cache, stale, upstream or refused."""
 
 
-class Flight:
-    __slots__ = (
-        "asked",
-        "codes",
-        "has_stale",
-        "hedge_s",
-        "is_crowded",
-        "is_done",
-        "is_plain",
-        "is_prefetch",
-        "is_reliable",
-        "key",
-        "open",
-        "question",
-        "started_s",
-        "waiters",
-        "zone",
-    )
+class Flight(msgspec.Struct, eq=False):
+    """`is_reliable`: the client came by TCP. `asked`: servers so far, `open`: those that have not answered."""
 
-    def __init__(self, question: Question, zone: Zone, started_s: float, *, is_reliable: bool) -> None:
-        self.key, self.question, self.zone, self.started_s = question.key, question, zone, started_s
-        self.is_reliable = is_reliable
-        self.waiters: list[tuple[Question, Reply, str]] = []
-        self.open: list[Ask] = []
-        self.asked: list[Server] = []
-        self.codes: list[int] = []
-        self.hedge_s = 0.0
-        self.is_done = self.has_stale = self.is_plain = self.is_prefetch = self.is_crowded = False
+    key: bytes
+    question: Question
+    zone: Zone
+    started_s: float
+    is_reliable: bool
+    waiters: list[tuple[Question, Reply, str]] = []
+    open: list[Ask] = []
+    asked: list[Server] = []
+    codes: list[int] = []
+    hedge_s: float = 0.0
+    slot: int = 0
+    is_done: bool = False
+    has_stale: bool = False
+    is_plain: bool = False
+    is_prefetch: bool = False
+    is_crowded: bool = False
 
 
 class Flights:
@@ -83,7 +76,7 @@ class Flights:
         self.udp, self.tcp = UdpAsker(self, self.random), TcpAsker(self, self.random)
         self.wheel: Wheel[Flight] = Wheel(self._due)
         self.flights: dict[bytes, Flight] = {}
-        self.sources: Counter[str] = Counter()
+        self.sources: dict[str, int] = {}
         self.prefetching = 0
 
     def now_s(self) -> float:
@@ -100,11 +93,11 @@ class Flights:
                 return
             self._counters.merged += 1
             flight.waiters.append((question, reply, source))
-            self.sources[source] += 1
+            self.sources[source] = self.sources.get(source, 0) + 1
             if flight.has_stale:
                 self._send_stale(flight, now_s)
             return
-        failure = self._cache.failure(question.key, now_s)
+        failure = self._cache.failure(question.key, now_s) if self._cache.failures else None
         if failure is not None:
             if not self._reply_stale(question, reply, now_s):
                 reply(error_bytes(question, SERVFAIL, failure.note), SERVFAIL, "cache")
@@ -113,9 +106,9 @@ class Flights:
         if reason:
             self._overload(question, reply, reason, now_s)
             return
-        flight = Flight(question, zone, now_s, is_reliable=is_reliable)
+        flight = Flight(question.key, question, zone, now_s, is_reliable)
         flight.waiters.append((question, reply, source))
-        self.sources[source] += 1
+        self.sources[source] = self.sources.get(source, 0) + 1
         self._take_off(flight, now_s)
 
     def refresh(self, question: Question, zone: Zone, now_s: float) -> None:
@@ -125,14 +118,13 @@ class Flights:
             return
         self.prefetching += 1
         self._counters.prefetches += 1
-        flight = Flight(question, zone, now_s, is_reliable=False)
-        flight.is_prefetch = True
+        flight = Flight(question.key, question, zone, now_s, False, is_prefetch=True)
         self._take_off(flight, now_s)
 
     def _refusal(self, source: str) -> str:
         if len(self.flights) >= MOST_FLIGHTS:
             return "flights"
-        return "source" if self.sources[source] >= MOST_OF_SOURCE else ""
+        return "source" if self.sources.get(source, 0) >= MOST_OF_SOURCE else ""
 
     def _overload(self, question: Question, reply: Reply, reason: str, now_s: float) -> None:
         self._counters.overload[reason] += 1
@@ -149,32 +141,39 @@ class Flights:
         self.flights[flight.key] = flight
         self._ask_next(flight, now_s)
         if not flight.is_done:
-            self.wheel.add(flight, self._next_look(flight))
+            flight.slot = self.wheel.add(flight, self._next_look(flight))
 
     def _next_look(self, flight: Flight) -> float:
-        times = [flight.started_s + WHOLE_S, flight.hedge_s]
-        if not flight.has_stale:
-            times.append(flight.started_s + STALE_AFTER_S)
-        return min(times)
+        end_s = flight.started_s + (WHOLE_S if flight.has_stale else STALE_AFTER_S)
+        return min(end_s, flight.hedge_s)
 
     def _ask_next(self, flight: Flight, now_s: float) -> None:
         """Another server than before, as long as there is one."""
         servers = self._servers(flight.zone)
+        if len(servers) == 1 and not flight.asked:
+            server = servers[0]
+            flight.asked.append(server)
+            health = self.healths.of(server)
+            if self._ask(flight, health, now_s, server.protocol == "tcp" or flight.is_reliable):
+                # Nobody else could be asked beside it.
+                flight.hedge_s = now_s + TRY_S
+                return
         order = self.healths.order(servers, now_s, self.random.bits(2) / 65536) if servers else []
         left = [one for one in order if one not in flight.asked]
         if not left and not flight.open and len(flight.asked) < len(servers):
             left = [one for one in servers if one not in flight.asked]
         for server in left:
             flight.asked.append(server)
-            if self._ask(flight, server, now_s, server.protocol == "tcp" or flight.is_reliable):
-                flight.hedge_s = now_s + min(TRY_S, self.healths.of(server).hedge_s)
+            health = self.healths.of(server)
+            if self._ask(flight, health, now_s, server.protocol == "tcp" or flight.is_reliable):
+                flight.hedge_s = now_s + min(TRY_S, health.hedge_s)
                 return
         flight.hedge_s = now_s + TRY_S
         if not flight.open:
             self._no_server_left(flight, now_s)
 
-    def _ask(self, flight: Flight, server: Server, now_s: float, is_tcp: bool) -> bool:
-        health = self.healths.of(server)
+    def _ask(self, flight: Flight, health: Health, now_s: float, is_tcp: bool) -> bool:
+        server = health.server
         has_options = not flight.is_plain and now_s >= health.plain_until_s
         question, section, is_spelled = flight.question, flight.question.section, False
         if is_tcp:
@@ -186,7 +185,7 @@ class Flights:
             return False
         elif health.misspelled < MISSPELLED:
             section, is_spelled = spelled(section, self.random.bits(16)), True
-        ask = Ask(server, flight, question, section, has_options, now_s, is_spelled=is_spelled)
+        ask = Ask(server, health, flight, question, section, has_options, now_s, is_spelled=is_spelled)
         flight.open.append(ask)
         health.asked += 1
         if is_tcp:
@@ -215,7 +214,7 @@ class Flights:
                 flight.asked.clear()
             self._ask_next(flight, now_s)
         if not flight.is_done:
-            self.wheel.add(flight, max(now_s + 0.01, self._next_look(flight)))
+            flight.slot = self.wheel.add(flight, max(now_s + 0.01, self._next_look(flight)))
 
     def _send_stale(self, flight: Flight, now_s: float) -> None:
         """The flight goes on for whoever asks next (DNS-55); of the cluster zone only when all servers fail."""
@@ -228,8 +227,10 @@ class Flights:
     def _take_waiters(self, flight: Flight) -> list[tuple[Question, Reply, str]]:
         waiters, flight.waiters = flight.waiters, []
         for _, _, source in waiters:
-            self.sources[source] -= 1
-            if self.sources[source] <= 0:
+            left = self.sources[source] - 1
+            if left:
+                self.sources[source] = left
+            else:
                 del self.sources[source]
         return waiters
 
@@ -240,30 +241,38 @@ class Flights:
         now_s = self._loop.time()
         if ask in flight.open:
             flight.open.remove(ask)
+        kept = read_plain(data, ask.section, flight.question)
+        if kept is not None:
+            self._took(ask, now_s)
+            self._keep(flight, kept, now_s)
+            return
         try:
             answer = read_answer(data)
             self._check(ask, answer)
         except Malformed as error:
             self._failed(ask, "spelling" if str(error) == "spelling" else "malformed")
-            if str(error) == "spelling" and self._ask(flight, ask.server, now_s, is_tcp=True):
+            if str(error) == "spelling" and self._ask(flight, ask.health, now_s, is_tcp=True):
                 return
             self._after_failure(flight, now_s)
             return
-        health = self.healths.of(ask.server)
-        health.answered(now_s - ask.started_s)
-        self._counters.upstream_took(str(ask.server), now_s - ask.started_s)
-        if answer.flags & TC and self._ask(flight, ask.server, now_s, is_tcp=True):
+        self._took(ask, now_s)
+        if answer.flags & TC and self._ask(flight, ask.health, now_s, is_tcp=True):
             return
         if answer.code in (FORMERR, NOTIMP) and ask.has_options:
-            health.plain_until_s = now_s + PLAIN_S
-            if self._ask(flight, ask.server, now_s, ask.server.protocol == "tcp"):
+            ask.health.plain_until_s = now_s + PLAIN_S
+            if self._ask(flight, ask.health, now_s, ask.server.protocol == "tcp"):
                 return
         if answer.code in (SERVFAIL, REFUSED):
             flight.codes.append(answer.code)
-            self._counters.failures[str(ask.server), "servfail" if answer.code == SERVFAIL else "refused"] += 1
+            self._counters.failures[ask.health.label, "servfail" if answer.code == SERVFAIL else "refused"] += 1
             self._after_failure(flight, now_s)
             return
         self._land(flight, ask, data, answer, now_s)
+
+    def _took(self, ask: Ask, now_s: float) -> None:
+        took_s = now_s - ask.started_s
+        ask.health.answered(took_s)
+        self._counters.upstream_took(ask.health.label, took_s)
 
     def _check(self, ask: Ask, answer: Answer) -> None:
         """DNS-92: the question comes back byte for byte, with our spelling; errors may be without it."""
@@ -274,7 +283,7 @@ class Flights:
         if answer.section.lower() == ask.section.lower() and answer.section[-4:] == ask.section[-4:]:
             if not ask.is_spelled:
                 return
-            self.healths.of(ask.server).misspelled += 1
+            ask.health.misspelled += 1
             raise Malformed("spelling")
         raise Malformed("question")
 
@@ -288,17 +297,18 @@ class Flights:
         if answer.code not in (NOERROR, NXDOMAIN) or flight.question.type == ANY:
             self._deliver(flight, lambda question: (error_bytes(question, answer.code), answer.code, "upstream"))
             return
+        self._keep(flight, kept, now_s)
+
+    def _keep(self, flight: Flight, kept: Kept, now_s: float) -> None:
         if flight.zone.kind == "other" and names_protected(kept, self._protected()):
             self._deliver(
                 flight, lambda question: (answer_bytes(question, 0, b"", 0, 0, note=BLOCKED), NOERROR, "refused")
             )
             return
         entry = self._cache.put(flight.key, kept, flight.zone.bounds, now_s, flight.zone.number)
-
-        def whole(question: Question) -> tuple[bytes, int, str]:
-            return entry.answer(question, now_s), entry.code, "upstream"
-
-        self._deliver(flight, whole)
+        self._end(flight)
+        for question, reply, _ in self._take_waiters(flight):
+            reply(entry.answer(question, now_s), entry.code, "upstream")
 
     def _deliver(self, flight: Flight, make: Callable[[Question], tuple[bytes, int, str]]) -> None:
         self._end(flight)
@@ -308,6 +318,7 @@ class Flights:
     def _end(self, flight: Flight) -> None:
         flight.is_done = True
         del self.flights[flight.key]
+        self.wheel.drop(flight, flight.slot)
         self.prefetching -= flight.is_prefetch
         for ask in flight.open:
             ask.is_done = True
@@ -325,14 +336,14 @@ class Flights:
         now_s = self._loop.time()
         if reason == "spoofed":
             self._counters.spoofed += 1
-            if self._ask(flight, ask.server, now_s, is_tcp=True):
+            if self._ask(flight, ask.health, now_s, is_tcp=True):
                 return
         self._after_failure(flight, now_s)
 
     def _failed(self, ask: Ask, reason: str) -> None:
-        self._counters.failures[str(ask.server), reason] += 1
+        self._counters.failures[ask.health.label, reason] += 1
         if reason not in ("spelling", "spoofed"):
-            self.healths.of(ask.server).failed(self._loop.time())
+            ask.health.failed(self._loop.time())
 
     def _after_failure(self, flight: Flight, now_s: float) -> None:
         """The next server at once; when none is left and none is waited for, that was it."""

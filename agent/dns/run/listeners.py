@@ -17,6 +17,8 @@ MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
 IDLE_S, UNFINISHED_S, UNREAD_S = 10.0, 5.0, 5.0
 MOST_UNREAD = 1 << 16
 SWEEP_S = 1.0
+# Texts of addresses that are at hand.
+MOST_SOURCES = 1024
 
 
 def family_of(opened: socket.socket) -> str:
@@ -35,6 +37,7 @@ class UdpListener:
         self._own = opened.getsockname()[:2]
         self._own_port = socket.htons(self._own[1])
         self._late: list[tuple[bytes, bytes | bytearray]] = []
+        self._sources: dict[bytes, str] = {}
         self.questions = 0
         opened.setblocking(False)
         self._loop.add_reader(self._number, self._read)
@@ -92,14 +95,21 @@ class UdpListener:
     def _take(self, slot: int, now_s: float) -> bytes | bytearray | None:
         datagrams = self._datagrams
         name = datagrams.name(slot)
-        source = text_of(name)
+        host = datagrams.hosts[slot].tobytes()
+        source = self._sources.get(host) or self._source(host, name)
         port = int.from_bytes(name[2:4], "big")
         if not port or (source, port) == self._own:
             self._answering.counters.malformed["port"] += 1
             return None
-        client = Client(source, "udp", self._family, partial(self._send, name), datagrams.hosts[slot].tobytes())
+        client = Client(source, "udp", self._family, partial(self._send, name), host)
         data = datagrams.views[slot][: datagrams.sizes[FLAT * slot + LENGTH_AT]].tobytes()
         return self._answering.take(data, client, now_s)
+
+    def _source(self, host: bytes, name: bytes) -> str:
+        if len(self._sources) >= MOST_SOURCES:
+            self._sources.clear()
+        found = self._sources[host] = text_of(name)
+        return found
 
     def _send(self, name: bytes, text: bytes | bytearray) -> None:
         """An answer that took longer, with others that come at the same moment."""

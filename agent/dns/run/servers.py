@@ -111,7 +111,7 @@ class Servers:
                 self._log(f"{server} leads back to kepd-dns and is left out")
 
         answering.loop_names[name] = found
-        flights.udp.ask(Ask(server, None, question, section, False, self._loop.time()))
+        flights.udp.ask(Ask(server, flights.healths.of(server), None, question, section, False, self._loop.time()))
         self._loop.call_later(LOOP_S, self._forget, name)
 
     def _forget(self, name: bytes) -> None:

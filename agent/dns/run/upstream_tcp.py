@@ -31,7 +31,7 @@ class Connection(asyncio.Protocol):
         self.is_leaving = self.is_closed = False
         self._transport: asyncio.Transport | None = None
         self._out: list[bytes] = []
-        self._in = bytearray()
+        self._rest = b""
         self._is_flushing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -69,16 +69,18 @@ class Connection(asyncio.Protocol):
             self._out.clear()
 
     def data_received(self, data: bytes) -> None:
-        self._in += data
-        at, size = 0, len(self._in)
+        data = self._rest + data
+        at, size = 0, len(data)
         while at + 2 <= size:
-            end = at + 2 + (self._in[at] << 8 | self._in[at + 1])
+            end = at + 2 + (data[at] << 8 | data[at + 1])
             if end > size:
                 break
-            self._take(bytes(self._in[at + 2 : end]))
+            self._take(data[at + 2 : end])
             at = end
-        del self._in[:at]
-        if len(self._in) > MOST_UNREAD:
+        self._rest = data[at:]
+        if self.is_closed:
+            return
+        if len(self._rest) > MOST_UNREAD:
             self.close("malformed")
         elif not self.waiting:
             self._pool.is_idle(self)
@@ -118,26 +120,35 @@ class TcpAsker:
         self._connecting: set[asyncio.Task[None]] = set()
         self._idle: dict[Connection, asyncio.TimerHandle] = {}
 
-    def load(self, server: Server) -> int:
-        return sum(len(one.waiting) for one in self._connections.get(server, ()))
-
     def is_full(self, server: Server) -> bool:
-        return self.load(server) >= MOST_WAITING
+        count = 0
+        for one in self._connections.get(server, ()):
+            count += len(one.waiting)
+        return count >= MOST_WAITING
 
     def ask(self, ask: Ask) -> None:
-        found = self._connections.setdefault(ask.server, [])
-        open_ = [one for one in found if not one.is_leaving]
-        best = min(open_, key=lambda one: len(one.waiting), default=None)
-        if best is None or (len(best.waiting) >= SECOND_FROM and len(open_) < MOST_CONNECTIONS):
-            best = Connection(ask.server, self)
-            found.append(best)
-            task = self._loop.create_task(self._connect(best))
-            self._connecting.add(task)
-            task.add_done_callback(self._connecting.discard)
-        idle = self._idle.pop(best, None)
-        if idle is not None:
-            idle.cancel()
+        """By the connection that waits for the fewest; a second one when that has many."""
+        best, fewest, count = None, SECOND_FROM, 0
+        for one in self._connections.get(ask.server, ()):
+            if not one.is_leaving:
+                count += 1
+                if best is None or len(one.waiting) < fewest:
+                    best, fewest = one, len(one.waiting)
+        if best is None or (fewest >= SECOND_FROM and count < MOST_CONNECTIONS):
+            best = self._open(ask.server)
+        if self._idle:
+            idle = self._idle.pop(best, None)
+            if idle is not None:
+                idle.cancel()
         best.send(ask)
+
+    def _open(self, server: Server) -> Connection:
+        made = Connection(server, self)
+        self._connections.setdefault(server, []).append(made)
+        task = self._loop.create_task(self._connect(made))
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
+        return made
 
     async def _connect(self, connection: Connection) -> None:
         host = target_of(connection.server.address, connection.server.port)

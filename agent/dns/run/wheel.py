@@ -13,19 +13,30 @@ class Wheel(Generic[What]):
     def __init__(self, due: Callable[[What, float], None]) -> None:
         self._due = due
         self._loop = asyncio.get_running_loop()
-        self._slots: dict[int, list[What]] = {}
+        self._slots: dict[int, dict[What, None]] = {}
         self._handle: asyncio.TimerHandle | None = None
         self._next = 0
 
-    def add(self, what: What, when_s: float) -> None:
+    def add(self, what: What, when_s: float) -> int:
+        """Its slot, for whoever takes it out again."""
         slot = int(when_s / SLOT_S) + 1
         found = self._slots.get(slot)
         if found is not None:
-            found.append(what)
-            return
-        self._slots[slot] = [what]
+            found[what] = None
+            return slot
+        self._slots[slot] = {what: None}
         if self._handle is None or slot < self._next:
             self._set(slot)
+        return slot
+
+    def drop(self, what: What, slot: int) -> None:
+        """Before its time. What ends early would else be kept until then."""
+        found = self._slots.get(slot)
+        if found is not None:
+            found.pop(what, None)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._slots.values()))
 
     def _set(self, slot: int) -> None:
         if self._handle is not None:

@@ -29,6 +29,7 @@ class Health(msgspec.Struct):
     """`plain_until_s`: takes no EDNS. `misspelled`: how often it answered with another spelling (0x20)."""
 
     server: Server
+    label: str = ""
     smoothed_s: float = 0.0
     samples: deque[float] = msgspec.field(default_factory=lambda: deque(maxlen=SAMPLES))
     failures: int = 0
@@ -78,7 +79,7 @@ class Healths:
     def of(self, server: Server) -> Health:
         found = self._all.get(server)
         if found is None:
-            found = self._all[server] = Health(server)
+            found = self._all[server] = Health(server, str(server))
         return found
 
     def all(self) -> Iterable[Health]:

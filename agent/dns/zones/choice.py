@@ -10,7 +10,7 @@ import msgspec
 from agent.dns.cache.cache import Bounds
 from agent.dns.handover.state import Settings
 from agent.dns.upstreams.addresses import Server, read_server
-from agent.dns.wire.names import Malformed, suffixes, to_wire
+from agent.dns.wire.names import Malformed, to_wire
 
 Kind = Literal["own", "stub", "cluster", "other"]
 
@@ -33,10 +33,12 @@ class Zones:
         self.default = next(one for one in self.all if one.kind == "other")
 
     def of(self, name: bytes) -> Zone:
-        for suffix in suffixes(name):
-            found = self._by_suffix.get(suffix)
+        zones, at = self._by_suffix, 0
+        while length := name[at]:
+            found = zones.get(name[at:])
             if found is not None:
                 return found
+            at += length + 1
         return self.default
 
 

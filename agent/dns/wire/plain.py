@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the answers that nearly all are: addresses for the very question, or one SOA that says there is nothing.
+
+These have no part that has to go, so one walk over them does for what `answer` reads, compares and keeps in three. None
+of what is in doubt is decided here: it is left to that. Source of behaviour: DNS-91, DNS-92.
+"""
+
+from agent.dns.wire.answer import POINTER_TO_QUESTION, Kept, read_name
+from agent.dns.wire.names import Malformed
+from agent.dns.wire.question import HEADER, NXDOMAIN, OPT, SOA, Question
+
+MOST_ANSWERS = 16
+SIZES = {b"\0\1\0\1": b"\0\4", b"\0\x1c\0\1": b"\0\x10"}
+"""Of addresses, by type and class."""
+TYPE_SOA = SOA.to_bytes(2, "big")
+TYPE_OPT = b"\0" + OPT.to_bytes(2, "big")
+
+
+def read_plain(data: bytes, section: bytes, question: Question) -> Kept | None:
+    """What is kept of it, if it answers the question as it was spelled and is as plain as that."""
+    if data[2] & 0xFA != 0x80 or data[12 : 12 + len(section)] != section:
+        return None
+    _, flags, questions, answers, authority, additional = HEADER.unpack_from(data)
+    if questions != 1 or additional > 1:
+        return None
+    try:
+        if answers and not flags & 0xF and not authority and answers <= MOST_ANSWERS:
+            return _addresses(data, section, question, answers, additional)
+        if not answers and authority == 1 and flags & 0xF in (0, NXDOMAIN):
+            return _nothing(data, section, question, additional)
+    except (IndexError, Malformed):
+        pass
+    return None
+
+
+def _addresses(data: bytes, section: bytes, question: Question, count: int, additional: int) -> Kept | None:
+    kind = section[-4:]
+    length = SIZES.get(kind)
+    if length is None:
+        return None
+    begin = at = 12 + len(section)
+    step = 12 + length[1]
+    head, life_s, ttls = POINTER_TO_QUESTION + kind, 0x7FFFFFFF, []
+    for _ in range(count):
+        ttl = int.from_bytes(data[at + 6 : at + 10], "big")
+        if data[at : at + 6] != head or data[at + 10 : at + 12] != length or ttl > 0x7FFFFFFF:
+            return None
+        if ttl < life_s:
+            life_s = ttl
+        ttls.append(at + 6 - begin)
+        at += step
+    if not _ends(data, at, additional):
+        return None
+    is_authentic = bool(data[3] & 0x20)
+    return Kept(0, is_authentic, count, 0, data[begin:at], tuple(ttls), life_s, False, question.name, count)
+
+
+def _nothing(data: bytes, section: bytes, question: Question, additional: int) -> Kept | None:
+    begin = 12 + len(section)
+    at = _behind_ancestor(data, begin)
+    if not at or data[at : at + 4] != TYPE_SOA + section[-2:]:
+        return None
+    ttl, end = int.from_bytes(data[at + 4 : at + 8], "big"), at + 10 + (data[at + 8] << 8 | data[at + 9])
+    known: dict[int, bytes] = {}
+    _, next_at = read_name(data, at + 10, known)
+    _, next_at = read_name(data, next_at, known)
+    if end - next_at != 20 or ttl > 0x7FFFFFFF or not _ends(data, end, additional):
+        return None
+    life_s = min(ttl, int.from_bytes(data[end - 4 : end], "big"))
+    code, is_authentic = data[3] & 0xF, bool(data[3] & 0x20)
+    return Kept(code, is_authentic, 0, 1, data[begin:end], (at + 4 - begin,), life_s, True, question.name, 1)
+
+
+def _behind_ancestor(data: bytes, at: int) -> int:
+    """Of an owner that is the root, or a pointer to a label of the question; 0: it is neither."""
+    if not data[at]:
+        return at + 1
+    place, label = (data[at] & 0x3F) << 8 | data[at + 1], 12
+    while label < place and data[label]:
+        label += data[label] + 1
+    return at + 2 if data[at] >= 0xC0 and label == place else 0
+
+
+def _ends(data: bytes, at: int, additional: int) -> bool:
+    """Whether that is all, but for options that say nothing of an error."""
+    if not additional:
+        return at == len(data)
+    is_options = data[at : at + 3] == TYPE_OPT and data[at + 5] == 0
+    return is_options and at + 11 + (data[at + 9] << 8 | data[at + 10]) == len(data)
