@@ -307,11 +307,14 @@ def _devices(parts: Daemon) -> DeviceService:
 
 def _devices_beside_kubelet(parts: Daemon) -> DeviceService:
     """As a driver, in front of plugins, or both."""
+    from agent.daemon.devices.wiring import device_commands
+
     devices = parts.configuration.devices
+    commands = device_commands(parts.configuration)
     if devices.driver.enabled:
         from agent.daemon.devices.beside_kubelet import wire_kubelet_drivers
 
-        drivers, records = wire_kubelet_drivers(_outside(parts))
+        drivers, records = wire_kubelet_drivers(_outside(parts), commands)
         parts.resources.callback(records.close)
         for name, one in zip(("devices", "devices-fake"), drivers, strict=False):
             parts.add_unit(name, one.run, is_plane=name == "devices")
@@ -321,7 +324,7 @@ def _devices_beside_kubelet(parts: Daemon) -> DeviceService:
     from agent.devices.run.metrics import DeviceMetrics
 
     metrics = DeviceMetrics()
-    front, view, files = wire_front(_outside(parts), metrics)
+    front, view, files = wire_front(_outside(parts), metrics, commands)
     metrics.devices, metrics.drivers = view.count_devices, view.count_drivers
     parts.resources.callback(files.close)
     parts.metrics.sources.append(metrics.families)

@@ -200,15 +200,19 @@ def test_with_pods_a_unit_may_do_little_more_than_they_have_to(
 
 
 def test_as_a_driver_beside_a_kubelet_a_unit_writes_three_directories_more() -> None:
-    """DVF-9: and with pods of its own devices can be opened; no namespace for mounts comes back by that."""
+    """DVF-9, DVD-23: and its own groups. With pods of its own devices can be opened; no namespace for mounts comes back
+    by that."""
     whole = settings(UNITS / "kepd.service")
     names = ("device-driver", "device-front", "devices")
     driver, front, devices = (settings(UNITS / f"kepd.service.d/{name}.conf") for name in names)
 
-    assert driver["ReadWritePaths"] == ["/run/cdi /var/lib/kubelet/plugins /var/lib/kubelet/plugins_registry"]
-    assert front["ReadWritePaths"] == ["/var/lib/kubelet/device-plugins"]
+    groups = [f"-/sys/fs/cgroup/{one}system.slice/%n" for one in ("", "unified/", "systemd/")]
+    assert [one["ReadWritePaths"] for one in (driver, front)] == [
+        ["-/run/cdi -/var/lib/kubelet/plugins -/var/lib/kubelet/plugins_registry", " ".join(groups)],
+        ["-/var/lib/kubelet/device-plugins", " ".join(groups)],
+    ]
     assert {key for one in (driver, front) for key in one if whole.get(key) == one[key]} == set()
-    assert devices == {"DevicePolicy": ["auto"]}
+    assert devices == {"DevicePolicy": ["auto"], "Delegate": ["yes"]}
 
 
 def test_the_drop_in_for_pods_takes_back_every_mount_namespace() -> None:

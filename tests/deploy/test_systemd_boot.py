@@ -9,6 +9,7 @@ import pytest
 from tests.deploy.booted import Booted, NotBootable
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
+UNITS = Path(__file__).resolve().parents[2] / "systemd"
 
 FORBIDDEN = ("Operation not permitted", "Permission denied")
 """Only a machine that forbids it is a reason to leave these tests out."""
@@ -132,6 +133,56 @@ def test_a_daemon_that_hangs_is_ended_and_started_again(system: Booted, kepd: st
         system.run("sh", "-c", f"rm -r {folder}; systemctl daemon-reload")
 
     assert after != pid
+
+
+def write(system: Booted, path: str, text: str) -> None:
+    system.run("sh", "-c", 'printf %s "$1" > "$2"', "sh", text, path)
+
+
+GROUPED = """
+import asyncio, os
+from agent.devices.run.commands import DeviceCommands
+from agent.drivers.cgroups.commands import CommandGroups
+asyncio.run(DeviceCommands(CommandGroups("one", "", print)).run(["/run/kepd/command"], {}, 30))
+with open("/run/kepd/seen", "a") as out:
+    places = ("/run/cdi", "/var/lib/kubelet/plugins_registry", "/var/lib/kubelet/device-plugins", "/etc")
+    out.write("writes " + " ".join(one for one in places if os.access(one, os.W_OK)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("drop_ins", "writes"),
+    [
+        (["device-driver"], "writes /run/cdi /var/lib/kubelet/plugins_registry"),
+        (["device-front"], "writes /var/lib/kubelet/device-plugins"),
+        (["pods", "devices"], "/etc"),
+    ],
+)
+def test_commands_for_devices_have_groups_below_that_of_the_unit(
+    system: Booted, drop_ins: list[str], writes: str
+) -> None:
+    """DVD-23, DVF-9: with the rights of each drop-in, and on a machine where a kubelet was never started."""
+    system.run("rm", "-rf", "/run/cdi", "/var/lib/kubelet")
+    place = "/etc/systemd/system/kepd.service.d"
+    run = "[Service]\nType=oneshot\nExecStart=\nExecStart=/opt/kepd/bin/python3 /etc/kepd/grouped.py\n"
+    system.run("mkdir", "-p", place, "/run/kepd")
+    for one in drop_ins:
+        write(system, f"{place}/{one}.conf", (UNITS / f"kepd.service.d/{one}.conf").read_text())
+    write(system, f"{place}/z.conf", run)
+    write(system, "/etc/kepd/grouped.py", GROUPED)
+    write(system, "/run/kepd/command", "#!/bin/sh\ncat /proc/self/cgroup > /run/kepd/seen\n")
+    system.run("chmod", "755", "/run/kepd/command")
+    system.run("rm", "-f", "/run/kepd/seen")
+    system.run("systemctl", "daemon-reload")
+    done = system.run("systemctl", "start", "kepd.service")
+    seen = system.run("cat", "/run/kepd/seen").stdout
+    status = system.run("systemctl", "status", "kepd.service").stdout
+    system.run("sh", "-c", f"systemctl stop kepd.service kepd.socket; rm -r {place}; systemctl daemon-reload")
+    system.run("systemctl", "reset-failed")
+
+    assert done.returncode == 0, done.stderr + status + system.console
+    assert "/system.slice/kepd.service/kepd-devices/one/1" in seen, seen + system.console
+    assert seen.endswith(writes)
 
 
 def test_services_run_without_root(system: Booted) -> None:

@@ -270,6 +270,7 @@ async def test_whoever_begins_anew_finds_what_pods_have(node: Node) -> None:
     assert away == f"plugin {GPU} is away"
     assert "gpu-0" not in node.was_reset()[2:]
     await node.stop()
+    await node.until(lambda: node.kubelet.lists[GPU][-1] == {}, "its stream ended")
     node.runtime.end("s1")
     node.begin()
     node.start()

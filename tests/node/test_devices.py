@@ -6,6 +6,7 @@ The devices are nodes that this test makes below /dev, each a second /dev/null; 
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -60,6 +61,7 @@ class Modems:
         self.mark = f"kepd-test-{uuid4().hex[:8]}"
         self.witness = folder / "witness"
         self.pid = folder / "pid"
+        self.started = folder / "started"
         self.nodes = [Path(f"/dev/{self.mark}-{letter}") for letter in "abc"[:count]]
         for node in self.nodes:
             os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
@@ -67,11 +69,12 @@ class Modems:
         (folder / "share" / "words").write_text("hello\n")
 
     def command(self, word: str) -> str:
-        """Writes down that it ran; where `kill-WORD` is, it ends kepd first, once."""
+        """Writes down that it ran, and starts what leaves its session; where `kill-WORD` is, it ends kepd, once."""
         path = self.folder / word
         flag = self.folder / f"kill-{word}"
         path.write_text(
             f"#!/bin/sh\necho {word} $DEVICE_NAME $CLAIM_UID >> {self.witness}\n"
+            f"setsid sleep 600 > {os.devnull} 2>&1 &\necho $! >> {self.started}\n"
             f"if [ -e {flag} ]; then rm {flag}; kill -9 $(cat {self.pid}); fi\n"
         )
         path.chmod(0o755)
@@ -97,14 +100,26 @@ class Modems:
         lines = self.witness.read_text().splitlines() if self.witness.exists() else []
         return [line.split()[1] for line in lines if line.split()[0] == word]
 
+    def running(self) -> list[str]:
+        """What commands started and nobody ended."""
+        started = self.started.read_text().split() if self.started.exists() else []
+        return [one for one in started if is_running(one)]
+
     def remains(self, state: Path) -> list[str]:
         """Records of claims, and CDI files."""
         places = (state / "devices" / "claims", self.cdi)
         return [str(one) for place in places if place.exists() for one in place.iterdir()]
 
     def remove(self) -> None:
+        for one in self.running():
+            os.kill(int(one), signal.SIGKILL)
         for node in (*self.nodes, *self.cdi.glob("*")):
             node.unlink()
+
+
+def is_running(pid: str) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    return state.exists() and state.read_text().split()[2] != "Z"
 
 
 @pytest.fixture
@@ -245,8 +260,8 @@ def test_a_container_sees_node_mount_and_variable_of_a_device(kepd: Kepd, lab: L
 
 
 def test_kepd_is_killed_at_every_step_of_a_claim(lab: Lab, short_path: Path, free_port: int, modems: Modems) -> None:
-    """DVM-40: before and after each step at the runtime, in a prepare and in a reset: one device for the pod all
-    the time, a reset in the end, and nothing left."""
+    """DVM-40, DVD-23: before and after each step at the runtime, in a prepare and in a reset: one device for the pod
+    all the time, a reset in the end, and nothing left, also of what commands started."""
     extra = pods_config(lab, short_path) + modems.config()
     with (
         SteppingRelay(short_path, lab.endpoint, lambda _: True) as relay,
@@ -278,6 +293,8 @@ def test_kepd_is_killed_at_every_step_of_a_claim(lab: Lab, short_path: Path, fre
         assert set(modems.ran("reset")) == {"modem-0"}
         assert len(modems.ran("reset")) >= 2
         assert not (modems.folder / "kill-reset").exists()
+        assert len(modems.started.read_text().split()) >= 4
+        assert modems.running() == []
         relay.happens = lambda _step, _at: False
 
 

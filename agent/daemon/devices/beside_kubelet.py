@@ -7,13 +7,14 @@ from agent.daemon.devices.cluster import ApiCluster
 from agent.daemon.devices.wiring import changed_nodes, own_devices
 from agent.daemon.outside import Outside
 from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.commands import DeviceCommands
 from agent.devices.run.kubelet_driver import KubeletDriver
 from agent.devices.run.local_driver import LocalDriver
 from agent.drivers.plugin_sockets.serving import DriverSockets
 from agent.drivers.state_files.driver import StateFiles
 
 
-def wire_kubelet_drivers(outside: Outside) -> tuple[list[KubeletDriver], StateFiles]:
+def wire_kubelet_drivers(outside: Outside, commands: DeviceCommands) -> tuple[list[KubeletDriver], StateFiles]:
     """kepd's own drivers beside a kubelet, which gives their devices to its pods."""
     configuration = outside.configuration()
     devices, node = configuration.devices, configuration.node.name
@@ -27,7 +28,7 @@ def wire_kubelet_drivers(outside: Outside) -> tuple[list[KubeletDriver], StateFi
         return frozenset(device for one in found if one.local.name == devices.driver.name for device in one.held())
 
     for own in own_devices(outside, held):
-        local = LocalDriver(own, cdi, files, outside.tell)
+        local = LocalDriver(own, cdi, files, outside.tell, commands=commands)
         sockets = DriverSockets(Path(devices.driver.kubelet_directory), local.name)
         found.append(KubeletDriver(local, sockets, cluster, files, outside.clock, node, changed_nodes=changed_nodes()))
     return found, files

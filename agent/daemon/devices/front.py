@@ -10,6 +10,7 @@ from agent.daemon.outside import Outside
 from agent.daemon.pods.wiring import BOOT_ID
 from agent.daemon.runtime import Runtime
 from agent.devices.plan.front import Holding, Holdings, label_of, read_notes
+from agent.devices.run.commands import DeviceCommands
 from agent.devices.run.front import DeviceFront, FrontSettings, NotGiven
 from agent.devices.run.front_view import FrontView
 from agent.devices.run.metrics import DeviceMetrics
@@ -51,7 +52,9 @@ def _holdings(one: pb.Container, ready: frozenset[str]) -> list[Holding]:
     ]
 
 
-def wire_front(outside: Outside, metrics: DeviceMetrics) -> tuple[DeviceFront, FrontView, StateFiles]:
+def wire_front(
+    outside: Outside, metrics: DeviceMetrics, commands: DeviceCommands
+) -> tuple[DeviceFront, FrontView, StateFiles]:
     configuration = outside.configuration()
     files = StateFiles(Path(configuration.node.state_directory) / "devices")
     boot_id = BOOT_ID.read_text().strip()
@@ -64,6 +67,7 @@ def wire_front(outside: Outside, metrics: DeviceMetrics) -> tuple[DeviceFront, F
         settings=lambda: front_settings(outside.configuration(), boot_id),
         tell=outside.tell,
         metrics=metrics,
+        commands=commands,
     )
     return front, FrontView(front), files
 

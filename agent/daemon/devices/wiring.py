@@ -8,12 +8,14 @@ from pathlib import Path
 import msgspec
 
 from agent.config.document import Configuration
+from agent.daemon.configuration import instance_id, write_atomically
 from agent.daemon.outside import Outside
 from agent.daemon.pods.wiring import BOOT_ID
 from agent.devices.manifest.documents import Reader
 from agent.devices.plan.pools import Node
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
+from agent.devices.run.commands import DeviceCommands
 from agent.devices.run.host_devices import DEV, HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
 from agent.devices.run.metrics import DeviceMetrics
@@ -24,6 +26,7 @@ from agent.devices.run.registry import PluginRegistry
 from agent.devices.run.slice_directories import SliceDirectories
 from agent.devices.run.view import DeviceView
 from agent.devices.settings import plugin_resets, pool_rules
+from agent.drivers.cgroups.commands import CommandGroups
 from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.manifests.driver import ManifestDirectory
@@ -69,11 +72,12 @@ def wire_devices(outside: Outside) -> WiredDevices:
         lambda: Trust(outside.configuration().manifests.group_writable),
     )
     driver = configuration.devices.driver.name
+    commands = device_commands(configuration)
     drivers = [
-        LocalDriver(one, cdi, records, outside.tell, metrics)
+        LocalDriver(one, cdi, records, outside.tell, metrics, commands)
         for one in own_devices(outside, lambda: _held_by(claims, driver))
     ]
-    plugins = _plugins(outside, records, boot_id)
+    plugins = _plugins(outside, records, boot_id, metrics, commands)
     reader = Reader(configuration.node.name)
     plane = DevicePlane(
         manager=claims,
@@ -84,6 +88,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
         reader=reader,
         clock=outside.clock,
         tell=outside.tell,
+        commands=commands,
         directories=_slice_directories(configuration, reader),
         changed_slices=FolderWatch(Path(configuration.devices.manager.slices), 1, 0o700).changed,
         changed_nodes=changed_nodes() if drivers else None,
@@ -123,7 +128,17 @@ def _slice_directories(configuration: Configuration, reader: Reader) -> SliceDir
     return SliceDirectories(Path(manager.slices), reader) if manager.enabled and manager.slices else None
 
 
-def _plugins(outside: Outside, records: StateFiles, boot_id: str) -> PluginDevices | None:
+def device_commands(configuration: Configuration) -> DeviceCommands:
+    """One for the whole process: the first of them ends what an earlier life left."""
+    state = Path(configuration.node.state_directory)
+    note = state / "devices" / "commands"
+    noted = note.read_text().strip() if note.exists() else ""
+    return DeviceCommands(CommandGroups(instance_id(state), noted, lambda text: write_atomically(note, text.encode())))
+
+
+def _plugins(
+    outside: Outside, records: StateFiles, boot_id: str, metrics: DeviceMetrics, commands: DeviceCommands
+) -> PluginDevices | None:
     plugins = outside.configuration().devices.plugins
     if not plugins.enabled:
         return None
@@ -135,6 +150,8 @@ def _plugins(outside: Outside, records: StateFiles, boot_id: str) -> PluginDevic
         lambda: plugin_settings(outside.configuration(), boot_id),
         outside.tell,
         kubelet=lambda: kubelet_beside(directory.parent),
+        metrics=metrics,
+        commands=commands,
     )
 
 

@@ -42,7 +42,7 @@ from agent.devices.plan.front import (
     without_strangers,
 )
 from agent.devices.ports import RecordFiles
-from agent.devices.run.commands import CommandFailed, run_command
+from agent.devices.run.commands import CommandFailed, DeviceCommands
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plugin_connections import Directory, Plugin, PluginConnections
 from agent.model.clock import Clock
@@ -162,7 +162,7 @@ class FrontResource:
     async def _try_reset(self, device: str) -> None:
         parent = self._parent
         command = parent.settings().resets.get(self.resource)
-        why = await tried_reset(command, self.resource, device)
+        why = await tried_reset(parent.commands, command, self.resource, device)
         parent.metrics.reset(self.resource, "failed" if why else "ok")
         if why:
             text = f"device {told(device)} of {self.resource} could not be reset: {why}"
@@ -181,8 +181,9 @@ class FrontResource:
         """On request. Raises Refused."""
         if self.record.of(device).use is not Use.QUARANTINED:
             raise Refused("precondition", f"device {device} of {self.resource} is not in quarantine")
-        why = await tried_reset(self._parent.settings().resets.get(self.resource), self.resource, device)
-        self._parent.metrics.reset(self.resource, "failed" if why else "ok")
+        parent = self._parent
+        why = await tried_reset(parent.commands, parent.settings().resets.get(self.resource), self.resource, device)
+        parent.metrics.reset(self.resource, "failed" if why else "ok")
         if why:
             raise Refused("precondition", f"device {device} stays in quarantine: {why}")
         self._take({device: FrontDevice(Use.CLEAN)})
@@ -283,7 +284,7 @@ class FrontResource:
         await asyncio.gather(*self._resets.values(), return_exceptions=True)
 
 
-async def tried_reset(command: Command | None, resource: str, device: str) -> str:
+async def tried_reset(commands: DeviceCommands, command: Command | None, resource: str, device: str) -> str:
     """Why it failed, after all that may be tried; nothing where the device is clean."""
     if command is None:
         return "devices.front.resources has no reset of it any more"
@@ -292,7 +293,7 @@ async def tried_reset(command: Command | None, resource: str, device: str) -> st
     why = ""
     for _ in range(command.retries + 1):
         try:
-            await run_command(argv, environment, seconds(command.timeout) or 0.0)
+            await commands.run(argv, environment, seconds(command.timeout) or 0.0)
         except CommandFailed as error:
             why = told(str(error))
         else:
@@ -312,7 +313,9 @@ class DeviceFront:
         settings: Callable[[], FrontSettings],
         tell: Callable[[Event], None],
         metrics: DeviceMetrics,
+        commands: DeviceCommands | None = None,
     ) -> None:
+        self.commands = commands or DeviceCommands()
         self.clock = clock
         self.settings = settings
         self.metrics = metrics
@@ -335,6 +338,7 @@ class DeviceFront:
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""
+        await self.commands.begin()
         await self._load()
         async with asyncio.TaskGroup() as group, self._vendors.serving():
             self._group = group
@@ -364,7 +368,7 @@ class DeviceFront:
     def _report(self, report: Report) -> None:
         """DVX-7."""
         away = [f"plugin {one.resource} is away" for one in self._vendors.known.values() if not one.is_connected]
-        texts = [*self._vendors.refused.values(), *away, *self._problems.values()]
+        texts = [*self._vendors.refused.values(), *away, *self._problems.values(), *self.commands.problems]
         devices = sum(len(one.devices) for one in self.resources.values())
         report.ready("; ".join([f"{len(self.resources)} plugins in front, {devices} devices", *texts[:MOST_TOLD]]))
 

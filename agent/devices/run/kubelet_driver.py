@@ -98,6 +98,7 @@ class KubeletDriver:
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""
+        await self.local.commands.begin()
         await self._load()
         await self._look()
         await self.local.restore(self.records.values())
@@ -124,9 +125,9 @@ class KubeletDriver:
             report.degraded(self._problem)
         else:
             count = sum(len(one.spec.devices or ()) for one in self.local.slices())
-            report.ready(
-                f"{count} devices, {len(self.records)} claims; {self._registered or 'no kubelet has asked yet'}"
-            )
+            text = f"{count} devices, {len(self.records)} claims"
+            registered = self._registered or "no kubelet has asked yet"
+            report.ready("; ".join([text, registered, *self.local.commands.problems]))
 
     def _told(self, is_registered: bool, error: str) -> None:  # as the kubelet says it
         self._registered = "registered" if is_registered else f"the kubelet refuses it: {told(error)}"

@@ -39,7 +39,7 @@ from agent.devices.manifest.objects import DeviceClass, Result, Slice
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.records import ClaimRecord, Stage
 from agent.devices.ports import CdiPlace, RecordFiles
-from agent.devices.run.commands import CommandFailed, run_command
+from agent.devices.run.commands import CommandFailed, DeviceCommands
 from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.metrics import DeviceMetrics
 from agent.model.device_plugin import ClaimAnswer
@@ -85,8 +85,10 @@ class LocalDriver:
         files: RecordFiles,
         tell: Callable[[Event], None],
         metrics: DeviceMetrics | None = None,
+        commands: DeviceCommands | None = None,
     ) -> None:
         self._metrics = metrics or DeviceMetrics()
+        self.commands = commands or DeviceCommands()
         self.devices = devices
         self._cdi = cdi
         self._files = files
@@ -132,7 +134,7 @@ class LocalDriver:
             whole, edits = self.devices.edits(record)
             for result in own_results(record, self.name):
                 if (found := self.devices.command(result, "prepare")) is not None:
-                    await _run(record, result, *found)
+                    await self._run(record, result, *found)
             await self._write(record, whole, edits)
         except (Refused, CommandFailed, OSError) as error:
             return ClaimAnswer(error=str(error))
@@ -162,7 +164,7 @@ class LocalDriver:
         """Raises OSError where a quarantine cannot be written down: then the device is not free yet."""
         for attempt in range(command.retries + 1):
             try:
-                await _run(record, result, command, words)
+                await self._run(record, result, command, words)
             except CommandFailed as error:
                 why = str(error)
                 log.warning("device_reset_failed", device=result.device, driver=self.name, attempt=attempt, error=why)
@@ -187,7 +189,7 @@ class LocalDriver:
             raise NotThere("precondition", f"device {device} of {self.name} is not there, or has no reset any more")
         command, words = found
         try:
-            await run_command([filled(one, words) for one in command.command], _facts(device, words), _limit(command))
+            await self._command(command, words, _facts(device, words))
         except CommandFailed as error:
             self._metrics.reset(self.name, "failed")
             raise NotThere("precondition", f"device {device} stays in quarantine: {error}") from error
@@ -196,28 +198,27 @@ class LocalDriver:
         self.devices.free(device)
         log.info("device_freed", device=device, driver=self.name)
 
+    async def _run(self, record: ClaimRecord, result: Result, command: Command, words: Mapping[str, str]) -> None:
+        """Raises CommandFailed."""
+        metadata = record.claim.metadata
+        environment = {
+            **_facts(result.device, words),
+            "CLAIM_UID": metadata.uid,
+            "CLAIM_NAMESPACE": metadata.namespace,
+            "CLAIM_NAME": metadata.name,
+        }
+        await self._command(command, words, environment)
+
+    async def _command(self, command: Command, words: Mapping[str, str], environment: Mapping[str, str]) -> None:
+        argv = [filled(one, words) for one in command.command]
+        await self.commands.run(argv, environment, seconds(command.timeout) or 0.0)
+
     def _say(self, reason: str, text: str) -> None:
         self._tell(Event(id="", is_warning=True, reason=reason, message=text, plane="devices"))
 
 
-async def _run(record: ClaimRecord, result: Result, command: Command, words: Mapping[str, str]) -> None:
-    metadata = record.claim.metadata
-    environment = {
-        **_facts(result.device, words),
-        "CLAIM_UID": metadata.uid,
-        "CLAIM_NAMESPACE": metadata.namespace,
-        "CLAIM_NAME": metadata.name,
-    }
-    argv = [filled(one, words) for one in command.command]
-    await run_command(argv, environment, _limit(command))
-
-
 def _facts(device: str, words: Mapping[str, str]) -> dict[str, str]:
     return {"DEVICE_NAME": device, "DEVICE_PATH": words.get("path", "")}
-
-
-def _limit(command: Command) -> float:
-    return seconds(command.timeout) or 0.0
 
 
 class FakeDevices:

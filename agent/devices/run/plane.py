@@ -19,6 +19,7 @@ from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import DeviceObjects, read_device_objects
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims
+from agent.devices.run.commands import DeviceCommands
 from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
 from agent.devices.run.pod_devices import PodDevices
 from agent.devices.run.slice_directories import SliceDirectories
@@ -71,12 +72,14 @@ class DevicePlane:
         reader: Reader,
         clock: Clock,
         tell: Callable[[Event], None],
+        commands: DeviceCommands | None = None,
         directories: SliceDirectories | None = None,
         changed_slices: Callable[[float], Awaitable[None]] | None = None,
         changed_nodes: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         """`changed_slices` waits until a directory of slices may have changed, or for a time; `changed_nodes` so for
         /dev."""
+        self._commands = commands or DeviceCommands()
         self._changed_nodes = changed_nodes or clock.sleep
         self._changed_slices = changed_slices or clock.sleep
         self.manager = manager
@@ -101,6 +104,7 @@ class DevicePlane:
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what pods hold stays theirs."""
+        await self._commands.begin()
         if not self._is_loaded:
             await self.manager.load()
             self._is_loaded = True
@@ -165,7 +169,7 @@ class DevicePlane:
             problems = [*self.manager.doubts(), *map(str, self._findings())]
             # What vendors write is no fault of this plane.
             of_drivers = self._directories.findings if self._directories is not None else ()
-            notes = [*map(str, self._cdi.findings), *map(str, of_drivers)]
+            notes = [*map(str, self._cdi.findings), *map(str, of_drivers), *self._commands.problems]
             if problems:
                 report.degraded("; ".join(_first([*problems, *notes])))
             else:

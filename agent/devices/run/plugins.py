@@ -28,7 +28,8 @@ from agent.devices.plan.plugin_choice import (
 )
 from agent.devices.plan.plugin_records import PLUGIN_FOLDER, Grant, PodGrants, decode_grants, grants_name, in_use
 from agent.devices.ports import RecordFiles
-from agent.devices.run.commands import CommandFailed, run_command
+from agent.devices.run.commands import CommandFailed, DeviceCommands
+from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plugin_connections import Directory, Plugin, PluginConnections
 from agent.model.clock import Clock
 from agent.model.component import Report
@@ -65,7 +66,11 @@ class PluginDevices:
         tell: Callable[[Event], None],
         *,
         kubelet: Callable[[], Awaitable[str]] | None = None,
+        metrics: DeviceMetrics | None = None,
+        commands: DeviceCommands | None = None,
     ) -> None:
+        self._metrics = metrics or DeviceMetrics()
+        self._commands = commands or DeviceCommands()
         self._news = asyncio.Event()
         self._connections = PluginConnections(
             directory, clock, lambda: settings().allowed, tell, self._take, news=self._news.set
@@ -275,11 +280,13 @@ class PluginDevices:
         argv = [filled(one, {"name": device}) for one in command.command]
         for _ in range(command.retries + 1):
             try:
-                await run_command(argv, environment, seconds(command.timeout) or 0.0)
+                await self._commands.run(argv, environment, seconds(command.timeout) or 0.0)
             except CommandFailed as error:
                 why = str(error)
             else:
+                self._metrics.reset(resource, "ok")
                 return
+        self._metrics.reset(resource, "failed")
         self._say(
             "DeviceResetFailed", f"device {told(device)} of {resource} could not be reset: {why}", is_warning=True
         )

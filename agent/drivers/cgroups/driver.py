@@ -64,7 +64,7 @@ class ControlGroups:
         if not below or ".." in Path(below).parts or not self.root.is_dir():
             return
         for hierarchy in (self.root, *(one for one in self.root.iterdir() if one.is_dir() and not one.is_symlink())):
-            for path in reversed(_groups_from(hierarchy / below)):
+            for path in reversed(groups_from(hierarchy / below)):
                 with suppress(OSError):
                     path.rmdir()
 
@@ -74,7 +74,7 @@ class ControlGroups:
         return self.root / path
 
 
-def _groups_from(top: Path) -> list[Path]:
+def groups_from(top: Path) -> list[Path]:
     """A group and those in it, each after the one it is in. Without recursion: a container may nest its own."""
     found = [top]
     for path in found:
