@@ -56,6 +56,15 @@ asyncio.run(main())
 """
 
 
+def as_installed(directory: Path) -> dict[str, str]:
+    """With the bytecode that an installation has. A tree may have none, and may not be written to."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
+    subprocess.run([sys.executable, "-m", "agent.dns.run.process", "--help"], cwd=ROOT, env=environment,
+                   stdout=subprocess.DEVNULL, check=True)  # fmt: skip
+    return environment
+
+
 class Subject:
     """kepd-dns in a namespace of its own, on one core."""
 
@@ -71,15 +80,17 @@ class Subject:
                 ttl_min_s=300, ttl_max_s=600, cache_bytes=64 << 20,
             )
         )  # fmt: skip
+        environment = as_installed(directory)
         self.began_s = time.monotonic()
         self.child = subprocess.Popen(
             namespace.command(
                 "taskset", "-c", "0", sys.executable, "-m", "agent.dns.run.process", "--directory", str(directory),
                 "--listen", address,
             ),
-            cwd=ROOT, stderr=subprocess.DEVNULL,
+            cwd=ROOT, stderr=subprocess.DEVNULL, env=environment,
         )  # fmt: skip
         self.ready_s = asyncio.run(self._ready())
+        self.ready_processor_s = self.processor_s()
 
     async def _ready(self) -> float:
         while True:
@@ -184,6 +195,7 @@ def measure() -> Iterator[Row]:
         (folder / "run").mkdir()
         with place(folder / "run") as (subject, pod):
             yield "start to ready", subject.ready_s * 1000, "ms", "≤ 250"
+            yield "processor time of that", subject.ready_processor_s * 1000, "ms", ""
             empty = subject.memory_mib()
             yield "memory without any answer", empty, "MiB", "≤ 35"
             known = questions(folder / "known", NAMES, shuffled=False)

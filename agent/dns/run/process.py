@@ -10,7 +10,6 @@ import errno
 import gc
 import os
 import pwd
-import secrets
 import signal
 import socket
 import sys
@@ -76,7 +75,7 @@ class Process:
         self._own: Path = arguments.own or arguments.directory
         self._arguments = arguments
         self._loop = asyncio.get_running_loop()
-        self.instance = secrets.token_hex(4)
+        self.instance = os.urandom(4).hex()
         self.started_s = time.time()
         self.counters = Counters()
         self.cache = Cache(Settings().cache_bytes)

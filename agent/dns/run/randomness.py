@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that nobody can guess, a page of them at a time: ids and spellings of questions (DNS-92)."""
+"""Numbers that nobody can guess, a page of them at a time: ids and spellings of questions (DNS-92).
 
-import secrets
+Of the kernel, as the module `secrets` has them, which needs 15 ms to be there.
+"""
+
+import os
 
 PAGE = 4096
 
@@ -13,6 +16,6 @@ class Randomness:
     def bits(self, size: int) -> int:
         """Of so many bytes."""
         if self._at + size > len(self._page):
-            self._page, self._at = secrets.token_bytes(PAGE), 0
+            self._page, self._at = os.urandom(PAGE), 0
         self._at += size
         return int.from_bytes(self._page[self._at - size : self._at], "big")

@@ -7,7 +7,6 @@ for a while that doubles; then one question decides. Where all are out each ques
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from statistics import median
 
 import msgspec
 
@@ -52,7 +51,7 @@ class Health(msgspec.Struct):
         self.samples.append(took_s)
         self.answers += 1
         if self.answers <= EACH or not self.answers % EACH:
-            self.hedge_s = max(LEAST_HEDGE_S, 4 * median(self.samples))
+            self.hedge_s = max(LEAST_HEDGE_S, 4 * sorted(self.samples)[len(self.samples) // 2])
         self.failures, self.out_s, self.is_trying = 0, 0.0, False
 
     def failed(self, now_s: float) -> bool:
