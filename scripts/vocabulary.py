@@ -38,6 +38,7 @@ EVENTS = {
     "ContainerOOM": "The kernel killed something in a container for want of memory; the event says how often.",
     "CredentialProviderFailed": "A credential plugin gave no usable answer.",
     "DeadlineExceeded": "The pod was active longer than `activeDeadlineSeconds`, so kepd ends it.",
+    "DeviceMoved": "A device that a claim has is another node below /dev now; containers that run have the old one.",
     "DeviceQuarantined": "A device could not be reset and is given to nobody.",
     "DeviceResetFailed": "The reset command of a device failed, with all retries.",
     "DNSConfigForming": "Name servers or search domains were left out: resolvers do not accept so many.",

@@ -30,6 +30,9 @@ class DeviceDriver(Protocol):
     def classes(self) -> Sequence[DeviceClass]:
         """Those that come with it; manifests may have others of the same name."""
 
+    def extra_s(self, claims: Sequence[ClaimRecord], *, is_prepare: bool) -> float:
+        """How much longer than others it may take, for commands that have limits of their own."""
+
     async def prepare(self, claims: Sequence[ClaimRecord]) -> Answers: ...
 
     async def unprepare(self, claims: Sequence[ClaimRecord]) -> Answers: ...

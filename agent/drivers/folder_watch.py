@@ -2,7 +2,7 @@
 """Waits until something in a directory, or in those below it, changes; without inotify it waits a second each time."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,9 +14,10 @@ MOST_WATCHES = 256
 
 
 class FolderWatch:
-    """`mode` is that of the directory where it has to be made."""
+    """`mode` is that of the directory where it has to be made; `further` are others to watch, as they are now."""
 
-    def __init__(self, directory: Path, depth: int, mode: int) -> None:
+    def __init__(self, directory: Path, depth: int, mode: int, further: Callable[[], Iterable[Path]] = tuple) -> None:
+        self._further = further
         self._directory = directory
         self._depth = depth
         self._mode = mode
@@ -49,7 +50,7 @@ class FolderWatch:
             self._directory.mkdir(parents=True, exist_ok=True, mode=self._mode)
             self._inotify = Inotify()
         before, self._watches = self._watches, {}
-        for path in self._below(self._directory, 0):
+        for path in (*self._below(self._directory, 0), *self._further()):
             with suppress(OSError):  # gone meanwhile
                 self._watches[path] = self._inotify.add_watch(path, CHANGES)
             if len(self._watches) == MOST_WATCHES:

@@ -74,6 +74,10 @@ class FakeDriver:
     def classes(self) -> Sequence[DeviceClass]:
         return (class_for(self.name),)
 
+    def extra_s(self, claims: Sequence[ClaimRecord], *, is_prepare: bool) -> float:
+        del claims, is_prepare
+        return 0.0
+
     async def prepare(self, claims: Sequence[ClaimRecord]) -> Answers:
         self.calls.append(("prepare", tuple(one.key for one in claims)))
         await self.may_answer.wait()

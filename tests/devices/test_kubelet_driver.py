@@ -254,6 +254,45 @@ async def test_health_is_told_of_all_devices(beside: Beside) -> None:
         break
 
 
+async def test_a_device_that_is_gone_since_the_start_is_unhealthy(beside: Beside) -> None:
+    """DVD-9, DVD-20: it is in no slice, and a claim has it all the same."""
+    await beside.registered()
+    await beside.call("prepare", MINE)
+    await beside.end()
+    beside.count = 1
+    beside.begin()
+    await beside.until(lambda: beside.driver.records, "read")
+    async for found in beside.driver.health():
+        assert [(one.device, one.is_healthy, one.message) for one in found] == [
+            ("fake-0", True, ""), ("fake-1", False, "devices.kepd.dev/missing"),
+        ]  # fmt: skip
+        break
+
+
+async def test_a_reset_outlasts_the_call_of_the_kubelet(beside: Beside) -> None:
+    """DVD-4, DVD-23: who asks again finds it done, or waits for the same one."""
+    await beside.registered()
+    await beside.call("prepare", MINE)
+    done, calls = asyncio.Event(), []
+    given_back = beside.driver.local.unprepare
+
+    async def unprepare(claims: Any) -> Any:
+        calls.append(len(claims))
+        await done.wait()
+        return await given_back(claims)
+
+    beside.driver.local.unprepare = unprepare  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(beside.driver.unprepare([MINE]), 0.05)
+    done.set()
+    answers = await beside.call("unprepare", MINE)
+
+    assert answers["u-1"].error == ""
+    assert calls == [1]
+    assert (beside.driver.records, beside.cdi.files) == ({}, {})
+
+
 def named(one: Slice, name: str) -> Slice:
     return replace(one, metadata=replace(one.metadata, name=name))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from agent.devices.cdi.merging import HostNode
 from agent.devices.cdi.spec import CdiSpec, spec_faults
@@ -49,9 +50,15 @@ class Nodes(HostDevices):
     def __init__(self, *paths: str) -> None:
         super().__init__()
         self.paths = list(paths)
+        self.serials: dict[str, str] = {}
+        self.targets: dict[str, str] = {}
 
     def look(self, rules: Any) -> list[list[SeenNode]]:
-        return [[SeenNode(path, CHARACTERS) for path in self.paths] for _ in rules]
+        return [[self._seen(path) for path in self.paths] for _ in rules]
+
+    def _seen(self, path: str) -> SeenNode:
+        values = {"serial": self.serials[path]} if path in self.serials else {}
+        return SeenNode(path, CHARACTERS, values, self.targets.get(path, path))
 
 
 class Configured:
@@ -62,10 +69,10 @@ class Configured:
         self.host = Nodes(*paths)
         self.cdi, self.disk = FakeCdi(), FakeStateFiles()
         self.told: list[Event] = []
-        self.held: set[str] = set()
+        self.held: list[ClaimRecord] = []
 
     async def driver(self) -> LocalDriver:
-        devices = ConfiguredDevices(DRIVER, "here", lambda: self.rules, self.host, lambda: frozenset(self.held))
+        devices = ConfiguredDevices(DRIVER, "here", lambda: self.rules, self.host, lambda: self.held)
         await devices.look()
         made = LocalDriver(devices, self.cdi, self.disk, self.told.append)
         await made.restore(())
@@ -263,17 +270,116 @@ class TestConfigured:
         """DVD-20."""
         node = Configured("/dev/ttyUSB0", "/dev/ttyUSB1")
         driver = await node.driver()
-        devices = driver.devices
-        assert isinstance(devices, ConfiguredDevices)
-        node.held, node.host.paths = {"ttyusb0"}, []
+        node.held, node.host.paths = [record(DRIVER, "ttyusb0")], []
         generation = driver.slices()[0].spec.pool.generation
 
-        assert await devices.look()
+        assert await driver.look(node.held)
         assert names(driver) == {"ttyusb0": ["devices.kepd.dev/missing"]}
         assert driver.slices()[0].spec.pool.generation == generation + 1
-        node.held = set()
-        assert await devices.look()
+        node.held = []
+        assert await driver.look(())
         assert names(driver) == {}
+
+    async def test_a_device_that_comes_back_as_another_node_is_the_same(self) -> None:
+        """DVD-20: by what the name says of it, also where another has its old node. Files of claims follow."""
+        node = Configured("/dev/ttyUSB1", name="modem-{serial}", attributes={"serial": {"sysfs": "serial"}})
+        node.host.serials = {"/dev/ttyUSB1": "A17"}
+        driver = await node.driver()
+        node.held = [record(DRIVER, "modem-a17")]
+        await driver.prepare(node.held)
+        node.held = [node.held[0].at(DRIVER, Stage.PREPARED)]
+        before = names(driver)
+        node.host.paths = []
+        await driver.look(node.held)
+        while_away = names(driver)
+        node.host.paths, node.host.serials = ["/dev/ttyUSB1", "/dev/ttyUSB2"], {
+            "/dev/ttyUSB1": "B2", "/dev/ttyUSB2": "A17",
+        }  # fmt: skip
+        assert await driver.look(node.held)
+
+        assert before == {"modem-a17": []}
+        assert while_away == {"modem-a17": ["devices.kepd.dev/missing"]}
+        assert names(driver) == {"modem-a17": [], "modem-b2": []}
+        assert [one.path for one in node.spec.devices[0].container_edits.device_nodes] == ["/dev/ttyUSB2"]
+        (told,) = node.told
+        assert told.reason == "DeviceMoved"
+        assert "was /dev/ttyUSB1 (c 1:3) and is /dev/ttyUSB2 (c 1:3)" in told.message
+        assert not await driver.look(node.held)
+        assert len(node.told) == 1
+
+    async def test_a_link_that_leads_elsewhere_is_the_same_device(self) -> None:
+        """DVD-20: containers get the node itself, by the name of the link."""
+        node = Configured("/dev/serial/by-id/modem")
+        node.host.targets = {"/dev/serial/by-id/modem": "/dev/ttyUSB1"}
+        driver = await node.driver()
+        node.held = [record(DRIVER, "modem")]
+        await driver.prepare(node.held)
+        first = node.spec.devices[0].container_edits.device_nodes[0]
+        node.held = [node.held[0].at(DRIVER, Stage.PREPARED)]
+        node.host.targets = {"/dev/serial/by-id/modem": "/dev/ttyUSB2"}
+        await driver.look(node.held)
+        second = node.spec.devices[0].container_edits.device_nodes[0]
+
+        assert [(one.path, one.host_path) for one in (first, second)] == [
+            ("/dev/serial/by-id/modem", "/dev/ttyUSB1"), ("/dev/serial/by-id/modem", "/dev/ttyUSB2"),
+        ]  # fmt: skip
+        assert [one.reason for one in node.told] == ["DeviceMoved"]
+
+    async def test_a_device_without_what_its_name_says_is_a_finding(self) -> None:
+        """DVD-20: two without a serial number are not one device."""
+        node = Configured("/dev/ttyUSB1", name="modem-{serial}", attributes={"serial": {"sysfs": "serial"}})
+        driver = await node.driver()
+        devices = driver.devices
+        assert isinstance(devices, ConfiguredDevices)
+
+        assert names(driver) == {}
+        assert "gives no name for /dev/ttyUSB1, which has no serial" in str(devices.findings[0])
+
+    async def test_a_device_that_was_lost_when_its_claim_ended_is_given_to_nobody(self, tmp_path: Path) -> None:
+        """DVD-24: kepd began anew while it was away, so nothing of it could be reset."""
+        node = Configured("/dev/ttyUSB1", reset={"command": [script(tmp_path, "true")]})
+        driver = await node.driver()
+        asked = record(DRIVER, "ttyusb0")
+        answers = await driver.unprepare([asked])
+        node.host.paths.append("/dev/ttyUSB0")
+        await driver.look(())
+
+        assert answers["u-c"].error == ""
+        assert names(driver) == {"ttyusb0": ["devices.kepd.dev/quarantined"], "ttyusb1": []}
+        await driver.reset("ttyusb0")
+        assert names(driver) == {"ttyusb0": [], "ttyusb1": []}
+
+    async def test_a_shared_device_is_reset_after_its_last_claim(self, tmp_path: Path) -> None:
+        """DVD-24: others go on with it until then."""
+        out = tmp_path / "out"
+        node = Configured(
+            "/dev/ttyUSB0", shared={"max": 4}, reset={"command": [script(tmp_path, f"echo $CLAIM_UID >> {out}")]}
+        )
+        driver = await node.driver()
+        first = record(DRIVER, "ttyusb0")
+        other = replace(first, claim=replace(first.claim, metadata=replace(first.claim.metadata, uid="u-d")))
+        node.held = [first.at(DRIVER, Stage.UNPREPARING), other.at(DRIVER, Stage.PREPARED)]
+        await driver.unprepare([first])
+        was_reset = out.exists()
+        node.held = [other.at(DRIVER, Stage.UNPREPARING)]
+        await driver.unprepare([other])
+
+        assert not was_reset
+        assert out.read_text() == "u-d\n"
+
+    async def test_a_reset_may_take_longer_than_calls_of_drivers(self, tmp_path: Path) -> None:
+        """DVD-23, DVD-24: its own limits count, with all its tries; or it would never be over."""
+        reset = script(tmp_path, "sleep 0.3; exit 1")
+        node = Configured("/dev/ttyUSB0", reset={"command": [reset], "timeout": "2s", "retries": 2})
+        manager = await NodeOfLives(0, call_limit_s=0.1).manager()
+        driver = await node.driver()
+        manager.add_driver(driver)
+        asked = record(DRIVER, "ttyusb0").at(DRIVER, Stage.PREPARED)
+        manager.records[asked.uid] = asked
+        await manager.release("p")
+
+        assert names(driver) == {"ttyusb0": ["devices.kepd.dev/quarantined"]}
+        assert manager.records == {}
 
     async def test_a_reset_runs_when_the_claim_ends_and_knows_its_device(self, tmp_path: Path) -> None:
         """DVD-23, DVD-24."""
@@ -363,7 +469,7 @@ class TestConfigured:
         ({"match": {"glob": "/etc/*"}}, "match.glob: '/etc/*' is not below /dev"),
         ({"match": {"glob": "/dev/../etc/*"}}, "is not below /dev"),
         ({"match": {"glob": "/dev/a"}, "nmae": "x"}, "object contains unknown field nmae"),
-        ({"match": {"glob": "/dev/a"}, "name": "{seriol}"}, "name: '{seriol}' is not known; expected {path}"),
+        ({"match": {"glob": "/dev/a"}, "name": "{seriol}"}, "name: '{seriol}' is not known; expected one of {path}"),
         ({"match": {"glob": "/dev/a"}, "attributes": {"a b": 1}}, "attributes.a b: is no name"),
         ({"match": {"glob": "/dev/a"}, "attributes": {"a": 1.5}}, "attributes.a: is 1.5; expected text"),
         ({"match": {"glob": "/dev/a"}, "attributes": {"a": {"version": "1"}}}, "attributes.a: '1' is no version"),
@@ -390,6 +496,20 @@ def test_a_bad_pool_says_what_is_wrong(rule: dict[str, Any], complaint: str) -> 
     found = [str(one) for one in read_rules([rule])[1]]
 
     assert any(complaint in one for one in found), found
+
+
+def test_directories_are_watched_in_which_patterns_look(tmp_path: Path) -> None:
+    """DVD-20: none outside of /dev, whatever a link says."""
+    for name in ("snd", "dri/by-path", "dri/other", "bus/usb/001", "pts"):
+        (tmp_path / "dev" / name).mkdir(parents=True)
+    (tmp_path / "dev" / "fd").symlink_to("/proc/self/fd")
+    globs = ("/dev/ttyUSB*", "/dev/snd/pcm*", "/dev/dri/by-path/*", "/dev/bus/usb/*/*", "/dev/fd/*", "/dev/none/*")
+    given = rules(*({"match": {"glob": one}} for one in globs))
+    found = HostDevices(tmp_path / "dev").directories(given)
+
+    assert [str(one.relative_to(tmp_path / "dev")) for one in found] == [
+        "snd", "dri", "dri/by-path", "bus", "bus/usb", "bus/usb/001",
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes device nodes")

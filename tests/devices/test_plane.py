@@ -7,6 +7,7 @@ from typing import Any
 
 from agent.devices.manifest.documents import Reader
 from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
 from agent.devices.run.plane import DevicePlane
 from agent.devices.run.pod_devices import PodDevices
@@ -31,15 +32,16 @@ async def until(condition: Any) -> None:
 
 
 async def test_a_node_that_appears_is_a_device_soon(tmp_path: Path) -> None:
-    """DVD-20: long before kepd would look anyway."""
+    """DVD-20: long before kepd would look anyway, also in a directory that was not there."""
     dev = tmp_path / "dev"
     dev.mkdir()
     host = Nodes()
-    given = rules({"match": {"glob": "/dev/tty*"}})
-    devices = ConfiguredDevices("devices.kepd.dev", "here", lambda: given, host, frozenset)
+    given = rules({"match": {"glob": "/dev/snd/by-path/*"}})
+    devices = ConfiguredDevices("devices.kepd.dev", "here", lambda: given, host, tuple)
     driver = LocalDriver(devices, FakeCdi(), FakeStateFiles(), lambda _: None)
     manager = await NodeOfLives(0).manager()
-    watch = FolderWatch(dev, 0, 0o755)
+    below = HostDevices(dev)
+    watch = FolderWatch(dev, 0, 0o755, lambda: below.directories(given))
     plane = DevicePlane(
         manager=manager, pod_devices=PodDevices(manager, None), cdi=CdiDirectories([], tmp_path), locals_=[driver],
         manifests=FakeManifestDirectory({}), reader=Reader("here"), clock=SystemClock(), tell=lambda _: None,
@@ -55,6 +57,12 @@ async def test_a_node_that_appears_is_a_device_soon(tmp_path: Path) -> None:
     host.paths.clear()
     (dev / "ttyA").unlink()
     await until(lambda: names(driver) == {})
+    for folder in (dev / "snd", dev / "snd" / "by-path"):
+        folder.mkdir()
+    await until(lambda: str(dev / "snd" / "by-path") in map(str, watch._watches))
+    host.paths.append("/dev/snd/by-path/a")
+    (dev / "snd" / "by-path" / "a").touch()
+    await until(lambda: names(driver) == {"a": []})
 
     task.cancel()
     await asyncio.wait([task])

@@ -67,6 +67,22 @@ async def test_a_pod_shows_its_claims_and_what_each_container_has() -> None:
     ]
 
 
+async def test_a_device_of_ours_that_is_gone_is_unhealthy() -> None:
+    """DVD-20: also where kepd never saw it."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    one = pod(MADE)
+    await manager.hold(one)
+    own: Any = {"gpu.example.com": None}
+    healths = []
+    for _ in range(2):
+        found = DeviceView(manager, own, None).with_devices(state_of(one))
+        healths.append(found.containers[0].devices[0].health)
+        node.driver.published = []
+
+    assert healths == ["Healthy", "Unhealthy"]
+
+
 async def test_a_claim_that_has_its_own_manifest_was_made_for_nobody() -> None:
     node = NodeOfLives()
     manager = await node.manager()

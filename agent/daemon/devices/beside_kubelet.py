@@ -6,6 +6,7 @@ from pathlib import Path
 from agent.daemon.devices.cluster import ApiCluster
 from agent.daemon.devices.wiring import changed_nodes, own_devices
 from agent.daemon.outside import Outside
+from agent.devices.plan.records import ClaimRecord
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.commands import DeviceCommands
 from agent.devices.run.kubelet_driver import KubeletDriver
@@ -24,11 +25,13 @@ def wire_kubelet_drivers(outside: Outside, commands: DeviceCommands) -> tuple[li
     cluster = ApiCluster(outside.kube(), node)
     found: list[KubeletDriver] = []
 
-    def held() -> frozenset[str]:
-        return frozenset(device for one in found if one.local.name == devices.driver.name for device in one.held())
+    def records() -> list[ClaimRecord]:
+        return [record for one in found if one.local.name == devices.driver.name for record in one.records.values()]
 
-    for own in own_devices(outside, held):
+    for own in own_devices(outside, records):
         local = LocalDriver(own, cdi, files, outside.tell, commands=commands)
         sockets = DriverSockets(Path(devices.driver.kubelet_directory), local.name)
-        found.append(KubeletDriver(local, sockets, cluster, files, outside.clock, node, changed_nodes=changed_nodes()))
+        found.append(
+            KubeletDriver(local, sockets, cluster, files, outside.clock, node, changed_nodes=changed_nodes(outside))
+        )
     return found, files

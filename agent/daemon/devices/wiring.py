@@ -2,7 +2,7 @@
 """Where the devices plane meets its drivers."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -13,6 +13,7 @@ from agent.daemon.outside import Outside
 from agent.daemon.pods.wiring import BOOT_ID
 from agent.devices.manifest.documents import Reader
 from agent.devices.plan.pools import Node
+from agent.devices.plan.records import ClaimRecord
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.devices.run.commands import DeviceCommands
@@ -71,11 +72,10 @@ def wire_devices(outside: Outside) -> WiredDevices:
         lambda: (outside.configuration().manifests.rescan, outside.configuration().manifests.debounce),
         lambda: Trust(outside.configuration().manifests.group_writable),
     )
-    driver = configuration.devices.driver.name
     commands = device_commands(configuration)
     drivers = [
         LocalDriver(one, cdi, records, outside.tell, metrics, commands)
-        for one in own_devices(outside, lambda: _held_by(claims, driver))
+        for one in own_devices(outside, claims.records.values)
     ]
     plugins = _plugins(outside, records, boot_id, metrics, commands)
     reader = Reader(configuration.node.name)
@@ -91,7 +91,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
         commands=commands,
         directories=_slice_directories(configuration, reader),
         changed_slices=FolderWatch(Path(configuration.devices.manager.slices), 1, 0o700).changed,
-        changed_nodes=changed_nodes() if drivers else None,
+        changed_nodes=changed_nodes(outside) if drivers else None,
     )
     own = {one.name: one for one in drivers}
     registry = _registry(outside, claims, list(own))
@@ -118,9 +118,10 @@ def pod_resources(outside: Outside, view: DeviceView) -> Callable[[Report], Awai
     return run
 
 
-def changed_nodes() -> Callable[[float], Awaitable[None]]:
-    """Waits for a node that comes or goes. Of /dev itself: what is below it has terminals and shared memory too."""
-    return FolderWatch(DEV, 0, 0o755).changed
+def changed_nodes(outside: Outside) -> Callable[[float], Awaitable[None]]:
+    """Waits for a node that comes or goes, in /dev and where patterns look: not where terminals are."""
+    host = HostDevices()
+    return FolderWatch(DEV, 0, 0o755, lambda: host.directories(pool_rules(outside.configuration()))).changed
 
 
 def _slice_directories(configuration: Configuration, reader: Reader) -> SliceDirectories | None:
@@ -187,19 +188,16 @@ def _registry(outside: Outside, claims: DeviceClaims, own: list[str]) -> PluginR
     )
 
 
-def _held_by(claims: DeviceClaims, driver: str) -> frozenset[str]:
-    results = [one for record in claims.records.values() for one in record.results]
-    return frozenset(one.device for one in results if one.driver == driver)
-
-
-def own_devices(outside: Outside, held: Callable[[], frozenset[str]]) -> list[ConfiguredDevices | FakeDevices]:
+def own_devices(
+    outside: Outside, records: Callable[[], Iterable[ClaimRecord]]
+) -> list[ConfiguredDevices | FakeDevices]:
     configuration = outside.configuration()
     node, driver = configuration.node.name, configuration.devices.driver
     if not driver.enabled:
         return []
 
     found: list[ConfiguredDevices | FakeDevices] = [
-        ConfiguredDevices(driver.name, node, lambda: pool_rules(outside.configuration()), HostDevices(), held)
+        ConfiguredDevices(driver.name, node, lambda: pool_rules(outside.configuration()), HostDevices(), records)
     ]
     if driver.fake.count:
         found.append(FakeDevices(node, driver.fake.count, HANG_S, outside.clock.sleep))

@@ -10,7 +10,7 @@ from agent.devices.cdi.merging import HostNode
 from agent.devices.cdi.spec import Edits, MountEdit, NodeEdit
 from agent.devices.local.claim_files import Refused, ResultEdits, own_results
 from agent.devices.local.parameters import parameters_for, strictly
-from agent.devices.local.pool_rules import PoolRule, as_label, filled
+from agent.devices.local.pool_rules import PoolRule, as_label, filled, sysfs_words, words_of
 from agent.devices.manifest.objects import (
     Attribute,
     Capacity,
@@ -34,11 +34,17 @@ SHARES = "shares"
 
 
 class SeenNode(msgspec.Struct, frozen=True):
-    """A node that a rule's pattern matches, with the values of sysfs that the rule asks for."""
+    """A node that a rule's pattern matches, with the values of sysfs that the rule asks for. `target` is where it is,
+    if the path is a link."""
 
     path: str
     node: HostNode
     sysfs: Mapping[str, str] = {}
+    target: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.target or self.path} ({self.node.type} {self.node.major}:{self.node.minor})"
 
 
 class LocalDevice(msgspec.Struct, frozen=True):
@@ -46,6 +52,7 @@ class LocalDevice(msgspec.Struct, frozen=True):
     rule: PoolRule
     words: Mapping[str, str]
     sysfs: Mapping[str, str] = {}
+    seen: SeenNode | None = None
     is_missing: bool = False
 
 
@@ -58,7 +65,8 @@ class EnvParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
 def find_devices(
     rules: Sequence[PoolRule], seen: Sequence[Sequence[SeenNode]]
 ) -> tuple[dict[str, LocalDevice], list[Finding]]:
-    """`seen` are the nodes of each rule, in order. Two with one name: the first counts."""
+    """`seen` are the nodes of each rule, in order. Two with one name: the first counts. What a name says of the device
+    itself, such as its serial number, stays when it comes back as another node. DVD-20."""
     found: dict[str, LocalDevice] = {}
     findings: list[Finding] = []
     for number, (rule, nodes) in enumerate(zip(rules, seen, strict=True)):
@@ -69,15 +77,21 @@ def find_devices(
         ]
         for index, one in enumerate(sorted(wanted, key=lambda it: it.path)):
             words = {"path": one.path, "basename": one.path.rpartition("/")[2], "index": str(index)}
-            name = as_label(filled(rule.name, words))
             place = f"devices.driver.pools[{number}].name"
-            if not name:
+            known = {word: one.sysfs.get(file, "") for word, file in sysfs_words(rule).items()}
+            lacks = [word for word in words_of(rule.name) if word in known and not known[word]]
+            name = as_label(filled(rule.name, {**known, **words}))
+            if lacks:
+                findings.append(
+                    Finding("", place, f"{rule.name} gives no name for {one.path}, which has no {lacks[0]}")
+                )
+            elif not name:
                 findings.append(Finding("", place, f"{rule.name} gives no name for {one.path}"))
             elif name in found:
                 text = f"{one.path} is called {name}, as {found[name].words['path']} is; it is left out"
                 findings.append(Finding("", place, text))
             else:
-                found[name] = LocalDevice(name, rule, {**words, "name": name}, one.sysfs)
+                found[name] = LocalDevice(name, rule, {**words, "name": name}, one.sysfs, one)
     return found, findings
 
 
@@ -170,7 +184,8 @@ def _edits(device: LocalDevice, env: Mapping[str, str]) -> Edits:
     for one in rule.nodes:
         path = filled(one.path, words)
         inside = filled(one.as_, words) or path
-        host = path if path != inside else ""
+        target = device.seen.target if device.seen is not None and path == words["path"] else ""
+        host = (target or path) if (target or path) != inside else ""
         nodes.append(NodeEdit(path=inside, host_path=host, permissions=one.permissions))
     mounts = tuple(
         MountEdit(

@@ -17,7 +17,6 @@ from agent.model.quantity import QuantityError, parse_quantity
 KEY = "devices.driver.pools"
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 WORDS = ("path", "basename", "name", "index")
-KNOWN_WORDS = "{path}, {basename}, {name} or {index}"
 SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-+].+)?")
 LONGEST_TIMEOUT_S = 3600.0
 
@@ -109,12 +108,11 @@ def _faults(rule: PoolRule) -> Iterator[tuple[str, str]]:
     if not glob.startswith("/dev/") or ".." in glob.split("/") or "**" in glob:
         yield "match.glob", f"{shown(glob)} is not below /dev; expected a pattern such as /dev/ttyUSB*"
     for path, text in _texts(rule):
-        for word in PLACEHOLDER.findall(text):
-            if word not in WORDS:
-                yield (
-                    path,
-                    f"{shown('{' + word + '}')} is not known; expected {KNOWN_WORDS}",
-                )
+        own = sysfs_words(rule) if path == "name" else {}
+        for word in words_of(text):
+            if word not in (*WORDS, *own):
+                known = ", ".join(["{path}", "{basename}", "{name}", "{index}", *(f"{{{one}}}" for one in sorted(own))])
+                yield path, f"{shown('{' + word + '}')} is not known; expected one of {known}"
     for name, value in rule.attributes.items():
         if not IDENTIFIER.fullmatch(name) or len(name) > LONGEST_IDENTIFIER:
             yield f"attributes.{name}", "is no name; expected letters, digits and _, at most 32"
@@ -182,6 +180,20 @@ def seconds(text: str | float) -> float | None:
         return None
     value = float(found[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[found[2]]
     return value if 0 < value <= LONGEST_TIMEOUT_S else None
+
+
+def words_of(text: str) -> list[str]:
+    return PLACEHOLDER.findall(text)
+
+
+def sysfs_words(rule: PoolRule) -> dict[str, str]:
+    """Attributes that sysfs tells, with its files: a name may say them too. Nothing else may, for a device writes them
+    itself, and a name keeps only what is harmless."""
+    return {
+        name: str(value["sysfs"])
+        for name, value in rule.attributes.items()
+        if isinstance(value, Mapping) and "sysfs" in value and name not in WORDS
+    }
 
 
 def filled(text: str, words: Mapping[str, str]) -> str:

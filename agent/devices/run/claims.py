@@ -456,7 +456,7 @@ class DeviceClaims:
         why = f"driver {name} is not registered" if driver is None else driver.why_away
         if driver is None or why:
             return {one.uid: ClaimAnswer(error=f"driver-away: {why}") for one in asked}
-        limit_s = self._settings().call_limit_s
+        limit_s = self._settings().call_limit_s + driver.extra_s(asked, is_prepare=is_prepare)
         call = driver.prepare if is_prepare else driver.unprepare
         try:
             async with asyncio.timeout(limit_s + OVERTIME_S):

@@ -27,6 +27,7 @@ PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 GRACE_S = 10.0
 # A process that waits for its device in the kernel may never end.
 KILLED_S = 5.0
+END_S = GRACE_S + KILLED_S
 LOOK_S, OUTPUT_S = 0.02, 1.0
 MOST_OUTPUT_BYTES = 4096
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH

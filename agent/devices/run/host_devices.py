@@ -25,6 +25,18 @@ class HostDevices:
         """Blocking."""
         return [list(self._matching(rule)) for rule in rules]
 
+    def directories(self, rules: Sequence[PoolRule]) -> list[Path]:
+        """Blocking. Below /dev, where patterns look, as far as they are there."""
+        found: dict[Path, None] = {}
+        for rule in rules:
+            parts = rule.match.glob.removeprefix("/dev/").split("/")
+            for depth in range(1, len(parts)):
+                for one in sorted(glob("/".join([str(self._dev), *parts[:depth]]))):  # noqa: PTH207  # as below
+                    path = Path(one)
+                    if path.is_dir() and path.resolve().is_relative_to(self._dev.resolve()):
+                        found[path] = None
+        return list(found)
+
     def _matching(self, rule: PoolRule) -> Iterable[SeenNode]:
         pattern = f"{self._dev}/{rule.match.glob.removeprefix('/dev/')}"
         asked = {*rule.match.sysfs, *(str(one["sysfs"]) for one in rule.attributes.values()
@@ -32,7 +44,7 @@ class HostDevices:
         for path in sorted(glob(pattern)):  # noqa: PTH207  # names with dots first are meant if the pattern says so
             node = self._node(Path(path))
             if node is not None:
-                yield SeenNode(path, node, self._values(node, asked))
+                yield SeenNode(path, node, self._values(node, asked), str(Path(path).resolve()))
 
     def _node(self, path: Path) -> HostNode | None:
         """Of a device that is really below /dev."""

@@ -32,7 +32,7 @@ from agent.devices.plan.records import (
     record_name,
 )
 from agent.devices.ports import RecordFiles
-from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
+from agent.devices.run.local_driver import LocalDriver
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.device_plugin import ClaimAnswer, ClaimReference, DeviceHealth
@@ -42,6 +42,9 @@ log = structlog.get_logger(plane="devices")
 LOOK_S, SETTLE_S = 30.0, 0.5
 HEALTH_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+
+
+Work = Callable[[ClaimReference], Awaitable[ClaimAnswer]]
 
 
 class ClusterAway(Exception):
@@ -91,6 +94,7 @@ class KubeletDriver:
         self._clock = clock
         self._node = node
         self._locks: dict[str, asyncio.Lock] = {}
+        self._begun: dict[tuple[str, str], asyncio.Task[ClaimAnswer]] = {}
         self._changed = asyncio.Event()
         self._registered = ""
         self._problem = ""
@@ -100,16 +104,22 @@ class KubeletDriver:
         """Until cancelled."""
         await self.local.commands.begin()
         await self._load()
-        await self._look()
+        await self.local.look(())
         await self.local.restore(self.records.values())
-        async with self._sockets.serving(self, self._clock.wall_s), asyncio.TaskGroup() as group:
-            group.create_task(self._follow_devices(), name="device-driver-look")
-            await self._publish_until_written(report)
-            async with self._sockets.registering(self._told):
-                while True:
-                    await self._publish()
-                    self._report(report)
-                    await self._next_look()
+        try:
+            async with self._sockets.serving(self, self._clock.wall_s), asyncio.TaskGroup() as group:
+                group.create_task(self._follow_devices(), name="device-driver-look")
+                await self._publish_until_written(report)
+                async with self._sockets.registering(self._told):
+                    while True:
+                        await self._publish()
+                        self._report(report)
+                        await self._next_look()
+        finally:
+            begun = list(self._begun.values())
+            for task in begun:
+                task.cancel()
+            await asyncio.gather(*begun, return_exceptions=True)
 
     async def _load(self) -> None:
         for name, content in (await self._files.read_folder(FOLDER)).items():
@@ -176,24 +186,28 @@ class KubeletDriver:
         while True:
             await self._changed_nodes(LOOK_S)
             await self._clock.sleep(SETTLE_S)
-            if await self._look():
+            if await self.local.look(self.records.values()):
                 self._changed.set()
 
-    async def _look(self) -> bool:
-        devices = self.local.devices
-        return isinstance(devices, ConfiguredDevices) and await devices.look()
-
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, ClaimAnswer]:
-        return {one.uid: await self._alone(one.uid, self._prepare(one)) for one in claims}
+        return {one.uid: await self._to_its_end(one, self._prepare) for one in claims}
 
     async def unprepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, ClaimAnswer]:
-        return {one.uid: await self._alone(one.uid, self._unprepare(one.uid)) for one in claims}
+        return {one.uid: await self._to_its_end(one, self._unprepare) for one in claims}
 
-    async def _alone(self, uid: str, work: Any) -> ClaimAnswer:  # noqa: ANN401  # a coroutine
-        async with self._locks.setdefault(uid, asyncio.Lock()):
-            found: ClaimAnswer = await work
-        if uid not in self.records:
-            self._locks.pop(uid, None)
+    async def _to_its_end(self, one: ClaimReference, work: Work) -> ClaimAnswer:
+        """Also where the kubelet waits no longer: a reset may take more time than it has. It asks again."""
+        key = (one.uid, work.__name__)
+        if (task := self._begun.get(key)) is None:
+            task = self._begun[key] = asyncio.create_task(self._alone(one, work))
+            task.add_done_callback(lambda _: self._begun.pop(key))
+        return await asyncio.shield(task)
+
+    async def _alone(self, one: ClaimReference, work: Work) -> ClaimAnswer:
+        async with self._locks.setdefault(one.uid, asyncio.Lock()):
+            found = await work(one)
+        if one.uid not in self.records:
+            self._locks.pop(one.uid, None)
         return found
 
     async def _prepare(self, reference: ClaimReference) -> ClaimAnswer:
@@ -231,8 +245,9 @@ class KubeletDriver:
         holder = Holder("", reference.namespace, reference.name)
         return new_record(replace(claim, metadata=metadata, status=status), is_made=False, boot_id="", holder=holder)
 
-    async def _unprepare(self, uid: str) -> ClaimAnswer:
+    async def _unprepare(self, reference: ClaimReference) -> ClaimAnswer:
         """Of what is not known there is nothing to give back. DVD-4."""
+        uid = reference.uid
         record = self.records.get(uid)
         if record is None:
             return ClaimAnswer()
@@ -255,13 +270,19 @@ class KubeletDriver:
     async def health(self) -> AsyncIterator[list[DeviceHealth]]:
         """All devices at once, again and again: a kubelet that hears nothing takes them for unknown. DVD-9."""
         while True:
-            yield [
-                DeviceHealth(one.spec.pool.name, device.name, not bad, bad)
-                for one in self.local.slices()
-                for device in one.spec.devices or ()
-                for bad in ["; ".join(it.key for it in device.taints if it.key in (MISSING, QUARANTINED))]
-            ]
+            yield self._health()
             await self._clock.sleep(HEALTH_S)
+
+    def _health(self) -> list[DeviceHealth]:
+        """One that a claim has and that was not there since kepd began is in no slice."""
+        listed = [
+            DeviceHealth(one.spec.pool.name, device.name, not bad, bad)
+            for one in self.local.slices()
+            for device in one.spec.devices or ()
+            for bad in ["; ".join(it.key for it in device.taints if it.key in (MISSING, QUARANTINED))]
+        ]
+        lost = sorted(self.held() - {one.device for one in listed})
+        return [*listed, *(DeviceHealth(self._node, one, is_healthy=False, message=MISSING) for one in lost)]
 
     def held(self) -> frozenset[str]:
         return frozenset(one.device for record in self.records.values() for one in record.results)

@@ -39,7 +39,7 @@ from agent.devices.manifest.objects import DeviceClass, Result, Slice
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.records import ClaimRecord, Stage
 from agent.devices.ports import CdiPlace, RecordFiles
-from agent.devices.run.commands import CommandFailed, DeviceCommands
+from agent.devices.run.commands import END_S, CommandFailed, DeviceCommands
 from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.metrics import DeviceMetrics
 from agent.model.device_plugin import ClaimAnswer
@@ -65,6 +65,12 @@ class OwnDevices(Protocol):
 
     def command(self, result: Result, what: str) -> tuple[Command, Mapping[str, str]] | None:
         """What is run to prepare or reset a device, with the words that it may use."""
+
+    def has_others(self, device: str, uid: str) -> bool:
+        """Claims beside this one that go on with the device."""
+
+    def is_lost(self, device: str) -> bool:
+        """Nothing is known of it any more, while devices are reset after use."""
 
     @property
     def quarantined(self) -> frozenset[str]: ...
@@ -118,12 +124,35 @@ class LocalDriver:
             uid = uid_of_file(self.name, name)
             if uid and uid not in begun:
                 await self._cdi.remove(name)
-        for record in begun.values():
+        await self._write_again(begun.values())
+
+    async def _write_again(self, records: Iterable[ClaimRecord]) -> None:
+        for record in records:
             if record.drivers[self.name].stage is Stage.PREPARED:
                 try:
                     await self._write(record, *self.devices.edits(record))
                 except (Refused, OSError) as error:
                     log.warning("claim_file_not_restored", claim=record.key, driver=self.name, error=str(error))
+
+    async def look(self, records: Iterable[ClaimRecord]) -> bool:
+        """Whether anything changed. A device that comes back as another node is the same for its claims. DVD-20."""
+        if not isinstance(self.devices, ConfiguredDevices):
+            return False
+        changed = await self.devices.look()
+        moved = self.devices.moved
+        for name, (before, now) in moved.items():
+            text = f"device {name} of {self.name} was {before} and is {now}; containers that run have the old node"
+            self._say("DeviceMoved", text)
+        theirs = [one for one in records if any(it.device in moved for it in own_results(one, self.name))]
+        await self._write_again(theirs)
+        return changed
+
+    def extra_s(self, claims: Sequence[ClaimRecord], *, is_prepare: bool) -> float:
+        """All of them one after the other, with all their tries."""
+        results = [result for one in claims for result in own_results(one, self.name)]
+        found = [self.devices.command(one, "prepare" if is_prepare else "reset") for one in results]
+        commands = [one[0] for one in found if one is not None]
+        return sum((one.retries + 1) * ((seconds(one.timeout) or 0.0) + END_S) for one in commands)
 
     async def prepare(self, claims: Sequence[ClaimRecord]) -> Answers:
         return {one.uid: await self._prepare(one) for one in claims}
@@ -153,8 +182,11 @@ class LocalDriver:
             await self.devices.rehearse(record, "unprepare")
             await self._cdi.remove(file_name(self.name, record.uid))
             for result in own_results(record, self.name):
-                found = self.devices.command(result, "reset")
-                if found is not None and not result.admin_access:
+                if result.admin_access or self.devices.has_others(result.device, record.uid):
+                    continue
+                if self.devices.is_lost(result.device):
+                    await self._keep_back(result.device, "it was not there when its claim ended")
+                if (found := self.devices.command(result, "reset")) is not None:
                     await self._reset(record, result, *found)
         except (Refused, OSError) as error:
             return ClaimAnswer(error=str(error))
@@ -174,11 +206,15 @@ class LocalDriver:
         self._metrics.reset(self.name, "failed")
         self._say("DeviceResetFailed", f"device {result.device} of {self.name} could not be reset: {why}")
         if command.on_failure == "quarantine":
-            name = f"{QUARANTINE}/{self.name}.{result.device}.json"
-            await self._files.write(name, msgspec.json.encode({"device": result.device, "why": why}))
-            self.devices.quarantine(result.device)
-            text = f"device {result.device} of {self.name} is given to nobody until it is reset"
-            self._say("DeviceQuarantined", text)
+            await self._keep_back(result.device, why)
+
+    async def _keep_back(self, device: str, why: str) -> None:
+        """Raises OSError."""
+        name = f"{QUARANTINE}/{self.name}.{device}.json"
+        await self._files.write(name, msgspec.json.encode({"device": device, "why": why}))
+        self.devices.quarantine(device)
+        text = f"device {device} of {self.name} is given to nobody until it is reset: {why}"
+        self._say("DeviceQuarantined", text)
 
     async def reset(self, device: str) -> None:
         """Of a device in quarantine, on request. Raises Refused of the model."""
@@ -243,6 +279,14 @@ class FakeDevices:
     def command(self, result: Result, what: str) -> None:
         del result, what
 
+    def has_others(self, device: str, uid: str) -> bool:
+        del device, uid
+        return False
+
+    def is_lost(self, device: str) -> bool:
+        del device
+        return False
+
     @property
     def quarantined(self) -> frozenset[str]:
         return frozenset()
@@ -268,21 +312,23 @@ class FakeDevices:
 
 
 class ConfiguredDevices:
-    """Devices of the rules; `held` gives the names of those that claims have."""
+    """Devices of the rules; `records` are those of claims that have any."""
 
     def __init__(
         self, driver: str, node: str, rules: Callable[[], Sequence[PoolRule]], host: HostDevices,
-        held: Callable[[], frozenset[str]],
+        records: Callable[[], Iterable[ClaimRecord]],
     ) -> None:  # fmt: skip
         self.driver = driver
         self._node = node
         self._rules = rules
         self._host = host
-        self._held = held
+        self._records = records
         self._devices: dict[str, LocalDevice] = {}
         self._slices: tuple[Slice, ...] = ()
         self._quarantined: set[str] = set()
         self._generation = 1
+        # Devices that claims have and that are another node since the last look: what they were, and are.
+        self.moved: dict[str, tuple[str, str]] = {}
         self.findings: tuple[Finding, ...] = ()
 
     async def look(self) -> bool:
@@ -291,13 +337,21 @@ class ConfiguredDevices:
         seen = await asyncio.to_thread(self._host.look, rules)
         found, findings = find_devices(rules, seen)
         self.findings = tuple(findings)
-        for name in self._held() - found.keys():
+        held = {one.device for record in self._records() for one in own_results(record, self.driver)}
+        self.moved = {name: pair for name in sorted(held & found.keys()) if (pair := self._moved(name, found[name]))}
+        for name in held - found.keys():
             if (known := self._devices.get(name)) is not None:
                 found[name] = msgspec.structs.replace(known, is_missing=True)
         if found.keys() != self._devices.keys():
             self._generation += 1
         self._devices = found
         return self._render()
+
+    def _moved(self, name: str, now: LocalDevice) -> tuple[str, str] | None:
+        known = self._devices.get(name)
+        if known is None or known.seen is None or now.seen is None or known.seen.place == now.seen.place:
+            return None
+        return known.seen.place, now.seen.place
 
     def _render(self) -> bool:
         before, known = self._slices, set(self._quarantined)
@@ -316,6 +370,13 @@ class ConfiguredDevices:
             return None
         command = device.rule.reset if what == "reset" else device.rule.prepare
         return (command, device.words) if command is not None else None
+
+    def has_others(self, device: str, uid: str) -> bool:
+        others = (one for one in self._records() if one.uid != uid and not one.is_ending)
+        return any(one.device == device for record in others for one in own_results(record, self.driver))
+
+    def is_lost(self, device: str) -> bool:
+        return device not in self._devices and any(one.reset is not None for one in self._rules())
 
     def quarantine(self, device: str) -> None:
         self._quarantined.add(device)

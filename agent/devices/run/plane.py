@@ -109,7 +109,7 @@ class DevicePlane:
             await self.manager.load()
             self._is_loaded = True
         for driver in self._locals:
-            await self._look(driver)
+            await driver.look(())
             await driver.restore(self.manager.records.values())
             self.manager.add_driver(driver)
         async with asyncio.TaskGroup() as group:
@@ -140,7 +140,7 @@ class DevicePlane:
         while True:
             await self._changed_nodes(LOOK_S)
             await self._clock.sleep(SETTLE_S)
-            changed = [await self._look(driver) for driver in self._locals]
+            changed = [await driver.look(self.manager.records.values()) for driver in self._locals]
             if any(changed):
                 self.manager.changed()
             if any(changed) or self.manager.catch_up():
@@ -152,9 +152,6 @@ class DevicePlane:
                 self.manager.changed()
                 self._news.set()
             await self._changed_slices(DIRECTORIES_S)
-
-    async def _look(self, driver: LocalDriver) -> bool:
-        return isinstance(driver.devices, ConfiguredDevices) and await driver.devices.look()
 
     async def _follow_pods(self) -> None:
         while self._pods is not None:

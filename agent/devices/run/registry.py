@@ -122,6 +122,10 @@ class RegisteredDriver:
     def classes(self) -> Sequence[DeviceClass]:
         return ()
 
+    def extra_s(self, claims: Sequence[ClaimRecord], *, is_prepare: bool) -> float:
+        del claims, is_prepare
+        return 0.0
+
     async def prepare(self, claims: Sequence[ClaimRecord]) -> Answers:
         return await self._called(lambda one, refs: one.prepare(refs, self._limit_s()), claims)
 

@@ -60,18 +60,19 @@ class DeviceView:
         if not pod.spec.resource_claims and grants is None:
             return pod
         records = [one for one in self._claims.records.values() if one.held_by(pod.uid)]
-        missing = {
+        # One that was not there since kepd began is in no slice.
+        present = {
             DeviceId(one.spec.driver, one.spec.pool.name, device.name)
             for one in self._claims.slices()
             if one.spec.driver in self._own
             for device in one.spec.devices or ()
-            if any(taint.key == MISSING for taint in device.taints)
+            if all(taint.key != MISSING for taint in device.taints)
         }
 
         def health(device: DeviceId) -> str:
             if device.driver not in self._own:
                 return UNKNOWN
-            return UNHEALTHY if device in missing else HEALTHY
+            return HEALTHY if device in present else UNHEALTHY
 
         return with_devices(pod, records, grants, health, self._plugin_health)
 
