@@ -67,6 +67,9 @@ class Dns:
     rebind_protection: bool = key(BOOL, False, "Empty answers of other zones that name addresses of pods or Services.")
     chaos: bool = key(BOOL, False, "Answer version.bind and id.server.")
     negative_below: bool = key(BOOL, False, "Below a cluster name that does not exist, none does.")
+    search_shortcut: bool = key(
+        BOOL, False, "Beside a cluster, deny names below `svc` that have more labels than any Service's."
+    )
     metrics_address: str = restart(
         ADDRESS, "", "Address that serves the metrics, as a cache of its own does (:9253); empty = off."
     )

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from agent.config.effective import enabled_planes
+from agent.config.sources import Sources, host_facts, load
 from tests.deploy.installing import install
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,6 +215,21 @@ def test_as_a_driver_beside_a_kubelet_a_unit_writes_three_directories_more() -> 
     ]
     assert {key for one in (driver, front) for key in one if whole.get(key) == one[key]} == set()
     assert devices == {"DevicePolicy": ["auto"], "Delegate": ["yes"]}
+
+
+def test_services_without_root_may_have_names(tmp_path: Path) -> None:
+    """DNS-1: the file says which planes there are; a flag would take that out of its hands."""
+    file = tmp_path / "services.yaml"
+    text = (UNITS / "services.yaml").read_text()
+    found = []
+    for one in (text, text.replace("dns: {enabled: false}", "dns: {enabled: true}")):
+        file.write_text(one)
+        checked = load(Sources(file=file, environment={}), host_facts({}))
+        assert checked.configuration is not None
+        found.append(enabled_planes(checked.configuration))
+
+    assert "--planes" not in settings(UNITS / "kepd-services.service")["ExecStart"][0]
+    assert found == [("services",), ("services", "dns")]
 
 
 def test_the_drop_in_for_pods_takes_back_every_mount_namespace() -> None:

@@ -11,6 +11,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from agent.dns.cache.cache import Bounds, Cache
 from agent.dns.cache.entry import Entry, turn_of
+from agent.dns.handover.state import Settings
+from agent.dns.run.answering import Answering, Client
+from agent.dns.run.counters import Counters
 from agent.dns.wire.names import to_wire
 from tests.dns.messages import SOA, answer, ask, kept, question
 
@@ -260,3 +263,33 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+
+
+def test_a_question_without_signatures_is_answered_from_an_answer_with_them() -> None:
+    """DNS-46: they are taken out, and it ends when that ends."""
+    cache = Cache(ROOM)
+    asked = ask("a.b", is_dnssec=True)
+    signature = "a.b. 20 IN RRSIG A 8 2 20 20300101000000 20200101000000 1 b. AAAA"
+    made = answer(asked, ["a.b. 20 IN A 10.0.0.1", signature])
+    cache.put(question("a.b", is_dnssec=True).key, kept(asked, made), BOUNDS, 0.0)
+    answering = Answering(cache, Counters(), Silent(), str)  # type: ignore[arg-type]
+    answering.use(Settings(per_source_qps=0), None)
+    client = Client("10.0.0.9", "tcp", "ipv4", list[Any]().append)
+
+    signed, plain = (
+        dns.message.from_wire(bytes(answering.take(ask("a.b", is_dnssec=one), client, 5.0) or b""))
+        for one in (True, False)
+    )
+    unsigned = cache.get(question("a.b").key, 5.0)
+
+    assert [one.rdtype.name for one in signed.answer] == ["A", "RRSIG"]
+    assert [one.to_text() for one in plain.answer] == ["a.b. 15 IN A 10.0.0.1"]
+    assert unsigned is not None
+    assert unsigned.until_s == 20.0
+    assert answering.take(ask("a.b", "AAAA"), client, 5.0) is None
+
+
+class Silent:
+    """Flights that never land."""
+
+    def start(self, *_: object, **__: object) -> None: ...

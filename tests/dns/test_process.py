@@ -23,6 +23,7 @@ from agent.dns.handover.status import Request, Status
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
 from agent.dns.run.state_writer import StateWriter
 from tests.dns.messages import ask as question
+from tests.lab.dns_holder import HOLDER
 from tests.lab.dns_servers import ScriptedDns, addresses, answered, ask
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +41,9 @@ class Running:
         own = {"resolv_conf": str(directory / "resolv.conf"), "per_source_qps": 0, **settings}
         self.settings = Settings(**own)
         self.child: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+        self.held: list[socket.socket] = []
+        """Sockets that a service manager kept."""
 
     async def start(self) -> None:
         self._begin()
@@ -51,11 +55,14 @@ class Running:
                 await asyncio.sleep(0.02)
 
     def _begin(self) -> None:
+        numbers = [one.fileno() for one in self.held]
+        holder = ["-c", HOLDER, ",".join(map(str, numbers))] if numbers else []
         with (self.directory / "log").open("ab") as log:
             self.child = subprocess.Popen(
-                [sys.executable, "-m", "agent.dns.run.process", "--directory", str(self.directory),
+                [sys.executable, *holder, "-m", "agent.dns.run.process", "--directory", str(self.directory),
                  "--listen", HERE, "--port", str(self.port)],
-                cwd=ROOT, stdout=log, stderr=log, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                cwd=ROOT, stdout=log, stderr=log, pass_fds=numbers,
+                env={**os.environ, "PYTHONPATH": str(ROOT), **self.environment},
             )  # fmt: skip
 
     def end(self, number: int = signal.SIGKILL) -> None:

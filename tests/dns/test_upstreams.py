@@ -8,7 +8,7 @@ from agent.dns.upstreams.addresses import Server, read_resolv_conf, read_server
 from agent.dns.upstreams.health import Healths
 from agent.dns.wire.answer import Kept
 from agent.dns.wire.names import to_wire
-from agent.dns.zones.choice import reverse_zones, zones_of
+from agent.dns.zones.choice import is_beyond_schema, reverse_zones, zones_of
 from agent.dns.zones.rebinding import names_protected
 from tests.dns.messages import answer, ask, kept
 
@@ -125,3 +125,20 @@ def test_addresses_of_the_cluster_are_found_in_answers_of_others() -> None:
         return kept(asked, answer(asked, ["a.evil. 5 IN CNAME b.evil.", f"b.evil. 5 IN A {address}"]))
 
     assert [names_protected(of(one), ("10.96.0.0/12",)) for one in ("10.100.0.1", "192.0.2.1")] == [True, False]
+
+
+def test_a_search_makes_names_that_no_service_can_have() -> None:
+    """DNS-78: hosts and ports of Services stay; more labels below `svc` are what a search list appended to."""
+    zone = to_wire("cluster.local")
+    found = {
+        name: is_beyond_schema(to_wire(f"{name}.cluster.local"), zone)
+        for name in (
+            "web.default.svc", "rex.pets.default.svc", "_http._tcp.web.default.svc", "www.example.com.svc",
+            "www.example.com.default.svc", "a.b.c.d.default.svc", "www.example.com", "a.b.c.d.svcs",
+        )
+    }  # fmt: skip
+
+    assert [name for name, is_beyond in found.items() if is_beyond] == [
+        "www.example.com.default.svc",
+        "a.b.c.d.default.svc",
+    ]

@@ -35,20 +35,12 @@ from agent.drivers.nft.named_table import NamedTable
 from agent.model.component import Board, State
 from agent.model.event import Event
 from agent.model.nft_table import Detection, Family
+from tests.lab.dns_holder import HOLDER
 from tests.lab.namespace import Namespace
 from tests.lab.network import POD_RANGES, Network
 
 ADDRESSES: dict[Family, str] = {"IPv4": "169.254.20.10", "IPv6": "fd00::a9fe:140a"}
 FAMILIES: tuple[Family, Family] = ("IPv4", "IPv6")
-# Sockets of a manager begin at the third descriptor, and the process has to be the one that they were made for.
-HOLDER = (
-    "import fcntl,os,sys\n"
-    "fds=[int(one) for one in sys.argv[1].split(',') if one]\n"
-    "high=[fcntl.fcntl(one,fcntl.F_DUPFD,100) for one in fds]\n"
-    "for place,one in enumerate(high): os.dup2(one,3+place)\n"
-    "os.environ.update(LISTEN_PID=str(os.getpid()),LISTEN_FDS=str(len(fds)))\n"
-    "os.execv(sys.executable,[sys.executable,*sys.argv[2:]])\n"
-)
 WITHIN_S = 15.0
 
 

@@ -71,6 +71,7 @@ def process_settings(
         per_source_qps=dns.per_source_qps,
         protected_networks=everything if dns.rebind_protection else (),
         tells_about_itself=dns.chaos,
+        cuts_searches=dns.search_shortcut,
         is_negative_below=dns.negative_below,
     )
 

@@ -23,6 +23,8 @@ NEGATIVE_SHARE = 4
 MOST_KEPT_RECORDS, MOST_KEPT_BYTES = 128, 16384
 ANY_TYPE = b"\0\0"
 MOST_FAILURES = 4096
+SIGNED = 1
+"""The mark in a key that says so."""
 FIRST_FAILURE_S, LONGEST_FAILURE_S = 1.0, 30.0
 # An entry that is asked for often is asked again before it ends (DNS-56).
 PREFETCH_HITS, PREFETCH_SHARE = 3, 0.1
@@ -61,6 +63,8 @@ class Cache:
         self.entries: dict[bytes, Entry] = {}
         self.failures: dict[bytes, Failure] = {}
         self.bytes = self.negative_bytes = self.negatives = 0
+        self.has_signed = False
+        """Whether an answer with signatures was ever kept."""
         self.counts = Counts()
         self._ring: deque[Entry] = deque()
         self._negative_ring: deque[Entry] = deque()
@@ -75,6 +79,19 @@ class Cache:
         entry.hits += 1
         entry.last_s = now_s
         entry.is_used = True
+        return entry
+
+    def signed(self, question: Question, now_s: float) -> Entry | None:
+        """What a question gets that wants signatures and is else the same (DNS-46)."""
+        if question.is_dnssec or not self.has_signed:
+            return None
+        return self.get(question.key[:-1] + bytes((question.key[-1] | SIGNED,)), now_s)
+
+    def put_unsigned(self, question: Question, signed: Entry, kept: Kept, bounds: Bounds, now_s: float) -> Entry:
+        """`kept` is what of the signed one was asked for; it ends with that."""
+        entry = self.put(question.key, kept, bounds, now_s, signed.zone)
+        entry.marks = signed.marks
+        entry.until_s, entry.keep_s = min(entry.until_s, signed.until_s), min(entry.keep_s, signed.keep_s)
         return entry
 
     def denied_above(self, question: Question, zone: bytes, now_s: float) -> Entry | None:
@@ -147,6 +164,7 @@ class Cache:
         if before is None:
             (self._negative_ring if entry.is_negative else self._ring).append(entry)
         self.entries[entry.key] = entry
+        self.has_signed = self.has_signed or bool(entry.key[-1] & SIGNED)
         self._account(entry, 1)
         return entry
 

@@ -60,3 +60,9 @@ def _strangers(asking: Asking) -> list[str]:
     if asking.detection.mode == "none":
         return rules + [f"-A {STRANGERS} -i {one} -j DROP" for one in asking.outside]
     return [*rules, f"-A {STRANGERS} -j DROP"]
+
+
+def dropped(listed: str) -> int:
+    """Packets that rules of the chain for strangers dropped, as `-v -S` lists them: `-c PACKETS BYTES`."""
+    lines = (line.split() for line in listed.splitlines() if line.endswith("-j DROP"))
+    return sum(int(words[words.index("-c") + 1]) for words in lines if "-c" in words)

@@ -17,7 +17,7 @@ from agent.dns.handover.state import Settings
 from agent.dns.run.counters import TYPES, Counters
 from agent.dns.run.datagrams import text_of
 from agent.dns.run.flights import Flights
-from agent.dns.wire.answer import plain_data, read_answer
+from agent.dns.wire.answer import keep, plain_data, read_answer
 from agent.dns.wire.names import Malformed, suffixes, to_wire
 from agent.dns.wire.question import AA as AUTHORITATIVE
 from agent.dns.wire.question import (
@@ -50,7 +50,7 @@ from agent.dns.wire.writing import (
     records_bytes,
     refusal_bytes,
 )
-from agent.dns.zones.choice import Zone, Zones, zones_of
+from agent.dns.zones.choice import Zone, Zones, is_beyond_schema, zones_of
 from agent.dns.zones.own import Found, OwnZone
 
 MOST_OWN = 16384
@@ -148,7 +148,7 @@ class Answering:
         key = question.key
         entry = self._own_answers.get(key)
         if entry is None:
-            entry = self.cache.get(key, now_s)
+            entry = self.cache.get(key, now_s) or self._unsigned(question, now_s)
             if entry is None:
                 return self._look(question, client, now_s)
             if self._wants_refresh(entry, now_s):
@@ -165,6 +165,18 @@ class Answering:
             return cut_bytes(question, entry.marks)
         self.ready.keep(data[2:], ready)
         return ready.text
+
+    def _unsigned(self, question: Question, now_s: float) -> Entry | None:
+        """Made of an answer with signatures that somebody else asked for (DNS-46)."""
+        signed = self.cache.signed(question, now_s)
+        if signed is None:
+            return None
+        text = answer_bytes(question, signed.code, signed.shown(now_s), signed.answers, signed.authority)
+        try:
+            kept = keep(text, read_answer(text), question)
+        except (Malformed, IndexError):
+            return None
+        return self.cache.put_unsigned(question, signed, kept, self.zones.of(question.name).bounds, now_s)
 
     def sample(self, count: int, data: bytes, name: bytes) -> None:
         """The last of `count` questions, now and then."""
@@ -213,6 +225,9 @@ class Answering:
             self._follow(question, client, found, now_s)
             return None
         zone = self.zones.of(question.name)
+        if self.settings.cuts_searches and zone.kind == "cluster" and is_beyond_schema(question.name, zone.suffix):
+            self._count(client, question, zone.label, NXDOMAIN, "own")
+            return error_bytes(question, NXDOMAIN)
         if self.settings.is_negative_below and zone.kind == "cluster":
             above = self.cache.denied_above(question, zone.suffix, now_s)
             if above is not None:

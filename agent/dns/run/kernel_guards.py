@@ -33,7 +33,7 @@ class KernelGuards(Protocol):
     async def input_drops(self) -> Sequence[str]: ...
 
     async def strangers(self) -> int:
-        """Packets of those who may not ask."""
+        """Packets of those who may not ask, since everything was put anew."""
 
     def changes(self) -> AsyncGenerator[str, None]: ...
 
@@ -83,9 +83,17 @@ class IptablesGuards:
         self._live: set[str] = set()
         self._listed: tuple[str, ...] = ()
         self._writing = asyncio.Lock()
+        self._refused = 0
+        """Packets of strangers that chains counted which are gone."""
 
     async def put(self, asking: Asking, live: Collection[str]) -> None:
         async with self._writing:
+            self._refused = 0
+            await self._put(asking, live)
+
+    async def _put_live(self, asking: Asking, live: Collection[str]) -> None:
+        async with self._writing:
+            self._refused = await self.strangers()
             await self._put(asking, live)
 
     async def _put(self, asking: Asking, live: Collection[str]) -> None:
@@ -123,11 +131,11 @@ class IptablesGuards:
 
     async def refresh(self, address: str) -> None:
         if self._asking is not None and address not in self._live:
-            await self.put(self._asking, {*self._live, address})
+            await self._put_live(self._asking, {*self._live, address})
 
     async def withdraw(self, address: str) -> None:
         if self._asking is not None and address in self._live:
-            await self.put(self._asking, self._live - {address})
+            await self._put_live(self._asking, self._live - {address})
 
     async def is_there(self) -> bool:
         return any(await self._list())
@@ -150,7 +158,8 @@ class IptablesGuards:
         return ()
 
     async def strangers(self) -> int:
-        return 0
+        listed = await self._programs.found("-w", "5", "-t", "raw", "-v", "-S", iptables.STRANGERS)
+        return self._refused + iptables.dropped(listed)
 
     async def changes(self) -> AsyncGenerator[str, None]:
         async with aclosing(self._programs.changes()) as sentences:

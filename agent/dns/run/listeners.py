@@ -40,12 +40,25 @@ class UdpListener:
         self._sources: dict[bytes, str] = {}
         self.questions = 0
         opened.setblocking(False)
-        self._loop.add_reader(self._number, self._read)
+        self._is_deferred = self._is_closed = False
+        self._loop.add_reader(self._number, self._ready)
 
-    def _read(self) -> None:
-        is_busy = len(self._answering.flights.flights) > MOST_FLIGHTS // 2
+    def _ready(self) -> None:
+        """While many wait for servers, what these say at the same moment comes before new questions (DNS-83)."""
+        if len(self._answering.flights.flights) <= MOST_FLIGHTS // 2:
+            self._read(BATCH)
+        elif not self._is_deferred:
+            self._is_deferred = True
+            self._loop.call_soon(self._read_deferred)
+
+    def _read_deferred(self) -> None:
+        self._is_deferred = False
+        if not self._is_closed:
+            self._read(BUSY_BATCH)
+
+    def _read(self, most: int) -> None:
         began_s = self._loop.time()
-        count = self._datagrams.receive(self._number, BUSY_BATCH if is_busy else BATCH)
+        count = self._datagrams.receive(self._number, most)
         if not count:
             return
         self._answering.begin(began_s)
@@ -130,6 +143,7 @@ class UdpListener:
             self._answering.counters.overload[errno.errorcode.get(number, "send").lower()] += 1
 
     def close(self) -> None:
+        self._is_closed = True
         self._loop.remove_reader(self._number)
 
 
@@ -141,13 +155,17 @@ class TcpListener:
         self.clients: set[ClientConnection] = set()
         self.sources: Counter[str] = Counter()
         self._loop = asyncio.get_running_loop()
-        self._servers: list[asyncio.Server] = []
+        self._servers: dict[socket.socket, asyncio.Server] = {}
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def listen(self, opened: socket.socket) -> None:
         opened.setblocking(False)
         make = partial(ClientConnection, self, family_of(opened))
-        self._servers.append(await self._loop.create_server(make, sock=opened, backlog=512))
+        self._servers[opened] = await self._loop.create_server(make, sock=opened, backlog=512)
+
+    def let_go(self, opened: socket.socket) -> None:
+        """No new connections there; it is closed."""
+        self._servers.pop(opened).close()
 
     def join(self, client: "ClientConnection") -> bool:
         if len(self.clients) >= MOST_CLIENTS or self.sources[client.source] >= MOST_OF_SOURCE:
@@ -176,7 +194,7 @@ class TcpListener:
 
     def stop(self) -> None:
         """No new connections, and no further questions of those there are."""
-        for server in self._servers:
+        for server in self._servers.values():
             for opened in server.sockets:
                 self._loop.remove_reader(opened.fileno())
         for client in tuple(self.clients):

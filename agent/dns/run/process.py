@@ -30,7 +30,7 @@ from agent.dns.run.flights import Flights
 from agent.dns.run.listeners import TcpListener, UdpListener
 from agent.dns.run.reporting import Reporter
 from agent.dns.run.servers import Servers
-from agent.dns.run.sockets import bind, handed_over, notify
+from agent.dns.run.sockets import bind, handed_over, notify, stored_name
 from agent.dns.run.state_files import StateFiles
 from agent.dns.wire.names import to_wire
 
@@ -88,6 +88,7 @@ class Process:
         self.udp: dict[str, UdpListener] = {}
         self._all_datagrams: dict[int, Datagrams] = {}
         self.opened: list[socket.socket] = []
+        self._further: dict[str, list[socket.socket]] = {}
         self.reporter = Reporter(self)
         self.control = ControlSocket(self._reply, {0, os.geteuid(), *arguments.user})
         self.binding_faults: list[str] = []
@@ -120,7 +121,9 @@ class Process:
         await self._stop()
 
     async def _listen(self) -> None:
-        for one in handed_over(os.environ, os.getpid()):
+        for name, one in handed_over(os.environ, os.getpid()):
+            if name == stored_name(one):
+                self._further.setdefault(one.getsockname()[0], []).append(one)
             await self._take(one)
         for address in self._arguments.listen:
             try:
@@ -138,21 +141,40 @@ class Process:
     def _may_lack(error: OSError) -> bool:
         return error.errno in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
-    async def _bind(self, address: str) -> None:
-        for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
-            await self._take(bind(address, self._arguments.port, kind))
+    async def _bind(self, address: str) -> list[socket.socket]:
+        bound = [bind(address, self._arguments.port, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM)]
+        for one in bound:
+            await self._take(one)
+        return bound
 
     async def _bind_further(self) -> None:
-        """Addresses of the settings that nobody opened for us (DNS-13)."""
+        """Addresses of the settings that nobody opened for us; a service manager keeps their sockets (DNS-13)."""
         known = {one.getsockname()[0] for one in self.opened if one.family != socket.AF_UNIX}
         self.binding_faults = []
-        for address in self.settings.addresses if self.opened else ():
+        wanted = self.settings.addresses if self.opened else ()
+        for address in [one for one in self._further if one not in wanted]:
+            self._let_go(address)
+        for address in wanted:
             if address not in known:
                 try:
-                    await self._bind(address)
+                    bound = await self._bind(address)
+                    self._further[address] = bound
+                    for one in bound:
+                        notify(os.environ, f"FDSTORE=1\nFDNAME={stored_name(one)}", one)
                 except OSError as error:
                     self.binding_faults.append(f"{address}: port {self._arguments.port}: {error.strerror}")
                     log("address_not_bound", address=address, error=error.strerror)
+
+    def _let_go(self, address: str) -> None:
+        for one in self._further.pop(address):
+            notify(os.environ, f"FDSTOREREMOVE=1\nFDNAME={stored_name(one)}")
+            self.opened.remove(one)
+            if one.type == socket.SOCK_DGRAM:
+                self.udp.pop(address).close()
+                one.close()
+            else:
+                self.tcp.let_go(one)
+        log("address_let_go", address=address)
 
     async def _own_control_socket(self) -> None:
         path = self._directory / SOCKET_FILE

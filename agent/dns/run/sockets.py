@@ -11,16 +11,23 @@ RECEIVE_BYTES = 4 << 20
 IP_FREEBIND, IPV6_FREEBIND, SO_RCVBUFFORCE = 15, 78, 33
 
 
-def handed_over(environment: Mapping[str, str], pid: int) -> list[socket.socket]:
-    """What a service manager opened for this process."""
+def handed_over(environment: Mapping[str, str], pid: int) -> list[tuple[str, socket.socket]]:
+    """What a service manager opened for this process, or kept for it, with its name."""
     if environment.get("LISTEN_PID") != str(pid):
         return []
     found = []
-    for number in range(FIRST, FIRST + int(environment.get("LISTEN_FDS") or 0)):
-        os.set_inheritable(number, False)
+    names = environment.get("LISTEN_FDNAMES", "").split(":")
+    for place in range(int(environment.get("LISTEN_FDS") or 0)):
+        os.set_inheritable(FIRST + place, False)
         with suppress(OSError):
-            found.append(socket.socket(fileno=number))
+            found.append((names[place] if place < len(names) else "", socket.socket(fileno=FIRST + place)))
     return found
+
+
+def stored_name(opened: socket.socket) -> str:
+    """Under which the service manager keeps a socket that this process opened (DNS-13). No name there has a colon."""
+    way = "udp" if opened.type == socket.SOCK_DGRAM else "tcp"
+    return f"{way}-{opened.getsockname()[0].replace(':', '.')}"
 
 
 def bind(address: str, port: int, kind: socket.SocketKind) -> socket.socket:
@@ -63,11 +70,11 @@ def drops(inodes: set[int]) -> int:
     return total
 
 
-def notify(environment: Mapping[str, str], text: str) -> None:
-    """To the service manager, if there is one."""
+def notify(environment: Mapping[str, str], text: str, *kept: socket.socket) -> None:
+    """To the service manager, if there is one. `kept` go with it, to be kept for the next process."""
     place = environment.get("NOTIFY_SOCKET", "")
     if not place:
         return
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as opened:
         opened.connect(f"\0{place[1:]}" if place.startswith("@") else place)
-        opened.send(text.encode())
+        socket.send_fds(opened, [text.encode()], [one.fileno() for one in kept])

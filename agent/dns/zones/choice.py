@@ -10,7 +10,7 @@ import msgspec
 from agent.dns.cache.cache import Bounds
 from agent.dns.handover.state import Settings
 from agent.dns.upstreams.addresses import Server, read_server
-from agent.dns.wire.names import Malformed, to_wire
+from agent.dns.wire.names import Malformed, labels, to_wire
 
 Kind = Literal["own", "stub", "cluster", "other"]
 
@@ -66,6 +66,18 @@ def zones_of(settings: Settings) -> tuple[Zones, tuple[str, ...]]:
         if all(one.suffix != suffix for one in found):
             found.append(Zone(len(found) + 1, "stub", suffix, name, bounds_of_stub(settings), servers))
     return Zones(found), tuple(faults)
+
+
+def is_beyond_schema(name: bytes, zone: bytes) -> bool:
+    """Whether no rule of the Kubernetes DNS specification makes a name like this below `svc`: more labels than a host,
+    or than a port and its protocol. A search list makes most of them (DNS-78)."""
+    if not name.endswith(SVC + zone):
+        return False
+    parts = labels(name[: -len(SVC + zone)] + b"\0")
+    return len(parts) > 4 or (len(parts) == 4 and not (parts[0].startswith(b"_") and parts[1].startswith(b"_")))
+
+
+SVC = b"\x03svc"
 
 
 def bounds_of_stub(settings: Settings) -> Bounds:
