@@ -17,8 +17,9 @@ class DnsService:
         return to_message(pb.GetDnsResponse, await running(self._view, PLANE).report())
 
     async def explain_name(self, request: pb.ExplainNameRequest) -> pb.ExplainNameResponse:
-        namespace = request.pod.partition("/")[0] if "/" in request.pod else "default" if request.pod else ""
-        found = await running(self._view, PLANE).explain(request.name, request.type or "A", namespace)
+        pod = f"default/{request.pod}" if request.pod and "/" not in request.pod else request.pod
+        view = running(self._view, PLANE)
+        found = await view.explain(request.name, request.type or "A", pod, is_traced=request.is_traced)
         return to_message(pb.ExplainNameResponse, found)
 
     async def flush_names(self, request: pb.FlushNamesRequest) -> pb.FlushNamesResponse:

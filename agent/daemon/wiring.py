@@ -373,6 +373,7 @@ def _services(parts: Daemon) -> ServiceProxyService:
 
 
 def _dns(parts: Daemon) -> DnsService:
+    from agent.daemon.dns.searches import search_of_pod
     from agent.daemon.dns.wiring import wire_dns
 
     if parts.services is None:
@@ -380,6 +381,7 @@ def _dns(parts: Daemon) -> DnsService:
     plane = wire_dns(parts.configuration, parts.services, parts.clock, parts.ring.tell)
     if parts.here is not None:
         plane.view.pods = parts.here.names
+        plane.view.search = partial(search_of_pod, lambda: parts.running.configuration, parts.here)
     parts.closers.append(plane.close)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
     parts.metrics.sources.append(plane.families)

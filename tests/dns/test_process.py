@@ -21,7 +21,9 @@ import pytest
 from agent.dns.handover.state import SOCKET_FILE, Settings, Upstream
 from agent.dns.handover.status import Request, Status
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
+from agent.dns.run.inquiry import Heard, inquire
 from agent.dns.run.state_writer import StateWriter
+from agent.dns.wire.names import to_wire
 from tests.dns.messages import ask as question
 from tests.lab.dns_holder import HOLDER
 from tests.lab.dns_servers import ScriptedDns, addresses, answered, ask
@@ -458,6 +460,26 @@ async def test_bad_packets_get_an_error_or_silence_and_harm_nothing(tmp_path: Pa
         assert sum(status.malformed.values()) > 100
         assert process.child is not None
         assert process.child.poll() is None
+
+
+async def test_who_looks_is_told_what_is_answered(tmp_path: Path) -> None:
+    """DNS-101: by TCP where an answer is cut; silence is silence."""
+    many = [f"10.0.{one // 256}.{one % 256}" for one in range(90)]
+
+    def large(one: ScriptedDns, data: bytes, way: str) -> Iterable[bytes]:
+        made = dns.message.make_response(dns.message.from_wire(data))
+        made.answer.append(dns.rrset.from_text_list(made.question[0].name, 30, "IN", "A", many))
+        return (made.to_wire(max_size=65535),)
+
+    async with server(large) as one, running(tmp_path) as process:
+        await process.use(one)
+        found = [await inquire(HERE, to_wire(name), 1, process.port) for name in ("localhost", "many.example")]
+        process.end()
+
+        assert found[0] == Heard("NOERROR", ("localhost. 3600 A 127.0.0.1",))
+        assert found[1] is not None
+        assert len(found[1].records) == 90
+        assert await inquire(HERE, to_wire("localhost"), 1, process.port) is None
 
 
 async def test_addresses_that_nobody_opened_are_bound_by_the_process(tmp_path: Path) -> None:

@@ -108,6 +108,9 @@ def test_a_pod_reaches_another_by_its_services_name(kepd: Kepd, lab: Lab) -> Non
     explained = kepd.ctl("explain", "dns", "web", "--from", "client")
     assert explained.returncode == 0
     assert "QUESTION web.default.svc.cluster.local.  zone cluster.local (own)  NOERROR" in explained.stdout
+    assert (
+        "asked at 169.254.20.10: NOERROR in" in kepd.ctl("explain", "dns", "web", "--from", "client", "--trace").stdout
+    )
     assert kepd.ctl("explain", "dns", "nothing", "--from", "client").returncode == 1
     assert "forgotten" in kepd.ctl("flush", "dns").stdout
     listed = kepd.ctl("get", "dns", "-o", "wide").stdout

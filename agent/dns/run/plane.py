@@ -90,6 +90,9 @@ class DnsPlane:
         """Something was written; the process hears of it, once for all that comes together."""
         self._changed.set()
 
+    def now_s(self) -> float:
+        return self._clock.now_s()
+
     def addresses_of(self, family: Family) -> tuple[str, ...]:
         return self._asking(family).addresses
 

@@ -13,6 +13,7 @@ from agent.dns.handover.status import AnswerCount, Cached, Durations, Explanatio
 from agent.dns.run.counters import BUCKETS_S, Histogram
 from agent.dns.run.sockets import drops
 from agent.dns.upstreams.addresses import Server
+from agent.dns.view.explained import own_explanation
 from agent.dns.wire.answer import plain_data, read_answer
 from agent.dns.wire.names import to_text, to_wire
 from agent.dns.wire.question import IN, Question, key_of
@@ -111,21 +112,7 @@ class Reporter:
         cached = tuple(_cached(one, wire, now_s) for one in process.cache.about(wire) if one.key[-1] == 0)
         own = process.files.own
         if own is not None and own.is_own(wire):
-            found = own.look(wire, kind)
-            records = tuple(
-                f"{to_text(one.owner)} {one.ttl} {type_text(one.type)} {data_text(one.type, one.data)}"
-                for one in found.answers
-            )
-            target = to_text(found.target) if found.target else ""
-            return Explanation(
-                name=to_text(wire),
-                zone=zone.label,
-                kind="own",
-                code=found.code,
-                records=records,
-                target=target,
-                cached=cached,
-            )
+            return own_explanation(own, wire, kind, zone.label, cached)
         upstreams = tuple(_said(one, process.servers.why.get(one, "")) for one in process.servers.of(zone))
         return Explanation(name=to_text(wire), zone=zone.label, kind=zone.kind, cached=cached, upstreams=upstreams)
 

@@ -4,10 +4,15 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+from msgspec.structs import replace
+
 from agent.dns.handover.status import Reply, Request, Status, UpstreamStatus
 from agent.dns.run.client import ProcessUnavailable
+from agent.dns.run.inquiry import WAIT_S, Inquirer, inquire
 from agent.dns.run.plane import DnsPlane
-from agent.dns.view.searching import cluster_searches, questions, step_of
+from agent.dns.view.searching import Search, cluster_search, questions, step_of
+from agent.dns.wire.names import to_wire
+from agent.dns.wire.records_text import type_number
 from agent.model.dns_report import DnsLine, DnsReport, NameExplanation, NameStep
 from agent.model.refused import Refused
 
@@ -16,11 +21,13 @@ FOUND = "NOERROR"
 
 
 class DnsView:
-    """`pods` says the namespace of a pod of this node by its address, for the list of those who ask most."""
+    """`pods` says the namespace of a pod of this node by its address, for the list of those who ask most; `search` what
+    the resolver of a pod looks through, by namespace and name."""
 
-    def __init__(self, plane: DnsPlane, pods: Callable[[], dict[str, str]] = dict) -> None:
-        self._plane = plane
+    def __init__(self, plane: DnsPlane, pods: Callable[[], dict[str, str]] = dict, inquire: Inquirer = inquire) -> None:
+        self._plane, self._inquire = plane, inquire
         self.pods = pods
+        self.search: Callable[[str, str], Search | None] = lambda _namespace, _name: None
         self._last: Status | None = None
 
     async def report(self) -> DnsReport:
@@ -52,19 +59,40 @@ class DnsView:
                 entries=status.entries if status else 0,
             )
 
-    async def explain(self, name: str, type_: str, namespace: str) -> NameExplanation:
-        """`namespace` is that of the pod that asks; empty: the name is asked for as it stands. Raises Refused."""
-        zone = self._plane.writer.settings.zone
-        listed = questions(name, cluster_searches(namespace, zone)) if namespace else (name,)
+    async def explain(self, name: str, type_: str, pod: str, *, is_traced: bool = False) -> NameExplanation:
+        """`pod` is who asks; empty: the name is asked for as it stands. `is_traced`: what is not known is asked for.
+        Raises Refused."""
         steps: list[NameStep] = []
-        for one in listed:
+        for one in questions(name, self._search(pod)):
             reply = await self._ask(Request(do="explain", name=one, type=type_))
             if reply.explanation is None:
                 raise Refused("invalid", reply.error)
-            steps.append(step_of(reply.explanation, type_))
+            step = step_of(reply.explanation, type_)
+            steps.append(await self._traced(step, one, type_) if is_traced else step)
             if steps[-1].code == FOUND and (steps[-1].records or type_ not in ("A", "AAAA")):
                 break
         return NameExplanation(tuple(steps), bool(steps[-1].records))
+
+    def _search(self, pod: str) -> Search:
+        if not pod:
+            return Search()
+        namespace, _, name = pod.partition("/")
+        return self.search(namespace, name) or cluster_search(namespace, self._plane.writer.settings.zone)
+
+    async def _traced(self, step: NameStep, name: str, type_: str) -> NameStep:
+        """What the process answers, as this host is answered, and in what time."""
+        address = next((one for one, live in sorted(self._plane.live.items()) if live.is_live), "")
+        kind = type_number(type_)
+        if not address or kind is None:
+            return replace(step, sentences=(*step.sentences, "no address answers, so nothing was asked"))
+        begun_s = self._plane.now_s()
+        heard = await self._inquire(address, to_wire(name), kind)
+        took_ms = 1000 * (self._plane.now_s() - begun_s)
+        if heard is None:
+            sentence = f"asked at {address}: no answer within {WAIT_S:.0f} s"
+            return replace(step, sentences=(*step.sentences, sentence))
+        sentence = f"asked at {address}: {heard.code} in {took_ms:.1f} ms"
+        return replace(step, code=heard.code, records=heard.records, sentences=(*step.sentences, sentence))
 
     async def flush(self, name: str, zone: str) -> int:
         reply = await self._ask(Request(do="flush", name=name, zone=zone))

@@ -1,26 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which questions a resolver asks for a name, in order, and what the process knows of each (DNS-101)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from agent.dns.handover.status import Cached, Explanation
 from agent.dns.wire.records_text import CODES
 from agent.model.dns_report import NameStep
 
-NDOTS = 5
+NDOTS, MOST_NDOTS = 5, 15
 
 
-def cluster_searches(namespace: str, zone: str) -> tuple[str, ...]:
+class Search(NamedTuple):
+    """Of a pod: where its resolver looks, and how many dots make it ask for a name as it stands first."""
+
+    domains: tuple[str, ...] = ()
+    ndots: int = 1
+
+
+def cluster_search(namespace: str, zone: str) -> Search:
     """Of a pod with ClusterFirst."""
-    return f"{namespace}.svc.{zone}", f"svc.{zone}", zone
+    return Search((f"{namespace}.svc.{zone}", f"svc.{zone}", zone), NDOTS)
 
 
-def questions(name: str, searches: Sequence[str] = (), ndots: int = NDOTS) -> tuple[str, ...]:
+def search_of(domains: Iterable[str], options: Iterable[str]) -> Search:
+    """By the lines of a resolver file; the last ndots counts."""
+    found = [one.partition(":")[2] for one in options if one.startswith("ndots:")]
+    ndots = int(found[-1]) if found and found[-1].isdigit() else 1
+    return Search(tuple(domains), min(ndots, MOST_NDOTS))
+
+
+def questions(name: str, search: Search) -> tuple[str, ...]:
     """A dot at the end ends the search before it begins."""
     if name.endswith("."):
         return (name.rstrip("."),)
-    searched = tuple(f"{name}.{one}" for one in searches)
-    return (name, *searched) if name.count(".") >= ndots else (*searched, name)
+    searched = tuple(f"{name}.{one}" for one in search.domains)
+    return (name, *searched) if name.count(".") >= search.ndots else (*searched, name)
 
 
 def step_of(found: Explanation, type_: str) -> NameStep:
