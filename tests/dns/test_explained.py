@@ -63,7 +63,7 @@ def test_files_tell_what_a_bare_node_would_answer() -> None:
 
 def test_a_pod_is_asked_for_by_its_own_search_list() -> None:
     """DNS-101: dnsConfig and dnsPolicy count."""
-    assert [name for name, _ in asked("web.example", pod="default/own")][0] == "web.example."
+    assert asked("web.example", pod="default/own")[0][0] == "web.example."
     assert [name for name, _ in asked("nothing", pod="default/own")][-2:] == ["nothing.corp.example.", "nothing."]
     assert [name for name, _ in asked("web", pod="default/outside")] == ["web."]
     assert questions("a.b", search_of(["x"], ["ndots:3", "rotate", "ndots:1"])) == ("a.b", "a.b.x")
