@@ -4,7 +4,7 @@
 Addresses that kepd gives at run time, to Services without one and to pods, are in no file, and said to be so.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -41,35 +41,37 @@ def explain_files(files: Mapping[str, bytes], name: str, type_: str, pod: str, z
     kind = type_number(type_)
     if kind is None:
         raise UnreadableFile(f"{type_!r} is no type of records; expected one such as A, AAAA, SRV or TYPE65")
-    told = {one.key for one in named}
-    absent = [f"{one.metadata.namespace}/{one.metadata.name}" for one in services]
-    silent = [key for key in absent if key not in told]
+    notes = dict(_notes(services, named))
     steps: list[NameStep] = []
     for asked in questions(name, _search(documents, pod, zone)):
-        steps.append(_step(own, asked, kind, type_, zone, silent, named))
-        if steps[-1].code == "NOERROR" and (steps[-1].records or type_ not in ("A", "AAAA")):
+        step = _step(own, asked, kind, zone, type_)
+        labels = asked.rstrip(".").split(".")
+        said = tuple(text for key, text in notes.items() if _is_of(labels, key))
+        steps.append(msgspec.structs.replace(step, sentences=(*step.sentences, *said)))
+        if step.code == "NOERROR" and (step.records or type_ not in ("A", "AAAA")):
             break
     return NameExplanation(tuple(steps), bool(steps[-1].records))
 
 
-def _step(
-    own: OwnZone, name: str, kind: int, type_: str, zone: str, silent: list[str], named: list[ServiceName]
-) -> NameStep:  # fmt: skip
+def _notes(services: Iterable[Service], named: Iterable[ServiceName]) -> Iterator[tuple[str, str]]:
+    """By Service: what is missing in the files, and not on a node."""
+    told = {one.key: one for one in named}
+    for service in services:
+        key = f"{service.metadata.namespace}/{service.metadata.name}"
+        if key not in told:
+            yield key, f"{key} has no address in the files; kepd gives it one"
+        elif told[key].is_headless and not told[key].endpoints:
+            yield key, f"{key} has no endpoints in the files; those are pods that run"
+
+
+def _step(own: OwnZone, name: str, kind: int, zone: str, type_: str) -> NameStep:
     try:
         wire = to_wire(name)
     except Malformed as error:
         raise UnreadableFile(str(error)) from error
-    if not own.is_own(wire):
-        return step_of(Explanation(name=f"{name.rstrip('.')}.", zone=".", kind="other", upstreams=NODE), type_)
-    step = step_of(own_explanation(own, wire, kind, zone), type_)
-    labels = name.rstrip(".").split(".")
-    notes = [f"{key} has no address in the files; kepd gives it one" for key in silent if _is_of(labels, key)]
-    notes += [
-        f"{one.key} has no endpoints in the files; those are pods that run"
-        for one in named
-        if one.is_headless and not one.endpoints and _is_of(labels, one.key)
-    ]
-    return msgspec.structs.replace(step, sentences=(*step.sentences, *notes))
+    if own.is_own(wire):
+        return step_of(own_explanation(own, wire, kind, zone), type_)
+    return step_of(Explanation(name=f"{name.rstrip('.')}.", zone=".", kind="other", upstreams=NODE), type_)
 
 
 NODE = ("the servers of dns.resolvConf by udp",)
