@@ -42,7 +42,7 @@ EVENTS = {
     "DeviceQuarantined": "A device could not be reset and is given to nobody.",
     "DeviceResetFailed": "The reset command of a device failed, with all retries.",
     "DNSConfigForming": "Name servers or search domains were left out: resolvers do not accept so many.",
-    "DeviceUnhealthy": "A plugin says that a device which a pod has is unhealthy; the pod goes on.",
+    "DeviceUnhealthy": "A driver or plugin says that a device which a pod has is unhealthy; the pod goes on.",
     "DriverAway": "No socket of a driver is left; what its claims have stays, and new ones wait.",
     "DriverRefused": "A driver that asked to be registered was not; the event says why.",
     "DnsConflict": "Another program has an address of kepd-dns, or its port; that address is not answered at.",

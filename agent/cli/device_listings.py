@@ -19,6 +19,7 @@ DEVICE_COLUMNS: Columns[pb.Device] = (
     Column("ATTRIBUTES", lambda one: " ".join(one.attributes), wide=True),
     Column("LEFT", lambda one: " ".join(one.capacity), wide=True),
     Column("CDI", lambda one: " ".join(one.cdi_ids), wide=True),
+    Column("MESSAGE", lambda one: one.message, wide=True),
 )
 CLAIM_COLUMNS: Columns[pb.Claim] = (
     Column("NAMESPACE", lambda one: one.namespace),

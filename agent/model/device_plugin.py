@@ -91,6 +91,18 @@ class PluginAllocation(msgspec.Struct, frozen=True, kw_only=True):
     cdi_ids: tuple[str, ...] = ()
 
 
+class ToldHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """What a driver tells of one device: when it found out, by the wall, and for how long that holds. What is 0 it does
+    not say."""
+
+    pool: str
+    device: str
+    status: str
+    message: str = ""
+    updated_s: float = 0.0
+    timeout_s: float = 0.0
+
+
 class DeviceHealth(msgspec.Struct, frozen=True):
     """Of one device of a driver; `message` says what is wrong with it."""
 

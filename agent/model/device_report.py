@@ -13,6 +13,7 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     attributes: tuple[str, ...] = ()
     capacity: tuple[str, ...] = ()
     cdi_ids: tuple[str, ...] = ()
+    message: str = ""
 
 
 class ClaimDriverReport(msgspec.Struct, frozen=True):

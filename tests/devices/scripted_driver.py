@@ -4,6 +4,7 @@
 python -m tests.devices.scripted_driver FOLDER JSON: serves FOLDER/NAME.sock, registers at `socket`, writes each call as
 a line into FOLDER/NAME.calls. The script: `{"prepare": ["error", …], "unprepare": […]}`; what is not said is done well.
 With `cdi`, a directory, a claim has a file there while it is prepared, and each end is a reset, noted once it is done.
+With `health`, a list, it tells of its devices: `{NAME: STATUS}` is one message, and a word what happens then.
 `kill` ends the process before it does anything, `kill-done` when all is done and nothing is answered.
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import grpc
 
+from agent.wire.kubelet import dra_health_v1alpha1_pb2 as health_pb2
 from agent.wire.kubelet import dra_v1_pb2, dra_v1beta1_pb2
 from agent.wire.kubelet import plugin_registration_v1_pb2 as registration
 
@@ -25,6 +27,9 @@ SERVICES = {
     "v1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin", dra_v1beta1_pb2),
 }
+
+
+HEALTH = ["v1alpha1.DRAResourceHealth"]
 
 
 class Script:
@@ -43,7 +48,7 @@ class Script:
             type=self.given.get("type", "DRAPlugin"),
             name=self.name,
             endpoint=self.endpoint,
-            supported_versions=self.given.get("versions", ["v1.DRAPlugin"]),
+            supported_versions=self.given.get("versions", ["v1.DRAPlugin", *HEALTH[: "health" in self.given]]),
         )
 
     def told(self, request: Any, _context: Any) -> Any:
@@ -79,6 +84,46 @@ class Script:
             answer.claims["another"].error = ""
         return answer
 
+    def health(self, _request: Any, context: Any) -> Any:
+        self.note("health")
+        acts = self.given["health"]
+        while acts and context.is_active():
+            act = acts.pop(0)
+            if act == "end":
+                return
+            if act == "die":
+                os._exit(1)
+            if act == "refuse":
+                context.abort(grpc.StatusCode.INTERNAL, "no sensor\x1b[31m")
+            if act == "flood":
+                yield self.told_health({f"gpu-{number}": "HEALTHY" for number in range(10_000)})
+            elif act == "garbage":
+                yield self.told_health({"\x1b[31mgpu": "HEALTHY"})
+            elif act == "flicker":
+                for number in range(self.given.get("times", 5000)):
+                    yield self.told_health({"gpu-0": "UNHEALTHY" if number % 2 else "HEALTHY"})
+            elif act == "wait":
+                while not (self.calls.parent / "go-on").exists():
+                    time.sleep(0.02)
+                (self.calls.parent / "go-on").unlink()
+            else:
+                yield self.told_health(act)
+            if act in ("flood", "garbage"):
+                # Until the other side has hung up.
+                time.sleep(0.5)
+        while context.is_active():
+            time.sleep(0.05)
+
+    def told_health(self, devices: dict[str, str]) -> Any:
+        answer = health_pb2.NodeWatchResourcesResponse()
+        for name, status in devices.items():
+            one = answer.devices.add(
+                health=health_pb2.HealthStatus.Value(status), last_updated_time=int(time.time()),
+                health_check_timeout_seconds=self.given.get("timeout", 0), message="too hot\x1b[31m",
+            )  # fmt: skip
+            one.device.pool_name, one.device.device_name = self.given.get("pool", "here"), name
+        return answer
+
     def work(self, what: str, file: Path) -> None:
         if what == "prepare":
             file.write_text("{}")
@@ -108,6 +153,14 @@ def serve(folder: Path, given: dict[str, Any]) -> None:
             for what in ("prepare", "unprepare")
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+    if "health" in given:
+        stream = grpc.unary_stream_rpc_method_handler(
+            script.health,
+            request_deserializer=health_pb2.NodeWatchResourcesRequest.FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+        handler = grpc.method_handlers_generic_handler("v1alpha1.DRAResourceHealth", {"NodeWatchResources": stream})
+        server.add_generic_rpc_handlers((handler,))
     methods = {
         name: grpc.unary_unary_rpc_method_handler(
             behaviour,

@@ -12,6 +12,7 @@ from agent.model.finding import printable, shown
 DRA = "DRAPlugin"
 # In the order in which they are taken, whatever the driver's is.
 VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+HEALTH = "v1alpha1.DRAResourceHealth"
 LONGEST_PATH = 107
 MOST_DRIVERS = 64
 REGISTRATION_END = "-reg.sock"
@@ -29,6 +30,7 @@ class Instance(msgspec.Struct, frozen=True):
     version: str
     user: int
     finding: str = ""
+    tells_health: bool = False
 
 
 def judge(
@@ -55,7 +57,7 @@ def judge(
     finding = ""
     if stem.endswith(REGISTRATION_END) and not stem.removesuffix(REGISTRATION_END).startswith(info.name):
         finding = f"{socket} registers {info.name}; expected {info.name}{REGISTRATION_END}"
-    return Instance(info.name, endpoint, version, user, finding)
+    return Instance(info.name, endpoint, version, user, finding, HEALTH in info.versions)
 
 
 def _check_known(name: str, endpoint: str, user: int, known: Mapping[str, Iterable[Instance]]) -> None:

@@ -15,7 +15,7 @@ from agent.devices.plan.constraints import Bond
 from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.offers import Offer
 from agent.devices.plan.pools import DevicePool, Node, gather
-from agent.devices.plan.reasons import CannotAllocate, Reason, Unsatisfied, Verdict, rank
+from agent.devices.plan.reasons import CannotAllocate, DeviceId, Reason, Unsatisfied, Verdict, rank
 from agent.devices.plan.shares import Amounts, shortage, taken_amounts
 from agent.devices.plan.wanted import MOST_RESULTS, Alternative, Asked, Reader
 
@@ -32,6 +32,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     existing: tuple[Claim, ...] = ()
     claims: tuple[Claim, ...] = ()
     takes_lists: bool = False
+    # By what their drivers tell.
+    unhealthy: frozenset[DeviceId] = frozenset()
     may_bind: bool = False
 
 
@@ -194,6 +196,8 @@ class _Search:
         refused = wanted.refuses(offer, self._question.node, takes_lists=self._question.takes_lists)
         if refused is None and offer.device.binding_conditions and not self._question.may_bind:
             refused = Reason("binding")
+        if refused is None and offer.id in self._question.unhealthy and not wanted.is_admin:
+            refused = Reason("unhealthy")
         refused = refused or shortage(offer, wanted.amounts, holdings.given(offer.id) if offer.is_shared else {})
         refused = refused or holdings.counter_shortage(offer, pool) or wanted.untolerated(offer)
         return refused or self._broken_bond(claim, wanted, offer)

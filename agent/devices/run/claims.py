@@ -26,7 +26,7 @@ from agent.devices.manifest.reading import NO_OBJECTS, DeviceObjects
 from agent.devices.plan.answers import Answers, checked
 from agent.devices.plan.pace import SlicePace
 from agent.devices.plan.pools import Node
-from agent.devices.plan.reasons import CannotAllocate
+from agent.devices.plan.reasons import CannotAllocate, DeviceId
 from agent.devices.plan.records import (
     FOLDER,
     MOST_HOLDERS,
@@ -98,6 +98,8 @@ class DeviceClaims:
         self._pace = SlicePace()
         # Whether a driver is away for so long that its slices do not count.
         self.has_left: Callable[[str], bool] = lambda _driver: False
+        # Devices that their drivers call unhealthy: nobody new gets them.
+        self.unhealthy: Callable[[], frozenset[DeviceId]] = frozenset
         self._objects = NO_OBJECTS
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._search = asyncio.Lock()
@@ -312,6 +314,7 @@ class DeviceClaims:
             classes=self.classes(),
             existing=existing,
             claims=claims,
+            unhealthy=self.unhealthy(),
         )
 
     def _check_admin(self, claim: Claim, settings: ManagerSettings) -> None:

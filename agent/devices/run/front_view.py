@@ -32,7 +32,9 @@ class FrontView:
                 known = resource.record.of(name)
                 is_healthy = device.is_healthy and resource.vendor is not None and resource.vendor.is_connected
                 state = STATES[known.use] if is_healthy or known.use is Use.QUARANTINED else "unhealthy"
-                yield DeviceReport(name=f"{resource.resource}/{name}", state=state, pods=_pods(known))
+                yield DeviceReport(
+                    name=f"{resource.resource}/{name}", state=state, pods=_pods(known), message=known.why
+                )
 
     async def claims(self, after: str) -> Walk[ClaimReport]:
         """Those are the API server's."""

@@ -8,20 +8,24 @@ Each appearance of a socket is told at most once; what fails before that is trie
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from agent.devices.manifest.objects import DeviceClass, Slice
 from agent.devices.plan.answers import Answers, told
+from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health, Key
+from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord
 from agent.devices.plan.registration import Instance, PluginRefused, judge
 from agent.devices.ports import DriverFailed
 from agent.devices.run.claims import DeviceClaims
+from agent.devices.run.driver_health import DriverHealth
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket
+from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket, ToldHealth
 from agent.model.event import Event
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 
@@ -34,7 +38,7 @@ KEPT_S = 30.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 120.0
 MOST_CALLS, MOST_DEADLINES = 4, 3
 MOST_TOLD = 5
-PROBE_S = 60.0
+PROBE_S = TELL_AGAIN_S = 60.0
 Observe = Callable[[str, str, float], None]
 
 
@@ -47,6 +51,8 @@ class Connection(Protocol):
     async def prepare(self, claims: Sequence[ClaimReference], limit_s: float) -> Mapping[str, ClaimAnswer]: ...
 
     async def unprepare(self, claims: Sequence[ClaimReference], limit_s: float) -> Mapping[str, ClaimAnswer]: ...
+
+    def health(self) -> AsyncIterator[Sequence[ToldHealth]]: ...
 
     async def close(self) -> None: ...
 
@@ -72,8 +78,16 @@ class Sockets(Protocol):
 class RegisteredDriver:
     """All instances of one driver, the newest last."""
 
-    def __init__(self, name: str, clock: Clock, limit_s: Callable[[], float], news: Callable[[], None]) -> None:
-        """`news` is called when it fails, and when it is well again."""
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        limit_s: Callable[[], float],
+        news: Callable[[], None],
+        changed: Callable[[str, Collection[Key]], None],
+    ) -> None:
+        """`news` is called when it fails, and when it is well again; `changed` when devices of it are so."""
+        self.health = DriverHealth(name, clock, changed, news)
         self.name = name
         self._news = news
         self._clock = clock
@@ -97,6 +111,19 @@ class RegisteredDriver:
         """It answered a moment ago, whether it is connected by now or not."""
         self.instances.append((instance, connection))
         self._away_since_s = None
+        if instance.tells_health:
+            self.health.follow(connection)
+
+    async def remove(self, instance: Instance) -> None:
+        for pair in [one for one in self.instances if one[0] is instance]:
+            self.instances.remove(pair)
+            await self.health.leave(pair[1])
+            await pair[1].close()
+
+    async def close(self) -> None:
+        for instance, _ in list(self.instances):
+            await self.remove(instance)
+        await self.health.close()
 
     def notice(self) -> None:
         """Now and then: whether any instance of it is there. A process that was killed leaves its sockets."""
@@ -199,7 +226,10 @@ class PluginRegistry:
         self._bell = asyncio.Event()
         self._began_s: float | None = None
         self._left: set[str] = set()
+        self._sick: frozenset[DeviceId] = frozenset()
+        self._told_unhealthy: dict[tuple[str, Key], float] = {}
         claims.has_left = self.has_left
+        claims.unhealthy = self.unhealthy
 
     def has_left(self, name: str) -> bool:
         """DVM-4: one of an earlier life of kepd has the same time to come back."""
@@ -208,6 +238,34 @@ class PluginRegistry:
         if name in self._own or name in self._claims.drivers or self._began_s is None:
             return False
         return self._clock.now_s() - self._began_s >= KEPT_S
+
+    def health(self, device: DeviceId) -> Health:
+        driver = self.drivers.get(device.driver)
+        return driver.health.of(device.pool, device.device) if driver is not None else NOT_KNOWN
+
+    def unhealthy(self) -> frozenset[DeviceId]:
+        return frozenset(DeviceId(name, *key) for name, one in self.drivers.items() for key in one.health.unhealthy())
+
+    def _health_changed(self, driver: str, keys: Collection[Key]) -> None:
+        """Who has such a device is told, once a while where it comes and goes. DVX-4."""
+        now_s, found = self._clock.now_s(), self.drivers[driver].health
+        before = self._told_unhealthy.items()
+        self._told_unhealthy = {key: at_s for key, at_s in before if now_s - at_s < TELL_AGAIN_S}
+        for record in self._claims.records.values():
+            for result in record.results:
+                key = (result.pool, result.device)
+                health = found.of(*key)
+                is_new = result.driver == driver and key in keys and (driver, key) not in self._told_unhealthy
+                if is_new and health.status == UNHEALTHY:
+                    self._told_unhealthy[driver, key] = now_s
+                    self._say_unhealthy(record, DeviceId(driver, *key), health.message)
+        self._claims.changed()
+
+    def _say_unhealthy(self, record: ClaimRecord, device: DeviceId, why: str) -> None:
+        text = f"device {device}, which claim {record.key} has, is unhealthy" + (f": {why}" if why else "")
+        event = Event(id="", is_warning=True, reason="DeviceUnhealthy", message=text, plane="devices")
+        metadata = record.claim.metadata
+        self._tell(msgspec.structs.replace(event, namespace=metadata.namespace, object_name=metadata.name))
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""
@@ -222,9 +280,7 @@ class PluginRegistry:
         finally:
             self._sockets.close()
             for driver in self.drivers.values():
-                for _, connection in driver.instances:
-                    await connection.close()
-                driver.instances.clear()
+                await driver.close()
             self._known.clear()
 
     async def _next_look(self) -> None:
@@ -243,7 +299,8 @@ class PluginRegistry:
     def _report(self, report: Report) -> None:
         """DVX-7: what a driver does is no fault of kepd."""
         hung = [driver.why_away for driver in self.drivers.values() if driver.why_away]
-        notes = [*self.findings.values(), *hung]
+        unknown = [driver.health.problem for driver in self.drivers.values() if driver.health.problem]
+        notes = [*self.findings.values(), *hung, *unknown]
         report.ready("; ".join([f"{len(self.drivers)} drivers", *notes[:MOST_TOLD]]))
 
     async def look(self) -> None:
@@ -260,11 +317,13 @@ class PluginRegistry:
     def _notice_who_left(self) -> None:
         for driver in self.drivers.values():
             driver.notice()
+            driver.health.drop_old()
         left = {name for name, driver in self.drivers.items() if driver.has_left}
         for name in left - self._left:
             log.warning("driver_slices_dropped", driver=name, away_s=KEPT_S)
         before, self._left = self._left, left
-        if left != before:
+        sick, self._sick = self._sick, self.unhealthy()
+        if left != before or self._sick != sick:
             self._claims.changed()
 
     def _is_due(self, path: str) -> bool:
@@ -313,7 +372,9 @@ class PluginRegistry:
             instance.version,
             lambda method, code, seconds: self._observe(name, method, code, seconds),
         )
-        driver = self.drivers.setdefault(name, RegisteredDriver(name, self._clock, self._limit_s, self._bell.set))
+        if (driver := self.drivers.get(name)) is None:
+            driver = RegisteredDriver(name, self._clock, self._limit_s, self._bell.set, self._health_changed)
+            self.drivers[name] = driver
         driver.add(instance, connection)
         self._known[socket.path] = (socket.identity, instance)
         self._pauses.pop(socket.path, None)
@@ -350,10 +411,7 @@ class PluginRegistry:
         if instance is None:
             return
         driver = self.drivers[instance.driver]
-        for pair in list(driver.instances):
-            if pair[0] is instance:
-                driver.instances.remove(pair)
-                await pair[1].close()
+        await driver.remove(instance)
         log.info("driver_gone", driver=instance.driver, endpoint=instance.endpoint)
         if not driver.instances:
             self._say("DriverAway", f"driver {instance.driver} is away: its socket is gone", is_warning=True)

@@ -10,6 +10,7 @@ from agent.devices.cdi.merging import CannotMerge
 from agent.devices.local.configured import MISSING
 from agent.devices.manifest.objects import Claim
 from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
+from agent.devices.plan.health import HEALTHY, NOT_KNOWN, UNHEALTHY, UNKNOWN, Health
 from agent.devices.plan.plugin_choice import VERSION
 from agent.devices.plan.reasons import DeviceId, Reason
 from agent.devices.run.claims import DeviceClaims
@@ -21,7 +22,7 @@ from agent.devices.view.cdi_text import edit_lines, given_lines, told_features
 from agent.devices.view.explained import ClaimExplained, Explanation, explain
 from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
 from agent.devices.view.pod_resources import pod_use
-from agent.devices.view.pod_status import HEALTHY, UNHEALTHY, UNKNOWN, with_devices
+from agent.devices.view.pod_status import with_devices
 from agent.model.device_problem import DevicesNotReady
 from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
@@ -55,7 +56,6 @@ class DeviceView:
                 yield one.name, one
 
     def with_devices(self, pod: PodState) -> PodState:
-        """Health of devices of drivers in processes of their own is not asked for."""
         grants = self._plugins.records.get(pod.uid) if self._plugins is not None else None
         if not pod.spec.resource_claims and grants is None:
             return pod
@@ -71,10 +71,13 @@ class DeviceView:
 
         def health(device: DeviceId) -> str:
             if device.driver not in self._own:
-                return UNKNOWN
+                return self._health(device).status
             return HEALTHY if device in present else UNHEALTHY
 
         return with_devices(pod, records, grants, health, self._plugin_health)
+
+    def _health(self, device: DeviceId) -> Health:
+        return self._registry.health(device) if self._registry is not None else NOT_KNOWN
 
     def pod_uses(self) -> list[PodUse]:
         """Of pods that have devices. DVP-7."""
@@ -109,7 +112,8 @@ class DeviceView:
         return HEALTHY if device in plugin.healthy else UNHEALTHY
 
     def _devices(self) -> Iterator[DeviceReport]:
-        yield from device_reports(self._claims.slices(), self._claims.records.values(), self._claims.node)
+        claims = self._claims
+        yield from device_reports(claims.slices(), claims.records.values(), claims.node, self._health)
         if self._plugins is not None:
             for plugin in self._plugins.plugins.values():
                 yield from plugin_reports(
@@ -143,7 +147,7 @@ class DeviceView:
                     slices=len(own),
                     devices=sum(len(one.spec.devices or ()) for one in own),
                     why_away=driver.why_away,
-                    last_error=registered.last_error if registered is not None else "",
+                    last_error=registered.last_error or registered.health.problem if registered is not None else "",
                 )
             )
         plugins = self._plugins.plugins.values() if self._plugins is not None else ()

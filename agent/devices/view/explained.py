@@ -36,6 +36,7 @@ CHANGES: Mapping[str, str] = {
     "pool-invalid": "the driver would have to mend its pool: {detail}",
     "old-generation": "the driver would have to publish the slice with the newest generation of its pool",
     "other-node": "the pod would have to run where the device is",
+    "unhealthy": "their driver would have to tell that they are well",
     "binding": "a cluster would be needed: nobody binds such devices on a node by itself",
 }
 
@@ -191,6 +192,8 @@ class _Judge:
             return Reason("in-use", holder)
         if refused is None and offer.device.binding_conditions and not self._question.may_bind:
             return Reason("binding")
+        if refused is None and offer.id in self._question.unhealthy and not wanted.is_admin:
+            return Reason("unhealthy")
         given = self._holdings.given(offer.id) if offer.is_shared else {}
         refused = refused or shortage(offer, wanted.amounts, given)
         refused = refused or self._holdings.counter_shortage(offer, pool) or wanted.untolerated(offer)

@@ -2,10 +2,13 @@
 """Devices, claims and drivers as lists: from slices and records alone."""
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
 
 from agent.devices.local.configured import MISSING, QUARANTINED
 from agent.devices.manifest.objects import Claim, DeviceOfSlice, Slice
+from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health
 from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.offers import Offer
 from agent.devices.plan.pools import Node, gather
@@ -24,10 +27,17 @@ from agent.model.device_report import (
 from agent.model.quantity import Quantity
 
 GIVEN = (Stage.UNPREPARING, Stage.RELEASED)
+# What says more than that a device is unhealthy.
+KEPT = ("gone", "quarantined")
 Problems = Mapping[str, tuple[str, float]]
 
 
-def device_reports(slices: Sequence[Slice], records: Iterable[ClaimRecord], node: Node) -> Iterator[DeviceReport]:
+def device_reports(
+    slices: Sequence[Slice],
+    records: Iterable[ClaimRecord],
+    node: Node,
+    health: Callable[[DeviceId], Health] = lambda _device: NOT_KNOWN,
+) -> Iterator[DeviceReport]:
     """In the order of their names. Also devices that a claim has and nobody publishes any more."""
     records = list(records)
     holders: dict[DeviceId, list[ClaimRecord]] = defaultdict(list)
@@ -38,7 +48,10 @@ def device_reports(slices: Sequence[Slice], records: Iterable[ClaimRecord], node
     holdings = Holdings([one.claim for one in records], pools)
     offers = {one.id: one for pool in pools for one in pool.offers}
     for found in sorted({*offers, *holders}):
-        yield _device(found, offers.get(found), holders.get(found, []), holdings)
+        report = _device(found, offers.get(found), holders.get(found, []), holdings)
+        if report.state not in KEPT and (told := health(found)).status == UNHEALTHY:
+            report = replace(report, state="unhealthy", message=told.message)
+        yield report
 
 
 def _device(found: DeviceId, offer: Offer | None, holders: list[ClaimRecord], holdings: Holdings) -> DeviceReport:

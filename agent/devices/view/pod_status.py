@@ -10,8 +10,6 @@ from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord, devices_of
 from agent.model.pod_state import AllocatedDevice, ContainerState, PodClaim, PodState
 
-HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"
-
 
 def with_devices(
     pod: PodState,

@@ -9,7 +9,7 @@ import os
 import socket
 import stat
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +17,9 @@ import grpc
 from google.protobuf.message import Message
 
 from agent.drivers.folder_watch import FolderWatch
-from agent.drivers.grpc_channel import Observer, observed, open_channel
-from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket, PreparedDevice
+from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
+from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket, PreparedDevice, ToldHealth
+from agent.wire.kubelet import dra_health_v1alpha1_pb2 as health_pb2
 from agent.wire.kubelet import dra_v1_pb2, dra_v1beta1_pb2
 from agent.wire.kubelet import plugin_registration_v1_pb2 as registration
 
@@ -27,6 +28,8 @@ DRA: dict[str, tuple[str, Any]] = {
     "v1.DRAPlugin": ("/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/", dra_v1_pb2),
     "v1beta1.DRAPlugin": ("/k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin/", dra_v1beta1_pb2),
 }
+HEALTH = "/v1alpha1.DRAResourceHealth/"
+STATUSES = {health_pb2.HEALTHY: "Healthy", health_pb2.UNHEALTHY: "Unhealthy"}
 CONNECT_S, INFO_S, NOTIFY_S = 10.0, 1.0, 5.0
 MOST_SOCKETS = 256
 DEEPEST = 4
@@ -150,6 +153,21 @@ class DraConnection:
         answer = await self._call("NodeUnprepareResources", request, pb.NodeUnprepareResourcesResponse, limit_s)
         return {uid: ClaimAnswer(error=one.error) for uid, one in answer.claims.items()}
 
+    async def health(self) -> AsyncIterator[Sequence[ToldHealth]]:
+        """All of its devices, then what changed, until the driver ends it."""
+        call = self._channel.unary_stream(
+            f"{HEALTH}NodeWatchResources",
+            request_serializer=health_pb2.NodeWatchResourcesRequest.SerializeToString,
+            response_deserializer=health_pb2.NodeWatchResourcesResponse.FromString,
+        )(health_pb2.NodeWatchResourcesRequest())
+        try:
+            async for answer in call:
+                yield _Told(answer.devices)
+        except grpc.aio.AioRpcError as error:
+            raise translated("NodeWatchResources", error) from None
+        finally:
+            call.cancel()
+
     def _claims(self, claims: Sequence[ClaimReference]) -> list[Any]:
         return [self._messages.Claim(namespace=one.namespace, uid=one.uid, name=one.name) for one in claims]
 
@@ -160,6 +178,27 @@ class DraConnection:
             response_deserializer=answer.FromString,
         )
         return await observed(method, call(request, timeout=limit_s), self._observe)
+
+
+class _Told(Sequence[ToldHealth]):
+    """Read one by one, by whoever does not find it too long."""
+
+    def __init__(self, devices: Sequence[health_pb2.DeviceHealth]) -> None:
+        self._devices = devices
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401  # of a Sequence
+        one = self._devices[place]
+        return ToldHealth(
+            pool=one.device.pool_name,
+            device=one.device.device_name,
+            status=STATUSES.get(one.health, "Unknown"),
+            message=one.message,
+            updated_s=float(one.last_updated_time),
+            timeout_s=float(one.health_check_timeout_seconds),
+        )
 
 
 def _device(one: dra_v1_pb2.Device) -> PreparedDevice:
