@@ -35,6 +35,15 @@ class Control:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        self.start_server()
+        common = {"kubeconfig": self.kubeconfig, "leader-elect": "false"}
+        self._begin("controllers", self.programs.controllers, **common, **self._of_controllers())
+        self._begin("scheduler", self.programs.scheduler, **common)
+        self._start("names", sys.executable, "-m", "tests.e2e.names", str(self.kubeconfig), ADDRESS["IPv4"])
+        return self
+
+    def start_server(self) -> None:
+        """What a test needs that makes all objects itself."""
         self.folder.mkdir(parents=True)
         self._write_credentials()
         self._begin("etcd", self.programs.etcd, **self._of_etcd())
@@ -42,11 +51,6 @@ class Control:
         server.wait_ready(
             lambda: "" if self.kubectl("get", "--raw=/readyz", check=False) else "no answer", READY_WITHIN_S
         )
-        common = {"kubeconfig": self.kubeconfig, "leader-elect": "false"}
-        self._begin("controllers", self.programs.controllers, **common, **self._of_controllers())
-        self._begin("scheduler", self.programs.scheduler, **common)
-        self._start("names", sys.executable, "-m", "tests.e2e.names", str(self.kubeconfig), ADDRESS["IPv4"])
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
