@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
-from agent.api.ports import ConfigurationView, NodeView, UsageView
+from agent.api.ports import ConfigurationView, EvictionView, NodeView, UsageView
 from agent.api.watching import watched
 from agent.config.check import Checked
 from agent.config.diff import KeyChange, ReloadPlan, value_at
@@ -36,6 +36,8 @@ class NodeService:
         events: Feed[Event],
         advisers: Sequence[Callable[[], Awaitable[Sequence[Advice]]]] = (),
         usage: UsageView | None = None,
+        *,
+        eviction: EvictionView | None = None,
     ) -> None:
         self._node = node
         self._board = board
@@ -43,6 +45,7 @@ class NodeService:
         self._advisers = advisers
         self._configuration = configuration
         self._usage = usage
+        self._eviction = eviction
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())
@@ -129,6 +132,12 @@ class NodeService:
         walk = in_order(found, lambda one: one.mount, place_of(request.options))
         items, meta = await page(walk, request.options, partial(to_message, pb.Filesystem), pb.Filesystem)
         return pb.ListFilesystemsResponse(filesystems=items, meta=meta)
+
+    async def explain_eviction(self, _request: pb.ExplainEvictionRequest) -> pb.ExplainEvictionResponse:
+        if self._eviction is None:
+            text = "this kepd runs no pods and evicts none"
+            raise ApiError(code_pb2.FAILED_PRECONDITION, FailureReason.PLANE_DISABLED, text)
+        return to_message(pb.ExplainEvictionResponse, await self._eviction())
 
     def _figures(self) -> UsageView:
         if self._usage is None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API needs from the daemon and the planes."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from agent.config.diff import ReloadPlan
 from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.dns_report import DnsReport, NameExplanation
 from agent.model.ended_connections import EndedConnections
+from agent.model.eviction_report import EvictionReport
 from agent.model.feed import Feed
 from agent.model.file_system import FileSystemReport
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
@@ -45,6 +46,9 @@ class NodeView(Protocol):
     def node(self) -> node_pb2.Node: ...
 
     def set_verbosity(self, verbosity: int | None, planes: Mapping[str, int]) -> None: ...
+
+
+EvictionView = Callable[[], Awaitable[EvictionReport]]
 
 
 class UsageView(Protocol):

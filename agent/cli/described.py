@@ -133,6 +133,7 @@ def node_lines(
         ("Labels", joined(node.labels)),
         ("Addresses", ", ".join(node.addresses)),
         ("Unschedulable", f"drained by {node.drain.by}" if node.HasField("drain") else "false"),
+        ("Conditions", ", ".join(node.conditions) or "none"),
         ("Kernel", node.kernel_version),
         ("Cgroups", f"v{node.cgroup_version}"),
         ("Runtime", f"{runtime} at {node.runtime.endpoint}"),

@@ -23,6 +23,7 @@ def list_nodes(daemon: Client) -> Listing[node_pb2.Node]:
         Column("CONNECTED", lambda node: "yes" if node.runtime.is_connected else "no"),
         Column("KEPD", lambda node: node.kepd_version),
         Column("DRAINED", lambda node: f"by {node.drain.by}" if node.HasField("drain") else "no"),
+        Column("CONDITIONS", lambda node: ",".join(node.conditions) or "none"),
         Column("AGE", lambda node: age(node.started_at)),
         Column("KERNEL", lambda node: node.kernel_version, wide=True),
         Column("CGROUP", lambda node: f"v{node.cgroup_version}", wide=True),

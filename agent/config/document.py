@@ -28,6 +28,7 @@ from agent.config.kinds import (
     RELATIVE_NAME,
     SIZE,
     TEXT,
+    THRESHOLD,
     choice,
     duration,
     either,
@@ -321,6 +322,32 @@ class PodShutdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodEviction:
+    """What ends pods when the node runs out of something. Thresholds are by signal, as a kubelet calls them."""
+
+    mode: str = key(choice("auto", "on", "off"), "auto", "Whether pods are evicted; auto = where no kubelet runs.")
+    hard: Mapping[str, str] = key(
+        map_of(THRESHOLD, "signal: least"),
+        {},
+        "Least that is left before a pod ends at once, beside the defaults memory.available: 100Mi, nodefs.available: "
+        "10%, nodefs.inodesFree: 5%, imagefs.available: 15%, imagefs.inodesFree: 5%; 0 switches one off.",
+    )
+    soft: Mapping[str, str] = key(
+        map_of(THRESHOLD, "signal: least"), {}, "Least that is left before a pod ends in good time."
+    )
+    soft_grace: Mapping[str, float] = key(
+        map_of(duration(1), "signal: duration"), {}, "For how long a soft threshold is met before a pod ends."
+    )
+    min_reclaim: Mapping[str, str] = key(
+        map_of(THRESHOLD, "signal: amount"), {}, "What has to be left beyond a threshold before it is solved."
+    )
+    max_grace: float = key(DURATION, 30.0, "Longest grace of a pod that ends for a soft threshold.")
+    transition: float = key(DURATION, 300.0, "How long a condition of the node is kept after it was last true.")
+    period: float = key(duration(1, 300), 10.0, "Time between two looks at what the node has left.")
+    readmit: bool = key(BOOL, True, "Begin evicted pods anew when the node has room again.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
     enabled: bool = restart(BOOL, True, "Run the pods plane; with an empty manifest directory it is idle.")
     profile: str = restart(choice("kepd", "kubelet"), "kepd", "`kubelet` copies the kubelet's quirks.")
@@ -352,6 +379,7 @@ class Pods:
     gc: PodCollection = PodCollection()
     relist: float = key(duration(1, 60), 60.0, "Longest time between full lists of the runtime's containers.")
     shutdown: PodShutdown = PodShutdown()
+    eviction: PodEviction = PodEviction()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

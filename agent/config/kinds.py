@@ -168,6 +168,29 @@ def _show_size(value: object) -> str:
 SIZE = Kind("size", _read_size, {"type": ["string", "integer"]}, _show_size)
 
 
+PERCENT_PATTERN = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%\Z")
+
+
+def _read_threshold(value: object) -> str:
+    right = 'a size or number such as "500Mi", or a share from "0%" to "100%"'
+    found = PERCENT_PATTERN.match(value) if isinstance(value, str) else None
+    if found is None:
+        try:
+            return str(_read_size(value))
+        except Wrong:
+            raise Wrong(f"{shown(value)} is not {right}") from None
+    _must(float(found[1]) <= 100, value, right)
+    return found[0]
+
+
+def _show_threshold(value: object) -> object:
+    text = str(value)
+    return text if text.endswith("%") else _show_size(int(text))
+
+
+THRESHOLD = Kind("size or percentage", _read_threshold, {"type": ["string", "integer"]}, _show_threshold)
+
+
 def _matching(name: str, pattern: str, right: str) -> Kind:
     compiled = re.compile(pattern + r"\Z")
 

@@ -3,7 +3,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -25,12 +25,14 @@ class NodeAnswers:
         levels: Levels,
         started_s: float,
         drained: Callable[[], NodeDrain | None],
+        conditions: Callable[[], Collection[str]],
     ) -> None:
         self._configuration = configuration
         self._runtime = runtime
         self._levels = levels
         self._started_s = started_s
         self._drained = drained
+        self._conditions = conditions
 
     def node(self) -> node_pb2.Node:
         node, drained = self._configuration.configuration.node, self._drained()
@@ -44,6 +46,7 @@ class NodeAnswers:
             runtime=to_message(node_pb2.Runtime, self._runtime()),
             kernel_version=platform.release(),
             cgroup_version=2 if Path("/sys/fs/cgroup/cgroup.controllers").exists() else 1,
+            conditions=sorted(self._conditions()),
             drain=None if drained is None else to_message(node_pb2.Drain, drained),
         )
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the daemon has anyway, handed to the wiring of each plane."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
-    """`configuration` gives the one in force; `kube` may find no API server yet."""
+    """`configuration` gives the one in force; `kube` may find no API server yet; `collect_images` removes all that
+    nothing needs, where the images plane runs here."""
 
     runtime: "Runtime"
     clock: SystemClock
@@ -29,5 +30,6 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None]" = lambda: None
     puller: "Puller | None" = None
+    collect_images: Callable[[], Awaitable[object]] | None = None
     devices: "PodDevices | None" = None
     endings: EndingPods = msgspec.field(default_factory=EndingPods)

@@ -22,7 +22,7 @@ from agent.services.settings_check import services_faults
 
 def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
     services = configuration.services
-    of_pods = pods_faults(configuration.pods, is_legacy=LEGACY.exists())
+    of_pods = pods_faults(configuration.pods, is_legacy=LEGACY.exists(), memory_bytes=_memory_bytes())
     found = [*image_faults(configuration.images, given), *of_pods, *proxy_faults(configuration)]
     found += [*device_faults(configuration), *services_faults(services)]
     found += dns_faults(configuration)
@@ -42,6 +42,14 @@ def page_faults(configuration: Configuration) -> Iterator[Finding]:
             "a loopback address, such as 127.0.0.1:10241, or auto here"
         )
         yield Finding("", "telemetry.containers.page", text)
+
+
+def _memory_bytes() -> int:
+    """0 where this machine does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
 
 
 LEGACY = Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")

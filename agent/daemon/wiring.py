@@ -69,6 +69,7 @@ from agent.wire.kepd.v1 import (
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from agent.daemon.pods.node_looks import NodeLooks
     from agent.daemon.runtime import Runtime
     from agent.daemon.services.files import PodsHere
     from agent.daemon.services.wiring import ServiceUnit
@@ -117,6 +118,8 @@ class Daemon:
         self.kube: KubeClient | None = None
         self.here: PodsHere | None = None
         self.runner: PodRunner | None = None
+        self.node_looks: NodeLooks | None = None
+        self.collect_images: Callable[[], Awaitable[object]] | None = None
         self.devices: DevicePlane | None = None
         self.device_view: DeviceView | None = None
         self.plugins: PluginDevices | None = None
@@ -251,6 +254,7 @@ def _outside(parts: Daemon) -> Outside:
         tell=parts.ring.tell,
         kube=lambda: _kube(parts),
         puller=parts.puller,
+        collect_images=parts.collect_images,
         devices=parts.devices.pod_devices if parts.devices is not None else None,
         endings=parts.endings,
     )
@@ -261,6 +265,7 @@ def _images(parts: Daemon) -> ImageService:
 
     plane = wire_images(_outside(parts))
     parts.puller = plane.puller
+    parts.collect_images = plane.collect
     collection = parts.board.add("image-collection", State.STARTING, "starting")
     prefetch = parts.board.add("image-prefetch", State.STARTING, "starting")
     parts.metrics.sources.append(plane.families)
@@ -435,6 +440,7 @@ def _pods(parts: Daemon) -> PodService:
     plane = wire_pods(_outside(parts))
     parts.here = LocalPods(plane.runner, parts.board)
     parts.runner = plane.runner
+    parts.node_looks = plane.node
     if parts.devices is not None:
         parts.devices.meet(PodsWithDevices(plane.runner))
         parts.devices.manager.changed = plane.runner.devices_changed
@@ -481,6 +487,8 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     parts.closers.append(observed.close)
     parts.metrics.sources.append(observed.families)
     parts.usage = observed.usage
+    if parts.node_looks is not None:
+        parts.node_looks.collector = observed.collector
     parts.add_unit("observe", observed.run)
     configuration = parts.configuration
     if not serves_pages(configuration.telemetry.containers, configuration.api.http_address):
@@ -508,15 +516,31 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
         listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, read_gid)
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
-    drained = (lambda: runner.drained) if (runner := parts.runner) else lambda: None
+    runner = parts.runner
+    drained, conditions = (
+        (lambda: runner.drained, lambda: runner.evictor.conditions) if runner else (lambda: None, tuple)
+    )
     without = RuntimeFacts(configuration.runtime.endpoint, message=NOT_NEEDED)
     runtime = parts.runtime
     facts = NodeAnswers(
-        parts.running, lambda: runtime.watch.facts if runtime else without, parts.levels, time.time(), drained
+        parts.running,
+        lambda: runtime.watch.facts if runtime else without,
+        parts.levels,
+        time.time(),
+        drained,
+        conditions,
     )
     topology = TopologyOfManifests(lambda: parts.running.configuration, parts.programmed)
     services = {
-        node_pb2: NodeService(facts, parts.board, parts.running, parts.ring.events, parts.advisers, parts.usage),
+        node_pb2: NodeService(
+            facts,
+            parts.board,
+            parts.running,
+            parts.ring.events,
+            parts.advisers,
+            parts.usage,
+            eviction=runner.evictor.report if runner else None,
+        ),
         pod_pb2: planes["pods"],
         device_pb2: planes["devices"],
         image_pb2: planes["images"],

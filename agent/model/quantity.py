@@ -53,6 +53,14 @@ class Quantity(msgspec.Struct, frozen=True, order=True, kw_only=True):
 ZERO = Quantity(nanos=0)
 
 
+def binary_quantity(amount: int) -> str:
+    """Bytes as Kubernetes writes them: in the largest unit that divides them."""
+    for suffix, power in reversed(BINARY_POWERS.items()):
+        if amount and amount % (1 << power) == 0:
+            return f"{amount >> power}{suffix}"
+    return str(amount)
+
+
 def parse_quantity(text: str) -> Quantity:
     """Reads `text`; raises QuantityError when it is not a quantity."""
     found = NUMBER.fullmatch(text) if len(text) <= LONGEST_TEXT else None

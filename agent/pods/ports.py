@@ -8,6 +8,7 @@ from agent.model.container_devices import ContainerDevices
 from agent.model.finding import Finding
 from agent.model.http_question import HttpAnswer, HttpQuestion
 from agent.model.image_pull import PullRequest
+from agent.model.node_use import NodeLook, PodUse
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_event import RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
@@ -133,6 +134,22 @@ class PodRecords(Protocol):
     async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None: ...
 
     async def remove(self, name: str) -> None: ...
+
+
+class NodeFigures(Protocol):
+    """What the node has left, and what pods use. They raise OSError or RuntimeCallFailed."""
+
+    async def look(self) -> NodeLook:
+        """A few reads."""
+
+    async def use(self) -> Mapping[str, PodUse]:
+        """By uid of the pod; a look at everything."""
+
+    async def layers(self) -> Mapping[str, int]:
+        """Bytes that containers wrote into their own layers, by their ids; not older than a minute."""
+
+    async def make_room(self, signal: str) -> None:
+        """Remove what belongs to no pod."""
 
 
 class RuntimeEvents(Protocol):

@@ -3,14 +3,17 @@
 
 from collections.abc import Iterator
 
-from agent.config.document import Pods
-from agent.model.finding import Finding
+from agent.config.document import PodEviction, Pods
+from agent.model.finding import Finding, shown, suggestion
+from agent.pods.plan.evict import SIGNALS
 
-KEY = "pods.shutdown.groups"
+KEY, EVICTION = "pods.shutdown.groups", "pods.eviction"
 
 
-def pods_faults(pods: Pods, *, is_legacy: bool = False) -> Iterator[Finding]:
-    """`is_legacy`: the control groups of this node are known to be of version 1."""
+def pods_faults(pods: Pods, *, is_legacy: bool = False, memory_bytes: int = 0) -> Iterator[Finding]:
+    """`is_legacy`: the control groups of this node are known to be of version 1. `memory_bytes` is what it has; 0 where
+    nobody knows."""
+    yield from _eviction_faults(pods.eviction, memory_bytes)
     if pods.memory_qos and is_legacy:
         text = "true has no effect with control groups of version 1, which this node has; expected false, or version 2"
         yield Finding("", "pods.memoryQos", text)
@@ -25,3 +28,29 @@ def pods_faults(pods: Pods, *, is_legacy: bool = False) -> Iterator[Finding]:
         if not group["period"]:
             text = "period 0s would kill its pods at once; expected a second or more, or no group"
             yield Finding("", f"{KEY}[{place}]", text)
+
+
+def _eviction_faults(eviction: PodEviction, memory_bytes: int) -> Iterator[Finding]:
+    maps = (
+        ("hard", eviction.hard),
+        ("soft", eviction.soft),
+        ("softGrace", eviction.soft_grace),
+        ("minReclaim", eviction.min_reclaim),
+    )
+    for name, given in maps:
+        for signal in given:
+            if signal not in SIGNALS:
+                hint = suggestion(signal, SIGNALS) or f"; expected one of {', '.join(SIGNALS)}"
+                yield Finding("", f"{EVICTION}.{name}", f"{shown(signal)} is no signal{hint}")
+    for signal in eviction.soft.keys() - eviction.soft_grace.keys():
+        text = f"has no grace; expected {EVICTION}.softGrace with {signal}: DURATION, such as 1m"
+        yield Finding("", f"{EVICTION}.soft.{signal}", text)
+    for signal in eviction.soft_grace.keys() - eviction.soft.keys():
+        text = f"belongs to no threshold; expected {EVICTION}.soft with {signal}, or no grace"
+        yield Finding("", f"{EVICTION}.softGrace.{signal}", text)
+    for signal, most in (("memory.available", memory_bytes),):
+        for name, given in maps:
+            text = str(given.get(signal, "0"))
+            if name != "softGrace" and most and text.isdecimal() and int(text) > most:
+                found = f"{int(text)} bytes are more than the {most} that this node has; expected less"
+                yield Finding("", f"{EVICTION}.{name}.{signal}", found)

@@ -42,7 +42,8 @@ class Kepd:
         self.manifests.mkdir(exist_ok=True)
         self.config = folder / "config.yaml"
         self.write_config(endpoint or f"unix://{folder}/none.sock", extra)
-        self.environment = {**os.environ, **environment}
+        # Pods of tests stay, however full the disk of the machine is that they run on.
+        self.environment = {"KEPD_PODS_EVICTION_MODE": "off", **os.environ, **environment}
         self.process: subprocess.Popen[str] | None = None
         self.log = folder / "kepd.log"
 

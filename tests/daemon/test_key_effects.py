@@ -59,6 +59,7 @@ READ_WHEN_NEEDED = {
     "manifests.rescan": "daemon/pods/wiring.py",
     "manifests.debounce": "daemon/pods/wiring.py",
     "manifests.groupWritable": "daemon/pods/wiring.py",
+    "pods.eviction.softGrace": "daemon/pods/eviction_rules.py",
     "services.counters.export": "daemon/services/wiring.py",
     "services.tamperRepair": "daemon/services/wiring.py",
     "services.terminateEstablished": "daemon/services/endings.py",

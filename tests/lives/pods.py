@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod with hooks and probes: it starts, its sidecar fails and is restarted, and it ends."""
+"""A pod with hooks and probes: it starts, its sidecar fails and is restarted, it is evicted, and it ends."""
 
 from pathlib import Path
 
 from agent.api.metrics import Metrics
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.node_use import Amount, PodUse
+from agent.pods.plan.evict import EvictionRules, Threshold
 from tests.lives.figures import Watched
-from tests.pods.plane import Slow, running
+from tests.pods.plane import FakeNode, Slow, running
 
 POD = b"""
 apiVersion: v1
@@ -28,7 +30,9 @@ spec:
 async def pods_life(folder: Path) -> set[str]:
     """What moved; whether the plane is ready is told by the daemon's own figures."""
     manifests = FakeManifestDirectory({})
-    async with running(Slow(), manifests, folder / "logs") as plane:
+    short = Threshold(signal="memory.available", quantity=100)
+    node, rules = FakeNode(), EvictionRules(thresholds=(short,), period_s=0.05, transition_s=0.1)
+    async with running(Slow(), manifests, folder / "logs", node=node, eviction=rules) as plane:
         watched = Watched(plane.metrics.families)
         page = Metrics("", plane.board.lines)
         daemon = Watched(lambda: (one for one in page.collect() if one.name == "kepd_plane_ready"))
@@ -40,6 +44,12 @@ async def pods_life(folder: Path) -> set[str]:
         watched.look()
         del plane.probe_client.answers[81]
         await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "the sidecar is restarted")
+        node.uses = {one: PodUse(memory=1 << 30) for one in plane.runner.keepers}
+        node.amounts["memory.available"] = Amount(99, 1000)
+        await plane.until_phases(web="Failed")
+        watched.look()
+        node.amounts["memory.available"] = Amount(900, 1000)
+        await plane.until(lambda: not plane.runner.evictor.conditions, "the node has room again")
         manifests.put("/m/f.yaml", None)
         await plane.until(lambda: not plane.phases, "gone")
         watched.look()

@@ -13,7 +13,7 @@ import pytest
 from agent.drivers.mounts.driver import Mounts, mount_points
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
-from agent.pods.run.disk.trees import remove_tree, tree_bytes
+from agent.pods.run.disk.trees import remove_tree, tree_use
 from agent.pods.runtime.volume_plan import PlannedVolume
 from tests.daemon.process import Kepd
 from tests.lab import Image, Lab
@@ -151,7 +151,7 @@ class TestMounts:
         assert precious.read_text() == "kept"
 
     def test_what_is_mounted_is_not_counted(self, bound: Path) -> None:
-        assert tree_bytes(bound) == 0
+        assert tree_use(bound).bytes == 0
 
 
 class TestUnderTheUnit:

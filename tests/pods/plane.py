@@ -2,6 +2,7 @@
 """A pods plane over fakes, for tests that look at it while it runs."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from agent.model.event import Event
+from agent.model.node_use import Amount, NodeLook, PodUse
 from agent.model.pod_state import PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
@@ -157,6 +159,34 @@ class Plane:
             await self.until(lambda seen=before: self.cri.calls.count("ListPodSandbox") > seen, "a round")
 
 
+class FakeNode:
+    """A node that has `amounts` left by signal, whose pods use `uses` by uid."""
+
+    def __init__(self) -> None:
+        self.amounts: dict[str, Amount] = {}
+        self.uses: dict[str, PodUse] = {}
+        self.layer_bytes: dict[str, int] = {}
+        self.layout: Any = "one"
+        self.rooms: list[str] = []
+        self.looks = 0
+        self.now_s: Any = time.monotonic
+        self.freed: Any = lambda _signal: None
+
+    async def look(self) -> NodeLook:
+        self.looks += 1
+        return NodeLook(taken_s=self.now_s(), amounts=dict(self.amounts), layout=self.layout)
+
+    async def use(self) -> dict[str, PodUse]:
+        return dict(self.uses)
+
+    async def layers(self) -> dict[str, int]:
+        return dict(self.layer_bytes)
+
+    async def make_room(self, signal: str) -> None:
+        self.rooms.append(signal)
+        self.freed(signal)
+
+
 # What a kepd that dies leaves on its disk, by the directory of its logs.
 DISKS: dict[Path, FakeStateFiles] = {}
 
@@ -173,6 +203,7 @@ async def running(
     slices: Any = None,
     runtime: Any = None,
     devices: Any = None,
+    node: Any = None,
     cpus: int = 1,
     **settings: Any,
 ) -> AsyncIterator[Plane]:
@@ -196,7 +227,9 @@ async def running(
         runtime=runtime or KnownRuntime(),
         devices=devices or NoDevices(),
     )  # fmt: skip
-    runner = PodRunner(context, manifests, events or Silence(), lambda path, _: manifests.put(path, None))
+    runner = PodRunner(
+        context, manifests, events or Silence(), lambda path, _: manifests.put(path, None), node or FakeNode()
+    )
     plane = Plane(cri, manifests, logs, runner, told, client, metrics)
     report = plane.board.add("pods", State.STARTING, is_plane=True)
     async with asyncio.TaskGroup() as group:

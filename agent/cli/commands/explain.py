@@ -6,6 +6,7 @@ import click
 from agent.cli.client import ask, connected
 from agent.cli.commands.claims import cdi, claim
 from agent.cli.commands.dns import explain_dns
+from agent.cli.commands.eviction import explain_eviction
 from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
@@ -22,7 +23,7 @@ from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
 @click.group(cls=KindGroup)
 def explain() -> None:
-    """Explain why a pod, pull, route, hint or name is as it is."""
+    """Explain why a pod, pull, route, hint, name or eviction is as it is."""
 
 
 explain.add_command(route)
@@ -31,6 +32,7 @@ explain.add_command(spread)
 explain.add_command(claim)
 explain.add_command(cdi)
 explain.add_command(explain_dns)
+explain.add_command(explain_eviction)
 
 
 @explain.command()

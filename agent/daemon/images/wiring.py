@@ -70,6 +70,7 @@ class ImagePlane(msgspec.Struct, frozen=True):
     """What others use of it. `run` is the unit; the other two reports are lines of their own."""
 
     puller: Puller
+    collect: Callable[[], Awaitable[object]]
     images: NodeImages
     families: Callable[[], Iterable[Metric]]
     apply: Callable[[Configuration], None]
@@ -148,7 +149,7 @@ def wire_images(outside: Outside) -> ImagePlane:
     containerd = outside.runtime.containerd
     inspector = ImageInspector(collector, containerd, containerd, shared.records, lambda: puller.settings)
     images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder, inspector)
-    return ImagePlane(puller, images, families, apply, advice, run, close)
+    return ImagePlane(puller, collector.collect, images, families, apply, advice, run, close)
 
 
 async def kubelet_arrival(look: Callable[[], str], clock: Clock, arrived: Callable[[], None]) -> None:

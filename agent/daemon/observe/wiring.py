@@ -53,6 +53,7 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     pages: Mapping[str, Handler]
     families: Callable[[], Iterable[Metric]]
     usage: UsageAnswers
+    collector: Collector
     close: Callable[[], Awaitable[None]]
 
 
@@ -109,7 +110,9 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         yield from file_systems.families()
 
     shown = {"/metrics/cadvisor": _handler(pages.cadvisor), "/metrics/resource": _handler(pages.resource)}
-    return NodeObservation(run=observer.run, pages=shown, families=families, usage=usage, close=close)
+    return NodeObservation(
+        run=observer.run, pages=shown, families=families, usage=usage, collector=collector, close=close
+    )
 
 
 async def _nothing() -> AsyncIterator[PodState]:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from agent.config.document import Configuration
 from agent.daemon.configuration import instance_id
@@ -15,8 +16,12 @@ from agent.daemon.dns.settings import pod_servers
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.current_settings import CurrentSettings, own_addresses
+from agent.daemon.pods.eviction_rules import eviction_rules
+from agent.daemon.pods.node_looks import NodeLooks
 from agent.daemon.pods.queued_images import PlainImages, QueuedImages
 from agent.drivers.cgroups.driver import ControlGroups
+from agent.drivers.file_systems.driver import FileSystems
+from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.changing import take_out
 from agent.drivers.manifests.driver import ManifestDirectory
@@ -85,6 +90,7 @@ class PodPlane(msgspec.Struct, kw_only=True):
     commands: PodCommands
     streams: StreamUrls
     shutdown: NodeShutdown
+    node: NodeLooks
     metrics: PodMetrics
     records: StateFiles
     slices: SystemdSlices
@@ -113,7 +119,8 @@ class PodPlane(msgspec.Struct, kw_only=True):
 def wire_pods(outside: Outside) -> PodPlane:
     configuration = outside.configuration()
     groups, slices = ControlGroups(), SystemdSlices()
-    facts = node_facts(configuration, groups.shape())
+    has_kubelet = bool(kubelet_sign(outside.environment))
+    facts = replace(node_facts(configuration, groups.shape()), has_kubelet=has_kubelet)
     directory = Path(configuration.pods.directory)
     links = configuration.pods.log_link_directory
     logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
@@ -151,7 +158,8 @@ def wire_pods(outside: Outside) -> PodPlane:
         return Trust(outside.configuration().manifests.group_writable)
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, trust, has_sources=True)
-    runner = PodRunner(context, manifests, outside.runtime.events, take_out)
+    node = NodeLooks(cri, FileSystems(), outside.clock, directory, outside.collect_images)
+    runner = PodRunner(context, manifests, outside.runtime.events, take_out, node)
     drainer = Drainer(runner, context)
     commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory), take_out)
     shutdown = NodeShutdown(runner, drainer, Logind(), outside.clock, lambda: context.settings().shutdown)
@@ -160,6 +168,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         commands=commands,
         streams=StreamUrls(commands, cri),
         shutdown=shutdown,
+        node=node,
         metrics=metrics,
         records=records,
         slices=slices,
@@ -206,6 +215,7 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         gives_devices=configuration.devices.manager.enabled,
         gives_plugins=configuration.devices.plugins.enabled,
         shutdown=shutdown_rules(configuration),
+        eviction=eviction_rules(pods.eviction, has_kubelet=facts is not None and facts.has_kubelet),
         facts=facts,
     )
 

@@ -88,6 +88,13 @@ class Collector:
             self._last = sample = await self._take()
         return sample
 
+    async def look_at_node(self) -> NodeFigures:
+        """Of the node alone: a few files, whatever runs on it."""
+        async with self._turn:
+            await self._find_mounts()
+            node, _ = await asyncio.to_thread(self._node)
+        return node
+
     async def look_at(self, instance: str) -> None:
         """At one container alone, as something just happened to it. One that is not known is looked up, but for all
         such the runtime is asked once a second at most: a container that dies again and again costs no more."""
@@ -127,15 +134,18 @@ class Collector:
     async def _know(self, settings: CollectorSettings) -> None:
         roster = self._roster
         roster.has_pressure = settings.has_pressure
-        if not roster.hierarchies.mounts:
-            text = await asyncio.to_thread(self._files.read, MOUNTS)
-            roster.hierarchies = read_mounts(text.decode("utf-8", "replace"))
+        await self._find_mounts()
         if roster.is_stale:
             self._listed_s = self._clock.now_s()
             try:
                 await roster.look(settings.keep_ended_s)
             except RuntimeCallFailed as error:
                 self._fault("runtime", error)
+
+    async def _find_mounts(self) -> None:
+        if not self._roster.hierarchies.mounts:
+            text = await asyncio.to_thread(self._files.read, MOUNTS)
+            self._roster.hierarchies = read_mounts(text.decode("utf-8", "replace"))
 
     def _fault(self, source: str, error: Exception) -> None:
         self.errors[source] += 1

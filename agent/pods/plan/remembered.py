@@ -104,6 +104,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     pause_s: float = 0.0
     retry_s: float = 0.0
+    # When it ended for want of something, by the clock on the wall; the last few.
+    evictions: tuple[float, ...] = ()
 
     def of(self, name: str) -> ContainerMemory:
         return self.containers.get(name) or ContainerMemory()
@@ -141,7 +143,12 @@ def begun_anew(memory: Memory, renewed: Mapping[str, str]) -> Memory:
         )
         for name in memory.containers.keys() | renewed.keys()
     }
-    return Memory(first_seen_s=memory.first_seen_s, first_seen_wall_s=memory.first_seen_wall_s, containers=containers)
+    return Memory(
+        first_seen_s=memory.first_seen_s,
+        first_seen_wall_s=memory.first_seen_wall_s,
+        containers=containers,
+        evictions=memory.evictions,
+    )
 
 
 def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:

@@ -20,6 +20,7 @@ from agent.pods.plan.drain import priority_of
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.preempt import MESSAGE, OUTCOME, REASON, Occupant, is_critical, plan_preemption
 from agent.pods.plan.remembered import Memory, PodOutcome
+from agent.pods.plan.scarcity.victims import EVICTED
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.run_state import PodRun
@@ -89,6 +90,8 @@ class Admitter:
         self._changed = changed
         self.cordon = Cordon(context)
         self.is_shutting_down = False
+        # Whether the node is too short of something for a pod that begins now.
+        self.why_pressed: Callable[[PodSpec], Refusal | None] = lambda _pod: None
         # By name of the pod.
         self._rejected: dict[str, Rejected] = {}
         # Edits for which there is no room, by uid of the pod that runs on as it was.
@@ -106,7 +109,7 @@ class Admitter:
             refusal, is_waiting = Refusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             refusal = Refusal("NodeAffinity", text)
-        elif refusal := why_refused(pod, pod.uid, context.places, self._capacity_for(pod)):
+        elif refusal := self.why_pressed(pod) or why_refused(pod, pod.uid, context.places, self._capacity_for(pod)):
             is_waiting = True
         if refusal is not None:
             self._reject(Rejected(pod, refusal, is_waiting))
@@ -254,3 +257,10 @@ class Displacer:
                 self._displaced.discard(keeper.run.pod.uid)
                 keeper.revive(REASON)
                 self._admitter.settle(keeper.run)
+
+    def readmit(self, keeper: PodKeeper) -> bool:
+        """One that ended for want of something begins anew where it has a place."""
+        if not self._admitter.has_room(keeper.run.pod) or not keeper.revive(EVICTED):
+            return False
+        self._admitter.settle(keeper.run)
+        return True

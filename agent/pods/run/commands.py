@@ -177,8 +177,10 @@ class PodCommands:
         return fields.name
 
     def clear_backoff(self, namespace: str, name: str) -> None:
-        """BEY-10."""
-        self.keeper(namespace, name).clear_backoff()
+        """BEY-10. One that was evicted begins anew."""
+        keeper = self.keeper(namespace, name)
+        if not self._runner.evictor.readmit(keeper):
+            keeper.clear_backoff()
 
     async def drain(self, grace_s: float, by: str) -> list[str]:
         """NSD-02: groups from low priority to high, each ended before the next; no new pods until `uncordon`. It goes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be looked after now and then: logs that grow (CLG-02) and volumes that fill (VOL-03)."""
+"""What has to be looked after now and then: logs that grow (CLG-02) and disks that fill (VOL-03, EVN-13)."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,26 +9,27 @@ import structlog
 
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import PodOutcome
+from agent.pods.plan.scarcity.storage_use import has_storage_limits, storage_limit, why_over_limit
+from agent.pods.plan.scarcity.victims import HARD_GRACE_S
+from agent.pods.ports import NodeFigures
 from agent.pods.run.containment import contained
+from agent.pods.run.disk.disk_use import disk_use
 from agent.pods.run.disk.logs import rotated_name
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
-from agent.pods.runtime.qos import amount
 from agent.pods.runtime.seen import Instance, Stage
-from agent.pods.runtime.volume_plan import mount_source
 
 log = structlog.get_logger(plane="pods")
 
 VOLUME_PERIOD_S = 60.0
 # Walks through volumes at a time, of all pods.
 MOST_COUNTED = 2
-EVICTION_GRACE_S = 1.0
-NANOS = 10**9
 
 
 class Housekeeping:
-    def __init__(self, context: PodContext, keepers: Callable[[], Sequence[PodKeeper]]) -> None:
+    def __init__(self, context: PodContext, keepers: Callable[[], Sequence[PodKeeper]], node: NodeFigures) -> None:
         self._context = context
+        self._node = node
         self._keepers = keepers
         self._counting = asyncio.Semaphore(MOST_COUNTED)
         self._counted: set[str] = set()
@@ -82,16 +83,23 @@ class Housekeeping:
         log.info("log_rotated", path=str(rotated_name(path, stamp)))
 
     async def check_volumes(self, keeper: PodKeeper) -> None:
-        run = keeper.run
-        for volume in run.pod.spec.volumes:
-            given = volume.empty_dir
-            if given is None or given.size_limit is None or given.medium or run.memory.stop is not None:
-                continue
-            limit = amount({"": given.size_limit}, "") // NANOS
-            place = mount_source(run.pod, volume.name)
-            used = await asyncio.to_thread(self._context.files.used_bytes, run.pod.uid, place)
-            if used > limit:
-                text = f'Usage of EmptyDir volume "{volume.name}" exceeds the limit "{given.size_limit}". '
-                run.tell("Evicted", text, is_warning=True)
-                keeper.end("evicted", EVICTION_GRACE_S, PodOutcome(phase="Failed", reason="Evicted", message=text))
-                return
+        run, context = keeper.run, self._context
+        if not has_storage_limits(run.pod) or run.memory.stop is not None:
+            return
+        layers = await self._layers_of(keeper) if any(map(storage_limit, run.pod.containers)) else {}
+        disk = await asyncio.to_thread(disk_use, context.files, run.pod, run.log_directory)
+        if text := why_over_limit(run.pod, layers, disk):
+            run.tell("Evicted", text, is_warning=True)
+            keeper.end("evicted", HARD_GRACE_S, PodOutcome(phase="Failed", reason="Evicted", message=text))
+
+    async def _layers_of(self, keeper: PodKeeper) -> dict[str, int]:
+        """By container; what the runtime does not tell counts as nothing."""
+        try:
+            known = await self._node.layers()
+        except RuntimeCallFailed as error:
+            log.warning("layers_unknown", pod=keeper.run.pod.key, error=str(error))
+            return {}
+        found: dict[str, int] = {}
+        for one in keeper.run.seen.instances:
+            found[one.name] = found.get(one.name, 0) + known.get(one.id, 0)
+        return found

@@ -23,6 +23,7 @@ from agent.model.refused import Refused
 from agent.pods.plan.ephemeral import plan_ephemeral
 from agent.pods.plan.record import SHUTDOWN_REASON, record_name
 from agent.pods.plan.remembered import Failing, PodOutcome, begun_anew, resumed_memory, without_outdated
+from agent.pods.plan.scarcity.victims import EVICTED
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (
     BeginStop,
@@ -63,6 +64,7 @@ from agent.pods.runtime.seen import Instance, SeenPod
 log = structlog.get_logger(plane="pods")
 
 RETRY_S = 1.0
+EVICTIONS_KEPT = 10
 STOP, SANDBOX = StoppingPod(), MakingSandbox()
 REMOVED = "removed"
 SOURCE_PROBLEMS = ("CreateContainerConfigError", "FailedMount", "ErrImagePull", "ImagePullBackOff")
@@ -162,6 +164,13 @@ class PodKeeper:
                 run.memory = replace(run.memory, stop_cause=cause, ending_as=outcome)
             run.ring()
 
+    def evict(self, grace_s: float, message: str) -> None:
+        """It ends for want of something (EVN-08); how often is remembered."""
+        run = self.run
+        evictions = (*run.memory.evictions, run.context.clock.wall_s())[-EVICTIONS_KEPT:]
+        run.memory = replace(run.memory, evictions=evictions)
+        self.end("evicted", grace_s, PodOutcome(phase="Failed", reason=EVICTED, message=message))
+
     def revive(self, reason: str = SHUTDOWN_REASON) -> bool:
         """What the node ended for this reason begins anew, as after a reboot (NSD-03); one that still ends does when it
         has ended."""
@@ -229,6 +238,10 @@ class PodKeeper:
             raise Refused("unavailable", f"kepd ended while {fields.name} was being started")
         if (refused := task.result()) is not None:
             raise refused
+
+    def remove_dead(self) -> None:
+        """At its next turn, which is now."""
+        self.run.ring()
 
     def clear_backoff(self) -> None:
         """BEY-10."""

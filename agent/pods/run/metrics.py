@@ -2,11 +2,12 @@
 """Figures of the pods plane for /metrics."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from agent.model.histogram import Histogram
+from agent.pods.plan.evict import CONDITIONS
 from agent.pods.run.probe_figures import ProbeFigures
 
 START_BOUNDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -23,7 +24,9 @@ CONTAINER_BOUNDS = (
 class PodMetrics:
     def __init__(self) -> None:
         self.phases: Callable[[], Counter[str]] = Counter
+        self.conditions: Callable[[], Collection[str]] = tuple
         self._restarts: Counter[str] = Counter()
+        self._evictions: Counter[tuple[str, str]] = Counter()
         self._starts = Histogram(START_BOUNDS)
         self._stops = Histogram(STOP_BOUNDS)
         self._hooks = Histogram(HOOK_BOUNDS)
@@ -48,6 +51,9 @@ class PodMetrics:
     def restarted(self, kind: str) -> None:
         self._restarts[kind] += 1
 
+    def evicted(self, signal: str, kind: str) -> None:
+        self._evictions[signal, kind] += 1
+
     def hook_ended(self, hook: str, outcome: str, seconds: float) -> None:
         self._hooks.observe((hook, outcome), seconds)
 
@@ -63,6 +69,18 @@ class PodMetrics:
         for kind, count in sorted(self._restarts.items()):
             restarts.add_metric((kind,), count)
         yield restarts
+        evictions = CounterMetricFamily(
+            "kepd_evictions", "Pods that ended because the node ran short of something.", labels=("signal", "kind")
+        )
+        for which, count in sorted(self._evictions.items()):
+            evictions.add_metric(which, count)
+        yield evictions
+        conditions = GaugeMetricFamily(
+            "kepd_node_condition", "1 while the node is short of something.", labels=("condition",)
+        )
+        for name in CONDITIONS:
+            conditions.add_metric((name,), float(name in self.conditions()))
+        yield conditions
         yield self._starts.family(
             "kepd_pod_start_duration_seconds", "Time from first seeing a pod to all its containers started.", ()
         )

@@ -22,6 +22,7 @@ from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.drain import ShutdownRules
+from agent.pods.plan.evict import EvictionRules
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.ports import (
     Containers,
@@ -57,6 +58,7 @@ class PodNodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     # Paths of this machine that containers must not see, beyond those of every machine.
     masked: tuple[str, ...] = ()
     groups: GroupShape = msgspec.field(default_factory=GroupShape)
+    has_kubelet: bool = False
 
 
 class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +95,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     gives_devices: bool = False
     gives_plugins: bool = False
     shutdown: ShutdownRules = ShutdownRules()
+    eviction: EvictionRules | None = None
     facts: PodNodeFacts = PodNodeFacts()
 
     @property
@@ -146,6 +149,17 @@ class SandboxLane:
             await asyncio.wait([limit])
 
 
+class NodePressure:
+    """What the node is short of now, by the names of its conditions. Written by the evictor alone."""
+
+    def __init__(self) -> None:
+        self.conditions: frozenset[str] = frozenset()
+
+    @property
+    def is_short_of_disk(self) -> bool:
+        return "DiskPressure" in self.conditions
+
+
 class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now."""
 
@@ -170,6 +184,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
     places: Places = msgspec.field(default_factory=Places)
+    pressure: NodePressure = msgspec.field(default_factory=NodePressure)
     network_results: Path = RESULTS
 
     async def stop_sandbox(self, sandbox_id: str) -> None:

@@ -6,7 +6,8 @@
     ├── round: a look at everything the runtime has, at the start, after every gap in its news, and now and then
     ├── workloads: pods that Deployments, DaemonSets and Jobs make, which are wanted like those from files
     ├── keeper per pod: keeper.py
-    └── housekeeping: logs that grow, volumes that fill
+    ├── housekeeping: logs that grow, disks that fill
+    └── evictor: what the node has left
 
 All tasks live in the group that `run` opens. What is done for one pod is done within `contained`: its fault is logged
 and ends nothing else, and a keeper that fails begins anew. Never: decides what happens to a pod.
@@ -14,7 +15,7 @@ and ends nothing else, and a keeper that fails begins anew. Never: decides what 
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import structlog
@@ -37,9 +38,10 @@ from agent.pods.plan.orphans import orphan_spec
 from agent.pods.plan.record import FOLDER, Record, decode_record
 from agent.pods.plan.remembered import Memory, without_outdated
 from agent.pods.plan.restart import RetryPause
-from agent.pods.ports import ManifestSource, RuntimeEvents, Snapshot
+from agent.pods.ports import ManifestSource, NodeFigures, RuntimeEvents, Snapshot
 from agent.pods.run.admitting import Admitter, Displacer, rank_of
 from agent.pods.run.containment import Faults, contained
+from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
@@ -50,19 +52,24 @@ from agent.pods.run.workloads.workloads import TakeOut, Workloads
 from agent.pods.runtime.observation import seen_pods
 from agent.pods.runtime.seen import SeenPod
 from agent.pods.view.history import History, Moment
+from agent.pods.view.problems import PodProblems, first_of
 from agent.pods.view.status import Look, pod_status
 
 log = structlog.get_logger(plane="pods")
 
 Result = TypeVar("Result")
 
-MOST_TOLD = 5
 MOST_PAST = 50
 
 
 class PodRunner:
     def __init__(
-        self, context: PodContext, manifests: ManifestSource, events: RuntimeEvents, take_out: TakeOut
+        self,
+        context: PodContext,
+        manifests: ManifestSource,
+        events: RuntimeEvents,
+        take_out: TakeOut,
+        node: NodeFigures,
     ) -> None:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._manifests = manifests
@@ -75,10 +82,7 @@ class PodRunner:
         self._has_read = False
         self._listed = asyncio.Event()
         self._owners = Owners()
-        # By name of the pod; those without problems have no entry.
-        self._problems: dict[str, list[str]] = {}
-        # What is wrong with one container alone, by name of its pod.
-        self._notes: dict[str, list[str]] = {}
+        self._problems = PodProblems()
         # What is wrong with the manifests of pods that run, by uid.
         self._complaints: dict[str, str] = {}
         self._records: dict[str, Record] = {}
@@ -94,7 +98,17 @@ class PodRunner:
         self.pods: Feed[PodState] = Feed()
         self._admitter = Admitter(self._context, self.pods, self._changed.set)
         self._displacer = Displacer(self._context, self._admitter, self._owners.keepers)
+        self.evictor = Evictor(
+            self._context,
+            node,
+            lambda: list(self._owners.keepers.values()),
+            self._settle_pressure,
+            self._displacer.readmit,
+        )
+        self._admitter.why_pressed = self.evictor.why_refused
+        self._node = node
         self.workloads = Workloads(self._context, self, take_out)
+        context.metrics.conditions = lambda: self.evictor.conditions
         context.metrics.phases = lambda: Counter(pod.phase for pod in self.pods.items.values())
 
     @property
@@ -208,7 +222,6 @@ class PodRunner:
         self._owners.clear()
         self._context.places.clear()
         self._problems.clear()
-        self._notes.clear()
         self._complaints.clear()
         self._listed.clear()
         self._faults = Faults()
@@ -216,15 +229,16 @@ class PodRunner:
         await self._load_records()
         await self.workloads.load(self._records.values())
         self._list_wanted()
-        housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()))
+        housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()), self._node)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 group.create_task(self._follow_manifests(), name="pods-manifests")
                 group.create_task(self._follow_events(), name="pods-events")
                 group.create_task(housekeeping.run(), name="pods-housekeeping")
+                group.create_task(self._when_listed(self.evictor.run), name="pods-eviction")
                 group.create_task(self._report(report), name="pods-report")
-                group.create_task(self._carry_out(), name="pods-workloads")
+                group.create_task(self._when_listed(self.workloads.run), name="pods-workloads")
                 await self._rounds(group)
         finally:
             self._group = None
@@ -243,10 +257,10 @@ class PodRunner:
         await self._context.clock.sleep(after_s)
         self._look.set()
 
-    async def _carry_out(self) -> None:
+    async def _when_listed(self, run: Callable[[], Awaitable[None]]) -> None:
         """Not before it is known what is there."""
         await self._listed.wait()
-        await self.workloads.run()
+        await run()
 
     async def _report(self, report: Report) -> None:
         while True:
@@ -371,6 +385,12 @@ class PodRunner:
         self._displacer.bring_back()
         self._look_after_faults()
 
+    def _settle_pressure(self) -> None:
+        """The node has run short of something, or has enough again: those that wait are looked at anew."""
+        if self._listed.is_set():
+            self._fill_room()
+        self._changed.set()
+
     def _describe(self, keeper: PodKeeper) -> None:
         """What is wrong with the manifest stands on the pod as well (MAN-07)."""
         run, reading = keeper.run, self._reading
@@ -432,8 +452,7 @@ class PodRunner:
             self.past.popitem(last=False)
         if self._owners.named(key) is None:
             self.pods.remove(key)
-            self._problems.pop(key, None)
-            self._notes.pop(key, None)
+            self._problems.forget(key)
         has_freed = self._admitter.settle(run)
         if run.pod.uid not in self._wanted:
             self.workloads.gone(run.pod)
@@ -563,33 +582,18 @@ class PodRunner:
         if self._admitter.settle(run):
             self._fill_room()
         self.pods.put(run.pod.key, pod_status(run.look(self._complaints.get(run.pod.uid, ""))))
-        self._note_problems(run)
+        self._problems.look_at(run.pod.key, run.memory)
         self.workloads.touch(run.pod)
         self._changed.set()
-
-    def _note_problems(self, run: PodRun) -> None:
-        key, memory = run.pod.key, run.memory
-        notes = [f"{key}: {name}: {one.message}" for name, one in memory.containers.items() if one.reason]
-        for kept, texts in (
-            (self._problems, [f"{key}: {memory.message}"] if memory.reason else []),
-            (self._notes, notes),
-        ):
-            kept.pop(key, None)
-            if texts:
-                kept[key] = texts
 
     def _tell(self, report: Report) -> None:
         problems = [self._lists.problem] if self._lists.problem else []
         problems += [f"{key}: kepd failed inside, see its log" for key in self._faults.names.values()]
         problems += [str(finding) for finding in self._reading.findings]
-        problems += [text for texts in self._problems.values() for text in texts]
-        notes = [text for texts in self._notes.values() for text in texts]
+        problems += self._problems.listed
+        notes = self._problems.notes
         if problems:
-            report.degraded("; ".join(_first([*problems, *notes])))
+            report.degraded("; ".join(first_of([*problems, *notes])))
         elif self._has_read and self._listed.is_set():
             # What one container lacks, such as its image, is no fault of this plane.
-            report.ready("; ".join([f"{len(self._called)} pods", *_first(notes)]))
-
-
-def _first(texts: list[str]) -> list[str]:
-    return texts if len(texts) <= MOST_TOLD else [*texts[:MOST_TOLD], f"and {len(texts) - MOST_TOLD} more"]
+            report.ready("; ".join([f"{len(self._called)} pods", *first_of(notes)]))

@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.scarcity.storage_use import DiskUse
+from agent.pods.run.disk.disk_use import disk_use
+from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.pods.plane import Plane, Slow, manifest, running
+from tests.pods.plane import FakeNode, Plane, Slow, manifest, running
 
 
-def housekeeping(plane: Plane) -> Housekeeping:
-    return Housekeeping(plane.runner._context, lambda: list(plane.runner.keepers.values()))
+def housekeeping(plane: Plane, node: FakeNode | None = None) -> Housekeeping:
+    return Housekeeping(plane.runner._context, lambda: list(plane.runner.keepers.values()), node or FakeNode())
 
 
 def write(path: Path, text: str) -> None:
@@ -95,17 +99,48 @@ async def test_a_check_that_fails_for_one_pod_ends_no_others_and_not_the_plane(
     monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
     async with running(Slow(), with_small_volumes("bad", "good"), tmp_path / "logs", log_check_s=0.01) as plane:
         await plane.until_phases(bad="Running", good="Running")
-        files = plane.runner._context.files
-        used_bytes = files.used_bytes
 
-        def used(uid: str, place: str) -> int:
-            if uid == "u-bad":
+        def used(files: PodFiles, pod: PodSpec, logs: Path) -> DiskUse:
+            if pod.uid == "u-bad":
                 raise RecursionError("maximum recursion depth exceeded")
-            return used_bytes(uid, place)
+            return disk_use(files, pod, logs)
 
-        monkeypatch.setattr(files, "used_bytes", used)
+        monkeypatch.setattr("agent.pods.run.housekeeping.disk_use", used)
         write(one(tmp_path / "logs-pods", "pods/u-good/volumes/*/cache") / "file", "x" * 9000)
         await plane.until_phases(bad="Running", good="Failed")
+
+
+LIMITED = """apiVersion: v1
+kind: Pod
+metadata: {name: web, uid: u-web}
+spec:
+  containers:
+  - {name: a, image: i, resources: {limits: {ephemeral-storage: 8Ki}}}
+  - {name: b, image: i, resources: {limits: {ephemeral-storage: 1Mi}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "text"),
+    [
+        (8 << 10, 0, ""),
+        ((8 << 10) + 1, 0, 'Container a exceeded its local ephemeral storage limit "8Ki". '),
+        (0, 2 << 20, "Pod ephemeral local storage usage exceeds the total limit of containers 1032Ki. "),
+    ],
+)
+async def test_a_pod_that_writes_more_than_its_containers_may_ends(
+    tmp_path: Path, of_a: int, of_b: int, text: str
+) -> None:
+    """EVN-13: layers, logs and volumes of a pod against the limits of its containers, in a kubelet's words."""
+    node = FakeNode()
+    manifests = FakeManifestDirectory({"/m/f.yaml": LIMITED.encode()})
+    async with running(Slow(), manifests, tmp_path / "logs") as plane:
+        await plane.until_phases(web="Running")
+        (keeper,) = plane.runner.keepers.values()
+        node.layer_bytes = {one.id: of_a if one.name == "a" else of_b for one in keeper.run.seen.instances}
+        await housekeeping(plane, node).check_volumes(keeper)
+        await plane.until_phases(web="Failed" if text else "Running")
+        assert plane.pod().message == text
 
 
 class TestLogs:

@@ -6,7 +6,7 @@ from pathlib import Path
 PODS = Path(__file__).resolve().parents[3] / "agent/pods"
 # Of the planners, `order` and the like are rules; these decide what is done next.
 DEEDS = {"admit": "admitting", "start": "starting", "stop": "stopping", "probe": "probing", "resize": "resizing",
-         "remove_dead": "removing_dead", "drain": "draining"}  # fmt: skip
+         "remove_dead": "removing_dead", "drain": "draining", "evict": "evicting"}  # fmt: skip
 NOUNS = {"housekeeping"}
 
 
@@ -27,7 +27,7 @@ def test_the_table_of_rooms_names_every_module_and_no_other() -> None:
     rows = {row.split("`")[1].rstrip("/"): row for row in text.splitlines() if row.startswith("| `") and "/` |" in row}
     missing = {
         (room, name)
-        for room in ("manifest", "plan", "runtime", "view", "run", "run/handlers", "run/disk")
+        for room in ("manifest", "plan", "plan/scarcity", "runtime", "view", "run", "run/handlers", "run/disk")
         for name in modules(room) - {"__init__"}
         if f"`{name}`" not in rows[room]
     }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.pods.run.disk.trees import remove_tree, tree_bytes
+from agent.pods.run.disk.trees import remove_tree, tree_use
 
 DEEP = 3000
 """More than the interpreter recurses, and with names of this length more than a path can be long."""
@@ -54,7 +54,7 @@ class TestDepth:
     """FP-3."""
 
     def test_a_tree_deeper_than_any_path_is_measured(self, tmp_path: Path) -> None:
-        assert tree_bytes(nested(tmp_path / "v")) == len(FULL)
+        assert tree_use(nested(tmp_path / "v")).bytes == len(FULL)
         remove_tree(tmp_path / "v")
 
     def test_a_tree_deeper_than_any_path_is_removed(self, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ class TestDepth:
                     Path(side, "file").write_bytes(FULL)
                 os.chdir(NAME)
 
-        assert tree_bytes(place) == len(FULL) * 201
+        assert tree_use(place).bytes == len(FULL) * 201
         remove_tree(place)
         assert list(tmp_path.iterdir()) == []
 
@@ -87,7 +87,7 @@ def test_links_are_removed_and_what_they_lead_to_stays(tmp_path: Path) -> None:
     (place / "file").symlink_to(tmp_path / "host" / "file")
     os.mkfifo(place / "pipe")
 
-    assert tree_bytes(place) == sum(path.lstat().st_blocks * 512 for path in place.iterdir())
+    assert tree_use(place).bytes == sum(path.lstat().st_blocks * 512 for path in place.iterdir())
     remove_tree(place)
     assert [path.name for path in tmp_path.rglob("*")] == ["host", "file"]
 
@@ -139,7 +139,7 @@ def test_a_directory_that_is_moved_meanwhile_ends_no_measurement(
 
     monkeypatch.setattr(os, "scandir", scandir)
 
-    assert tree_bytes(place) == 2 * len(FULL)
+    assert tree_use(place).bytes == 2 * len(FULL)
 
 
 @pytest.mark.parametrize("call", ["unlink", "scandir", "rmdir"])

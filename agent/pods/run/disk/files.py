@@ -17,7 +17,7 @@ from agent.model.mount_access import Access
 from agent.pods.run.disk.drafts import make_directory, make_file
 from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.run.disk.logs import LogDirectories
-from agent.pods.run.disk.trees import remove_tree, tree_bytes
+from agent.pods.run.disk.trees import remove_tree
 from agent.pods.run.disk.volume_content import swap_content
 from agent.pods.run.disk.volume_paths import open_inside, read_inside
 from agent.pods.runtime.environment import ConfigProblem
@@ -159,11 +159,6 @@ class PodFiles:
         if text or not falls_back:
             return text
         return _last_lines(_tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES)
-
-    def used_bytes(self, uid: str, place: str) -> int:
-        """What lies in a volume (VOL-03)."""
-        path = self.of(uid) / place
-        return tree_bytes(path) if path.is_dir() else 0
 
     def remove(self, uid: str) -> None:
         """Everything of a pod that is gone. Nothing is removed while something is still mounted in it."""

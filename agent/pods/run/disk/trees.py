@@ -16,12 +16,16 @@ from pathlib import Path
 
 import msgspec
 
+from agent.pods.plan.scarcity.storage_use import TreeUse
+
 STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Python has no name for openat2; it is the only call that refuses bind mounts, and its number is the same everywhere.
 OPENAT2 = 437
 NO_MOUNTS, NO_LINKS = 0x01, 0x04
 MOST_OPEN, ALWAYS_OPEN = 32, 2
 CLOSED = -1
+# Of files that have several names; beyond that each name counts.
+MOST_LINKED = 10_000
 BLOCK_BYTES = 512
 MOST_SHOWN = 200
 
@@ -72,24 +76,34 @@ def remove_tree(root: Path) -> None:
         raise walk.fault
 
 
-def tree_bytes(root: Path) -> int:
-    """What the files in a directory take on their disk. What moves or vanishes meanwhile may be left out."""
-    total = 0
+def tree_use(root: Path) -> TreeUse:
+    """What the files in a directory take on their disk, hard links once; nothing where there is none. What moves or
+    vanishes meanwhile may be left out."""
+    found = TreeUse()
+    linked: set[tuple[int, int]] = set()
 
     def measure_files(handle: int) -> list[str]:
-        nonlocal total
-        below = []
+        nonlocal found
+        below, blocks, inodes = [], 0, 1
         with os.scandir(handle) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
-                else:
-                    with suppress(OSError):
-                        total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
+                    continue
+                with suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    identity = status.st_dev, status.st_ino
+                    if status.st_nlink > 1 and identity in linked:
+                        continue
+                    if status.st_nlink > 1 and len(linked) < MOST_LINKED:
+                        linked.add(identity)
+                    blocks, inodes = blocks + status.st_blocks, inodes + 1
+        found += TreeUse(blocks * BLOCK_BYTES, inodes)
         return below
 
-    _TreeWalk(measure_files, lambda _above, _name: None).run(root)
-    return total
+    if root.is_dir():
+        _TreeWalk(measure_files, lambda _above, _name: None).run(root)
+    return found
 
 
 class _TreeWalk:

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the node has left, for the planner of evictions: from the collector of figures, file systems and the kernel.
+
+Where a runtime keeps images is asked now and then alone; a look is a few reads.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.drivers.cri.driver import CriRuntime
+from agent.drivers.file_systems.driver import FileSystems
+from agent.model.clock import Clock
+from agent.model.file_system import LookedAt
+from agent.model.node_use import Amount, ContainerUse, Layout, NodeLook, PodUse
+
+if TYPE_CHECKING:
+    from agent.observe.run.collector import Collector
+    from agent.observe.sample.node_sample import PodSample
+
+PLACES_S, LAYERS_S = 300.0, 60.0
+LOADS, MOST_PROCESSES = Path("/proc/loadavg"), Path("/proc/sys/kernel/pid_max")
+
+
+class NodeLooks:
+    """`pods` is the directory of pods, which may not be there before the first of them is. `collector` is there once
+    observation is."""
+
+    def __init__(
+        self,
+        runtime: CriRuntime,
+        disks: FileSystems,
+        clock: Clock,
+        pods: Path,
+        collect: Callable[[], Awaitable[object]] | None,
+    ) -> None:
+        self._runtime = runtime
+        self._disks = disks
+        self._clock = clock
+        self._above = (pods, *pods.parents)
+        self._collect = collect
+        self._folders: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._folders_s = self._layers_s = float("-inf")
+        self._layers: Mapping[str, tuple[int, int]] = {}
+        self.collector: Collector | None = None
+
+    async def look(self) -> NodeLook:
+        now_s = self._clock.now_s()
+        if now_s - self._folders_s >= PLACES_S:
+            self._folders, self._folders_s = await self._runtime.file_systems(), now_s
+        amounts, layout = await asyncio.to_thread(self._of_disks)
+        processes = await asyncio.to_thread(_processes)
+        if processes is not None:
+            amounts["pid.available"] = processes
+        if self.collector is not None:
+            node = await self.collector.look_at_node()
+            if node.memory.total is not None and node.working_set is not None:
+                available = max(node.memory.total - node.working_set, 0)
+                amounts["memory.available"] = Amount(available, node.memory.total)
+        return NodeLook(taken_s=now_s, amounts=amounts, layout=layout)
+
+    def _of_disks(self) -> tuple[dict[str, Amount], Layout]:
+        """What cannot be seen from here decides nothing (FSY-02)."""
+        images, containers = self._folders
+        node = self._one(str(next(one for one in self._above if one.exists())))
+        image = self._one(images[0]) if images else None
+        layer = self._one(containers[0]) if containers else image
+        found: dict[str, Amount] = {}
+        for name, one in (("nodefs", node), ("imagefs", image), ("containerfs", layer)):
+            if one is None or one.is_read_only or one.size_bytes <= 0:
+                continue
+            found[f"{name}.available"] = Amount(one.available_bytes, one.size_bytes)
+            if one.inodes:
+                found[f"{name}.inodesFree"] = Amount(one.inodes_free, one.inodes)
+        return found, _layout(node, image, layer)
+
+    def _one(self, path: str) -> LookedAt | None:
+        try:
+            return self._disks.look(path)
+        except OSError:
+            return None
+
+    async def use(self) -> Mapping[str, PodUse]:
+        if self.collector is None:
+            return {}
+        await self.layers()
+        sample = await self.collector.sample()
+        return {pod.uid: self._use(pod) for pod in sample.pods if pod.is_ours}
+
+    def _use(self, pod: "PodSample") -> PodUse:
+        """Of the pod's own group where it has one (CMX-06)."""
+        living = [one for one in pod.containers if one.ended_s is None]
+        sizes = [one.figures.working_set for one in living]
+        whole = pod.figures.working_set if pod.figures is not None else None
+        memory = whole if whole is not None else sum(one or 0 for one in sizes) if any(sizes) else None
+        counts = [one.figures.processes for one in (*living, pod.sandbox) if one.figures.processes is not None]
+        containers = []
+        for one, size in zip(living, sizes, strict=True):
+            layer, inodes = self._layers.get(one.id, (None, None))
+            containers.append(ContainerUse(name=one.name, memory=size, layer_bytes=layer, layer_inodes=inodes))
+        return PodUse(memory=memory, processes=sum(counts) if counts else None, containers=tuple(containers))
+
+    async def layers(self) -> Mapping[str, int]:
+        if self._clock.now_s() - self._layers_s >= LAYERS_S:
+            self._layers, self._layers_s = await self._runtime.writable_layers(), self._clock.now_s()
+        return {name: size for name, (size, _) in self._layers.items()}
+
+    async def make_room(self, signal: str) -> None:
+        """Images that nothing needs; dead containers their keepers remove."""
+        del signal
+        if self._collect is not None:
+            await self._collect()
+
+
+def _layout(node: LookedAt | None, image: LookedAt | None, layer: LookedAt | None) -> Layout:
+    if node is None or image is None or layer is None or image.device_number == node.device_number:
+        return "one"
+    return "split" if layer.device_number == node.device_number else "apart"
+
+
+def _processes() -> Amount | None:
+    """Tasks of the node: the kernel tells those that run of all there are."""
+    try:
+        most = int(MOST_PROCESSES.read_text("ascii"))
+        there = int(LOADS.read_text("ascii").split()[3].partition("/")[2])
+    except (OSError, ValueError, IndexError):
+        return None
+    return Amount(max(most - there, 0), most)

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pod ends when the node runs out of something, and what is said of it (EVN-06 to EVN-08).
+
+Who uses more than it asked for goes first, then who matters less, then who is furthest above what it asked for; of two
+that are equal the one that started last. Critical pods stay, and so does who has next to nothing of what is short.
+A pod whose use nobody knows goes last. Pure.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from agent.model.quantity import binary_quantity
+
+EVICTED = "Evicted"
+LOW = "The node was low on resource: "
+HARD_GRACE_S = 1.0
+LEAST_BYTES = 1 << 20
+
+
+class ContainerShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one container, by resource: what it uses and what it asked for."""
+
+    name: str
+    used: Mapping[str, int] = msgspec.field(default_factory=dict)
+    requested: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod of ours that is not over. `used` is by signal, for what counts depends on where a runtime keeps layers;
+    what is unknown is missing. `leaving_s` is since when it ends for want of something."""
+
+    uid: str
+    key: str
+    priority: int = 0
+    is_critical: bool = False
+    is_ending: bool = False
+    leaving_s: float | None = None
+    started_s: float = 0.0
+    grace_s: float = 30.0
+    used: Mapping[str, int] = msgspec.field(default_factory=dict)
+    requested: Mapping[str, int] = msgspec.field(default_factory=dict)
+    containers: tuple[ContainerShare, ...] = ()
+
+
+class Victim(msgspec.Struct, frozen=True, kw_only=True):
+    uid: str
+    key: str
+    signal: str
+    kind: str
+    grace_s: float
+    message: str
+
+
+def resource_of(signal: str) -> str:
+    """As messages call it."""
+    name, _, what = signal.partition(".")
+    if name in ("memory", "pid"):
+        return {"memory": "memory", "pid": "pids"}[name]
+    return "inodes" if what == "inodesFree" else "ephemeral-storage"
+
+
+def order_of_victims(signal: str, pods: Sequence[Candidate]) -> list[Candidate]:
+    """All that may end for it, the first to go first."""
+    resource = resource_of(signal)
+    least = LEAST_BYTES if resource in ("memory", "ephemeral-storage") else 1
+
+    def rank(one: Candidate) -> tuple[bool, bool, int, int, float, str]:
+        used, requested = one.used.get(signal), one.requested.get(resource, 0)
+        excess = (used or 0) - requested
+        # Nobody asks for inodes or processes.
+        is_over = excess > 0 or resource in ("inodes", "pids")
+        return used is None, not is_over, one.priority, -excess, -one.started_s, one.key
+
+    may_end = [one for one in pods if not one.is_critical and not one.is_ending]
+    return sorted((one for one in may_end if one.used.get(signal, least) >= least), key=rank)
+
+
+def choose_victim(
+    signal: str, kind: str, pods: Sequence[Candidate], line: int, available: int, most_grace_s: float | None
+) -> Victim | None:
+    """Without `most_grace_s` it is urgent."""
+    first = next(iter(order_of_victims(signal, pods)), None)
+    if first is None:
+        return None
+    grace_s = HARD_GRACE_S if most_grace_s is None else min(first.grace_s, most_grace_s)
+    message = victim_message(signal, first, line, available)
+    return Victim(uid=first.uid, key=first.key, signal=signal, kind=kind, grace_s=grace_s, message=message)
+
+
+def victim_message(signal: str, pod: Candidate, line: int, available: int) -> str:
+    resource = resource_of(signal)
+    shown = binary_quantity if resource in ("memory", "ephemeral-storage") else str
+    parts = [f"{LOW}{resource}. ", f"Threshold quantity: {shown(line)}, available: {shown(available)}. "]
+    for one in pod.containers:
+        used, requested = one.used.get(resource), one.requested.get(resource, 0)
+        if used is not None and used > requested:
+            text = f"Container {one.name} was using {shown(used)}, request is {shown(requested)}, "
+            parts.append(f"{text}has larger consumption of {resource}. ")
+    return "".join(parts)

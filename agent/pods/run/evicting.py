@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at what the node has left, and does what plan/evict.py plans: makes room, ends a pod, brings it back.
+
+A look costs a few reads; what pods use is asked only when one of them has to end. What ended for want of something
+begins anew when the node has room again (EVN-09), later each time, and after three ends within an hour not by itself.
+Never: ends a pod that is not kept here.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from agent.model.event import Event
+from agent.model.eviction_report import EvictionReport
+from agent.model.node_use import NodeLook, PodUse
+from agent.model.pod import PodSpec
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.admit import Refusal
+from agent.pods.plan.drain import priority_of
+from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, plan_eviction
+from agent.pods.plan.preempt import is_critical
+from agent.pods.plan.scarcity.pressure import ReturnState, refused_by, return_of
+from agent.pods.plan.scarcity.storage_use import candidate_of
+from agent.pods.plan.scarcity.victims import EVICTED, LOW, Candidate, Victim, resource_of
+from agent.pods.ports import NodeFigures
+from agent.pods.run.containment import contained
+from agent.pods.run.disk.disk_use import disk_use
+from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.pod_context import PodContext
+from agent.pods.run.run_state import PodRun
+from agent.pods.runtime.qos import qos_class
+from agent.pods.view.eviction import eviction_report
+
+log = structlog.get_logger(plane="pods")
+
+MOST_STEPS = 4
+NO_USE = PodUse()
+
+
+class Evictor:
+    """`settled` is called when pods that waited may begin; `revive` begins one anew where there is room."""
+
+    def __init__(
+        self,
+        context: PodContext,
+        node: NodeFigures,
+        keepers: Callable[[], Sequence[PodKeeper]],
+        settled: Callable[[], None],
+        revive: Callable[[PodKeeper], bool],
+    ) -> None:
+        self._context = context
+        self._node = node
+        self._keepers = keepers
+        self._settled = settled
+        self._revive = revive
+        self._thrashing: dict[str, PodSpec] = {}
+        self.seen = Seen()
+        self.look: NodeLook | None = None
+
+    @property
+    def conditions(self) -> frozenset[str]:
+        return self._context.pressure.conditions
+
+    @property
+    def rules(self) -> EvictionRules | None:
+        """None where a kubelet does this, or nobody shall."""
+        return self._context.settings().eviction
+
+    async def run(self) -> None:
+        while True:
+            rules = self.rules
+            if rules is None:
+                self._forget()
+            else:
+                with contained("all", "look at what the node has left"):
+                    await self.round(rules)
+            await self._context.clock.sleep((rules or EvictionRules()).period_s)
+
+    def _forget(self) -> None:
+        self.seen, self.look = Seen(), None
+        self._note(frozenset())
+
+    async def round(self, rules: EvictionRules) -> None:
+        for _ in range(MOST_STEPS):
+            self.look = await self._looked()
+            plan = self._planned(rules, None)
+            if plan.collect:
+                await self._collect(plan.collect)
+                continue
+            if plan.needs_pods and self.look is not None:
+                is_for_disk = any(not key.startswith(("memory.", "pid.")) for key in self.seen.met_s)
+                pods = await self.candidates(self.look, is_for_disk=is_for_disk)
+                plan = self._planned(rules, pods)
+                if plan.victim is not None:
+                    self._end(plan.victim)
+            break
+        if rules.readmits:
+            self._bring_back()
+
+    async def _looked(self) -> NodeLook | None:
+        try:
+            return await self._node.look()
+        except (OSError, RuntimeCallFailed) as error:
+            log.warning("node_figures_unknown", error=str(error), v=3)
+            return None
+
+    def _planned(self, rules: EvictionRules, pods: Sequence[Candidate] | None) -> EvictionPlan:
+        plan = plan_eviction(self.look, pods, rules, self.seen, self._context.clock.now_s())
+        self.seen = plan.seen
+        for one in plan.begun:
+            resource = resource_of(one.signal)
+            log.warning("eviction_threshold_met", signal=one.signal, kind=one.kind)
+            self._tell_node("EvictionThresholdMet", f"Attempting to reclaim {resource}")
+        self._note(plan.conditions)
+        return plan
+
+    def _note(self, conditions: frozenset[str]) -> None:
+        pressure = self._context.pressure
+        if conditions == pressure.conditions:
+            return
+        for name in sorted(conditions - pressure.conditions):
+            self._tell_node("NodeUnderPressure", f"The node has {name}; pods that would add to it wait")
+        pressure.conditions = conditions
+        if pressure.is_short_of_disk:
+            for keeper in self._keepers():
+                keeper.remove_dead()
+        self._settled()
+
+    def _tell_node(self, reason: str, message: str) -> None:
+        self._context.tell(Event(id="", is_warning=True, reason=reason, message=message, plane="pods"))
+
+    async def _collect(self, signal: str) -> None:
+        try:
+            await self._node.make_room(signal)
+        except RuntimeCallFailed as error:
+            log.warning("room_not_made", signal=signal, error=str(error))
+
+    async def report(self) -> EvictionReport:
+        """As it would be decided now; nothing is done."""
+        rules, context = self.rules, self._context
+        look = await self._looked() if rules is not None else None
+        pods = await self.candidates(look, is_for_disk=True) if look is not None else []
+        conditions = sorted(context.pressure.conditions)
+        return eviction_report(rules, look, pods, self.seen, conditions, context.wall_minus_now_s)
+
+    async def candidates(self, look: NodeLook, *, is_for_disk: bool) -> list[Candidate]:
+        """All pods that are kept and not over, with what they use."""
+        try:
+            uses = await self._node.use()
+        except (OSError, RuntimeCallFailed) as error:
+            log.warning("use_of_pods_unknown", error=str(error))
+            uses = {}
+        runs = [one.run for one in self._keepers() if one.run.memory.outcome is None and not one.run.is_gone]
+        return [
+            await self._candidate(run, look, uses.get(run.pod.uid, NO_USE), is_for_disk=is_for_disk) for run in runs
+        ]
+
+    async def _candidate(self, run: PodRun, look: NodeLook, use: PodUse, *, is_for_disk: bool) -> Candidate:
+        files = self._context.files
+        disk = await asyncio.to_thread(disk_use, files, run.pod, run.log_directory) if is_for_disk else None
+        ends_as = run.memory.ending_as
+        leaves = ends_as is not None and ends_as.reason == EVICTED
+        return candidate_of(
+            run.pod,
+            use,
+            disk,
+            look.layout,
+            priority=priority_of(run.pod.spec),
+            is_critical=is_critical(run.pod),
+            is_ending=run.is_ending,
+            leaving_s=max(self.seen.ended_s, 0.0) if leaves else None,
+            started_s=run.memory.first_seen_s,
+        )
+
+    def _end(self, victim: Victim) -> None:
+        keeper = next((one for one in self._keepers() if one.run.pod.uid == victim.uid), None)
+        if keeper is None:
+            return
+        run, context = keeper.run, self._context
+        with contained(victim.key, "evict it"):
+            log.warning("pod_evicted", pod=victim.key, signal=victim.signal, kind=victim.kind, grace_s=victim.grace_s)
+            context.metrics.evicted(victim.signal, victim.kind)
+            run.tell(EVICTED, victim.message, is_warning=True)
+            keeper.evict(victim.grace_s, victim.message)
+
+    def why_refused(self, pod: PodSpec) -> Refusal | None:
+        """EVN-10: a pod that would add to what is short waits until it is over."""
+        return refused_by(self._context.pressure.conditions, pod, qos_class(pod), is_critical=is_critical(pod))
+
+    def _bring_back(self) -> None:
+        for keeper in self._keepers():
+            with contained(keeper.run.pod.key, "bring it back"):
+                self._bring_one_back(keeper)
+
+    def _bring_one_back(self, keeper: PodKeeper) -> None:
+        run, context = keeper.run, self._context
+        outcome, uid = run.memory.outcome, run.pod.uid
+        if outcome is None or outcome.reason != EVICTED or not outcome.message.startswith(LOW) or run.is_removed:
+            self._thrashing.pop(uid, None)
+            return
+        if self.why_refused(run.pod) is not None:
+            return
+        state = return_of(run.memory.evictions, context.clock.wall_s(), context.settings().curve.longest_s)
+        if state is ReturnState.THRASHING and self._thrashing.get(uid, run.pod) is run.pod:
+            if uid not in self._thrashing:
+                self._thrashing[uid] = run.pod
+                run.tell("EvictionThrashing", THRASHING_TEXT, is_warning=True)
+            return
+        if state is not ReturnState.WAITS:
+            self.readmit(keeper)
+
+    def readmit(self, keeper: PodKeeper) -> bool:
+        """It begins anew, whatever it waits for."""
+        run = keeper.run
+        outcome = run.memory.outcome
+        if outcome is None or not outcome.message.startswith(LOW) or not self._revive(keeper):
+            return False
+        self._thrashing.pop(run.pod.uid, None)
+        log.info("pod_readmitted", pod=run.pod.key, evictions=len(run.memory.evictions))
+        return True
+
+
+THRASHING_TEXT = (
+    "it was evicted three times within an hour; it begins anew when its manifest changes, or by `kepctl retry pod`"
+)

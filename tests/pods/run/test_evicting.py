@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods that end because the node runs short of something, and come back, in the whole plane."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.node_use import Amount, PodUse
+from agent.model.runtime_error import RuntimeCallFailed
+from agent.pods.plan.evict import EvictionRules, Threshold
+from agent.pods.plan.restart import RestartCurve
+from tests.pods.plane import FakeNode, Plane, Slow, manifest, running
+
+MI = 1 << 20
+MEMORY = Threshold(signal="memory.available", quantity=100 * MI)
+DISK = Threshold(signal="nodefs.available", share=0.1)
+QUICK = EvictionRules(thresholds=(MEMORY, DISK), period_s=0.05, transition_s=0.1)
+# The first return comes at once.
+CURVE = RestartCurve(first_s=0.01, longest_s=0.01)
+
+
+def node_with(left: int, **used: int) -> FakeNode:
+    node = FakeNode()
+    node.amounts["memory.available"] = Amount(left * MI, 4096 * MI)
+    node.uses = {f"u-{name}": PodUse(memory=size * MI) for name, size in used.items()}
+    return node
+
+
+def files(*names: str, more: str = "") -> FakeManifestDirectory:
+    return FakeManifestDirectory(
+        {f"/m/{name}.yaml": manifest(name, "i", more=f", uid: u-{name}").replace(b"spec:\n", f"spec:\n{more}".encode())
+         for name in names}
+    )  # fmt: skip
+
+
+def plane_of(node: FakeNode, manifests: FakeManifestDirectory, tmp_path: Path, **given: Any) -> Any:
+    settings = {"eviction": QUICK, "curve": CURVE, **given}
+    return running(Slow(), manifests, tmp_path / "logs", node=node, cpus=4, **settings)
+
+
+def reasons(plane: Plane) -> list[str]:
+    return [one.reason for one in plane.events]
+
+
+async def test_the_pod_that_has_most_ends_and_comes_back_when_there_is_room(tmp_path: Path) -> None:
+    """EVN-08 to EVN-10: one pod alone, with the words of a kubelet; new pods that ask for nothing wait meanwhile."""
+    node = node_with(900, web=50, big=800)
+    manifests = files("web", "big")
+    async with plane_of(node, manifests, tmp_path) as plane:
+        await plane.until_phases(web="Running", big="Running")
+        node.amounts["memory.available"] = Amount(61 * MI, 4096 * MI)
+        await plane.until_phases(web="Running", big="Failed")
+        pod = plane.pod("big-n")
+        condition = next(one for one in pod.conditions if one.type == "DisruptionTarget")
+        assert pod.reason == "Evicted"
+        assert pod.message.startswith(
+            "The node was low on resource: memory. Threshold quantity: 100Mi, available: 61Mi. "
+        )
+        assert (condition.is_true, condition.reason) == (True, "TerminationByKubelet")
+        assert {"EvictionThresholdMet", "NodeUnderPressure", "Evicted"} <= set(reasons(plane))
+        assert plane.runner.evictor.conditions == {"MemoryPressure"}
+        manifests.put("/m/late.yaml", manifest("late", "i", more=", uid: u-late"))
+        await plane.until(lambda: "late-n" in plane.phases, "the late pod to be shown")
+        late = plane.pod("late-n")
+        assert (late.phase, late.reason) == ("Pending", "NodeUnderPressure")
+
+        # Meanwhile the other one is not touched: its end would make little room, but it would come next.
+        node.uses["u-web"] = PodUse(memory=0)
+        node.amounts["memory.available"] = Amount(900 * MI, 4096 * MI)
+        await plane.until_phases(web="Running", big="Running", late="Running")
+        families = {one.name: one for one in plane.metrics.families()}
+        assert [(one.labels, one.value) for one in families["kepd_evictions"].samples] == [
+            ({"signal": "memory.available", "kind": "hard"}, 1)
+        ]
+
+
+async def test_a_pod_that_runs_once_does_not_come_back(tmp_path: Path) -> None:
+    """EVN-09."""
+    node = node_with(61, web=500)
+    async with plane_of(node, files("web", more="  restartPolicy: Never\n"), tmp_path) as plane:
+        await plane.until_phases(web="Failed")
+        node.amounts["memory.available"] = Amount(900 * MI, 4096 * MI)
+        await plane.until(lambda: not plane.runner.evictor.conditions, "the condition to end")
+        await plane.rounds()
+        assert plane.phases == {"web-n": "Failed"}
+
+
+async def test_three_ends_within_an_hour_are_enough(tmp_path: Path) -> None:
+    """EVN-09: until somebody says so."""
+    node = node_with(900, web=500)
+    async with plane_of(node, files("web"), tmp_path) as plane:
+        for _ in range(3):
+            await plane.until_phases(web="Running")
+            node.amounts["memory.available"] = Amount(61 * MI, 4096 * MI)
+            await plane.until_phases(web="Failed")
+            node.amounts["memory.available"] = Amount(900 * MI, 4096 * MI)
+        await plane.until(lambda: "EvictionThrashing" in reasons(plane), "the event")
+        await plane.rounds()
+        assert plane.phases == {"web-n": "Failed"}
+        assert reasons(plane).count("EvictionThrashing") == 1
+        (keeper,) = plane.runner.keepers.values()
+        assert plane.runner.evictor.readmit(keeper)
+        await plane.until_phases(web="Running")
+
+
+async def test_a_disk_is_cleared_before_a_pod_ends(tmp_path: Path) -> None:
+    """EVN-04: where that is enough, no pod ends; where it fails, one does."""
+    node = node_with(900, web=500)
+    node.amounts["nodefs.available"] = Amount(5, 100)
+
+    def cleared(_signal: str) -> None:
+        node.amounts["nodefs.available"] = Amount(50, 100)
+
+    node.freed = cleared
+    async with plane_of(node, files("web"), tmp_path) as plane:
+        await plane.until(lambda: node.rooms == ["nodefs.available"], "room to be made")
+        await plane.until_phases(web="Running")
+
+        def refused(_signal: str) -> None:
+            raise RuntimeCallFailed("RemoveImage", "no")
+
+        node.freed = refused
+        logs = next((tmp_path / "logs").glob("default_web-n_*/a"))
+        (logs / "0.log").write_bytes(b"x" * 3 * MI)
+        node.amounts["nodefs.available"] = Amount(5, 100)
+        await plane.until_phases(web="Failed")
+        assert "low on resource: ephemeral-storage" in plane.pod().message
+
+
+async def test_a_look_that_fails_ends_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EVN-05: what cannot be read decides nothing, and the next look is made."""
+    node = node_with(61, web=500)
+
+    async def fails() -> Any:
+        node.looks += 1
+        raise OSError(5, "Input/output error")
+
+    look = node.look
+    monkeypatch.setattr(node, "look", fails)
+    async with plane_of(node, files("web"), tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        await plane.until(lambda: node.looks > 2, "looks")
+        monkeypatch.setattr(node, "look", look)
+        await plane.until_phases(web="Failed")
+
+
+async def test_where_a_kubelet_does_it_nobody_looks(tmp_path: Path) -> None:
+    """EVN-01."""
+    node = node_with(1, web=500)
+    async with plane_of(node, files("web"), tmp_path, eviction=None) as plane:
+        await plane.until_phases(web="Running")
+        await plane.rounds()
+        report = await plane.runner.evictor.report()
+        assert (node.looks, report.is_on) == (0, False)
+        assert plane.phases == {"web-n": "Running"}
+
+
+async def test_people_see_what_is_left_and_who_would_go_first(tmp_path: Path) -> None:
+    """EVN-12: from the plan's own values."""
+    node = node_with(900, web=50, big=800)
+    async with plane_of(node, files("web", "big"), tmp_path) as plane:
+        await plane.until_phases(web="Running", big="Running")
+        report = await plane.runner.evictor.report()
+        memory = next(one for one in report.signals if one.signal == "memory.available")
+        assert (memory.available, memory.line, memory.met_since_s) == (900 * MI, 100 * MI, 0.0)
+        unseen = next(one for one in report.signals if one.signal == "nodefs.available")
+        assert (unseen.capacity, unseen.message) == (0, "cannot be seen from here, so it decides nothing")
+        assert [(one.rank, one.name, one.used) for one in report.candidates] == [
+            (1, "big-n", 800 * MI), (2, "web-n", 50 * MI),
+        ]  # fmt: skip
+        assert plane.phases == {"web-n": "Running", "big-n": "Running"}
