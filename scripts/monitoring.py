@@ -161,6 +161,14 @@ ALERTS = (
         summary="Images are not collected", description=f"The last collection on {AT} was {VALUE} s ago.",
     ),
     Alert(
+        name="KepdPressure", expr="kepd_node_condition == 1", wait="1m",
+        summary="The node is short of something", description=f"{AT} has {{{{ $labels.condition }}}}.",
+    ),
+    Alert(
+        name="KepdEvicting", expr="sum by (instance, signal) (increase(kepd_evictions_total[15m])) > 0", wait="0m",
+        summary="Pods are evicted", description=f"On {AT} {VALUE} pods ended for {{{{ $labels.signal }}}}.",
+    ),
+    Alert(
         name="KepdServicesStale", expr="kepd_services_pending_seconds > 60", wait="2m", severity="critical",
         summary="Changes of Services do not reach the kernel",
         description=f"The oldest change of {{{{ $labels.family }}}} on {AT} has waited for {VALUE} s.",
@@ -226,6 +234,8 @@ NODE_PANELS = (
          "{{mountpoint}} {{role}}"),
     _one("Images on disk", "bytes", f"kepd_image_fs_bytes{{{_where()}}}", "{{instance}} {{kind}}"),
     _one("Kills for want of memory", "short", _rate("kepd_node_oom_kills_total", "instance, scope"), "{{scope}}"),
+    _one("Short of", "short", f"kepd_node_condition{{{_where()}}}", "{{condition}}"),
+    _one("Evictions", "short", _rate("kepd_evictions_total", "instance, signal"), "{{signal}}"),
     Panel("Pulls", "short", (
         (f"sum by (instance) (kepd_image_pulls_in_flight{{{_where()}}})", "running"),
         (f"sum by (instance) (kepd_image_pull_queue_length{{{_where()}}})", "waiting"),

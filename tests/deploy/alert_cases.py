@@ -134,6 +134,8 @@ CASES = (
         ((f"kepd_image_gc_last_run_timestamp_seconds{{{AT}}}", "0+60x120"),),
         at="100m",
     ),
+    _gauge("KepdPressure", f'kepd_node_condition{{{AT},condition="MemoryPressure"}}', "1", "0"),
+    _counter("KepdEvicting", f'kepd_evictions_total{{{AT},signal="memory.available",kind="hard"}}'),
     _gauge("KepdServicesStale", f'kepd_services_pending_seconds{{{AT},family="IPv4"}}', "61", "59"),
     _gauge("KepdServicesQuarantined", f'kepd_services_quarantined{{{AT},family="IPv4"}}', "1", "0"),
     _gauge("KepdHoldsOld", f"kepd_proxy_oldest_hold_seconds{{{AT}}}", "601", "599"),
