@@ -92,14 +92,12 @@ class PluginAllocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToldHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a driver tells of one device: when it found out, by the wall, and for how long that holds. What is 0 it does
-    not say."""
+    """What a driver tells of one device, and for how long that holds; 0 where it does not say."""
 
     pool: str
     device: str
     status: str
     message: str = ""
-    updated_s: float = 0.0
     timeout_s: float = 0.0
 
 

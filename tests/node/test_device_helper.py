@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A driver made with Kubernetes' helper library on a node without an API server: it publishes, prepares and unprepares.
 
-Runs where KEPD_DRA_DRIVER names a program that takes --kubeconfig, --node, --driver, --registry and --data, publishes
-devices gpu-0 and gpu-1, answers with CDI ids example.com/gpu=DEVICE, and prints what it is asked.
+Runs where KEPD_DRA_DRIVER names a program that takes --kubeconfig, --node, --driver, --registry, --data and --health,
+publishes devices gpu-0 and gpu-1, answers with CDI ids example.com/gpu=DEVICE, prints what it is asked, and tells again
+and again what the file of --health has: a line NAME STATUS MESSAGE for each device.
 """
 
 import json
@@ -16,7 +17,9 @@ import pytest
 from bench.daemon import free_port as another_port
 from tests.daemon.process import Kepd
 from tests.lab import Lab
+from tests.node.pods import Stage
 from tests.node.test_devices import add, claiming, pods_config, stage_of, variables
+from tests.node.test_pod_life import events
 
 PROGRAM = os.environ.get("KEPD_DRA_DRIVER", "")
 pytestmark = [pytest.mark.node, pytest.mark.timeout(240), pytest.mark.beside("KEPD_DRA_DRIVER")]
@@ -38,6 +41,7 @@ class Driver:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.log = folder / "driver.log"
+        self.health = folder / "health"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -45,6 +49,7 @@ class Driver:
         flags = {
             "kubeconfig": self.folder / "run" / "drivers" / f"{DRIVER}.kubeconfig", "node": "n1", "driver": DRIVER,
             "registry": self.folder / "k" / "plugins_registry", "data": self.folder / "k" / "plugins" / DRIVER,
+            "health": self.health,
         }  # fmt: skip
         with self.log.open("ab") as out:
             argv = [PROGRAM, *(f"--{name}={value}" for name, value in flags.items())]
@@ -119,3 +124,41 @@ def test_a_driver_of_the_helper_library_works_without_a_cluster(kepd: Kepd, lab:
 
     assert sorted(driver.calls()) == ["prepare", "prepare", "unprepare", "unprepare"]
     assert "error" not in driver.said()
+
+
+def health_of(stage: Stage) -> str:
+    status = json.loads(stage.kepd.ctl("get", "pod", f"{stage.name}-n1", "-o", "json").stdout)["status"]
+    (devices,) = status["containerStatuses"][0]["allocatedResourcesStatus"]
+    return str(devices["resources"][0]["health"])
+
+
+def test_the_health_that_such_a_driver_tells_is_shown(kepd: Kepd, lab: Lab, driver: Driver) -> None:
+    """DVX-4, DVX-6: also after the driver began anew; a device that is unhealthy goes to no other pod."""
+    add(kepd, "gpus", OBJECTS)
+    driver.health.write_text("gpu-0 HEALTHY well\ngpu-1 UNHEALTHY fell off the bus\n")
+    driver.start()
+    kepd.wait(lambda: "unhealthy" in kepd.ctl("get", "devices").stdout, "told")
+    wide = kepd.ctl("get", "devices", "-o", "wide").stdout
+    stage, second = stage_of(kepd, lab), stage_of(kepd, lab, "second")
+    claiming(stage, "gpu")
+    stage.wait(lambda: stage.lines("app"), "it runs")
+    claiming(second, "gpu")
+    second.wait(lambda: "1 unhealthy" in dict(events(second)).get("ClaimUnallocatable", ""), "it waits")
+    first = health_of(stage)
+    driver.health.write_text("gpu-0 UNHEALTHY too hot\ngpu-1 HEALTHY well\n")
+    second.wait(lambda: second.lines("app"), "it has the device that is well again")
+    told = kepd.ctl("get", "events").stdout
+    driver.end()
+    driver.start()
+    kepd.wait(lambda: driver.said().count("health") == 2, "asked again")
+    driver.health.write_text("gpu-0 HEALTHY well\n")
+    kepd.wait(lambda: health_of(stage) == "Healthy", "well")
+
+    assert (first, variables(second)["GPU"]) == ("Healthy", "1")
+    assert "fell off the bus" in wide
+    assert "gpu-0, which claim" in told
+    assert "is unhealthy: too hot" in told
+    for one in (stage, second):
+        one.remove()
+    for one in (stage, second):
+        one.wait_gone()

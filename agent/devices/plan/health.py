@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a driver tells of the health of its devices: all of them, then those that changed. What it does not tell again
-in the time that it names is not known any more. DVX-6, DVF-5."""
+in the time that it names is not known any more. When it says that it found out is not read, as by a kubelet. DVX-6,
+DVF-5."""
 
 from collections.abc import Iterable, Iterator
 
@@ -69,8 +70,7 @@ def _read(devices: Iterable[ToldHealth], now_s: float) -> Iterator[tuple[Key, He
         if not is_label(one.device) or not 0 < len(one.pool) <= LONGEST_POOL:
             raise BadHealth(f"it tells of device {told(f'{one.pool}/{one.device}')!r}, which is no name")
         timeout_s = one.timeout_s if 0 < one.timeout_s <= LONGEST_TIMEOUT_S else DEFAULT_TIMEOUT_S
-        at_s = min(one.updated_s or now_s, now_s)
         yield (
             (one.pool, one.device),
-            Health(one.status, told(one.message) if one.status == UNHEALTHY else "", at_s + timeout_s),
+            Health(one.status, told(one.message) if one.status == UNHEALTHY else "", now_s + timeout_s),
         )

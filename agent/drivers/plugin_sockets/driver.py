@@ -196,7 +196,6 @@ class _Told(Sequence[ToldHealth]):
             device=one.device.device_name,
             status=STATUSES.get(one.health, "Unknown"),
             message=one.message,
-            updated_s=float(one.last_updated_time),
             timeout_s=float(one.health_check_timeout_seconds),
         )
 
