@@ -201,4 +201,4 @@ def test_rules_say_who_may_ask() -> None:
     assert "-i cni+ -j RETURN" in iptables.restore_text(bridge, ())
     assert "-i eth0 -j DROP" in iptables.restore_text(unknown, ())
     assert "-m socket" not in iptables.restore_text(networks, ())
-    assert "--syn -m socket --nowildcard -j CT --notrack" in iptables.restore_text(networks, (AT,))
+    assert "-p tcp --dport 53 -m socket --nowildcard -j CT --notrack" in iptables.restore_text(networks, (AT,))

@@ -112,6 +112,7 @@ class DnsNode:
         )
         (directory / "resolv.conf").touch()
         self.is_cluster = is_cluster
+        self._looking_after: asyncio.Task[None] | None = None
         self.writer = StateWriter(directory, time.time)
         self.client = ProcessClient(directory / SOCKET_FILE)
         self.tables = {
@@ -148,15 +149,21 @@ class DnsNode:
     @asynccontextmanager
     async def running(self) -> AsyncIterator["DnsNode"]:
         self.process.start()
-        task = asyncio.create_task(self.plane.run(Board(time.time).add("dns", State.STARTING)))
+        self._looking_after = asyncio.create_task(self.plane.run(Board(time.time).add("dns", State.STARTING)))
         try:
             await self.until_live()
             yield self
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            await self.stop_plane()
             self.close()
+
+    async def stop_plane(self) -> None:
+        """As at the end of the daemon."""
+        if self._looking_after is not None:
+            self._looking_after.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._looking_after
+            self._looking_after = None
 
     def close(self) -> None:
         self.process.close()

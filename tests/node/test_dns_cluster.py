@@ -3,7 +3,9 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+import socket
+import time
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +19,7 @@ from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from tests.lab.dns_servers import ScriptedDns, addresses, ask, stream
+from tests.lab.namespace import Namespace
 from tests.lab.network import Network
 from tests.node.dns_node import ADDRESSES, DnsNode
 from tests.node.test_services import Cluster
@@ -204,3 +207,59 @@ async def test_without_endpoints_the_outside_goes_on(network: Network, tmp_path:
         assert [addresses(one) for one in (fresh, known, out)] == [[ITS], [ITS], ["203.0.113.5"]]
         assert new.rcode() == 2
         assert not any("cluster.local" in name for name, _ in outside.asked)
+
+
+async def test_the_end_of_the_daemon_and_of_both_leaves_names(
+    network: Network, tmp_path: Path, family: Family, backend: str
+) -> None:
+    """DNS-22, DNS-26, DNS-30: the process answers on while nobody looks after it; without it the cluster's DNS does,
+    with the rules as the daemon left them, and by TCP as well."""
+    beside = Beside(network, tmp_path, family, backend, held=False)
+    async with beside.server(), beside.running():
+        assert addresses(await beside.ask()) == [ITS]
+        await beside.dns.stop_plane()
+        alone = [await beside.ask(f"a{number}.{NAME}", tcp=number % 2 == 1) for number in range(4)]
+        opened = await off(connected, network["pod1"].namespace, beside.address)
+        await off(beside.dns.process.end)
+        ended = await off(opened.recv, 1)
+        opened.close()
+        both = [await beside.ask(f"b{number}.{NAME}", tcp=number % 2 == 1) for number in range(4)]
+
+        assert [addresses(one) for one in (*alone, *both)] == [[ITS]] * 8
+        assert ended == b""
+
+
+def connected(namespace: Namespace, address: str) -> socket.socket:
+    """A client that has asked nothing yet. A reset is told as the end of the stream is."""
+    opened = namespace.call(lambda: socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET))
+    opened.settimeout(5.0)
+    opened.connect((address, 53))
+    return opened
+
+
+async def test_a_server_that_hangs_costs_less_than_a_second(network: Network, tmp_path: Path) -> None:
+    """DNS-43, DNS-44, DNS-95: by UDP of the node and by TCP of the cluster; another is asked beside it."""
+
+    def silent(_server: ScriptedDns, _data: bytes, _way: str) -> Iterable[bytes]:
+        return ()
+
+    beside = Beside(network, tmp_path, "IPv4", "nftables", held=True)
+    place = network["remote"].namespace
+    async with (
+        ScriptedDns(network["far1"].v4, "", place, answers=silent) as hanging,
+        beside.server("far2", "192.0.2.2"),
+        beside.running(),
+    ):
+        await beside.scale("far1", "far2")
+        (tmp_path / "resolv.conf").write_text(f"nameserver {network['far1'].v4}\nnameserver {network['far2'].v4}\n")
+        await asyncio.sleep(1.1)
+        longest_s = 0.0
+        for number in range(10):
+            for name in (f"h{number}.{NAME}", f"h{number}.example"):
+                begun_s = time.monotonic()
+                assert addresses(await beside.ask(name, within_s=5.0)) == ["192.0.2.2"]
+                longest_s = max(longest_s, time.monotonic() - begun_s)
+
+        assert {way for _, way in hanging.asked} == {"udp", "tcp"}
+        assert longest_s <= 1.0
+        print(f"longest {longest_s:.3f} s")

@@ -2,7 +2,7 @@
 """The same with iptables: chains of ours in the tables raw and filter (DNS-27).
 
 There are no elements with a life: the jump to the first chain is there while the address is live, and the socket match
-guards what follows a crash of both programs.
+guards what follows a crash of both programs. It knows sockets of every state, so each packet of a connection meets one.
 """
 
 from collections.abc import Iterable
@@ -33,9 +33,7 @@ def restore_text(asking: Asking, live: Iterable[str]) -> str:
         raw += _strangers(asking)
     for one in live_now:
         to = f"-A {ASKED} -d {one}"
-        raw.append(f"{to} -p udp --dport {PORT} -m socket --nowildcard -j CT --notrack")
-        raw.append(f"{to} -p tcp --dport {PORT} --syn -m socket --nowildcard -j CT --notrack")
-        raw.append(f"{to} -p tcp --dport {PORT} ! --syn -j CT --notrack")
+        raw += [f"{to} -p {way} --dport {PORT} -m socket --nowildcard -j CT --notrack" for way in WAYS]
         raw += [f"-A {ANSWERED} -d {one} -p {way} --dport {PORT} -j CT --notrack" for way in WAYS]
     raw += [
         f"-A {ANSWERED} -s {one} -p {way} --sport {PORT} -j CT --notrack" for one in asking.addresses for way in WAYS

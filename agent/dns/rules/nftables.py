@@ -2,7 +2,10 @@
 """The table kepd_dns: questions to our addresses and their answers pass connection tracking by.
 
 Where a rule does not match, the packet is tracked and goes where the services plane leads it, to the cluster's own DNS:
-the rule itself is the fail-safe. Source of behaviour: DNS-20 to DNS-26, DNS-32.
+the rule itself is the fail-safe. Not every packet of a connection meets a socket that the kernel shows to a rule: that
+which ends a handshake does not, nor what comes after our end of it. So connections that met one are remembered for a
+moment. To judge later packets by their flags alone would send those of a connection to the cluster's DNS here, as soon as
+our process is gone. Source of behaviour: DNS-20 to DNS-26, DNS-32.
 """
 
 from collections.abc import Iterable
@@ -14,7 +17,8 @@ TABLE = "kepd_dns"
 LIVE = "live"
 IP = {"IPv4": "ip", "IPv6": "ip6"}
 KIND = {"IPv4": "ipv4_addr", "IPv6": "ipv6_addr"}
-SYN = "tcp flags & (syn | ack) == syn"
+FLOWS, FLOW_S, MOST_FLOWS = "flows", 15, 8192
+"""Connections that a socket of ours had a packet of."""
 LATER = "tcp flags & (syn | ack) != syn"
 
 
@@ -24,15 +28,19 @@ def table_text(asking: Asking, live: Iterable[str] = ()) -> str:
     to = f"{ip} daddr @addrs" + (f" {ip} daddr @{LIVE}" if asking.falls_back else "")
     asked = f"meta l4proto {{ tcp, udp }} th dport {PORT}"
     rules = [f"{ip} daddr @addrs {asked} jump strangers"] if asking.judges else []
+    flow = f"{ip} saddr . tcp sport"
     rules += [
         f"{to} udp dport {PORT} socket wildcard 0 notrack",
-        f"{to} tcp dport {PORT} {SYN} socket wildcard 0 notrack",
-        f"{to} tcp dport {PORT} {LATER} notrack",
+        f"{to} tcp dport {PORT} socket wildcard 0 update @{FLOWS} {{ {flow} }} notrack",
+        f"{to} tcp dport {PORT} {LATER} {flow} @{FLOWS} notrack",
     ]
     answers = [f"{ip} saddr @addrs {one} sport {PORT} notrack" for one in ("udp", "tcp")]
     probes = f"{ip} daddr @addrs meta mark {PROBE_MARK:#x} {asked} notrack"
     sets = _set("addrs", kind, "", asking.addresses) + _set(
         LIVE, kind, "flags timeout;", (f"{one} timeout {LIFE_S}s" for one in live)
+    )
+    sets += (
+        f"  set {FLOWS} {{ type {kind} . inet_service; flags dynamic,timeout; timeout {FLOW_S}s; size {MOST_FLOWS}; }}\n"
     )
     chains = _strangers(asking, ip) if asking.judges else ""
     chains += _chain("prerouting", rules) + _chain("output", [*answers, probes, f"{to} {asked} notrack"])
