@@ -211,6 +211,27 @@ async def test_a_bare_node_resolves_what_the_specification_names(network: Networ
         assert addresses(await off(ask, pod, at, NAME)) == ["10.96.0.77"]
 
 
+async def test_names_outside_do_not_lead_inside_where_that_is_forbidden(network: Network, tmp_path: Path) -> None:
+    """DNS-96: an address of the cluster in an answer of the node's servers empties it, with a word why; others pass."""
+    pod, at = network["pod1"].namespace, ADDRESSES["IPv4"]
+    inside, outside = network["far1"], network["far2"]
+    async with (
+        ScriptedDns(inside.v4, "10.96.0.10", network["remote"].namespace),
+        ScriptedDns(outside.v4, "203.0.113.5", network["remote"].namespace),
+        DnsNode(network, tmp_path, protected_networks=("10.96.0.0/16", "fd00:96::/112")).running() as dns,
+    ):
+        await dns.tell(WEB)
+        found = []
+        for server in (inside, outside):
+            (tmp_path / "resolv.conf").write_text(f"nameserver {server.v4}\n")
+            await asyncio.sleep(1.1)
+            found.append(await off(ask, pod, at, f"{server.name}.example"))
+        own = await off(ask, pod, at, NAME)
+
+        assert [addresses(one) for one in (*found, own)] == [[], ["203.0.113.5"], ["10.96.0.10"]]
+        assert (found[0].rcode(), [one.to_text() for one in found[0].options]) == (0, ["EDE 15 (Blocked)"])
+
+
 async def test_without_ipv6_nothing_of_it_is_asked_for(network: Network, tmp_path: Path) -> None:
     """Section 12, last row: no error in the log."""
     async with DnsNode(network, tmp_path, families=("IPv4",)).running() as dns:

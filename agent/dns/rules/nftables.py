@@ -4,8 +4,8 @@
 Where a rule does not match, the packet is tracked and goes where the services plane leads it, to the cluster's own DNS:
 the rule itself is the fail-safe. Not every packet of a connection meets a socket that the kernel shows to a rule: that
 which ends a handshake does not, nor what comes after our end of it. So connections that met one are remembered for a
-moment. To judge later packets by their flags alone would send those of a connection to the cluster's DNS here, as soon as
-our process is gone. Source of behaviour: DNS-20 to DNS-26, DNS-32.
+moment. To judge later packets by their flags alone would send those of a connection to the DNS of the cluster here, as
+soon as our process is gone. Source of behaviour: DNS-20 to DNS-26, DNS-32.
 """
 
 from collections.abc import Iterable
@@ -39,9 +39,8 @@ def table_text(asking: Asking, live: Iterable[str] = ()) -> str:
     sets = _set("addrs", kind, "", asking.addresses) + _set(
         LIVE, kind, "flags timeout;", (f"{one} timeout {LIFE_S}s" for one in live)
     )
-    sets += (
-        f"  set {FLOWS} {{ type {kind} . inet_service; flags dynamic,timeout; timeout {FLOW_S}s; size {MOST_FLOWS}; }}\n"
-    )
+    flows = f"flags dynamic,timeout; timeout {FLOW_S}s; size {MOST_FLOWS};"
+    sets += f"  set {FLOWS} {{ type {kind} . inet_service; {flows} }}\n"
     chains = _strangers(asking, ip) if asking.judges else ""
     chains += _chain("prerouting", rules) + _chain("output", [*answers, probes, f"{to} {asked} notrack"])
     return f"{removal_text(asking.family)}table {ip} {TABLE} {{\n{sets}{chains}}}\n"
