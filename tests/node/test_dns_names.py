@@ -4,6 +4,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -82,6 +83,12 @@ def inside(kepd: Kepd, *words: str) -> str:
     return f"{done.stdout}{done.stderr}"
 
 
+def ready_address(kepd: Kepd) -> str:
+    """Of the pod with a name, where it is ready."""
+    found = [one for one in kepd.pods() if one["name"].startswith("one")]
+    return next((one["ip"] for one in found if all(each.get("ready") for each in one["containers"])), "")
+
+
 def test_a_pod_reaches_another_by_its_services_name(kepd: Kepd, lab: Lab) -> None:
     """DNS-71, DNS-74, DNS-75, DNS-100, DNS-101: the first minute, and a name that goes with its Service."""
     image = lab.push(Image(name="node/web"))
@@ -115,6 +122,14 @@ def test_a_pod_reaches_another_by_its_services_name(kepd: Kepd, lab: Lab) -> Non
     assert "forgotten" in kepd.ctl("flush", "dns").stdout
     listed = kepd.ctl("get", "dns", "-o", "wide").stdout
     assert "169.254.20.10" in listed
+
+    before = ready_address(kepd)
+    (kepd.manifests / "one.yaml").write_text(pod.replace("spec:", "spec:\n  hostAliases: [{ip: 10.9.9.9}]", 1))
+    kepd.wait(lambda: ready_address(kepd) not in ("", before), "a pod made anew", 30.0)
+    after, begun_s = ready_address(kepd), time.monotonic()
+    kepd.wait(lambda: after in kepd.ctl("explain", "dns", "rex.pets", "--from", "client").stdout, "its address", 1.0)
+    print(f"told after {time.monotonic() - begun_s:.2f} s")
+    assert before not in kepd.ctl("explain", "dns", "rex.pets", "--from", "client").stdout
 
     (kepd.manifests / "services.yaml").write_text(SERVICES.replace("name: web}", "name: shop}", 1))
     kepd.wait(lambda: "one" in inside(kepd, "wget", "-qO-", "http://shop/name"), "the new name", 10.0)
