@@ -447,3 +447,31 @@ async def test_sizes_of_layers_are_asked_for_beside_the_pass(observed: Observed)
 
 def test_events_of_kills_are_a_kind_of_their_own() -> None:
     assert RuntimeEvent(EventKind.OOM, "c").kind == "oom"
+
+
+async def test_a_group_that_does_nothing_costs_little_and_what_it_does_is_seen(observed: Observed) -> None:
+    """OBS-03: cost follows what happens. Figures that the kernel brings up to date late are looked at twice more."""
+    observed.runtime.add_pod("web")
+    tree, group = observed.tree, "/kepd/pod-web/c-web-main-0"
+    count, processor = {1: ("pids_current", "cpuacct_usage"), 2: ("pids_current", "cpu_stat")}[tree.version]
+
+    async def threads() -> tuple[int | None, int]:
+        before = observed.files.asked
+        await observed.later()
+        (pod,) = (await observed.collector.sample()).pods
+        return pod.containers[0].figures.threads, observed.files.asked - before
+
+    first = [await threads() for _ in range(4)]
+    tree.group(group, **{count: b"7\n"})
+    unseen = await threads()
+    tree.group(group, **{count: b"7\n", processor: b"99\n" if tree.version == 1 else b"usage_usec 99\n"})
+    seen = [await threads() for _ in range(4)]
+    tree.group(group, **{count: b"9\n", processor: b"99\n" if tree.version == 1 else b"usage_usec 99\n"})
+    await observed.later(60.0)
+    late = await threads()
+
+    assert first[0][1] > first[3][1] + 20, "of a still group few files are read"
+    assert unseen == first[3]
+    assert [one for one, _ in seen] == [7, 7, 7, 7]
+    assert [one > first[3][1] for _, one in seen] == [True, True, True, False]
+    assert late[0] == 9, "all are read now and then"

@@ -16,7 +16,7 @@ from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.observe.kernel.group_text import NO_FIGURES, NO_LIMITS, GroupFigures, GroupLimits
 from agent.observe.kernel.hierarchies import UNIFIED, Hierarchies, above, neighbour, read_groups
 from agent.observe.ports import Instances, KernelFiles
-from agent.observe.sample.group_files import GroupFiles, GroupKind, group_files, limit_files
+from agent.observe.sample.group_files import NO_FILES, GroupFiles, GroupKind, group_files, limit_files
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="observe")
@@ -35,9 +35,6 @@ class _Info(msgspec.Struct):
     pid: int = 0
 
 
-NO_FILES = GroupFiles()
-
-
 @dataclass(kw_only=True)
 class Observed:
     """One group, and what was read of it last. `limit_files` are read seldom. `ended_s` is when it was found to be
@@ -52,6 +49,8 @@ class Observed:
     started_at_s: float = 0.0
     attempt: int = 0
     texts: list[bytes | None] = field(default_factory=list)
+    # Passes since its signs last changed.
+    still: int = 0
     limits: GroupLimits = NO_LIMITS
     limits_read_s: float | None = None
     figures: GroupFigures = NO_FIGURES

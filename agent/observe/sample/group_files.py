@@ -5,7 +5,7 @@ A sandbox does nothing and a pod is the sum of what runs in it, so fewer of thei
 a node with hundreds of groups what is not read is most of the cost.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 
 import msgspec
@@ -23,12 +23,20 @@ class GroupKind(Enum):
 
 
 class GroupFiles(msgspec.Struct, frozen=True):
-    """Names and paths, in the same order."""
+    """Names and paths, in the same order: first so many `signs` that change when anything in the group does something,
+    then `always` files that change by waiting as well, then those that only change with a sign."""
 
     names: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
+    signs: int = 0
+    always: int = 0
 
 
+NO_FILES = GroupFiles()
+SIGNS = ("cpuacct.usage", "memory.usage_in_bytes", "cpu.stat", "memory.current")
+"""Who uses no processor does nothing, and memory that is taken away from it shows."""
+ALWAYS = (*PRESSURES, "memory.oom_control", "memory.events", "memory.events.local")
+LEGACY_SIGNS, UNIFIED_SIGNS = SIGNS[:2], SIGNS[2:]
 _LEGACY_TIMES = {"cpuacct": ("cpuacct.usage", "cpuacct.stat")}
 _LEGACY_SIZES = ("memory.stat", "memory.usage_in_bytes", "memory.failcnt")
 _UNIFIED_FEW = ("cpu.stat", "memory.stat", "memory.current", "memory.events")
@@ -70,7 +78,7 @@ def group_files(
     files = dict(LEGACY_FILES[kind]) if is_legacy else {UNIFIED: UNIFIED_FILES[kind]}
     if has_pressure and kind is not GroupKind.SANDBOX and groups.get(UNIFIED, "/") != "/":
         files[UNIFIED] = (*files.get(UNIFIED, ()), *PRESSURES)
-    return _placed(_files(files, groups, hierarchies))
+    return _in_order(_files(files, groups, hierarchies), LEGACY_SIGNS if is_legacy else UNIFIED_SIGNS)
 
 
 def limit_files(groups: Mapping[str, str], hierarchies: Hierarchies) -> GroupFiles:
@@ -80,7 +88,18 @@ def limit_files(groups: Mapping[str, str], hierarchies: Hierarchies) -> GroupFil
 
 def without_throttling(files: GroupFiles) -> GroupFiles:
     """Of a group of version 1 without a quota, where the file says nothing else."""
-    return _placed(pair for pair in zip(files.names, files.paths, strict=True) if pair[0] != THROTTLING)
+    kept = (pair for pair in zip(files.names, files.paths, strict=True) if pair[0] != THROTTLING)
+    return _in_order(kept, LEGACY_SIGNS)
+
+
+def _in_order(found: Iterable[tuple[str, str]], signs: Collection[str]) -> GroupFiles:
+    pairs = list(found)
+    first = [one for one in pairs if one[0] in signs]
+    then = [one for one in pairs if one[0] in ALWAYS]
+    rest = [one for one in pairs if one not in first and one not in then]
+    placed = _placed((*first, *then, *rest))
+    # With one of them alone nobody can tell that nothing happened.
+    return msgspec.structs.replace(placed, signs=len(first) if len(first) == len(signs) else 0, always=len(then))
 
 
 def _placed(found: Iterable[tuple[str, str]]) -> GroupFiles:

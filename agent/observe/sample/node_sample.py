@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one pass over the node found. Every reader of one pass gets the same value (OBS-01)."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
 from agent.observe.kernel.node_text import Interface, Memory
 from agent.observe.kernel.pressure_text import NOTHING, Pressure
+from agent.observe.sample.group_files import NO_FILES, GroupFiles
 
 
 class ContainerSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,8 +27,9 @@ class ContainerSample(msgspec.Struct, frozen=True, kw_only=True):
     layer_inodes: int | None = None
     is_whole: bool = True
     attempt: int = 0
-    texts: tuple[tuple[str, str, bytes | None], ...] = ()
-    """Names, paths and contents of the files that were read."""
+    files: GroupFiles = NO_FILES
+    contents: Sequence[bytes | None] = ()
+    """Of the files, as they were read."""
 
 
 class PodSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,6 +101,6 @@ def _usage(
 
 def _readings(one: ContainerSample) -> Iterator[Reading]:
     """Each file as it was read, in one line."""
-    for name, path, text in one.texts:
+    for name, path, text in zip(one.files.names, one.files.paths, one.contents, strict=False):
         if text is not None:
             yield Reading(name=name, value=" ".join(text.decode("utf-8", "replace").split()), path=path)
