@@ -36,6 +36,9 @@ class DeviceManagerSection:
         "Directory in which drivers leave their slices, each in a directory with its name; empty = none do.",
     )
     call_timeout: float = key(duration(0.1, 3600.0), 45.0, "Timeout of a call of a driver.")
+    trust_status: bool = restart(
+        BOOL, False, "Claims in manifests may have a status: what it allocates is theirs. Else it is refused."
+    )
     admin_namespaces: Words = key(
         list_of(DNS_NAME, "namespaces"), (), "Namespaces whose claims may ask for adminAccess, to devices in use too."
     )

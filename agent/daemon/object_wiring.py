@@ -64,5 +64,6 @@ def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]
 
     found = parse_objects("manifest", content, identity_of(configuration)).findings
     of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
-    of_devices = read_device_objects({"manifest": content}, Reader(configuration.node.name)).findings
+    reader = Reader(configuration.node.name, trusts_status=configuration.devices.manager.trust_status)
+    of_devices = read_device_objects({"manifest": content}, reader).findings
     return list(dict.fromkeys((*found, *of_services, *of_devices)))

@@ -483,3 +483,30 @@ async def test_a_flood_of_slices_counts_later_and_is_told_once() -> None:
     assert (manager.catch_up(), news) == (True, [True])
     assert manager.slices() == tuple(published)
     assert (manager.catch_up(), node.reasons) == (False, ["SlicesDelayed"])
+
+
+async def test_a_status_that_is_trusted_is_what_the_claim_has() -> None:
+    """DVM-22: nobody else gets the device, and what another claim has is not given twice."""
+    status = """
+status:
+  allocation: {devices: {results: [{request: gpu, driver: gpu.example.com, pool: here, device: gpu-0}]}}
+"""
+    node = NodeOfLives(2)
+    manager = await node.manager()
+    copied = f"{ONE.strip()}{status}"
+    more = (ONE.replace("name: gpus", "name: other"), copied.replace("name: gpus", "name: twin"))
+
+    def take(*texts: str) -> None:
+        files = {"/m": "---\n".join(f"{one.strip()}\n" for one in texts).encode()}
+        manager.take(read_device_objects(files, Reader("here", trusts_status=True)))
+
+    take(copied, more[0])
+    other, mine, twin = (pod(SHARED.replace("NAME", one).replace("gpus", one)) for one in ("other", "gpus", "twin"))
+    first = [await held(manager, other), await held(manager, mine)]
+    given = {one.key: [it.device for it in one.results] for one in manager.records.values()}
+    take(copied, *more)
+    why = await held(manager, twin)
+
+    assert first == ["", ""]
+    assert given == {"default/other": ["gpu-1"], "default/gpus": ["gpu-0"]}
+    assert "the status of claim default/twin has device gpu.example.com/here/gpu-0, which claim default/gpus has" in why

@@ -190,7 +190,7 @@ async def test_a_device_is_reset_between_two_pods(node: Node) -> None:
 
 
 async def test_a_kubelet_that_gives_a_device_at_once_waits_for_its_reset(node: Node) -> None:
-    """DVP-24: whoever asks for another is not held; after the limit the reason is told."""
+    """DVP-24, DVX-5: whoever asks for another is not held; after the limit the reason is told."""
     node.start()
     await node.healthy("gpu-0", "gpu-1")
     answer = await node.kubelet.allocate(GPU, "gpu-0")
@@ -201,6 +201,8 @@ async def test_a_kubelet_that_gives_a_device_at_once_waits_for_its_reset(node: N
     waiting = asyncio.create_task(node.kubelet.allocate(GPU, "gpu-0"))
     other = await node.kubelet.allocate(GPU, "gpu-1")
     was_waiting = not waiting.done()
+    holds = {one.labels["reason"]: one.value for it in node.front.metrics.families() if it.name == "kepd_device_holds"
+             for one in it.samples}  # fmt: skip
     late = await waiting
     again = asyncio.create_task(node.kubelet.allocate(GPU, "gpu-0"))
     node.gate.touch()
@@ -209,6 +211,8 @@ async def test_a_kubelet_that_gives_a_device_at_once_waits_for_its_reset(node: N
     assert was_waiting
     assert late == "not reset within 2 s: gpu-0 is dirty; devices.front.resetTimeout"
     assert (await again).envs == {"GPUS": "gpu-0"}
+    assert holds == {"reset": 1}
+    assert node.front.metrics.holds["reset"] == 0
 
 
 async def test_what_was_given_and_never_seen_is_reset_when_it_is_given_again(node: Node) -> None:

@@ -401,7 +401,7 @@ class TestConfigured:
     async def test_a_device_that_cannot_be_reset_is_given_to_nobody_or_ignored(
         self, tmp_path: Path, on_failure: str, taints: list[str]
     ) -> None:
-        """DVD-24."""
+        """DVD-23, DVD-24: what a command prints is for who asks, and in no event."""
         reset = script(tmp_path, "echo not today; exit 3")
         node = Configured("/dev/ttyUSB0", reset={"command": [reset], "retries": 1, "onFailure": on_failure})
         driver = await node.driver()
@@ -409,7 +409,9 @@ class TestConfigured:
 
         assert answers["u-c"].error == ""
         assert names(driver) == {"ttyusb0": taints}
-        assert "ended with exit code 3: not today" in node.told[0].message
+        assert "ended with exit code 3" in node.told[0].message
+        assert not any("not today" in one.message for one in node.told)
+        assert driver.commands.printed == {f"{DRIVER}/ttyusb0": "it printed: not today"}
         wanted = ["DeviceResetFailed", "DeviceQuarantined"] if taints else ["DeviceResetFailed"]
         assert [one.reason for one in node.told] == wanted
         assert names(await node.driver()) == {"ttyusb0": taints}
@@ -417,16 +419,18 @@ class TestConfigured:
     async def test_a_device_in_quarantine_is_free_once_it_could_be_reset(self, tmp_path: Path) -> None:
         """DVD-24."""
         flag = tmp_path / "mended"
-        node = Configured("/dev/ttyUSB0", reset={"command": [script(tmp_path, f"[ -e {flag} ]")]})
+        node = Configured(
+            "/dev/ttyUSB0", reset={"command": [script(tmp_path, f"[ -e {flag} ] || (echo too cold; exit 1)")]}
+        )
         driver = await node.driver()
         await driver.unprepare([record(DRIVER, "ttyusb0")])
 
-        with pytest.raises(Refused, match="stays in quarantine"):
+        with pytest.raises(Refused, match=r"stays in quarantine: .*exit code 1; it printed: too cold"):
             await driver.reset("ttyusb0")
         flag.touch()
         await driver.reset("ttyusb0")
         assert names(driver) == {"ttyusb0": []}
-        assert node.disk.files == {}
+        assert (node.disk.files, driver.commands.printed) == ({}, {})
         with pytest.raises(Refused, match="is not in quarantine"):
             await driver.reset("ttyusb0")
 

@@ -319,6 +319,30 @@ async def test_devices_are_reset_after_their_pod(plugins: Plugins, tmp_path: Pat
     assert plugins.disk.files == {}
 
 
+async def test_a_device_is_reset_before_a_container_starts_again_where_that_is_wanted(
+    plugins: Plugins, tmp_path: Path
+) -> None:
+    """DVP-20: not before its first start, and also where kepd began anew meanwhile."""
+    out = tmp_path / "out"
+    reset = Command(command=(script(tmp_path, f"echo $DEVICE_NAME >> {out}"),), per_container=True)
+    plugins.settings = replace(plugins.settings, resets={GPU: reset})
+    plugins.start()
+    await plugins.listed()
+    one = pod(count=1)
+    assert await plugins.why(one) == ""
+    await plugins.devices.edits(one, one.containers[0])
+    at_first = out.exists()
+    await plugins.stop()
+    plugins.begin()
+    await plugins.devices.edits(one, one.containers[0])
+    again = out.read_text()
+    plugins.settings = replace(plugins.settings, resets={GPU: replace(reset, command=("/bin/false",))})
+    with pytest.raises(DevicesNotReady, match="could not be reset: /bin/false ended with exit code 1"):
+        await plugins.devices.edits(one, one.containers[0])
+
+    assert (at_first, again) == (False, "gpu-0\n")
+
+
 async def test_what_pods_had_that_are_gone_or_of_another_boot_is_free(plugins: Plugins) -> None:
     """DVM-41, DVM-45."""
     plugins.start()

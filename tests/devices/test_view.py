@@ -8,6 +8,8 @@ import pytest
 from agent.api.device_service import DeviceService
 from agent.api.errors import ApiError
 from agent.devices.local.configured import QUARANTINED
+from agent.devices.manifest.documents import Reader
+from agent.devices.manifest.reading import read_device_objects
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.pools import Node
 from agent.devices.plan.records import Stage
@@ -18,7 +20,8 @@ from agent.model.device_report import DeviceReport
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import device_pb2 as pb
 from tests.devices.offered import device, slice_of
-from tests.devices.test_claims import NodeOfLives, held, shared_pod
+from tests.devices.test_claims import SHARED, NodeOfLives, held, shared_pod
+from tests.devices.test_pod_claims import pod
 from tests.devices.test_steps import record
 
 NODE = Node(name="here")
@@ -88,6 +91,34 @@ async def test_lists_have_holders_and_what_failed_last() -> None:
     ]
     assert list(devices[0].cdi_ids) == ["gpu.example.com/gpu=gpu-0"]
     assert (driver.name, driver.kind, driver.devices, driver.why_away) == ("gpu.example.com", "dra", 2, "")
+
+
+async def test_a_device_says_what_a_command_printed_and_who_sees_all_devices() -> None:
+    """DVD-23, DVF-8."""
+    manager = await NodeOfLives().manager()
+    assert await held(manager, shared_pod("one")) == ""
+    view = DeviceView(manager, {}, None, printed={"gpu.example.com/gpu-1": "it printed: no power"})
+    text = SHARED.replace("NAME", "one").replace("image:", "securityContext: {privileged: true}, image:")
+    view.pod = lambda _namespace, name: pod(text) if name == "one" else None
+    found = {one.name.rpartition("/")[2]: one.message async for _, one in view.devices("")}
+
+    assert found == {"gpu-0": "pod default/one is privileged and sees every device", "gpu-1": "it printed: no power"}
+
+
+async def test_a_claim_whose_manifest_has_changed_is_stale_while_pods_hold_it() -> None:
+    """DVM-25."""
+    node = NodeOfLives()
+    manager = await node.manager()
+    assert await held(manager, shared_pod("one")) == ""
+    node.texts = tuple(one.replace("count: 1", "count: 2") for one in node.texts)
+    manager.take(read_device_objects({"/m": "---\n".join(node.texts).encode()}, Reader("here")))
+    found = [(one.name, one.state, one.last_error) async for _, one in DeviceView(manager, {}, None).claims("")]
+    why = await held(manager, shared_pod("two"))
+
+    assert sorted(found) == [
+        ("gpus", "prepared", ""), ("gpus", "stale", "pods that start now wait until the claim as it was is free"),
+    ]  # fmt: skip
+    assert "the old claim is still in use" in why
 
 
 async def test_a_claim_that_nobody_holds_is_listed_and_explained() -> None:

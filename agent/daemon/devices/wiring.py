@@ -78,7 +78,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
         for one in own_devices(outside, claims.records.values)
     ]
     plugins = _plugins(outside, records, boot_id, metrics, commands)
-    reader = Reader(configuration.node.name)
+    reader = Reader(configuration.node.name, trusts_status=configuration.devices.manager.trust_status)
     plane = DevicePlane(
         manager=claims,
         pod_devices=PodDevices(claims, plugins),
@@ -95,7 +95,7 @@ def wire_devices(outside: Outside) -> WiredDevices:
     )
     own = {one.name: one for one in drivers}
     registry = _registry(outside, claims, list(own))
-    view = DeviceView(claims, own, registry, plugins)
+    view = DeviceView(claims, own, registry, plugins, commands.printed)
     count_by(metrics, view)
     return WiredDevices(plane, records, registry, view, metrics, plugins)
 

@@ -47,6 +47,7 @@ class Command(Part, frozen=True, kw_only=True):
     timeout: str | int | float = "10s"
     retries: int = 0
     on_failure: Literal["quarantine", "ignore"] = "quarantine"
+    per_container: bool = False
 
 
 class Shared(Part, frozen=True, kw_only=True):
@@ -83,8 +84,11 @@ def read_rules(given: Sequence[Mapping[str, object]]) -> tuple[list[PoolRule], l
     return rules, findings
 
 
+PLUGIN_RESETS = "devices.plugins.reset"
+
+
 def read_resets(
-    given: Mapping[str, Mapping[str, object]], key: str = "devices.plugins.reset"
+    given: Mapping[str, Mapping[str, object]], key: str = PLUGIN_RESETS
 ) -> tuple[dict[str, Command], list[Finding]]:
     """Commands by resource; `key` is where they stand."""
     commands: dict[str, Command] = {}
@@ -97,7 +101,8 @@ def read_resets(
             findings.append(Finding("", place, str(error).replace("`", "")))
             continue
         findings += [
-            Finding("", f"{place}.{at.partition('.')[2]}", text) for at, text in _command_faults("reset", command)
+            Finding("", f"{place}.{at.partition('.')[2]}", text)
+            for at, text in _command_faults("reset", command, has_containers=key == PLUGIN_RESETS)
         ]
         commands[resource] = command
     return commands, findings
@@ -163,7 +168,9 @@ def _wrong_value(value: object) -> str:
     return "" if isinstance(value, int) else f"is {shown(value)}; expected text, a whole number, true or false"
 
 
-def _command_faults(what: str, command: Command) -> Iterator[tuple[str, str]]:
+def _command_faults(what: str, command: Command, *, has_containers: bool = False) -> Iterator[tuple[str, str]]:
+    if command.per_container and not has_containers:
+        yield f"{what}.perContainer", f"is not known here; expected it in {PLUGIN_RESETS} alone"
     if not command.command or not command.command[0].startswith("/"):
         yield f"{what}.command", "expected a list that begins with the absolute path of a program"
     if seconds(command.timeout) is None:

@@ -13,12 +13,14 @@ PLUGIN_FOLDER = "plugins"
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """Devices of one resource for one container; without an answer the plugin may know of them, or not."""
+    """Devices of one resource for one container; without an answer the plugin may know of them, or not. `was_used` once
+    the container was about to start, where that counts."""
 
     container: str
     resource: str
     ids: tuple[str, ...]
     answer: PluginAllocation | None = None
+    was_used: bool = False
 
 
 class PodGrants(msgspec.Struct, frozen=True, kw_only=True):

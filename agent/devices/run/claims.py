@@ -21,11 +21,12 @@ from msgspec.structs import replace
 
 from agent.devices.cdi.merging import CannotMerge, Catalogue, NotResolved, check_seen, merge, nodes_of
 from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
-from agent.devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod
+from agent.devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod, with_uid
 from agent.devices.manifest.reading import NO_OBJECTS, DeviceObjects
 from agent.devices.plan.answers import Answers, checked
+from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.pace import SlicePace
-from agent.devices.plan.pools import Node
+from agent.devices.plan.pools import Node, gather
 from agent.devices.plan.reasons import CannotAllocate, DeviceId
 from agent.devices.plan.records import (
     FOLDER,
@@ -283,6 +284,11 @@ class DeviceClaims:
             raise DevicesNotReady(CLAIM_ERROR, "; ".join(doubts))
         for one in missing:
             self._check_admin(one.claim, settings)
+        given = [one for one in missing if one.claim.status.allocation is not None]
+        if given:
+            self._check_given(given)
+            rest = [one for one in missing if one not in given]
+            return [*(self._recorded(pod, one, one.claim) for one in given), *self._found(pod, rest)]
         question = self.question(tuple(one.claim for one in missing))
         began_s = self._clock.now_s()
         try:
@@ -297,25 +303,43 @@ class DeviceClaims:
             away = f"; driver-away: devices of {', '.join(left)} do not count until it is back" if left else ""
             raise DevicesNotReady(UNALLOCATABLE, f"{answer.stuck}{away}")
         found = []
-        for one, given in zip(missing, allocations(answer, settings.node.name), strict=True):
-            status = ClaimStatus(allocation=msgspec.convert(given, Allocation))
-            holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
-            claim = replace(one.claim, status=status)
-            record = new_record(claim, is_made=one.is_made, boot_id=settings.boot_id, holder=holder)
-            found.append(replace(record, since_s=self._clock.wall_s()))
+        for one, allocated in zip(missing, allocations(answer, settings.node.name), strict=True):
+            status = ClaimStatus(allocation=msgspec.convert(allocated, Allocation))
+            found.append(self._recorded(pod, one, replace(one.claim, status=status)))
         return found
+
+    def _check_given(self, given: Sequence[ClaimOfPod]) -> None:
+        """What a status says is believed, unless another claim has it: nobody shares what is not to be shared."""
+        question = self.question(tuple(one.claim for one in given))
+        holdings = Holdings(question.existing, gather(question.slices, question.node))
+        for claim in question.claims:
+            for one in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+                device = DeviceId(one.driver, one.pool, one.device)
+                if not one.admin_access and (holder := holdings.holder(device)):
+                    text = f"the status of claim {claim.key} has device {device}, which claim {holder} has"
+                    raise DevicesNotReady(UNALLOCATABLE, text)
+
+    def _recorded(self, pod: PodSpec, one: ClaimOfPod, claim: Claim) -> ClaimRecord:
+        holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
+        record = new_record(claim, is_made=one.is_made, boot_id=self._settings().boot_id, holder=holder)
+        return replace(record, since_s=self._clock.wall_s())
 
     def question(self, claims: tuple[Claim, ...]) -> Question:
         asked = {one.metadata.uid for one in claims}
-        existing = tuple(one.claim for one in self.records.values() if one.uid not in asked)
+        existing = [one.claim for one in self.records.values() if one.uid not in asked]
+        existing += [one for one in self._trusted() if one.metadata.uid not in {*asked, *self.records}]
         return Question(
             node=self._settings().node,
             slices=self.slices(),
             classes=self.classes(),
-            existing=existing,
+            existing=tuple(existing),
             claims=claims,
             unhealthy=self.unhealthy(),
         )
+
+    def _trusted(self) -> list[Claim]:
+        """Claims of manifests that have devices already, by their status. DVM-22."""
+        return [with_uid(one) for one in self._objects.claims.values() if one.status.allocation is not None]
 
     def _check_admin(self, claim: Claim, settings: ManagerSettings) -> None:
         """DVA-50."""

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import structlog
 
-from agent.devices.plan.answers import told
+from agent.model.finding import printable
 
 log = structlog.get_logger(plane="devices")
 
@@ -29,7 +29,7 @@ GRACE_S = 10.0
 KILLED_S = 5.0
 END_S = GRACE_S + KILLED_S
 LOOK_S, OUTPUT_S = 0.02, 1.0
-MOST_OUTPUT_BYTES = 4096
+MOST_OUTPUT_BYTES, MOST_PRINTED = 4096, 256
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 MOST_TOLD = 5
 # Enters the group before the program begins, so that nothing that it starts is outside. Python ignores two signals and
@@ -51,7 +51,7 @@ except OSError as error:
 
 
 class CommandFailed(Exception):
-    """With the beginning of what it printed."""
+    """Without what it printed, which is for people who ask, and not for events."""
 
 
 class Group(Protocol):
@@ -100,13 +100,15 @@ class Session:
 
 
 class DeviceCommands:
-    """`problems` say why commands have no group, where that is so."""
+    """`problems` say why commands have no group, where that is so. `printed` has the beginning of what commands printed
+    that failed last, by driver or resource and device."""
 
     def __init__(self, groups: Groups | None = None) -> None:
         self._groups = groups
         self._beginning = asyncio.Lock()
         self._has_begun = groups is None
         self.problems: tuple[str, ...] = ()
+        self.printed: dict[str, str] = {}
 
     async def begin(self) -> None:
         """What an earlier life left running is ended, before anything else is done with devices."""
@@ -122,8 +124,11 @@ class DeviceCommands:
             if left:
                 log.error("old_commands_not_ended", processes=left[:MOST_TOLD])
 
-    async def run(self, command: Sequence[str], environment: Mapping[str, str], limit_s: float) -> None:
-        """Raises CommandFailed."""
+    async def run(
+        self, command: Sequence[str], environment: Mapping[str, str], limit_s: float, device: str = ""
+    ) -> None:
+        """For a device, by its driver or resource and its name. Raises CommandFailed."""
+        self.printed.pop(device, None)
         program = Path(command[0])
         if why := await asyncio.to_thread(_distrust, program):
             raise CommandFailed(f"{program} {why}")
@@ -136,7 +141,7 @@ class DeviceCommands:
                     code = await child.wait()
             finally:
                 left = await _end(child, group)
-                said = await _said(output)
+                self._keep(device, await _said(output))
         except TimeoutError as error:
             raise CommandFailed(f"{program} did not end within {limit_s:g} s") from error
         except OSError as error:
@@ -144,10 +149,17 @@ class DeviceCommands:
         finally:
             await _without(group)
         if code:
-            raise CommandFailed(f"{program} ended with exit code {code}" + (f": {said}" if said else ""))
+            raise CommandFailed(f"{program} ended with exit code {code}")
         if left:
             pids = ", ".join(map(str, left[:MOST_TOLD]))
             raise CommandFailed(f"{program} left processes that cannot be ended: {pids}")
+        self.printed.pop(device, None)
+
+    def _keep(self, device: str, said: str) -> None:
+        if said and device:
+            self.printed[device] = f"it printed: {said}"
+        while len(self.printed) > MOST_PRINTED:
+            del self.printed[next(iter(self.printed))]
 
     async def _made(self) -> Group | None:
         if self._groups is None:
@@ -223,7 +235,7 @@ async def _said(output: asyncio.Task[bytes]) -> str:
     """Its pipe is closed once all of it has ended; who took it out of the group is not waited for."""
     await asyncio.wait([output], timeout=OUTPUT_S)
     output.cancel()
-    return told(output.result().decode("utf-8", "replace").strip()) if output.done() else ""
+    return printable(output.result().decode("utf-8", "replace").strip()) if output.done() else ""
 
 
 async def _end(child: Process, group: Group | None) -> list[int]:

@@ -250,7 +250,9 @@ class FrontResource:
                 while waits := [one for one in devices if not self._is_ready(one, is_given_back=is_given_back)]:
                     self._check_none_is_kept_back(waits)
                     self.begin_resets()
-                    await self._bell.wait()
+                    is_reset = any(self.record.of(one).use is Use.DIRTY for one in waits)
+                    with self._parent.metrics.held("reset" if is_reset else "use"):
+                        await self._bell.wait()
         except TimeoutError:
             uses = ", ".join(f"{told(one)} is {self.record.of(one).use}" for one in waits)
             raise NotGiven(f"not reset within {limit_s:g} s: {uses}; devices.front.resetTimeout") from None
@@ -293,7 +295,7 @@ async def tried_reset(commands: DeviceCommands, command: Command | None, resourc
     why = ""
     for _ in range(command.retries + 1):
         try:
-            await commands.run(argv, environment, seconds(command.timeout) or 0.0)
+            await commands.run(argv, environment, seconds(command.timeout) or 0.0, f"{resource}/{device}")
         except CommandFailed as error:
             why = told(str(error))
         else:

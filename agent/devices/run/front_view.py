@@ -32,9 +32,12 @@ class FrontView:
                 known = resource.record.of(name)
                 is_healthy = device.is_healthy and resource.vendor is not None and resource.vendor.is_connected
                 state = STATES[known.use] if is_healthy or known.use is Use.QUARANTINED else "unhealthy"
-                yield DeviceReport(
-                    name=f"{resource.resource}/{name}", state=state, pods=_pods(known), message=known.why
-                )
+                text = self._message(resource.resource, name, known)
+                yield DeviceReport(name=f"{resource.resource}/{name}", state=state, pods=_pods(known), message=text)
+
+    def _message(self, resource: str, device: str, known: FrontDevice) -> str:
+        printed = self._front.commands.printed.get(f"{resource}/{device}", "")
+        return "; ".join(filter(None, (known.why, printed)))
 
     async def claims(self, after: str) -> Walk[ClaimReport]:
         """Those are the API server's."""

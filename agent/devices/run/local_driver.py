@@ -225,10 +225,12 @@ class LocalDriver:
             raise NotThere("precondition", f"device {device} of {self.name} is not there, or has no reset any more")
         command, words = found
         try:
-            await self._command(command, words, _facts(device, words))
+            await self._command(command, words, _facts(device, words), device)
         except CommandFailed as error:
             self._metrics.reset(self.name, "failed")
-            raise NotThere("precondition", f"device {device} stays in quarantine: {error}") from error
+            printed = self.commands.printed.get(f"{self.name}/{device}", "")
+            text = "; ".join(filter(None, (str(error), printed)))
+            raise NotThere("precondition", f"device {device} stays in quarantine: {text}") from error
         self._metrics.reset(self.name, "ok")
         await self._files.remove(f"{QUARANTINE}/{self.name}.{device}.json")
         self.devices.free(device)
@@ -243,11 +245,13 @@ class LocalDriver:
             "CLAIM_NAMESPACE": metadata.namespace,
             "CLAIM_NAME": metadata.name,
         }
-        await self._command(command, words, environment)
+        await self._command(command, words, environment, result.device)
 
-    async def _command(self, command: Command, words: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    async def _command(
+        self, command: Command, words: Mapping[str, str], environment: Mapping[str, str], device: str
+    ) -> None:
         argv = [filled(one, words) for one in command.command]
-        await self.commands.run(argv, environment, seconds(command.timeout) or 0.0)
+        await self.commands.run(argv, environment, seconds(command.timeout) or 0.0, f"{self.name}/{device}")
 
     def _say(self, reason: str, text: str) -> None:
         self._tell(Event(id="", is_warning=True, reason=reason, message=text, plane="devices"))

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -22,6 +23,8 @@ class DeviceMetrics:
         self.devices: Callable[[], Counter[tuple[str, str]]] = Counter
         self.claims: Callable[[], Counter[str]] = Counter
         self.drivers: Callable[[], Counter[tuple[str, str]]] = Counter
+        # Calls of a kubelet that wait now, by what for.
+        self.holds: Counter[str] = Counter()
         self._outcomes: Counter[str] = Counter()
         self._resets: Counter[tuple[str, str]] = Counter()
         self._allocations = Histogram(ALLOCATION_BOUNDS)
@@ -44,6 +47,14 @@ class DeviceMetrics:
     def called(self, driver: str, method: str, code: str, seconds: float) -> None:
         self._calls.observe((self._driver(driver), method, code), seconds)
 
+    @contextmanager
+    def held(self, reason: str) -> Iterator[None]:
+        self.holds[reason] += 1
+        try:
+            yield
+        finally:
+            self.holds[reason] -= 1
+
     def reset(self, driver: str, outcome: str) -> None:
         self._resets[self._driver(driver), outcome] += 1
 
@@ -63,6 +74,10 @@ class DeviceMetrics:
         for (kind, state), count in sorted(self.drivers().items()):
             drivers.add_metric((kind, state), count)
         yield drivers
+        holds = GaugeMetricFamily("kepd_device_holds", "Calls of a kubelet that wait for a device.", labels=("reason",))
+        for reason, count in sorted(self.holds.items()):
+            holds.add_metric((reason,), count)
+        yield holds
         outcomes = CounterMetricFamily(
             "kepd_device_allocations", "Searches for the devices of a pod.", labels=("outcome",)
         )

@@ -240,11 +240,28 @@ class PluginDevices:
         record = self._record(pod)
         grants = [one for one in (record.of(container.name, resource) for resource in asked) if one is not None]
         for one in grants:
+            await self._reset_again(pod, one)
             await self._pre_start(one)
         try:
             return together((one.resource, one.answer) for one in grants if one.answer is not None)
         except Unusable as error:
             raise DevicesNotReady(FAILED, str(error)) from error
+
+    async def _reset_again(self, pod: PodSpec, grant: Grant) -> None:
+        """Before each start of a container but its first, where a resource asks for that. DVP-20."""
+        command = self._settings().resets.get(grant.resource)
+        if command is None or not command.per_container:
+            return
+        record = self._record(pod)
+        try:
+            for device in grant.ids if grant.was_used else ():
+                await self._reset(record, grant.resource, device, command)
+            if not grant.was_used:
+                await self._save(record.with_grant(replace(grant, was_used=True)))
+        except DevicesNotReleased as error:
+            raise DevicesNotReady(FAILED, str(error)) from error
+        except OSError as error:
+            raise DevicesNotReady(FAILED, f"the record of pod {pod.key} cannot be written: {error}") from error
 
     async def _pre_start(self, grant: Grant) -> None:
         """DVP-5."""
@@ -280,7 +297,7 @@ class PluginDevices:
         argv = [filled(one, {"name": device}) for one in command.command]
         for _ in range(command.retries + 1):
             try:
-                await self._commands.run(argv, environment, seconds(command.timeout) or 0.0)
+                await self._commands.run(argv, environment, seconds(command.timeout) or 0.0, f"{resource}/{device}")
             except CommandFailed as error:
                 why = str(error)
             else:

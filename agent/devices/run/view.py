@@ -32,6 +32,8 @@ from agent.model.pod_state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime_features import RuntimeFeatures
 
+NOTHING: Mapping[str, str] = {}
+
 
 class DeviceView:
     """`pod` finds a pod by namespace and name."""
@@ -42,7 +44,10 @@ class DeviceView:
         own: Mapping[str, LocalDriver],
         registry: PluginRegistry | None,
         plugins: PluginDevices | None = None,
+        printed: Mapping[str, str] = NOTHING,
     ) -> None:
+        """`printed` is what commands printed that failed, by driver or resource and device."""
+        self._printed = printed
         self._plugins = plugins
         self._claims = claims
         self._own = own
@@ -112,6 +117,21 @@ class DeviceView:
         return HEALTHY if device in plugin.healthy else UNHEALTHY
 
     def _devices(self) -> Iterator[DeviceReport]:
+        for one in self._listed():
+            driver, _, rest = one.name.partition("/")
+            printed = self._printed.get(f"{driver}/{rest.rpartition('/')[2]}", "") or self._printed.get(one.name, "")
+            seen = [f"pod {pod} is privileged and sees every device" for pod in one.pods if self._is_privileged(pod)]
+            text = "; ".join(filter(None, (one.message, printed, *seen)))
+            yield msgspec.structs.replace(one, message=text) if text else one
+
+    def _is_privileged(self, key: str) -> bool:
+        """DVF-8."""
+        namespace, _, name = key.partition("/")
+        pod = self.pod(namespace, name)
+        contexts = [one.fields.security_context for one in pod.containers] if pod is not None else []
+        return any(one is not None and one.privileged for one in contexts)
+
+    def _listed(self) -> Iterator[DeviceReport]:
         claims = self._claims
         yield from device_reports(claims.slices(), claims.records.values(), claims.node, self._health)
         if self._plugins is not None:

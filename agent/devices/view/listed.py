@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from agent.devices.local.configured import MISSING, QUARANTINED
 from agent.devices.manifest.objects import Claim, DeviceOfSlice, Slice
+from agent.devices.manifest.pod_claims import with_uid
 from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health
 from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.offers import Offer
@@ -142,10 +143,16 @@ def claim_reports(
             failed_s=at_s,
             is_made=record.is_made,
         )
+    uids = {one.uid for one in held}
     for claim in sorted(claims, key=lambda one: one.key):
+        metadata = with_uid(claim).metadata
         if claim.key not in known:
-            metadata = claim.metadata
             yield ClaimReport(namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, state="unallocated")
+        elif metadata.uid not in uids and any(one.key == claim.key for one in held):
+            text = "pods that start now wait until the claim as it was is free"
+            yield ClaimReport(
+                namespace=metadata.namespace, name=metadata.name, uid=metadata.uid, state="stale", last_error=text
+            )
     for lost in adopted:
         namespace, _, name = lost.claim.rpartition("/")
         yield ClaimReport(
