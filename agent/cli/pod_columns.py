@@ -24,6 +24,7 @@ POD_COLUMNS: "Columns[pod_pb2.Pod]" = (
     Column("RESTARTS", lambda pod: str(sum(one.restart_count for one in pod.containers))),
     Column("AGE", lambda pod: age(pod.created_at)),
     Column("IP", lambda pod: pod.ip),
+    Column("DNS", lambda pod: pod.name_servers, wide=True),
     Column("UID", lambda pod: pod.uid, wide=True),
     Column("MESSAGE", lambda pod: pod.message, wide=True),
 )

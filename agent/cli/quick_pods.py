@@ -25,7 +25,7 @@ LABEL: Fields = MappingProxyType({1: ("key", ""), 2: ("value", "")})
 POD: Fields = MappingProxyType({
     1: ("namespace", ""), 2: ("name", ""), 3: ("uid", ""), 4: ("phase", ""), 5: ("message", ""), 6: ("ip", ""),
     7: ("containers", [CONTAINER]), 9: ("created_at", STAMP), 10: ("status", ""), 17: ("labels", [LABEL]),
-    20: ("manifest_name", ""),
+    20: ("manifest_name", ""), 34: ("name_servers", ""),
 })  # fmt: skip
 PAGE: Fields = MappingProxyType({1: ("next_page_token", "")})
 ANSWER: Fields = MappingProxyType({1: ("pods", [POD]), 2: ("meta", PAGE)})

@@ -92,6 +92,8 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     waits_for: str = ""
     ip: str = ""
+    name_servers: str = ""
+    """Of the resolver file that its sandbox was made with; a running pod keeps it (DNS-75)."""
     sandbox_id: str = ""
     created_at_s: float = 0.0
     is_terminating: bool = False

@@ -120,6 +120,7 @@ def test_a_pod_reaches_another_by_its_services_name(kepd: Kepd, lab: Lab) -> Non
     )
     assert kepd.ctl("explain", "dns", "nothing", "--from", "client").returncode == 1
     assert "forgotten" in kepd.ctl("flush", "dns").stdout
+    assert "169.254.20.10" in kepd.ctl("get", "pods", "client", "-o", "wide").stdout
     listed = kepd.ctl("get", "dns", "-o", "wide").stdout
     assert "169.254.20.10" in listed
 

@@ -13,6 +13,7 @@ from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.pod_images import PodImages
 from agent.pods.run.run_state import FAILURES, LaunchInterrupted, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.names import NAME_SERVERS
 from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -73,6 +74,7 @@ class SandboxMaker:
             hash=run.pod.hash,
             file=run.pod.file,
             group=config.linux.cgroup_parent,
+            name_servers=config.annotations.get(NAME_SERVERS, ""),
             is_ready=status.state == pb.SANDBOX_READY,
             is_host_network=run.pod.spec.host_network,
             ip=status.network.ip,

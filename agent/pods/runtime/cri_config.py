@@ -112,6 +112,8 @@ def sandbox_config(
     }
     if seen:
         annotations[names.CONFIG_SEEN] = seen
+    if resolver is not None:
+        annotations[names.NAME_SERVERS] = printable(",".join(resolver.servers))
     config = pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt),
         hostname=kernel_name(pod, node.cluster_domain),

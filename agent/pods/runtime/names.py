@@ -19,6 +19,7 @@ INSTANCE = "kepd.dev/instance"
 HASH = "kepd.dev/manifest-hash"
 FILE = "kepd.dev/manifest-file"
 GROUP = "kepd.dev/control-group"
+NAME_SERVERS = "kepd.dev/name-servers"
 EPHEMERAL = "kepd.dev/ephemeral-container"
 LONGEST_FILE_NAME = 255
 LOG_SUFFIX = ".log"

@@ -6,7 +6,18 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from agent.model.container_devices import CLAIMS_NOTE
-from agent.pods.runtime.names import CONTAINER, CONTAINER_HASH, EPHEMERAL, FILE, GROUP, HASH, INSTANCE, UID, signal_name
+from agent.pods.runtime.names import (
+    CONTAINER,
+    CONTAINER_HASH,
+    EPHEMERAL,
+    FILE,
+    GROUP,
+    HASH,
+    INSTANCE,
+    NAME_SERVERS,
+    UID,
+    signal_name,
+)
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -52,6 +63,7 @@ def _sandbox_of(sandbox: pb.PodSandbox) -> SeenSandbox:
         hash=sandbox.annotations.get(HASH, ""),
         file=sandbox.annotations.get(FILE, ""),
         group=sandbox.annotations.get(GROUP, ""),
+        name_servers=sandbox.annotations.get(NAME_SERVERS, ""),
         is_ready=sandbox.state == pb.SANDBOX_READY,
         created_wall_s=sandbox.created_at / NANOS,
     )

@@ -67,6 +67,8 @@ class SeenSandbox(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     # The control group that it was made in; a manifest that changes in place may mean another one by now.
     group: str = ""
+    # Those of its file, which a running pod keeps.
+    name_servers: str = ""
     is_ready: bool = True
     is_host_network: bool = False
     ip: str | None = None

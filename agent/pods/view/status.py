@@ -58,6 +58,7 @@ def pod_status(look: Look) -> PodState:
         waits_for=printable(look.waits_for),
         ip=_address(look),
         sandbox_id=sandbox.id if sandbox is not None else "",
+        name_servers=sandbox.name_servers if sandbox is not None else "",
         created_at_s=memory.first_seen_wall_s,
         is_terminating=look.is_terminating,
         qos=qos_class(pod),

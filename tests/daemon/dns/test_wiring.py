@@ -11,17 +11,24 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.daemon.dns import wiring
-from agent.daemon.dns.names import OwnNames, service_names
+from agent.daemon.dns.names import OwnNames
 from agent.daemon.dns.settings import addresses, dns_faults, pod_servers, process_settings
 from agent.daemon.dns.upstreams import upstreams_of
+from agent.daemon.services.pods import local_pods, pod_choice, slices_of_pods
 from agent.daemon.services.wiring import ServiceParts, ServiceUnit, wire_services
 from agent.dns.handover.state import Settings, Upstream
 from agent.dns.run.state_writer import StateWriter
+from agent.dns.wire.names import to_text, to_wire
+from agent.dns.zones.manifests import service_names
+from agent.dns.zones.own import OwnZone
 from agent.drivers.clock.driver import SystemClock
 from agent.model.event import Event
 from agent.model.kube_objects import EndpointSlice, Service
+from agent.model.pod_state import Condition, PodState
 from agent.model.service import ServiceKey
+from agent.pods.runtime.network_files import hosts_text, kernel_name
 from agent.services.run.family_sync import SyncReport
+from tests.pods.pods import make_pod
 from tests.services.making import make_service, make_slice
 
 KEY = ServiceKey("kube-system", "kube-dns")
@@ -215,3 +222,27 @@ def test_pods_get_our_addresses_unless_servers_are_configured(tmp_path: Path) ->
     assert process_settings(ours, (), ("10.1.0.0/16",), ("10.96.0.0/12",)).reverse_networks == (
         "10.96.0.0/12", "10.1.0.0/16",
     )  # fmt: skip
+
+
+def test_a_pod_calls_itself_as_others_find_it() -> None:
+    """DNS-72: the kernel's name, the file of hosts, the answer to the name and to the address."""
+    pod = make_pod(hostname="rex", subdomain="pets", setHostnameAsFQDN=True)
+    state = PodState(
+        namespace="default", name="web", uid="u1", phase="Running", ip="10.1.0.9",
+        conditions=(Condition(type="Ready", is_true=True),),
+    )  # fmt: skip
+    choice = pod_choice("default", "pets", {"spec": {"selector": {"app": "pets"}}})
+    assert choice is not None
+    local = [msgspec.structs.replace(one, labels={"app": "pets"}) for one in local_pods([(pod, state)])]
+    own = OwnZone("cluster.local")
+    for one in service_names(
+        [service("pets", clusterIP="None")], slices_of_pods([choice], local, "n1").values()
+    ):  # fmt: skip
+        own.put(one)
+    name = kernel_name(pod, "cluster.local")
+    forward, back = own.look(to_wire(name), 1), own.look(to_wire("9.0.1.10.in-addr.arpa"), 12)
+
+    assert name == "rex.pets.default.svc.cluster.local"
+    assert f"10.1.0.9\t{name}\trex" in hosts_text(pod, ["10.1.0.9"], "cluster.local", "").splitlines()
+    assert [one.data for one in forward.answers] == [bytes((10, 1, 0, 9))]
+    assert [to_text(one.data) for one in back.answers] == [f"{name}."]
