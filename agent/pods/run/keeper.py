@@ -17,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.device_problem import DevicesNotReleased
-from agent.model.pod import PodSpec
+from agent.model.pod import ContainerKind, PodSpec
 from agent.model.pod_fields import Container
 from agent.model.refused import Refused
 from agent.pods.plan.ephemeral import plan_ephemeral
@@ -60,6 +60,7 @@ from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper, outcome_of
 from agent.pods.runtime.seen import Instance, SeenPod
+from agent.pods.view.start_time import own_start_s
 
 log = structlog.get_logger(plane="pods")
 
@@ -378,12 +379,13 @@ class PodKeeper:
 
     def _note_up(self) -> None:
         run = self.run
-        mains = [one for one in run.pod.containers if one.kind.value == "main"]
+        mains = [one for one in run.pod.containers if one.kind is ContainerKind.MAIN]
         if self._was_up or not all(one.name in run.memory.passed for one in mains):
             return
         self._was_up = True
-        took_s = run.context.clock.now_s() - run.memory.first_seen_s
-        run.context.metrics.pod_started(took_s)
+        took_s, now_s = run.context.clock.now_s() - run.memory.first_seen_s, run.context.clock.wall_s()
+        inits = [one.name for one in run.pod.containers if one.kind is ContainerKind.INIT]
+        run.context.metrics.pod_started(took_s, own_start_s(run.history.moments, inits, now_s - took_s, now_s))
         run.note("pod_started", seconds=took_s)
         run.save_soon()
 

@@ -19,6 +19,7 @@ CONTAINER_BOUNDS = (
     0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700,
     3600,
 )  # fmt: skip
+POD_BOUNDS = CONTAINER_BOUNDS[2:]
 
 
 class PodMetrics:
@@ -28,15 +29,19 @@ class PodMetrics:
         self._restarts: Counter[str] = Counter()
         self._evictions: Counter[tuple[str, str]] = Counter()
         self._starts = Histogram(START_BOUNDS)
+        self._totals = Histogram(POD_BOUNDS)
+        self._own_starts = Histogram(POD_BOUNDS)
         self._stops = Histogram(STOP_BOUNDS)
         self._hooks = Histogram(HOOK_BOUNDS)
         self._lags = Histogram(LAG_BOUNDS)
         self._containers = Histogram(CONTAINER_BOUNDS)
         self.probes = ProbeFigures()
 
-    def pod_started(self, seconds: float) -> None:
-        """Time from first seeing a pod to all its containers started."""
+    def pod_started(self, seconds: float, own_s: float) -> None:
+        """Time from first seeing a pod to all its containers started; `own_s` without pulls and init containers."""
         self._starts.observe((), seconds)
+        self._totals.observe((), seconds)
+        self._own_starts.observe((), own_s)
 
     def pod_stopped(self, outcome: str, seconds: float) -> None:
         """`in_time` or `over_budget`."""
@@ -83,6 +88,14 @@ class PodMetrics:
         yield conditions
         yield self._starts.family(
             "kepd_pod_start_duration_seconds", "Time from first seeing a pod to all its containers started.", ()
+        )
+        yield self._totals.family(
+            "kepd_pod_start_total_duration_seconds",
+            "The same, in a kubelet's buckets: with pulls and init containers.",
+            (),
+        )
+        yield self._own_starts.family(
+            "kepd_pod_start_sli_duration_seconds", "Time to start a pod without pulls and init containers.", ()
         )
         yield self._stops.family(
             "kepd_pod_stop_duration_seconds", "Time from the decision to stop a pod to its end.", ("outcome",)
