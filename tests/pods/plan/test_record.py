@@ -86,7 +86,7 @@ def test_an_orphan_has_the_grace_and_the_hooks_of_its_annotations() -> None:
 
 def test_metrics_are_families_of_their_names() -> None:
     metrics = PodMetrics()
-    metrics.pod_started(0.2)
+    metrics.pod_started(0.2, 0.2)
     metrics.pod_stopped("in_time", 400.0)
     metrics.restarted("main")
     metrics.hook_ended("preStop", "ok", 1.0)
