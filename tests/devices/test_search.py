@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agent.devices.manifest.objects import Allocation, ClaimStatus, DeviceAllocation, Result
+from agent.devices.manifest.objects import Allocation, ClaimStatus, DeviceAllocation, Result, Slice
 from agent.devices.plan.reasons import CannotAllocate
 from agent.devices.plan.results import allocations, share_id
 from agent.devices.plan.search import MOST_TRIED, Question, search
@@ -73,6 +73,36 @@ def test_devices_that_somebody_has_to_bind_are_not_given() -> None:
     answer = search(question([slice_of(bound)], claim(gpu=wish())))
 
     assert str(answer.stuck) == "0 of 1 for default/c/gpu: 1 binding"
+
+
+def counted(slots: int, *sets: str, **devices: tuple[int, str]) -> list[Slice]:
+    """Devices that consume so many slots of a set, and have a size; the sets are in a slice of their own."""
+    listed = [
+        {**device(name, size=size), "consumesCounters": [{"counterSet": "s", "counters": {"n": {"value": str(many)}}}]}
+        for name, (many, size) in devices.items()
+    ]
+    given = [{"name": one, "counters": {"n": {"value": str(slots)}}} for one in sets]
+    pool = {"name": "here", "generation": 1, "resourceSliceCount": 2}
+    both = slice_of(pool="p", sharedCounters=given), slice_of(*listed)
+    return [
+        replace(one, spec=replace(one.spec, pool=msgspec.convert(pool, type(one.spec.pool)), devices=devices_))
+        for one, devices_ in zip(both, (None, both[1].spec.devices), strict=True)
+    ]
+
+
+def test_counters_of_a_device_that_gives_way_are_free_again() -> None:
+    """DVA-102: a partition that takes all gives way to one that leaves room."""
+    slices = counted(2, "s", whole=(2, "big"), half=(1, "small"), other=(1, "last"))
+    last = 'device.attributes["gpu.example.com"].size == "last"'
+
+    assert names(question(slices, claim(one=wish(), two=wish(last)))) == [["half", "other"]]
+
+
+def test_a_counter_set_that_stands_twice_spoils_its_pool() -> None:
+    """DVA-33."""
+    slices = counted(2, "s", "s", a=(1, "big"))
+    with pytest.raises(CannotAllocate, match="is invalid: counter set s stands twice"):
+        search(question(slices, claim(one=wish())))
 
 
 def test_a_share_has_the_same_id_whenever_it_is_asked_for() -> None:

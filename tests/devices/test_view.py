@@ -7,6 +7,7 @@ import pytest
 
 from agent.api.device_service import DeviceService
 from agent.api.errors import ApiError
+from agent.config.document import Configuration
 from agent.devices.local.configured import QUARANTINED
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
@@ -190,6 +191,10 @@ async def test_a_record_that_cannot_be_read_or_given_back_is_forgotten_on_reques
 
 
 async def test_without_the_plane_the_key_is_named() -> None:
+    """DVS-1: each part is off until somebody switches it on."""
+    given = Configuration().devices
+    parts = (given.manager, given.api, given.driver, given.plugins, given.front, given)
+    assert [one.enabled for one in parts] == [False] * 6
     with pytest.raises(ApiError, match=r"set devices\.manager\.enabled to true"):
         await DeviceService(None).list_devices(pb.ListDevicesRequest())
 

@@ -16,6 +16,7 @@ from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.devices.cdi.spec import parse_id, parse_spec
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
+from agent.devices.plan.health import BadHealth, HealthTable
 from agent.devices.plan.plugin_choice import Unusable, check_registration
 from agent.devices.plan.plugin_records import decode_grants
 from agent.devices.plan.records import decode_record
@@ -26,6 +27,7 @@ from agent.drivers.kube.errors import KubeError
 from agent.drivers.kube.gunzip import Gunzip
 from agent.drivers.kube.lines import LineSplitter
 from agent.drivers.kube.resource import ENDPOINT_SLICES, PODS, SERVICES
+from agent.drivers.plugin_sockets.driver import _Told
 from agent.drivers.probe_client.driver import _read_body, _read_head
 from agent.drivers.registry.address import followed, origin_of
 from agent.drivers.registry.challenge import choose_challenge, read_challenges
@@ -51,6 +53,7 @@ from agent.services.objects.addresses import read_address, read_range
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.wire.cri import runtime_v1_pb2 as pb
+from agent.wire.kubelet import dra_health_v1alpha1_pb2 as health_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +234,9 @@ MANIFEST = json.dumps(
 FRAMES = b"\0\0\x03\x01\x04\0\0\0\x01abc" + b"\0\0\x02\0\x01\0\0\0\x01xy" + b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08"
 HEADERS = bytes.fromhex("828684410f7777772e6578616d706c652e636f6d408825a849e95ba97d7f8925a849e95bb8e8b4bf")
 
+HEALTH = health_pb2.NodeWatchResourcesResponse(
+    devices=[{"device": {"pool_name": "p", "device_name": "gpu-0"}, "health": "UNHEALTHY", "message": "hot"}]
+).SerializeToString()
 # SECURITY.md names the two whose errors include one of Python's.
 CDI_FILES = (
     b'{"cdiVersion": "0.6.0", "kind": "a.example/gpu", "devices": [{"name": "0", "containerEdits": {"env": ["A=1"]}}]}',
@@ -253,6 +259,11 @@ def device_records(data: bytes) -> None:
     for decode in (decode_record, decode_grants):
         with suppress(ValueError):
             decode(data)
+
+
+def device_health(data: bytes) -> None:
+    told = _Told(health_pb2.NodeWatchResourcesResponse.FromString(data).devices)
+    HealthTable().take(told, 0.0)
 
 
 def device_registrations(data: bytes) -> None:
@@ -312,6 +323,7 @@ TARGETS = (
     Target("cdi-ids", lambda data: parse_id(text(data)), (ValueError,), (b"example.com/gpu=0",)),
     Target("device-objects", lambda data: read_device_objects({"f": data}, Reader("n")), (), DEVICE_OBJECTS),
     Target("device-records", device_records, (), (b'{"version": 1, "claim": {"metadata": {"uid": "u"}}}',)),
+    Target("device-health", device_health, (DecodeError, BadHealth), (HEALTH,)),
     Target("device-registrations", device_registrations, (), (b"DRAPlugin\0a.example\0/p/a.sock\0v1.DRAPlugin",)),
     Target(
         "state-file", msgspec.json.decode, (msgspec.MsgspecError, UnicodeError, RecursionError), (b'{"a": [1, "b"]}',)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the cases of claim-allocation.json: objects of resource.k8s.io in, allocations, refusals or faults out; and its
-expressions, each about one device. DVA-10 to DVA-92, DVV-10.
+expressions, each about one device. DVA-10 to DVA-102, DVM-21, DVV-10.
 
 Owns: decoding a case, and comparing amounts by value and shares as random. Never: knows a case by its id.
 """
