@@ -167,8 +167,11 @@ async def test_a_program_that_cannot_be_started_says_so(place: Place) -> None:
     path = place.folder / "empty"
     path.write_bytes(b"\x7fELF")
     path.chmod(0o755)
-    with pytest.raises(CommandFailed, match="it cannot be started: Exec format error"):
-        await DeviceCommands(place.groups()).run([str(path)], {}, 30)
+    done = DeviceCommands(place.groups())
+    with pytest.raises(CommandFailed, match="empty cannot be started"):
+        await done.run([str(path)], {}, 30, "d/x")
+
+    assert done.printed == {"d/x": "it printed: Exec format error"}
     assert place.remains() == []
 
 

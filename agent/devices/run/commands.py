@@ -32,22 +32,24 @@ LOOK_S, OUTPUT_S = 0.02, 1.0
 MOST_OUTPUT_BYTES, MOST_PRINTED = 4096, 256
 WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 MOST_TOLD = 5
-# Enters the group before the program begins, so that nothing that it starts is outside. Python ignores two signals and
-# adds a variable for its own sake.
+# Enters the group before the program begins, so that nothing that it starts is outside. Signals are not ignored because
+# Python or who started kepd ignores them; Python adds a variable for its own sake.
 ENTER = """
 import os, signal, sys
-for one in (signal.SIGPIPE, signal.SIGXFSZ):
+for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
     signal.signal(one, signal.SIG_DFL)
 os.environ.pop("LC_CTYPE", None)
-what = "enter its control group"
+code = 125
 try:
     with open(sys.argv[1], "w") as entrance:
         entrance.write("0")
-    what = "be started"
+    code = 126
     os.execv(sys.argv[2], sys.argv[2:])
 except OSError as error:
-    sys.exit(f"it cannot {what}: {error.strerror}")
+    print(error.strerror, flush=True)
+    sys.exit(code)
 """
+BEFORE_IT_BEGAN = {125: "cannot enter its control group", 126: "cannot be started"}
 
 
 class CommandFailed(Exception):
@@ -149,7 +151,8 @@ class DeviceCommands:
         finally:
             await _without(group)
         if code:
-            raise CommandFailed(f"{program} ended with exit code {code}")
+            what = BEFORE_IT_BEGAN.get(code, "") if group is not None else ""
+            raise CommandFailed(f"{program} {what or f'ended with exit code {code}'}")
         if left:
             pids = ", ".join(map(str, left[:MOST_TOLD]))
             raise CommandFailed(f"{program} left processes that cannot be ended: {pids}")
