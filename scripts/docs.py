@@ -19,6 +19,7 @@ from agent.api.service import level_of
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_table
+from agent.daemon.features import ELSEWHERE, ENTRIES
 from agent.model import exit_codes
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
@@ -35,6 +36,7 @@ from scripts.vocabulary import ANNOTATIONS, EVENTS, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
+FEATURES = ROOT / "docs/features.md"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 SERVICES: tuple[ServiceDescriptor, ...] = (
     node_pb2.DESCRIPTOR.services_by_name["NodeService"],
@@ -120,6 +122,22 @@ def metric_table() -> str:
     )  # fmt: skip
 
 
+FEATURES_HEAD = """# Features
+
+What a node can do of each Kubernetes enhancement (KEP), and what that needs. `kepctl get features` answers it for the
+node at hand: `works`, `needs` (what is missing), `off` (the key that switches it on), `partly`, or `elsewhere`. The
+plane has to run; a second name means that either is enough. What kepd makes of each is in [keps.md](keps.md).
+
+"""
+
+
+def features() -> str:
+    """The page of features, from the rows that decide."""
+    rows = [(one.keps or "-", one.what, one.plane.replace("|", " or ") or "-", one.needs or "-") for one in ENTRIES]
+    left = [(keps, what, "-", "a matter of the control plane") for keps, what in ELSEWHERE]
+    return FEATURES_HEAD + table("KEP", "what", "plane", "needs", rows=[*rows, *left]) + "\n"
+
+
 def table(*heads: str, rows: Iterable[Sequence[str]]) -> str:
     """A table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
@@ -141,10 +159,13 @@ def dead_links() -> list[str]:
 def main() -> int:
     if "--check" not in sys.argv:
         REFERENCE.write_text(reference(), "utf-8")
+        FEATURES.write_text(features(), "utf-8")
         return 0
     problems = dead_links()
     if not REFERENCE.exists() or REFERENCE.read_text("utf-8") != reference():
         problems.append("docs/reference.md is not what the code says; run `make docs`")
+    if not FEATURES.exists() or FEATURES.read_text("utf-8") != features():
+        problems.append("docs/features.md is not what the code says; run `make docs`")
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
-from agent.api.ports import ConfigurationView, EvictionView, NodeView, UsageView
+from agent.api.ports import ConfigurationView, EvictionView, FeatureView, NodeView, UsageView
 from agent.api.watching import watched
 from agent.config.check import Checked
 from agent.config.diff import KeyChange, ReloadPlan, value_at
@@ -19,6 +19,7 @@ from agent.config.keys import all_keys
 from agent.config.reference import json_like
 from agent.model.component import Board, Component
 from agent.model.event import Event
+from agent.model.feature import FeatureReport
 from agent.model.feed import Feed
 from agent.model.finding import Advice, printable, suggestion
 from agent.wire.kepd.v1 import node_pb2 as pb
@@ -38,6 +39,7 @@ class NodeService:
         usage: UsageView | None = None,
         *,
         eviction: EvictionView | None = None,
+        features: FeatureView | None = None,
     ) -> None:
         self._node = node
         self._board = board
@@ -46,6 +48,7 @@ class NodeService:
         self._configuration = configuration
         self._usage = usage
         self._eviction = eviction
+        self._features = features
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())
@@ -132,6 +135,12 @@ class NodeService:
         walk = in_order(found, lambda one: one.mount, place_of(request.options))
         items, meta = await page(walk, request.options, partial(to_message, pb.Filesystem), pb.Filesystem)
         return pb.ListFilesystemsResponse(filesystems=items, meta=meta)
+
+    async def list_features(self, request: pb.ListFeaturesRequest) -> pb.ListFeaturesResponse:
+        report = await self._features() if self._features is not None else FeatureReport(features=(), facts="")
+        walk = in_order(report.features, lambda one: f"{one.keps} {one.what}", place_of(request.options))
+        items, meta = await page(walk, request.options, partial(to_message, pb.Feature), pb.Feature)
+        return pb.ListFeaturesResponse(features=items, meta=meta, facts=report.facts)
 
     async def explain_eviction(self, _request: pb.ExplainEvictionRequest) -> pb.ExplainEvictionResponse:
         if self._eviction is None:

@@ -11,6 +11,7 @@ from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimRe
 from agent.model.dns_report import DnsReport, NameExplanation
 from agent.model.ended_connections import EndedConnections
 from agent.model.eviction_report import EvictionReport
+from agent.model.feature import FeatureReport
 from agent.model.feed import Feed
 from agent.model.file_system import FileSystemReport
 from agent.model.image_pull import ListedImage, PullOutcome, PullRequest
@@ -49,6 +50,7 @@ class NodeView(Protocol):
 
 
 EvictionView = Callable[[], Awaitable[EvictionReport]]
+FeatureView = Callable[[], Awaitable[FeatureReport]]
 
 
 class UsageView(Protocol):

@@ -34,6 +34,7 @@ KINDS = (
     Kind("nodes", "node", ("no",), has_namespace=False),
     Kind("planes", "plane", has_namespace=False),
     Kind("filesystems", "filesystem", ("fs",), has_namespace=False),
+    Kind("features", "feature", (), has_namespace=False),
     Kind("pods", "pod", ("po",), "Pod"),
     Kind("deployments", "deployment", ("deploy",), "Deployment"),
     Kind("daemonsets", "daemonset", ("ds",), "DaemonSet"),

@@ -16,6 +16,7 @@ LISTS = {
     "nodes": ("listings", "list_nodes"),
     "planes": ("listings", "list_planes"),
     "filesystems": ("listings", "list_filesystems"),
+    "features": ("listings", "list_features"),
     "pods": ("listings", "list_pods"),
     "deployments": ("workload_listings", "list_workloads"),
     "daemonsets": ("workload_listings", "list_workloads"),

@@ -65,6 +65,18 @@ def list_filesystems(daemon: Client) -> Listing[node_pb2.Filesystem]:
     return Listing("Filesystem", answer.filesystems, columns, lambda one: f"filesystem/{one.mount}", "none is known")
 
 
+def list_features(daemon: Client) -> Listing[node_pb2.Feature]:
+    method = "kepd.v1.NodeService/ListFeatures"
+    answer = daemon.call(method, node_pb2.ListFeaturesRequest(), node_pb2.ListFeaturesResponse)
+    columns: Columns[node_pb2.Feature] = (
+        Column("KEP", lambda one: one.keps or "-"),
+        Column("WHAT", lambda one: one.what),
+        Column("STATE", lambda one: one.state),
+        Column("WHY", lambda one: one.why),
+    )
+    return Listing("Feature", answer.features, columns, lambda one: f"feature/{one.keps or one.what}", "none is known")
+
+
 def _share(part: int, whole: int) -> str:
     return f"{part / whole * 100:.0f}%" if whole else "-"
 

@@ -42,6 +42,7 @@ from agent.daemon.lifecycle import DaemonLifecycle
 from agent.daemon.logs import Levels
 from agent.daemon.memory import give_back_pages, settle_memory
 from agent.daemon.memory_relief import GroupMemory, MemoryRelief
+from agent.daemon.node_features import node_features
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.object_wiring import CreatedOf, EndPod, StatusOf, wire_objects
 from agent.daemon.outside import Outside
@@ -540,6 +541,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
             parts.advisers,
             parts.usage,
             eviction=runner.evictor.report if runner else None,
+            features=partial(node_features, parts.running, runtime),
         ),
         pod_pb2: planes["pods"],
         device_pb2: planes["devices"],

@@ -35,7 +35,7 @@ def get(
 ) -> None:  # fmt: skip
     """List objects: all of KIND, or those that are named, also as KIND/NAME.
 
-    Kinds, with their short names: nodes (no), planes, filesystems (fs), pods (po), deployments (deploy),
+    Kinds, with their short names: nodes (no), planes, filesystems (fs), features, pods (po), deployments (deploy),
     daemonsets (ds), jobs, containers, images (im), pulls, mirrors, services (svc), endpoints (ep), configmaps (cm),
     secrets, servicecidrs, devices (dev), claims, claimtemplates, deviceclasses, slices, drivers, dns, rules,
     proxy, events (ev).
