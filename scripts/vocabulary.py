@@ -228,6 +228,7 @@ ANNOTATIONS = (
     ("manifest-hash", "hash", "sandbox; set by kepd", "Which manifest it was made from."),
     ("manifest-file", "path", "sandbox; set by kepd", "Path of that manifest."),
     ("control-group", "path", "sandbox; set by kepd", "Control group in which the pod started."),
+    ("name-servers", "addresses", "sandbox; set by kepd", "Name servers that the pod was made with."),
     ("ephemeral-container", "JSON", "container; set by kepd", "`kepctl debug` added it; its input and terminal."),
     ("pinned-by", "`kepd`", "containerd image; set by kepd", "kepd pinned it and may unpin it."),
     ("services", "controller", "Event; set by kepd", "Who wrote an event of the API server."),
