@@ -119,6 +119,7 @@ EVENTS = {
     "ServiceTooLarge": "A Service, or all Services together, have too many endpoints; this Service is not programmed.",
     "SidecarRestartedWhileTerminating": "A sidecar ended before its turn and was restarted for its pod.",
     "SidecarsEnded": "The proxy stopped the sidecars of a pod whose main containers are done.",
+    "PoolInvalid": "Slices of a pool of devices contradict each other; it gives nothing until its driver mends them.",
     "SlicesDelayed": "A driver changes slices of a pool again and again; the newest count a little later.",
     "StartGateOpened": "The proxy let a container start although its sidecars were not ready in time.",
     "Started": "A container was started.",

@@ -485,6 +485,26 @@ async def test_a_flood_of_slices_counts_later_and_is_told_once() -> None:
     assert (manager.catch_up(), node.reasons) == (False, ["SlicesDelayed"])
 
 
+async def test_a_pool_that_contradicts_itself_is_told_once() -> None:
+    """DVX-4, DVA-33."""
+    node = NodeOfLives(0)
+    manager = await node.manager()
+    good = slice_at(1, 0, 1)
+    twice = replace(good, spec=replace(good.spec, devices=(*good.spec.devices, *good.spec.devices)))
+    node.driver.published = [good]
+    looks = [manager.look_at_pools()]
+    for _ in range(2):
+        node.driver.published = [replace(twice)]
+        looks.append(manager.look_at_pools())
+    (event,) = [one for one in node.told if one.reason == "PoolInvalid"]
+    node.driver.published = [good]
+    looks.append(manager.look_at_pools())
+
+    assert looks == [False, True, False, True]
+    assert event.message == ("pool gpu.example.com/here gives no devices, for it is invalid: device gpu-0 stands twice")
+    assert manager.invalid_pools == {}
+
+
 async def test_a_status_that_is_trusted_is_what_the_claim_has() -> None:
     """DVM-22: nobody else gets the device, and what another claim has is not given twice."""
     status = """

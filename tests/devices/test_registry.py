@@ -236,8 +236,10 @@ async def test_slices_of_a_driver_that_is_away_do_not_count_after_a_while(driver
     drivers.clock.ahead_s += KEPT_S / 2
     news: list[bool] = []
     drivers.claims.changed = lambda: news.append(True)
+    told = drivers.reasons.count("DriverAway")
     await drivers.registry.look()
     await drivers.registry.look()
+    assert drivers.reasons.count("DriverAway") == told + (not is_removed) == 1
     assert (drivers.claims.slices(), news, len(drivers.claims.records)) == ((), [True], 1)
     with pytest.raises(DevicesNotReleased):
         await drivers.claims.release("uid-one")

@@ -60,7 +60,6 @@ class Modems:
         self.own_cdi = folder / "cdi"
         self.mark = f"kepd-test-{uuid4().hex[:8]}"
         self.witness = folder / "witness"
-        self.pid = folder / "pid"
         self.started = folder / "started"
         self.nodes = [Path(f"/dev/{self.mark}-{letter}") for letter in "abc"[:count]]
         for node in self.nodes:
@@ -75,7 +74,8 @@ class Modems:
         path.write_text(
             f"#!/bin/sh\necho {word} $DEVICE_NAME $CLAIM_UID >> {self.witness}\n"
             f"setsid sleep 600 > {os.devnull} 2>&1 &\necho $! >> {self.started}\n"
-            f"if [ -e {flag} ]; then rm {flag}; kill -9 $(cat {self.pid}); fi\n"
+            # Its parent, unless that was killed already.
+            f"if [ -e {flag} ] && grep -qa bin/kepd /proc/$PPID/cmdline; then rm {flag}; kill -9 $PPID; fi\n"
         )
         path.chmod(0o755)
         return str(path)
@@ -275,13 +275,7 @@ def test_kepd_is_killed_at_every_step_of_a_claim(lab: Lab, short_path: Path, fre
         for word in ("prepare", "reset"):
             (modems.folder / f"kill-{word}").touch()
 
-        def lives(done: bool) -> bool:
-            """The commands learn who is to be killed."""
-            if daemon.process is not None:
-                modems.pid.write_text(str(daemon.process.pid))
-            return done
-
-        kills.survive(lambda: lives(bool(stage.lines("app")) and is_up(daemon)), "it runs")
+        kills.survive(lambda: bool(stage.lines("app")) and is_up(daemon), "it runs")
         assert {line for line in (stage.out / "env").read_text().splitlines() if "MODEM=" in line} == {"MODEM=modem-0"}
         assert set(modems.ran("prepare")) == {"modem-0"}
         assert modems.ran("reset") == []
@@ -289,7 +283,7 @@ def test_kepd_is_killed_at_every_step_of_a_claim(lab: Lab, short_path: Path, fre
 
         stage.remove()
         state = daemon.folder / "state"
-        kills.survive(lambda: lives(is_gone(stage) and not modems.remains(state)), "nothing is left")
+        kills.survive(lambda: is_gone(stage) and not modems.remains(state), "nothing is left")
         assert set(modems.ran("reset")) == {"modem-0"}
         assert len(modems.ran("reset")) >= 2
         assert not (modems.folder / "kill-reset").exists()

@@ -13,6 +13,7 @@ kepd that starts anew goes on where the records show. Never: decides which devic
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from operator import is_
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -101,6 +102,9 @@ class DeviceClaims:
         self.has_left: Callable[[str], bool] = lambda _driver: False
         # Devices that their drivers call unhealthy: nobody new gets them.
         self.unhealthy: Callable[[], frozenset[DeviceId]] = frozenset
+        # Why pools give nothing, by their names.
+        self.invalid_pools: dict[str, str] = {}
+        self._looked_at: tuple[Slice, ...] = ()
         self._objects = NO_OBJECTS
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._search = asyncio.Lock()
@@ -193,6 +197,19 @@ class DeviceClaims:
         self._paced()
         self.changed()
         return True
+
+    def look_at_pools(self) -> bool:
+        """Now and then: whoever wrote a pool that gives nothing is told, once for each fault. Whether any changed."""
+        slices = self.slices()
+        if len(slices) == len(self._looked_at) and all(map(is_, slices, self._looked_at)):
+            return False
+        self._looked_at = slices
+        before = self.invalid_pools
+        self.invalid_pools = {str(one): one.invalid for one in gather(slices, self.node) if one.invalid}
+        for name, why in sorted(self.invalid_pools.items() - before.items()):
+            text = printable(f"pool {name} gives no devices, for it is invalid: {why}")
+            self._tell(Event(id="", is_warning=True, reason="PoolInvalid", message=text, plane="devices"))
+        return before != self.invalid_pools
 
     def classes(self) -> Mapping[str, DeviceClass]:
         own = {one.metadata.name: one for driver in self._drivers.values() for one in driver.classes()}

@@ -26,7 +26,7 @@ from agent.devices.run.slice_directories import SliceDirectories
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.finding import Advice, Finding
+from agent.model.finding import Advice, Finding, printable
 
 log = structlog.get_logger(plane="devices")
 
@@ -125,6 +125,7 @@ class DevicePlane:
             found = await asyncio.to_thread(read_device_objects, snapshot.files, self._reader, before)
             self._tell_findings(before, found)
             self.manager.take(found)
+            self.manager.look_at_pools()
             self._news.set()
 
     def _tell_findings(self, before: DeviceObjects, now: DeviceObjects) -> None:
@@ -143,13 +144,15 @@ class DevicePlane:
             changed = [await driver.look(self.manager.records.values()) for driver in self._locals]
             if any(changed):
                 self.manager.changed()
-            if any(changed) or self.manager.catch_up():
+            is_behind = self.manager.catch_up()
+            if self.manager.look_at_pools() or any(changed) or is_behind:
                 self._news.set()
 
     async def _follow_directories(self) -> None:
         while self._directories is not None:
             if await asyncio.to_thread(self._directories.look):
                 self.manager.changed()
+                self.manager.look_at_pools()
                 self._news.set()
             await self._changed_slices(DIRECTORIES_S)
 
@@ -166,7 +169,10 @@ class DevicePlane:
             problems = [*self.manager.doubts(), *map(str, self._findings())]
             # What vendors write is no fault of this plane.
             of_drivers = self._directories.findings if self._directories is not None else ()
-            notes = [*map(str, self._cdi.findings), *map(str, of_drivers), *self._commands.problems]
+            pools = [
+                f"pool {name} is invalid: {printable(why)}" for name, why in sorted(self.manager.invalid_pools.items())
+            ]
+            notes = [*pools, *map(str, self._cdi.findings), *map(str, of_drivers), *self._commands.problems]
             if problems:
                 report.degraded("; ".join(_first([*problems, *notes])))
             else:

@@ -321,6 +321,9 @@ class PluginRegistry:
         left = {name for name, driver in self.drivers.items() if driver.has_left}
         for name in left - self._left:
             log.warning("driver_slices_dropped", driver=name, away_s=KEPT_S)
+            if self.drivers[name].instances:
+                text = f"driver {name} is away for {KEPT_S:g} s, and offers nothing new until it is back"
+                self._say("DriverAway", text, is_warning=True)
         before, self._left = self._left, left
         sick, self._sick = self._sick, self.unhealthy()
         if left != before or self._sick != sick:
