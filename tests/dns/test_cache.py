@@ -293,3 +293,18 @@ class Silent:
     """Flights that never land."""
 
     def start(self, *_: object, **__: object) -> None: ...
+
+
+def test_what_was_asked_most_is_chosen_in_small_portions() -> None:
+    """DNS-15, DNS-58: no look at everything in one go; those with most hits, within the room."""
+    cache = Cache(ROOM)
+    for number in range(1000):
+        put(cache, f"n{number}.b", f"n{number}.b. 20 IN A 10.0.0.1").hits = number
+    size = next(iter(cache.entries.values())).size
+    portions = list(cache.hottest(100 * size))
+    chosen = [one.hits for portion in portions for one in portion]
+
+    assert len(portions) == 2 * 4
+    assert 95 <= len(chosen) <= 100
+    assert min(chosen) >= 900
+    assert len([one for portion in cache.hottest(ROOM) for one in portion]) == 1000

@@ -300,10 +300,11 @@ async def test_a_flood_of_new_names_leaves_others_alone(tmp_path: Path) -> None:
             assert addresses(await process.ask("localhost")) == ["127.0.0.1"]
             times.append(time.monotonic() - begun_s)
         await pouring
-        status = await process.status()
+        async with asyncio.timeout(WITHIN_S):
+            while sum((status := await process.status()).overload.values()) <= 3000:
+                await asyncio.sleep(0.05)
 
         assert status.in_flight <= 1024
-        assert sum(status.overload.values()) > 3000
         assert status.negative_bytes <= 4 << 20
         assert sorted(times)[len(times) // 2] < 0.5
 

@@ -9,7 +9,7 @@ rings when the hand meets it. Changed by its owner alone, which is the loop of k
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -23,6 +23,8 @@ NEGATIVE_SHARE = 4
 MOST_KEPT_RECORDS, MOST_KEPT_BYTES = 128, 16384
 ANY_TYPE = b"\0\0"
 MOST_FAILURES = 4096
+# Entries that are looked at in one go, and hits beyond which all are alike, where the most wanted ones are chosen.
+PORTION, MOST_HITS = 256, 4096
 SIGNED = 1
 """The mark in a key that says so."""
 FIRST_FAILURE_S, LONGEST_FAILURE_S = 1.0, 30.0
@@ -256,15 +258,28 @@ class Cache:
         """All entries of a name, for people."""
         return [one for one in self.entries.values() if one.key[:-5] == name]
 
-    def hottest(self, most_bytes: int, is_wanted: Callable[[Entry], bool] = lambda _: True) -> list[Entry]:
-        """Those with most hits, within so many bytes (DNS-15)."""
-        chosen, room = [], most_bytes
-        for one in sorted(filter(is_wanted, self.entries.values()), key=lambda one: -one.hits):
-            room -= one.size
-            if room < 0:
-                break
-            chosen.append(one)
-        return chosen
+    def hottest(self, most_bytes: int) -> Iterator[list[Entry]]:
+        """Those with most hits, within so many bytes (DNS-15), in portions, some empty, after each of which others may
+        have their turn (DNS-58)."""
+        listed = list(self.entries.values())
+        sizes = [0] * (MOST_HITS + 1)
+        for first in range(0, len(listed), PORTION):
+            for one in listed[first : first + PORTION]:
+                sizes[min(one.hits, MOST_HITS)] += one.size
+            yield []
+        least, room = MOST_HITS, most_bytes
+        while least > 0 and sizes[least] <= room:
+            room -= sizes[least]
+            least -= 1
+        for first in range(0, len(listed), PORTION):
+            chosen = []
+            for one in listed[first : first + PORTION]:
+                hits = min(one.hits, MOST_HITS)
+                if hits == least:
+                    room -= one.size
+                if hits > least or (hits == least and room >= 0):
+                    chosen.append(one)
+            yield chosen
 
     def restore(self, entries: Iterable[Entry], now_s: float) -> int:
         """Entries of an earlier process that are still worth something."""

@@ -2,7 +2,7 @@
 """The most wanted answers, over a restart (DNS-15). Its times are of the wall clock; a broken file is no file."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,8 +20,18 @@ class Hot(msgspec.Struct, array_like=True):
 
 
 def save(path: Path, cache: Cache, now_s: float) -> None:
+    """At once, for who ends."""
+    for _ in saving(path, cache, now_s):
+        pass
+
+
+def saving(path: Path, cache: Cache, now_s: float) -> Iterator[None]:
+    """A step at a time, of a millisecond at most but the last. What goes meanwhile is stored as it was, or not."""
     shift_s = time.time() - now_s
-    kept = [_moved(one, shift_s) for one in cache.hottest(MOST_BYTES)]
+    kept: list[Entry] = []
+    for portion in cache.hottest(MOST_BYTES):
+        kept += [_moved(one, shift_s) for one in portion if not one.is_gone]
+        yield
     draft = path.with_name(f"{path.name}.new")
     draft.write_bytes(msgspec.msgpack.encode(Hot(FORMAT, kept)))
     draft.replace(path)

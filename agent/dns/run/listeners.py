@@ -12,7 +12,7 @@ from agent.dns.run.counters import FAMILIES
 from agent.dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
 from agent.dns.run.flights import MOST_FLIGHTS
 
-BUSY_BATCH = 16
+BUSY_BATCH, BUSY_FLIGHTS = 16, 128
 MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
 IDLE_S, UNFINISHED_S, UNREAD_S = 10.0, 5.0, 5.0
 MOST_UNREAD = 1 << 16
@@ -44,9 +44,11 @@ class UdpListener:
         self._loop.add_reader(self._number, self._ready)
 
     def _ready(self) -> None:
-        """While many wait for servers, what these say at the same moment comes before new questions (DNS-83)."""
-        if len(self._answering.flights.flights) <= MOST_FLIGHTS // 2:
-            self._read(BATCH)
+        """While some wait for servers, fewer questions are read at a time; while many do, what servers say at the same
+        moment comes before new questions (DNS-83)."""
+        under_way = len(self._answering.flights.flights)
+        if under_way <= MOST_FLIGHTS // 2:
+            self._read(BATCH if under_way < BUSY_FLIGHTS else BUSY_BATCH)
         elif not self._is_deferred:
             self._is_deferred = True
             self._loop.call_soon(self._read_deferred)

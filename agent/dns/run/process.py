@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -256,7 +256,13 @@ class Process:
         asked = sum(one.questions for one in self.udp.values())
         if asked != self._hot_at:
             self._hot_at = asked
-            self._save()
+            self._save_on(hot_file.saving(self._own / HOT_FILE, self.cache, self._loop.time()))
+
+    def _save_on(self, saving: Iterator[None]) -> None:
+        """One step, and whatever came meanwhile before the next."""
+        with suppress(OSError, StopIteration):
+            next(saving)
+            self._loop.call_soon(self._save_on, saving)
 
     def _save(self) -> None:
         with suppress(OSError):
