@@ -118,7 +118,9 @@ def kepd(pod: str = WITH_SIDECAR) -> Iterator[Runner]:
         image = lab.push(Image(name="bench/kubelet"))
         lab.cri.pull(image)
         extra = f"pods: {{logDirectory: {path}/logs, logLinkDirectory: ''}}\n"
-        with Kepd(Path(path), free_port(), endpoint=lab.endpoint, extra=extra) as daemon:
+        # As it is on a node, where a kubelet looks for what runs short too.
+        given = {"KEPD_PODS__EVICTION__MODE": "auto"}
+        with Kepd(Path(path), free_port(), endpoint=lab.endpoint, extra=extra, **given) as daemon:
             daemon.start("--planes", "pods").wait_ready()
             assert daemon.process is not None
             yield Runner(daemon.process.pid, daemon.manifests, lab, image, pod)

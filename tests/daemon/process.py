@@ -43,7 +43,7 @@ class Kepd:
         self.config = folder / "config.yaml"
         self.write_config(endpoint or f"unix://{folder}/none.sock", extra)
         # Pods of tests stay, however full the disk of the machine is that they run on.
-        self.environment = {"KEPD_PODS_EVICTION_MODE": "off", **os.environ, **environment}
+        self.environment = {"KEPD_PODS__EVICTION__MODE": "off", **os.environ, **environment}
         self.process: subprocess.Popen[str] | None = None
         self.log = folder / "kepd.log"
 

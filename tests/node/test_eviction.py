@@ -57,7 +57,7 @@ def daemon_with(lab: Lab, folder: Path, port: int, pods: Path, eviction: str) ->
         f"pods: {{directory: {pods}, logDirectory: {folder}/logs, cgroupRoot: '{root}', logLinkDirectory: '', "
         f"eviction: {{mode: 'on', period: 1s, transition: 2s, {eviction}}}}}\nimages: {{gc: {{mode: 'off'}}}}\n"
     )
-    return Kepd(folder, port, endpoint=lab.endpoint, extra=extra, KEPD_PODS_EVICTION_MODE="on")
+    return Kepd(folder, port, endpoint=lab.endpoint, extra=extra, KEPD_PODS__EVICTION__MODE="on")
 
 
 def put(kepd: Kepd, image: str, name: str, script: str = "true", medium: str = "", more: str = "") -> None:
@@ -144,7 +144,7 @@ def test_a_container_that_writes_more_than_its_limit_ends_its_pod(
 ) -> None:
     """EVN-13: what it wrote into its own layer is the runtime's figure."""
     with daemon_with(lab, short_path, free_port, short_path / "pods", "hard: {}") as kepd:
-        kepd.environment["KEPD_PODS_EVICTION_MODE"] = "off"
+        kepd.environment["KEPD_PODS__EVICTION__MODE"] = "off"
         kepd.start("--planes", "pods,images").wait_ready()
         limit = "resources: {limits: {ephemeral-storage: 4Mi}}"
         put(kepd, image, "writes", "dd if=/dev/zero of=/all bs=1M count=9")
