@@ -67,11 +67,11 @@ class EvictionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """`met_s`: since when each threshold is met without a gap; `held_s`: when a condition was last true; `collected_s`:
-    when room was last made for a signal; `ended_s`: when a pod was last chosen."""
+    when room was last made; `ended_s`: when a pod was last chosen."""
 
     met_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     held_s: Mapping[str, float] = msgspec.field(default_factory=dict)
-    collected_s: Mapping[str, float] = msgspec.field(default_factory=dict)
+    collected_s: float = float("-inf")
     ended_s: float = float("-inf")
 
 
@@ -148,20 +148,19 @@ def _act(
 ) -> EvictionPlan:
     seen = plan.seen
     for threshold in due:
+        # What a pod that ended for it had is nobody's any more.
         since_s = max(seen.met_s[threshold.key], seen.ended_s)
-        if can_collect(threshold.signal) and seen.collected_s.get(threshold.signal, float("-inf")) < since_s:
-            collected = {**seen.collected_s, threshold.signal: now_s}
+        if can_collect(threshold.signal) and seen.collected_s < since_s:
             return msgspec.structs.replace(
-                plan, collect=threshold.signal, seen=msgspec.structs.replace(seen, collected_s=collected)
+                plan, collect=threshold.signal, seen=msgspec.structs.replace(seen, collected_s=now_s)
             )
-    if not due or pods is None:
-        return msgspec.structs.replace(plan, needs_pods=bool(due))
-    if any(one.leaving_s is not None and now_s - one.leaving_s < CLEANED_UP_S for one in pods):
-        return plan
-    for threshold in due:
+        if pods is None:
+            return msgspec.structs.replace(plan, needs_pods=True)
+        if any(one.leaving_s is not None and now_s - one.leaving_s < CLEANED_UP_S for one in pods):
+            return plan
         amount = look.amounts[threshold.signal]
-        line = threshold.line(amount.capacity)
         grace_s = rules.most_grace_s if threshold.grace_s else None
+        line = threshold.line(amount.capacity)
         victim = choose_victim(threshold.signal, threshold.kind, pods, line, amount.available, grace_s)
         if victim is not None:
             return msgspec.structs.replace(plan, victim=victim, seen=msgspec.structs.replace(seen, ended_s=now_s))

@@ -159,8 +159,8 @@ class Evictor:
     async def _candidate(self, run: PodRun, look: NodeLook, use: PodUse, *, is_for_disk: bool) -> Candidate:
         files = self._context.files
         disk = await asyncio.to_thread(disk_use, files, run.pod, run.log_directory) if is_for_disk else None
-        ends_as = run.memory.ending_as
-        leaves = ends_as is not None and ends_as.reason == EVICTED
+        ends_as, evictions = run.memory.ending_as, run.memory.evictions
+        leaves = ends_as is not None and ends_as.reason == EVICTED and evictions
         return candidate_of(
             run.pod,
             use,
@@ -169,7 +169,7 @@ class Evictor:
             priority=priority_of(run.pod.spec),
             is_critical=is_critical(run.pod),
             is_ending=run.is_ending,
-            leaving_s=max(self.seen.ended_s, 0.0) if leaves else None,
+            leaving_s=evictions[-1] - self._context.wall_minus_now_s if leaves else None,
             started_s=run.memory.first_seen_s,
         )
 

@@ -127,6 +127,14 @@ class TestSteps:
         after = plan(look(60.0, nodefs=5), rules(DISK), second.seen, 60.0)
         assert after.collect == "nodefs.available", "what the pod that ended used is nobody's now"
 
+    def test_room_is_made_once_for_all_disks_and_memory_does_not_wait_for_it(self) -> None:
+        both = rules(HARD, DISK, Threshold(signal="imagefs.available", share=0.15))
+        first = plan(look(memory=900, nodefs=5, imagefs=5), both)
+        assert first.collect
+        then = plan(look(1.0, memory=900, nodefs=5, imagefs=5), both, first.seen, 1.0)
+        assert (then.collect, victim(then)) == ("", "default/large")
+        assert victim(plan(look(memory=9, nodefs=5), both)) == "default/large"
+
     def test_pods_are_looked_at_only_where_one_has_to_end(self) -> None:
         assert not plan(look(memory=900), rules(), pods=None).needs_pods
         assert plan(look(memory=9), rules(), pods=None).needs_pods
