@@ -262,13 +262,18 @@ class Cache:
         """Those with most hits, within so many bytes (DNS-15), in portions, some empty, after each of which others may
         have their turn (DNS-58)."""
         listed = list(self.entries.values())
+        if self.bytes <= most_bytes:
+            yield from (listed[first : first + PORTION] for first in range(0, len(listed), PORTION))
+            return
         sizes = [0] * (MOST_HITS + 1)
         for first in range(0, len(listed), PORTION):
             for one in listed[first : first + PORTION]:
-                sizes[min(one.hits, MOST_HITS)] += one.size
+                if one.hits:
+                    sizes[min(one.hits, MOST_HITS)] += one.size
             yield []
+        # Those that nobody asked for again are not worth it.
         least, room = MOST_HITS, most_bytes
-        while least > 0 and sizes[least] <= room:
+        while least > 1 and sizes[least] <= room:
             room -= sizes[least]
             least -= 1
         for first in range(0, len(listed), PORTION):

@@ -135,16 +135,22 @@ class Answering:
 
     def take(self, data: bytes, client: Client, now_s: float) -> bytes | bytearray | None:
         """The answer, or None: it comes later, or never."""
+        is_over = client.protocol == "udp" and self._over(client.host) and PROBE not in data
+        if is_over:
+            # Every second one is not even read, and who only pretends to ask gets nothing to send on (DNS-93).
+            self.counters.limited += 1
+            if self.counters.limited % 2:
+                return None
         try:
             question = read_question(data)
         except BadQuestion as error:
             self.counters.malformed[str(error)] += 1
-            return self._refuse(error, client)
+            return None if is_over else refusal_bytes(error.id, error.flags, error.code, error.section)
         except Dropped as error:
             self.counters.malformed[str(error)] += 1
             return None
-        if client.protocol == "udp" and self._over(client.host) and question.name != PROBE:
-            return self._limited(question)
+        if is_over:
+            return cut_bytes(question)
         key = question.key
         entry = self._own_answers.get(key)
         if entry is None:
@@ -192,18 +198,6 @@ class Answering:
         if len(self.taken) < MOST_SOURCES or source in self.taken:
             self.taken[source] = count
         return count > self.most
-
-    def _limited(self, question: Question) -> bytes | None:
-        """Real resolvers come back by TCP, and who only pretends to ask gets nothing to send on."""
-        self.counters.limited += 1
-        if self.counters.limited % 2:
-            return None
-        return cut_bytes(question)
-
-    def _refuse(self, error: BadQuestion, client: Client) -> bytes | None:
-        if client.protocol == "udp" and self._over(client.host):
-            return None
-        return refusal_bytes(error.id, error.flags, error.code, error.section)
 
     def _count(self, client: Client, question: Question, zone: str, code: int, source: str) -> None:
         kind = TYPES.get(question.type, "other")
