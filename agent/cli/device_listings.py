@@ -39,6 +39,7 @@ DRIVER_COLUMNS: Columns[pb.DeviceDriver] = (
     Column("DEVICES", lambda one: str(one.devices)),
     Column("STATE", lambda one: one.why_away or "ready"),
     Column("ENDPOINTS", lambda one: ", ".join(one.endpoints), wide=True),
+    Column("SERVED BY", lambda one: ", ".join(one.peers), wide=True),
     Column("LAST ERROR", lambda one: one.last_error, wide=True),
 )
 

@@ -13,6 +13,16 @@ class PluginSocket(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class PluginPeer(msgspec.Struct, frozen=True):
+    """The process that listens on a socket: its user, and its control group where that can be told."""
+
+    user: int
+    group: str = ""
+
+    def __str__(self) -> str:
+        return f"user {self.user}" + (f" of control group {self.group}" if self.group else "")
+
+
 class PluginInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What it says when asked who it is; without an endpoint it serves at the same socket."""
 

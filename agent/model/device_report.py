@@ -40,6 +40,7 @@ class DriverReport(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     versions: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
     slices: int = 0
     devices: int = 0
     why_away: str = ""

@@ -20,12 +20,14 @@ from msgspec.structs import replace
 
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
-from agent.devices.plan.registration import Instance, PluginRefused, judge
+from agent.devices.plan.registration import Instance, PluginRefused, groups_note, judge
 from agent.devices.run.registry import KEPT_S, PluginRegistry
+from agent.devices.run.view import DeviceView
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
+from agent.drivers.plugin_sockets.peer import group_of
 from agent.model.component import Board, State
-from agent.model.device_plugin import PluginInfo
+from agent.model.device_plugin import PluginInfo, PluginPeer
 from agent.model.device_problem import DevicesNotReleased
 from agent.model.event import Event
 from tests.devices.fakes import LateClock
@@ -37,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DRIVER = "gpu.example.com"
 ONE = CLAIM.replace("count: 2", "count: 1")
 CALL_S = 1.0
+ROOT_USER = PluginPeer(0)
 WITHIN_S = 30.0
 
 
@@ -363,7 +366,7 @@ async def test_a_driver_that_hangs_again_and_again_is_asked_no_more_for_a_while(
 
 
 def instance(name: str = DRIVER, endpoint: str = "/p/a.sock", user: int = 0) -> Instance:
-    return Instance(name, endpoint, "v1.DRAPlugin", user)
+    return Instance(name, endpoint, "v1.DRAPlugin", PluginPeer(user, "/pods/old"))
 
 
 @pytest.mark.parametrize(
@@ -389,7 +392,7 @@ def instance(name: str = DRIVER, endpoint: str = "/p/a.sock", user: int = 0) -> 
         ),
         (
             PluginInfo(type="DRAPlugin", name=DRIVER, endpoint="/p/b.sock", versions=("v1.DRAPlugin",)),
-            "user 7 may not add",
+            "by user 0 of control group /pods/old; user 7 of control group /pods/new may not add",
         ),
         (PluginInfo(type="DRAPlugin", name=DRIVER, versions=("v1\x1b",)), "'v1?'"),
     ],
@@ -399,7 +402,7 @@ def test_a_bad_registration_says_what_is_wrong(info: PluginInfo, complaint: str)
     known = {DRIVER: [instance()]} if "registered" in complaint or "user" in complaint else {}
 
     with pytest.raises(PluginRefused) as caught:
-        judge(info, "/r/a-reg.sock", 7, (), known)
+        judge(info, "/r/a-reg.sock", PluginPeer(7, "/pods/new"), (), known)
     assert complaint in str(caught.value)
 
 
@@ -407,8 +410,98 @@ def test_a_socket_with_the_name_of_another_is_a_finding() -> None:
     """DVF-2."""
     info = PluginInfo(type="DRAPlugin", name=DRIVER, versions=("v1.DRAPlugin",))
 
-    assert judge(info, f"/r/{DRIVER}-uid-reg.sock", 0, (), {}).finding == ""
-    assert "registers gpu.example.com; expected" in judge(info, "/r/other-reg.sock", 0, (), {}).finding
+    assert judge(info, f"/r/{DRIVER}-uid-reg.sock", ROOT_USER, (), {}).finding == ""
+    assert "registers gpu.example.com; expected" in judge(info, "/r/other-reg.sock", ROOT_USER, (), {}).finding
+
+
+def test_a_driver_of_two_control_groups_is_told_of() -> None:
+    """DVF-2: a rolling update has two, so it is no reason to refuse one."""
+    info = PluginInfo(type="DRAPlugin", name=DRIVER, endpoint="/p/b.sock", versions=("v1.DRAPlugin",))
+    old = instance()
+    new = judge(info, f"/r/{DRIVER}-new-reg.sock", PluginPeer(0, "/pods/new"), (), {DRIVER: [old]})
+
+    assert groups_note(DRIVER, [old, old]) == ""
+    assert groups_note(DRIVER, [old, new]) == (
+        f"driver {DRIVER} is registered by control group /pods/old, and added to by /pods/new"
+    )
+
+
+class Peers(PluginSockets):
+    """Who listens is what a test says, by a part of the path."""
+
+    def __init__(self, directory: Path, said: dict[str, PluginPeer]) -> None:
+        super().__init__(directory, os.geteuid())
+        self.said = said
+
+    async def peer(self, path: str) -> PluginPeer:
+        found = await super().peer(path)
+        return next((one for part, one in self.said.items() if part in path), found)
+
+
+async def test_the_groups_of_a_driver_are_on_the_board_while_they_are_two(drivers: Drivers) -> None:
+    """DVF-2."""
+    said = {"old": PluginPeer(0, "/pods/old"), "new": PluginPeer(0, "/pods/new")}
+    drivers.registry._sockets = Peers(drivers.directory, said)
+    first = drivers.start(f"{DRIVER}-old-reg.sock", instance="old")
+    await drivers.until(lambda: "told True" in drivers.calls("old"), "registered")
+    drivers.start(f"{DRIVER}-new-reg.sock", instance="new")
+    await drivers.until(lambda: "told True" in drivers.calls("new"), "registered too")
+    note = "is registered by control group /pods/old, and added to by /pods/new"
+    await drivers.until(lambda: note in drivers.board.line("device-drivers").message, "told on the board")
+    (report,) = [one for one in DeviceView(drivers.claims, {}, drivers.registry).drivers() if one.name == DRIVER]
+    first.terminate()
+    (drivers.directory / f"{DRIVER}-old-reg.sock").unlink(missing_ok=True)
+    await drivers.until(lambda: note not in drivers.board.line("device-drivers").message, "gone from the board")
+
+    assert report.peers == ("user 0 of control group /pods/old", "user 0 of control group /pods/new")
+
+
+async def test_a_name_is_its_first_users_until_that_one_has_left(drivers: Drivers) -> None:
+    """DVF-2: what was killed leaves its socket, and the name 30 s later."""
+    said = {"other": PluginPeer(7, "/pods/other")}
+    drivers.registry._sockets = Peers(drivers.directory, said)
+    first = drivers.start(f"{DRIVER}-first-reg.sock", instance="first")
+    await drivers.until(lambda: "told True" in drivers.calls("first"), "registered")
+    other = drivers.start(f"{DRIVER}-other-reg.sock", instance="other")
+    await drivers.until(lambda: any("told False" in one for one in drivers.calls("other")), "refused")
+    refusal = "".join(drivers.registry.findings.values())
+    first.kill()
+    first.wait()
+    driver = drivers.registry.drivers[DRIVER]
+    await drivers.until(lambda: not driver._is_there, "away")
+    await drivers.registry.look()
+    drivers.clock.ahead_s += KEPT_S
+    other.kill()
+    other.wait()
+    drivers.start(f"{DRIVER}-other2-reg.sock", instance="other2")
+    await drivers.until(lambda: "told True" in drivers.calls("other2"), "has the name now")
+
+    assert "user 7 of control group /pods/other may not add to it" in refusal
+    assert [one.peer.user for one, _ in driver.instances] == [7]
+
+
+async def test_the_group_of_who_listens_is_asked_of_the_kernel(short_path: Path) -> None:
+    """DVF-2: nothing is told of a process that has ended, or of another user that has its number now."""
+    path = short_path / "a.sock"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", LISTENS, str(path), **pipes)
+    assert child.stdout is not None
+    await child.stdout.readline()
+    found = await PluginSockets(short_path).peer(str(path))
+    held = os.pidfd_open(child.pid)
+    of_another = group_of(child.pid, os.geteuid() + 1, held)
+    proc = short_path / "proc"
+    (proc / str(child.pid)).mkdir(parents=True)
+    (proc / str(child.pid) / "cgroup").write_text("2:pids:/\n0::/kubepods/pod\x1b/a:b\n")
+    told = group_of(child.pid, os.geteuid(), held, proc)
+    child.kill()
+    await child.wait()
+    ended = group_of(child.pid, os.geteuid(), held, proc)
+    os.close(held)
+
+    assert found == PluginPeer(os.geteuid(), group_of(os.getpid(), os.geteuid(), os.pidfd_open(os.getpid())))
+    assert found.group.startswith("/")
+    assert (of_another, told, ended) == ("", "/kubepods/pod?/a:b", "")
 
 
 LISTENS = """

@@ -9,7 +9,7 @@ from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.run.view import DeviceView
 from agent.drivers.clock.driver import SystemClock
-from agent.model.device_plugin import ClaimAnswer, PluginInfo, PluginSocket
+from agent.model.device_plugin import ClaimAnswer, PluginInfo, PluginPeer, PluginSocket
 from tests.devices.test_claims import NodeOfLives, shared_pod
 from tests.devices.test_own_drivers import DRIVER, Configured, record, script
 from tests.devices.written import CLASS
@@ -36,9 +36,9 @@ class _Sockets:
     def look(self) -> list[PluginSocket]:
         return [PluginSocket("/r/gpu.example.com-reg.sock", (1, 1))]
 
-    async def peer(self, path: str) -> int:
+    async def peer(self, path: str) -> PluginPeer:
         del path
-        return 0
+        return PluginPeer(0)
 
     async def info(self, path: str) -> PluginInfo:
         del path

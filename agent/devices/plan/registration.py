@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from agent.devices.manifest.faults import driver_name
-from agent.model.device_plugin import PluginInfo
+from agent.model.device_plugin import PluginInfo, PluginPeer
 from agent.model.finding import printable, shown
 
 DRA = "DRAPlugin"
@@ -23,18 +23,18 @@ class PluginRefused(Exception):
 
 
 class Instance(msgspec.Struct, frozen=True):
-    """One process of a driver: where it serves, as which user, and what it speaks."""
+    """One process of a driver: where it serves, who it is, and what it speaks."""
 
     driver: str
     endpoint: str
     version: str
-    user: int
+    peer: PluginPeer
     finding: str = ""
     tells_health: bool = False
 
 
 def judge(
-    info: PluginInfo, socket: str, user: int, own: Collection[str], known: Mapping[str, Iterable[Instance]]
+    info: PluginInfo, socket: str, peer: PluginPeer, own: Collection[str], known: Mapping[str, Iterable[Instance]]
 ) -> Instance:
     """`own` are names of kepd's own drivers; `known` the instances that are connected. Raises PluginRefused."""
     if info.type != DRA:
@@ -52,20 +52,31 @@ def judge(
     if not version:
         offered = ", ".join(shown(printable(one)) for one in info.versions) or "nothing"
         raise PluginRefused(f"driver {info.name} offers {offered}; expected one of {', '.join(VERSIONS)}")
-    _check_known(info.name, endpoint, user, known)
+    _check_known(info.name, endpoint, peer, known)
     stem = socket.rpartition("/")[2]
     finding = ""
     if stem.endswith(REGISTRATION_END) and not stem.removesuffix(REGISTRATION_END).startswith(info.name):
         finding = f"{socket} registers {info.name}; expected {info.name}{REGISTRATION_END}"
-    return Instance(info.name, endpoint, version, user, finding, HEALTH in info.versions)
+    return Instance(info.name, endpoint, version, peer, finding, HEALTH in info.versions)
 
 
-def _check_known(name: str, endpoint: str, user: int, known: Mapping[str, Iterable[Instance]]) -> None:
+def _check_known(name: str, endpoint: str, peer: PluginPeer, known: Mapping[str, Iterable[Instance]]) -> None:
+    """A name is its first user's while that one is connected. The new pod of a rolling update has a control group of
+    its own, so the group refuses nobody; `groups_note` tells of it. DVF-2."""
     if name not in known and len(known) >= MOST_DRIVERS:
         raise PluginRefused(f"{MOST_DRIVERS} drivers are registered already")
     for other, instances in known.items():
         for one in instances:
             if one.endpoint == endpoint:
                 raise PluginRefused(f"endpoint {endpoint} is already registered for driver {other}")
-            if other == name and one.user != user:
-                raise PluginRefused(f"driver {name} is registered by user {one.user}; user {user} may not add to it")
+            if other == name and one.peer.user != peer.user:
+                raise PluginRefused(f"driver {name} is registered by {one.peer}; {peer} may not add to it")
+
+
+def groups_note(name: str, instances: Iterable[Instance]) -> str:
+    """Where a driver's instances are of several control groups, as in a rolling update, or if one poses as another."""
+    groups = list(dict.fromkeys(one.peer.group for one in instances))
+    if len(groups) < 2:
+        return ""
+    first, *others = [one or "an unknown one" for one in groups]
+    return f"driver {name} is registered by control group {first}, and added to by {', '.join(others)}"

@@ -19,13 +19,13 @@ from agent.devices.plan.answers import Answers, told
 from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health, Key
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord
-from agent.devices.plan.registration import Instance, PluginRefused, judge
+from agent.devices.plan.registration import Instance, PluginRefused, groups_note, judge
 from agent.devices.ports import DriverFailed
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.driver_health import DriverHealth
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket, ToldHealth
+from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginPeer, PluginSocket, ToldHealth
 from agent.model.event import Event
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 
@@ -66,7 +66,7 @@ class Sockets(Protocol):
 
     def close(self) -> None: ...
 
-    async def peer(self, path: str) -> int: ...
+    async def peer(self, path: str) -> PluginPeer: ...
 
     async def info(self, path: str) -> PluginInfo: ...
 
@@ -300,7 +300,10 @@ class PluginRegistry:
         """DVX-7: what a driver does is no fault of kepd."""
         hung = [driver.why_away for driver in self.drivers.values() if driver.why_away]
         unknown = [driver.health.problem for driver in self.drivers.values() if driver.health.problem]
-        notes = [*self.findings.values(), *hung, *unknown]
+        groups = [
+            note for name, one in self.drivers.items() if (note := groups_note(name, [it for it, _ in one.instances]))
+        ]
+        notes = [*self.findings.values(), *hung, *unknown, *groups]
         report.ready("; ".join([f"{len(self.drivers)} drivers", *notes[:MOST_TOLD]]))
 
     async def look(self) -> None:
@@ -337,21 +340,13 @@ class PluginRegistry:
             self._refused(socket, socket.problem)
             return
         try:
-            user = await self._sockets.peer(socket.path)
+            peer = await self._sockets.peer(socket.path)
             info = await self._sockets.info(socket.path)
         except (OSError, RuntimeCallFailed) as error:
             self._failed(socket, error)
             return
-        known = {
-            name: [one for one, _ in driver.instances] for name, driver in self.drivers.items() if driver.instances
-        }
         try:
-            instance = judge(info, socket.path, user, self._own, known)
-            if instance.endpoint != socket.path:
-                other = await self._sockets.peer(instance.endpoint)
-                if other != user:
-                    text = f"user {other} serves {instance.endpoint}, and user {user} registers it"
-                    raise PluginRefused(text)
+            instance = await self._judged(socket, info, peer)
         except PluginRefused as error:
             self._refused(socket, str(error))
             await self._notify(socket, str(error))
@@ -359,14 +354,31 @@ class PluginRegistry:
         except OSError as error:
             self._failed(socket, error)
             return
-        # Two of one look may have asked for one endpoint.
-        if any(one.endpoint == instance.endpoint for it in self.drivers.values() for one, _ in it.instances):
-            why = f"endpoint {instance.endpoint} is already registered"
-            self._refused(socket, why)
-            await self._notify(socket, why)
-            return
         self._add(socket, instance)
         await self._notify(socket, "")
+
+    async def _judged(self, socket: PluginSocket, info: PluginInfo, peer: PluginPeer) -> Instance:
+        """Raises PluginRefused and OSError."""
+        instance, serves = judge(info, socket.path, peer, self._own, self._connected()), peer
+        if instance.endpoint != socket.path:
+            serves = await self._sockets.peer(instance.endpoint)
+        if serves.user != peer.user:
+            raise PluginRefused(f"{serves} serves {instance.endpoint}, and {peer} registers it")
+        await self._forget_others(instance)
+        # Another one of the same look may have come first meanwhile.
+        return judge(info, socket.path, serves, self._own, self._connected())
+
+    def _connected(self) -> dict[str, list[Instance]]:
+        """What was killed and left its socket keeps the name no longer than its slices. DVF-2."""
+        here = {name: one for name, one in self.drivers.items() if one.instances and not one.has_left}
+        return {name: [instance for instance, _ in one.instances] for name, one in here.items()}
+
+    async def _forget_others(self, new: Instance) -> None:
+        """Of a name that is free: what another user left of it."""
+        if new.driver in self.drivers and new.driver not in self._connected():
+            driver = self.drivers[new.driver]
+            for one in [it for it, _ in driver.instances if it.peer.user != new.peer.user]:
+                await driver.remove(one)
 
     def _add(self, socket: PluginSocket, instance: Instance) -> None:
         name = instance.driver
@@ -384,7 +396,8 @@ class PluginRegistry:
         self.findings.pop(socket.path, None)
         if instance.finding:
             self.findings[socket.path] = instance.finding
-        log.info("driver_registered", driver=name, endpoint=instance.endpoint, version=instance.version)
+        log.info("driver_registered", driver=name, endpoint=instance.endpoint, version=instance.version,
+                 group=instance.peer.group)  # fmt: skip
         self._say("DriverRegistered", f"driver {name} is registered, with {instance.version}", is_warning=False)
         self._claims.add_driver(driver)
 

@@ -164,6 +164,7 @@ class DeviceView:
                     kind="own" if name in self._own else "dra",
                     versions=tuple(dict.fromkeys(one.version for one in instances)),
                     endpoints=tuple(one.endpoint for one in instances),
+                    peers=tuple(dict.fromkeys(str(one.peer) for one in instances)),
                     slices=len(own),
                     devices=sum(len(one.spec.devices or ()) for one in own),
                     why_away=driver.why_away,

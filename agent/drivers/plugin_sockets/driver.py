@@ -8,7 +8,6 @@ import asyncio
 import os
 import socket
 import stat
-import struct
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +17,16 @@ from google.protobuf.message import Message
 
 from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
-from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginSocket, PreparedDevice, ToldHealth
+from agent.drivers.plugin_sockets.peer import peer_of
+from agent.model.device_plugin import (
+    ClaimAnswer,
+    ClaimReference,
+    PluginInfo,
+    PluginPeer,
+    PluginSocket,
+    PreparedDevice,
+    ToldHealth,
+)
 from agent.wire.kubelet import dra_health_v1alpha1_pb2 as health_pb2
 from agent.wire.kubelet import dra_v1_pb2, dra_v1beta1_pb2
 from agent.wire.kubelet import plugin_registration_v1_pb2 as registration
@@ -35,7 +43,6 @@ MOST_SOCKETS = 256
 DEEPEST = 4
 DIRECTORY_MODE = 0o750
 Answer = TypeVar("Answer", bound=Message)
-PEER = struct.Struct("3i")
 
 
 class PluginSockets:
@@ -83,13 +90,12 @@ class PluginSockets:
                 )
                 yield PluginSocket(entry.path, (facts.st_ino, facts.st_ctime_ns), own)
 
-    async def peer(self, path: str) -> int:
-        """The user of the process that listens there. Raises OSError."""
+    async def peer(self, path: str) -> PluginPeer:
+        """The process that listens there. Raises OSError."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as one:
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.get_running_loop().sock_connect(one, path)
-            _, user, _ = PEER.unpack(one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-            return int(user)
+            return await asyncio.to_thread(peer_of, one)
 
     async def info(self, path: str) -> PluginInfo:
         """Who it is. Raises RuntimeCallFailed."""
