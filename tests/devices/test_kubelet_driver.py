@@ -254,6 +254,24 @@ async def test_health_is_told_of_all_devices(beside: Beside) -> None:
         break
 
 
+async def test_a_device_that_its_check_calls_sick_is_told_and_published_as_such(beside: Beside) -> None:
+    """DVD-9, DVD-26: the scheduler sees no health, and so a taint."""
+    await beside.registered()
+    devices = beside.driver.local.devices
+    devices._sick["fake-1"] = 1
+    beside.driver._checks.ring()
+
+    def taints() -> list[list[str]]:
+        return [[it["key"] for it in one.get("taints", ())] for one in beside.slices[0]["spec"]["devices"]]
+
+    await beside.until(lambda: taints() == [[], ["devices.kepd.dev/unhealthy"]], "published")
+    async for found in beside.driver.health():
+        assert [(one.device, one.is_healthy, one.message) for one in found] == [
+            ("fake-0", True, ""), ("fake-1", False, "fails its check, as the parameters of its claim ask"),
+        ]  # fmt: skip
+        break
+
+
 async def test_a_device_that_is_gone_since_the_start_is_unhealthy(beside: Beside) -> None:
     """DVD-9, DVD-20: it is in no slice, and a claim has it all the same."""
     await beside.registered()

@@ -493,6 +493,28 @@ class TestConfigured:
         ),
         ({"match": {"glob": "/dev/a"}, "reset": {"command": ["/r"], "retries": 11}}, "reset.retries: is 11"),
         ({"match": {"glob": "/dev/a"}, "reset": {"command": ["/r"], "onFailure": "cry"}}, "invalid enum value"),
+        ({"match": {"glob": "/dev/a"}, "health": {}}, "pools[0].health: object missing required field command"),
+        ({"match": {"glob": "/dev/a"}, "health": {"command": ["ok"]}}, "health.command: expected a list that begins"),
+        ({"match": {"glob": "/dev/a"}, "health": {"command": ["/r", "{x}"]}}, "health.command: '{x}' is not known"),
+        (
+            {"match": {"glob": "/dev/a"}, "health": {"command": ["/r"], "period": "0.5s"}},
+            "health.period: '0.5s' is no time; expected one such as 30s, from 1s to an hour",
+        ),
+        (
+            {"match": {"glob": "/dev/a"}, "health": {"command": ["/r"], "timeout": "2h"}},
+            "health.timeout: '2h' is no time",
+        ),
+        ({"match": {"glob": "/dev/a"}, "health": {"command": ["/r"], "retries": 1}}, "contains unknown field retries"),
+        ({"match": {"glob": "/dev/a", "group": "all"}}, "match.group: 'all' does not say which nodes are one device"),
+        ({"match": {"glob": "/dev/a", "group": "{path}"}}, "expected attributes of the pool with {sysfs: FILE}"),
+        (
+            {
+                "match": {"glob": "/dev/a", "group": "{serial}"},
+                "attributes": {"serial": {"sysfs": "serial"}},
+                "nodes": [{"as": "/dev/one"}],
+            },
+            "nodes[0].as: '/dev/one' is one place for all nodes of a group",
+        ),
     ],
 )
 def test_a_bad_pool_says_what_is_wrong(rule: dict[str, Any], complaint: str) -> None:

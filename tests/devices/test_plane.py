@@ -17,9 +17,11 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from tests.devices.fakes import FakeCdi
-from tests.devices.test_claims import NodeOfLives
-from tests.devices.test_own_drivers import Nodes, names, rules
+from tests.devices.test_claims import NodeOfLives, held, shared_pod
+from tests.devices.test_own_drivers import DRIVER, Nodes, names, rules, script
+from tests.devices.written import CLAIM, CLASS
 
+OURS = f"{CLAIM.replace('count: 2', 'count: 1')}---\n{CLASS}".replace("gpu.example.com", DRIVER)
 WITHIN_S = 20.0
 
 
@@ -67,3 +69,33 @@ async def test_a_node_that_appears_is_a_device_soon(tmp_path: Path) -> None:
     task.cancel()
     await asyncio.wait([task])
     watch.close()
+
+
+async def test_a_device_whose_check_fails_goes_to_no_pod(tmp_path: Path) -> None:
+    """DVD-26: the plane asks by itself, and what gives devices knows the answer."""
+    host, flag = Nodes("/dev/ttyA"), tmp_path / "well"
+    given = rules({
+        "match": {"glob": "/dev/tty*"},
+        "health": {"command": [script(tmp_path, f"[ -e {flag} ]")], "period": "1s"},
+    })  # fmt: skip
+    devices = ConfiguredDevices(DRIVER, "here", lambda: given, host, tuple)
+    driver = LocalDriver(devices, FakeCdi(), FakeStateFiles(), lambda _: None)
+    node = NodeOfLives(0)
+    manager = await node.manager()
+    plane = DevicePlane(
+        manager=manager, pod_devices=PodDevices(manager, None), cdi=CdiDirectories([], tmp_path), locals_=[driver],
+        manifests=FakeManifestDirectory({"/m": OURS.encode()}), reader=Reader("here"), clock=SystemClock(),
+        tell=lambda _: None, changed_nodes=lambda _: asyncio.sleep(600),
+    )  # fmt: skip
+    board = Board(lambda: 0.0)
+    task = asyncio.create_task(plane.run(board.add("devices", State.STARTING)))
+    await until(lambda: devices.unhealthy and manager.objects.claims)
+    why = await held(manager, shared_pod("one"))
+    flag.touch()
+    await until(lambda: not devices.unhealthy)
+    then = await held(manager, shared_pod("one"))
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert "taint devices.kepd.dev/unhealthy" in why
+    assert then == ""

@@ -68,19 +68,24 @@ async def test_a_pod_shows_its_claims_and_what_each_container_has() -> None:
 
 
 async def test_a_device_of_ours_that_is_gone_is_unhealthy() -> None:
-    """DVD-20: also where kepd never saw it."""
+    """DVD-20, DVD-26: also where kepd never saw it, and where its command calls it so."""
     node = NodeOfLives()
     manager = await node.manager()
     one = pod(MADE)
     await manager.hold(one)
-    own: Any = {"gpu.example.com": None}
+    sick: dict[str, str] = {}
+    own: Any = {"gpu.example.com": SimpleNamespace(devices=SimpleNamespace(unhealthy=sick))}
+    (record,) = manager.records.values()
     healths = []
-    for _ in range(2):
+    for then in (lambda: sick.update({it.device: "worn" for it in record.results}), sick.clear, None):
         found = DeviceView(manager, own, None).with_devices(state_of(one))
         healths.append(found.containers[0].devices[0].health)
-        node.driver.published = []
+        if then is not None:
+            then()
+    node.driver.published = []
+    found = DeviceView(manager, own, None).with_devices(state_of(one))
 
-    assert healths == ["Healthy", "Unhealthy"]
+    assert [*healths, found.containers[0].devices[0].health] == ["Healthy", "Unhealthy", "Healthy", "Unhealthy"]
 
 
 async def test_a_claim_that_has_its_own_manifest_was_made_for_nobody() -> None:

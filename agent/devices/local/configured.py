@@ -10,7 +10,7 @@ from agent.devices.cdi.merging import HostNode
 from agent.devices.cdi.spec import Edits, MountEdit, NodeEdit
 from agent.devices.local.claim_files import Refused, ResultEdits, own_results
 from agent.devices.local.parameters import parameters_for, strictly
-from agent.devices.local.pool_rules import PoolRule, as_label, filled, sysfs_words, words_of
+from agent.devices.local.pool_rules import PoolRule, as_label, filled, is_each, sysfs_words, words_of
 from agent.devices.manifest.objects import (
     Attribute,
     Capacity,
@@ -29,6 +29,8 @@ from agent.model.finding import Finding
 
 PARAMETERS = "devices.kepd.dev/v1alpha1"
 MISSING, QUARANTINED = "devices.kepd.dev/missing", "devices.kepd.dev/quarantined"
+# A scheduler sees no health, so nobody new gets such a device; who has it goes on.
+UNHEALTHY = "devices.kepd.dev/unhealthy"
 MOST_IN_SLICE = 64
 SHARES = "shares"
 
@@ -52,8 +54,12 @@ class LocalDevice(msgspec.Struct, frozen=True):
     rule: PoolRule
     words: Mapping[str, str]
     sysfs: Mapping[str, str] = {}
-    seen: SeenNode | None = None
+    nodes: tuple[SeenNode, ...] = ()
     is_missing: bool = False
+
+    @property
+    def place(self) -> str:
+        return ", ".join(one.place for one in self.nodes)
 
 
 class EnvParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -70,16 +76,13 @@ def find_devices(
     found: dict[str, LocalDevice] = {}
     findings: list[Finding] = []
     for number, (rule, nodes) in enumerate(zip(rules, seen, strict=True)):
-        wanted = [
-            one
-            for one in nodes
-            if one.node.type and all(one.sysfs.get(key) == it for key, it in rule.match.sysfs.items())
-        ]
-        for index, one in enumerate(sorted(wanted, key=lambda it: it.path)):
-            words = {"path": one.path, "basename": one.path.rpartition("/")[2], "index": str(index)}
-            place = f"devices.driver.pools[{number}].name"
-            known = {word: one.sysfs.get(file, "") for word, file in sysfs_words(rule).items()}
-            lacks = [word for word in words_of(rule.name) if word in known and not known[word]]
+        place = f"devices.driver.pools[{number}].name"
+        for index, group in enumerate(_grouped(rule, nodes)):
+            one = group[0]
+            words = {**_own_words(one), "index": str(index)}
+            known = _known(rule, one)
+            asked = [*words_of(rule.match.group), *words_of(rule.name)]
+            lacks = [word for word in asked if word in known and not known[word]]
             name = as_label(filled(rule.name, {**known, **words}))
             if lacks:
                 findings.append(
@@ -91,8 +94,28 @@ def find_devices(
                 text = f"{one.path} is called {name}, as {found[name].words['path']} is; it is left out"
                 findings.append(Finding("", place, text))
             else:
-                found[name] = LocalDevice(name, rule, {**words, "name": name}, one.sysfs, one)
+                found[name] = LocalDevice(name, rule, {**words, "name": name}, one.sysfs, tuple(group))
     return found, findings
+
+
+def _grouped(rule: PoolRule, nodes: Sequence[SeenNode]) -> list[list[SeenNode]]:
+    """The nodes of each device, in the order of their paths. One that lacks what its group is told by is alone."""
+    groups: dict[str, list[SeenNode]] = {}
+    for one in sorted(nodes, key=lambda it: it.path):
+        if one.node.type and all(one.sysfs.get(key) == it for key, it in rule.match.sysfs.items()):
+            known = _known(rule, one)
+            is_told = rule.match.group and all(known[word] for word in words_of(rule.match.group))
+            # No path begins with a space.
+            groups.setdefault(f" {filled(rule.match.group, known)}" if is_told else one.path, []).append(one)
+    return list(groups.values())
+
+
+def _known(rule: PoolRule, one: SeenNode) -> dict[str, str]:
+    return {word: one.sysfs.get(file, "") for word, file in sysfs_words(rule).items()}
+
+
+def _own_words(one: SeenNode) -> dict[str, str]:
+    return {"path": one.path, "basename": one.path.rpartition("/")[2]}
 
 
 def configured_slices(
@@ -101,8 +124,12 @@ def configured_slices(
     devices: Mapping[str, LocalDevice],
     generation: int,
     quarantined: Collection[str] = (),
+    unhealthy: Collection[str] = (),
 ) -> tuple[Slice, ...]:
-    listed = [_device(one, is_quarantined=one.name in quarantined) for _, one in sorted(devices.items())]
+    listed = [
+        _device(one, is_quarantined=one.name in quarantined, is_unhealthy=one.name in unhealthy)
+        for _, one in sorted(devices.items())
+    ]
     parts = [listed[at : at + MOST_IN_SLICE] for at in range(0, len(listed), MOST_IN_SLICE)]
     pool = Pool(name=node, generation=generation, resource_slice_count=len(parts))
     return tuple(
@@ -114,7 +141,7 @@ def configured_slices(
     )
 
 
-def _device(one: LocalDevice, *, is_quarantined: bool) -> DeviceOfSlice:
+def _device(one: LocalDevice, *, is_quarantined: bool, is_unhealthy: bool) -> DeviceOfSlice:
     rule = one.rule
     capacity = {name: Capacity(value=str(amount)) for name, amount in rule.capacity.items()}
     if rule.shared is not None:
@@ -125,6 +152,8 @@ def _device(one: LocalDevice, *, is_quarantined: bool) -> DeviceOfSlice:
         taints.append(Taint(key=MISSING, effect="NoExecute"))
     if is_quarantined:
         taints.append(Taint(key=QUARANTINED, effect="NoSchedule"))
+    if is_unhealthy:
+        taints.append(Taint(key=UNHEALTHY, effect="NoSchedule"))
     return DeviceOfSlice(
         name=one.name,
         attributes=dict(_attributes(one)),
@@ -181,12 +210,14 @@ def _edits(device: LocalDevice, env: Mapping[str, str]) -> Edits:
     rule, words = device.rule, device.words
     variables = {name: filled(value, words) for name, value in rule.env.items()} | dict(env)
     nodes = []
+    targets = {one.path: one.target for one in device.nodes}
     for one in rule.nodes:
-        path = filled(one.path, words)
-        inside = filled(one.as_, words) or path
-        target = device.seen.target if device.seen is not None and path == words["path"] else ""
-        host = (target or path) if (target or path) != inside else ""
-        nodes.append(NodeEdit(path=inside, host_path=host, permissions=one.permissions))
+        each = [_own_words(it) for it in device.nodes] if is_each(one) else []
+        for own in each or [{}]:
+            path = filled(one.path, {**words, **own})
+            inside = filled(one.as_, {**words, **own}) or path
+            host = targets.get(path, "") or path
+            nodes.append(NodeEdit(path=inside, host_path=host if host != inside else "", permissions=one.permissions))
     mounts = tuple(
         MountEdit(
             host_path=one.host_path,

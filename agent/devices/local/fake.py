@@ -2,6 +2,7 @@
 """The fake device: no hardware and no node, variables alone. It shows what claims do. DVD-30, DVD-31."""
 
 import hashlib
+from collections.abc import Container
 from typing import Literal
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import msgspec
 
 from agent.devices.cdi.spec import Edits
 from agent.devices.local.claim_files import Refused, ResultEdits, own_results
+from agent.devices.local.configured import UNHEALTHY
 from agent.devices.local.parameters import parameters_for, strictly
 from agent.devices.manifest.objects import (
     Attribute,
@@ -21,6 +23,7 @@ from agent.devices.manifest.objects import (
     Selector,
     Slice,
     SliceSpec,
+    Taint,
 )
 from agent.devices.plan.records import ClaimRecord
 
@@ -35,6 +38,7 @@ class Failing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prepare: int = 0
     unprepare: int = 0
     hang: int = 0
+    health: int = 0
 
 
 class FakeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,9 +58,14 @@ def class_for(driver: str) -> DeviceClass:
     return DeviceClass(metadata=Metadata(name=driver), spec=ClassSpec(selectors=(selector,)))
 
 
-def fake_slices(node: str, count: int) -> tuple[Slice, ...]:
+def fake_slices(node: str, count: int, unhealthy: Container[str] = ()) -> tuple[Slice, ...]:
+    sick = (Taint(key=UNHEALTHY, effect="NoSchedule"),)
     devices = tuple(
-        DeviceOfSlice(name=f"fake-{number}", attributes={"index": Attribute(whole=number)}) for number in range(count)
+        DeviceOfSlice(
+            name=name, attributes={"index": Attribute(whole=number)}, taints=sick if name in unhealthy else ()
+        )
+        for number in range(count)
+        for name in [f"fake-{number}"]
     )
     pool = Pool(name=node, generation=1, resource_slice_count=1)
     spec = SliceSpec(driver=FAKE, pool=pool, node_name=node, devices=devices)

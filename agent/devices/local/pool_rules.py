@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`devices.driver.pools`: which nodes below /dev are devices, how they are called, and what a container gets of them.
-Section 5.2 of the rules: DVD-20, DVD-21, DVD-23."""
+Section 5.2 of the rules: DVD-20, DVD-21, DVD-23, DVD-26, DVD-27."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +17,11 @@ from agent.model.quantity import QuantityError, parse_quantity
 KEY = "devices.driver.pools"
 PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 WORDS = ("path", "basename", "name", "index")
+# What each node of a group has of its own.
+OF_NODE = ("path", "basename")
 SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)([-+].+)?")
 LONGEST_TIMEOUT_S = 3600.0
+SHORTEST_PERIOD_S = 1.0
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -28,6 +31,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
 class Match(Part, frozen=True, kw_only=True):
     glob: str
     sysfs: dict[str, str] = {}
+    group: str = ""
 
 
 class Node(Part, frozen=True, kw_only=True):
@@ -50,6 +54,12 @@ class Command(Part, frozen=True, kw_only=True):
     per_container: bool = False
 
 
+class Health(Part, frozen=True, kw_only=True):
+    command: tuple[str, ...]
+    period: str | int | float = "30s"
+    timeout: str | int | float = "10s"
+
+
 class Shared(Part, frozen=True, kw_only=True):
     max: int
 
@@ -66,6 +76,7 @@ class PoolRule(Part, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] = ()
     prepare: Command | None = None
     reset: Command | None = None
+    health: Health | None = None
 
 
 def read_rules(given: Sequence[Mapping[str, object]]) -> tuple[list[PoolRule], list[Finding]]:
@@ -112,12 +123,7 @@ def _faults(rule: PoolRule) -> Iterator[tuple[str, str]]:
     glob = rule.match.glob
     if not glob.startswith("/dev/") or ".." in glob.split("/") or "**" in glob:
         yield "match.glob", f"{shown(glob)} is not below /dev; expected a pattern such as /dev/ttyUSB*"
-    for path, text in _texts(rule):
-        own = sysfs_words(rule) if path == "name" else {}
-        for word in words_of(text):
-            if word not in (*WORDS, *own):
-                known = ", ".join(["{path}", "{basename}", "{name}", "{index}", *(f"{{{one}}}" for one in sorted(own))])
-                yield path, f"{shown('{' + word + '}')} is not known; expected one of {known}"
+    yield from _word_faults(rule)
     for name, value in rule.attributes.items():
         if not IDENTIFIER.fullmatch(name) or len(name) > LONGEST_IDENTIFIER:
             yield f"attributes.{name}", "is no name; expected letters, digits and _, at most 32"
@@ -143,6 +149,33 @@ def _faults(rule: PoolRule) -> Iterator[tuple[str, str]]:
     for what, command in (("prepare", rule.prepare), ("reset", rule.reset)):
         if command is not None:
             yield from _command_faults(what, command)
+    if rule.health is not None:
+        yield from _health_faults(rule.health)
+
+
+def _word_faults(rule: PoolRule) -> Iterator[tuple[str, str]]:
+    sysfs = sysfs_words(rule)
+    for path, text in _texts(rule):
+        allowed = [*WORDS, *(sorted(sysfs) if path == "name" else ())]
+        for word in words_of(text):
+            if word not in allowed:
+                known = ", ".join(f"{{{one}}}" for one in allowed)
+                yield path, f"{shown('{' + word + '}')} is not known; expected one of {known}"
+    group = rule.match.group
+    if group and (not words_of(group) or not set(words_of(group)) <= set(sysfs)):
+        known = (
+            ", ".join(f"{{{one}}}" for one in sorted(sysfs)) or "attributes of the pool with {sysfs: FILE}, in braces"
+        )
+        yield "match.group", f"{shown(group)} does not say which nodes are one device; expected {known}"
+    for number, node in enumerate(rule.nodes):
+        if group and is_each(node) and node.as_ and not set(words_of(node.as_)) & set(OF_NODE):
+            text = f"{shown(node.as_)} is one place for all nodes of a group; expected {{basename}} in it"
+            yield f"nodes[{number}].as", text
+
+
+def is_each(node: Node) -> bool:
+    """Of a group: given once for each of its nodes."""
+    return any(word in OF_NODE for word in words_of(node.path))
 
 
 def _texts(rule: PoolRule) -> Iterator[tuple[str, str]]:
@@ -151,7 +184,7 @@ def _texts(rule: PoolRule) -> Iterator[tuple[str, str]]:
     for number, node in enumerate(rule.nodes):
         yield f"nodes[{number}].path", node.path
         yield f"nodes[{number}].as", node.as_
-    for what, command in (("prepare", rule.prepare), ("reset", rule.reset)):
+    for what, command in (("prepare", rule.prepare), ("reset", rule.reset), ("health", rule.health)):
         yield from ((f"{what}.command", text) for text in (command.command if command is not None else ()))
 
 
@@ -171,12 +204,22 @@ def _wrong_value(value: object) -> str:
 def _command_faults(what: str, command: Command, *, has_containers: bool = False) -> Iterator[tuple[str, str]]:
     if command.per_container and not has_containers:
         yield f"{what}.perContainer", f"is not known here; expected it in {PLUGIN_RESETS} alone"
+    yield from _program_faults(what, command)
+    if not 0 <= command.retries <= 10:
+        yield f"{what}.retries", f"is {command.retries}; expected 0 to 10"
+
+
+def _program_faults(what: str, command: Command | Health) -> Iterator[tuple[str, str]]:
     if not command.command or not command.command[0].startswith("/"):
         yield f"{what}.command", "expected a list that begins with the absolute path of a program"
     if seconds(command.timeout) is None:
         yield f"{what}.timeout", f"{shown(command.timeout)} is no time; expected one such as 10s, at most an hour"
-    if not 0 <= command.retries <= 10:
-        yield f"{what}.retries", f"is {command.retries}; expected 0 to 10"
+
+
+def _health_faults(health: Health) -> Iterator[tuple[str, str]]:
+    yield from _program_faults("health", health)
+    if (seconds(health.period) or 0.0) < SHORTEST_PERIOD_S:
+        yield "health.period", f"{shown(health.period)} is no time; expected one such as 30s, from 1s to an hour"
 
 
 def seconds(text: str | float) -> float | None:

@@ -9,7 +9,10 @@ import msgspec
 
 from agent.devices.manifest.faults import is_label
 from agent.devices.plan.answers import told
+from agent.devices.plan.reasons import DeviceId
+from agent.devices.plan.records import ClaimRecord
 from agent.model.device_plugin import ToldHealth
+from agent.model.event import Event
 
 HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"
 MOST_DEVICES = 4096
@@ -30,6 +33,15 @@ class Health(msgspec.Struct, frozen=True):
 
 NOT_KNOWN = Health()
 Key = tuple[str, str]
+
+
+def unhealthy_event(record: ClaimRecord, device: DeviceId, why: str) -> Event:
+    text = f"device {device}, which claim {record.key} has, is unhealthy" + (f": {why}" if why else "")
+    metadata = record.claim.metadata
+    return Event(
+        id="", is_warning=True, reason="DeviceUnhealthy", message=text, plane="devices",
+        namespace=metadata.namespace, object_name=metadata.name,
+    )  # fmt: skip
 
 
 class HealthTable:

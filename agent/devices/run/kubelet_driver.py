@@ -32,6 +32,7 @@ from agent.devices.plan.records import (
     record_name,
 )
 from agent.devices.ports import RecordFiles
+from agent.devices.run.device_checks import DeviceChecks
 from agent.devices.run.local_driver import LocalDriver
 from agent.model.clock import Clock
 from agent.model.component import Report
@@ -99,6 +100,7 @@ class KubeletDriver:
         self._registered = ""
         self._problem = ""
         self.records: dict[str, ClaimRecord] = {}
+        self._checks = DeviceChecks((local,), self.records.values, clock, self._changed.set)
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""
@@ -109,6 +111,7 @@ class KubeletDriver:
         try:
             async with self._sockets.serving(self, self._clock.wall_s), asyncio.TaskGroup() as group:
                 group.create_task(self._follow_devices(), name="device-driver-look")
+                group.create_task(self._checks.run(), name="device-driver-health")
                 await self._publish_until_written(report)
                 async with self._sockets.registering(self._told):
                     while True:
@@ -188,6 +191,7 @@ class KubeletDriver:
             await self._clock.sleep(SETTLE_S)
             if await self.local.look(self.records.values()):
                 self._changed.set()
+            self._checks.ring()
 
     async def prepare(self, claims: Sequence[ClaimReference]) -> Mapping[str, ClaimAnswer]:
         return {one.uid: await self._to_its_end(one, self._prepare) for one in claims}
@@ -279,7 +283,8 @@ class KubeletDriver:
             DeviceHealth(one.spec.pool.name, device.name, not bad, bad)
             for one in self.local.slices()
             for device in one.spec.devices or ()
-            for bad in ["; ".join(it.key for it in device.taints if it.key in (MISSING, QUARANTINED))]
+            for kept in ["; ".join(it.key for it in device.taints if it.key in (MISSING, QUARANTINED))]
+            for bad in [kept or self.local.devices.unhealthy.get(device.name, "")]
         ]
         lost = sorted(self.held() - {one.device for one in listed})
         return [*listed, *(DeviceHealth(self._node, one, is_healthy=False, message=MISSING) for one in lost)]

@@ -34,9 +34,11 @@ from agent.devices.local.configured import (
     find_devices,
 )
 from agent.devices.local.fake import FAKE, class_for, fake_edits, fake_slices, spec_of
-from agent.devices.local.pool_rules import Command, PoolRule, filled, seconds
+from agent.devices.local.pool_rules import Command, Health, PoolRule, filled, seconds
 from agent.devices.manifest.objects import DeviceClass, Result, Slice
 from agent.devices.plan.answers import Answers
+from agent.devices.plan.health import unhealthy_event
+from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord, Stage
 from agent.devices.ports import CdiPlace, RecordFiles
 from agent.devices.run.commands import END_S, CommandFailed, DeviceCommands
@@ -50,6 +52,7 @@ from agent.model.refused import Refused as NotThere
 log = structlog.get_logger(plane="devices")
 
 QUARANTINE = "quarantine"
+FAKE_PERIOD_S = 10.0
 
 
 class OwnDevices(Protocol):
@@ -74,6 +77,19 @@ class OwnDevices(Protocol):
 
     @property
     def quarantined(self) -> frozenset[str]: ...
+
+    @property
+    def unhealthy(self) -> Mapping[str, str]:
+        """Why, by device."""
+
+    def probes(self) -> Mapping[str, float]:
+        """Which devices are asked whether they are well, and the seconds from one time to the next."""
+
+    def probe(self, device: str) -> tuple[Command | Health, Mapping[str, str]] | None:
+        """The command that asks, with its words. Raises Refused."""
+
+    def judge(self, device: str, why: str) -> bool:
+        """What came of it, nothing where it is well; whether that is new."""
 
     def quarantine(self, device: str) -> None: ...
 
@@ -248,10 +264,32 @@ class LocalDriver:
         await self._command(command, words, environment, result.device)
 
     async def _command(
-        self, command: Command, words: Mapping[str, str], environment: Mapping[str, str], device: str
+        self,
+        command: Command | Health,
+        words: Mapping[str, str],
+        environment: Mapping[str, str],
+        device: str,
+        of: str = "",
     ) -> None:
         argv = [filled(one, words) for one in command.command]
-        await self.commands.run(argv, environment, seconds(command.timeout) or 0.0, f"{self.name}/{device}")
+        await self.commands.run(argv, environment, seconds(command.timeout) or 0.0, f"{of}{self.name}/{device}")
+
+    async def check(self, device: str) -> bool:
+        """Whether its health is another one now: asked of its command, beside whatever uses it."""
+        why = ""
+        try:
+            found = self.devices.probe(device)
+            if found is not None:
+                command, words = found
+                await self._command(command, words, _facts(device, words), device, "health of ")
+        except (CommandFailed, Refused) as error:
+            why = str(error)
+        return self.devices.judge(device, why)
+
+    def tell_unhealthy(self, record: ClaimRecord, device: str) -> None:
+        result = next(one for one in own_results(record, self.name) if one.device == device)
+        where = DeviceId(self.name, result.pool, device)
+        self._tell(unhealthy_event(record, where, self.devices.unhealthy[device]))
 
     def _say(self, reason: str, text: str) -> None:
         self._tell(Event(id="", is_warning=True, reason=reason, message=text, plane="devices"))
@@ -268,7 +306,11 @@ class FakeDevices:
 
     def __init__(self, node: str, count: int, hang_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._node = node
+        self._count = count
         self._slices = fake_slices(node, count)
+        # How many checks of a device are still to fail.
+        self._sick: dict[str, int] = {}
+        self.unhealthy: dict[str, str] = {}
         self._hang_s = hang_s
         self._sleep = sleep
         # How often a call was to fail already, by claim and call.
@@ -301,12 +343,29 @@ class FakeDevices:
     def free(self, device: str) -> None:
         del device
 
+    def probes(self) -> dict[str, float]:
+        return {name: FAKE_PERIOD_S for name, times in self._sick.items() if times or name in self.unhealthy}
+
+    def probe(self, device: str) -> None:
+        if self._sick.get(device, 0) > 0:
+            self._sick[device] -= 1
+            raise Refused("fails its check, as the parameters of its claim ask")
+
+    def judge(self, device: str, why: str) -> bool:
+        was = self.unhealthy.pop(device, "")
+        if why:
+            self.unhealthy[device] = why
+        self._slices = fake_slices(self._node, self._count, self.unhealthy)
+        return bool(was) != bool(why)
+
     async def rehearse(self, record: ClaimRecord, what: str) -> None:
         failing = spec_of(record).fail
         if what == "prepare" and self._is_due(record.uid, "hang", failing.hang):
             await self._sleep(self._hang_s)
         if self._is_due(record.uid, what, getattr(failing, what)):
             raise Refused(f"fails to {what} claim {record.key}, as its parameters ask")
+        for result in own_results(record, FAKE):
+            self._sick[result.device] = failing.health if what == "prepare" else 0
 
     def _is_due(self, uid: str, what: str, times: int) -> bool:
         done = self._failed.get((uid, what), 0)
@@ -330,6 +389,7 @@ class ConfiguredDevices:
         self._devices: dict[str, LocalDevice] = {}
         self._slices: tuple[Slice, ...] = ()
         self._quarantined: set[str] = set()
+        self.unhealthy: dict[str, str] = {}
         self._generation = 1
         # Devices that claims have and that are another node since the last look: what they were, and are.
         self.moved: dict[str, tuple[str, str]] = {}
@@ -342,24 +402,28 @@ class ConfiguredDevices:
         found, findings = find_devices(rules, seen)
         self.findings = tuple(findings)
         held = {one.device for record in self._records() for one in own_results(record, self.driver)}
-        self.moved = {name: pair for name in sorted(held & found.keys()) if (pair := self._moved(name, found[name]))}
-        for name in held - found.keys():
-            if (known := self._devices.get(name)) is not None:
+        for name in held:
+            known = self._devices.get(name)
+            # Of a group that a claim has, each node has to be there.
+            if known is not None and (name not in found or len(found[name].nodes) < len(known.nodes)):
                 found[name] = msgspec.structs.replace(known, is_missing=True)
+        self.moved = {name: pair for name in sorted(held & found.keys()) if (pair := self._moved(name, found[name]))}
         if found.keys() != self._devices.keys():
             self._generation += 1
         self._devices = found
+        asked = self.probes()
+        self.unhealthy = {name: why for name, why in self.unhealthy.items() if name in asked}
         return self._render()
 
     def _moved(self, name: str, now: LocalDevice) -> tuple[str, str] | None:
         known = self._devices.get(name)
-        if known is None or known.seen is None or now.seen is None or known.seen.place == now.seen.place:
-            return None
-        return known.seen.place, now.seen.place
+        return (known.place, now.place) if known is not None and known.place != now.place else None
 
     def _render(self) -> bool:
         before, known = self._slices, set(self._quarantined)
-        self._slices = configured_slices(self.driver, self._node, self._devices, self._generation, known)
+        self._slices = configured_slices(
+            self.driver, self._node, self._devices, self._generation, known, self.unhealthy
+        )
         return before != self._slices
 
     def slices(self) -> Sequence[Slice]:
@@ -389,6 +453,25 @@ class ConfiguredDevices:
     def free(self, device: str) -> None:
         self._quarantined.discard(device)
         self._render()
+
+    def probes(self) -> dict[str, float]:
+        """One that is not there needs no command to be unhealthy."""
+        return {
+            name: seconds(one.rule.health.period) or 0.0
+            for name, one in self._devices.items()
+            if one.rule.health is not None and not one.is_missing
+        }
+
+    def probe(self, device: str) -> tuple[Health, Mapping[str, str]] | None:
+        found = self._devices.get(device)
+        return (found.rule.health, found.words) if found is not None and found.rule.health is not None else None
+
+    def judge(self, device: str, why: str) -> bool:
+        was = self.unhealthy.pop(device, "")
+        if why and device in self.probes():
+            self.unhealthy[device] = why
+        self._render()
+        return bool(was) != (device in self.unhealthy)
 
     async def rehearse(self, record: ClaimRecord, what: str) -> None:
         """Nothing fails on request."""

@@ -5,6 +5,7 @@ run
 ├── manifests: claims, templates, classes and slices, again after every change
 ├── slices: those that drivers leave in directories
 ├── devices: which nodes of this machine are devices, now and then
+├── health: whether these are well, as their commands say
 ├── records: what pods hold that are gone is given back, at the start and now and then
 └── report: what is wrong, on the board
 """
@@ -20,6 +21,7 @@ from agent.devices.manifest.reading import DeviceObjects, read_device_objects
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.commands import DeviceCommands
+from agent.devices.run.device_checks import DeviceChecks
 from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
 from agent.devices.run.pod_devices import PodDevices
 from agent.devices.run.slice_directories import SliceDirectories
@@ -96,6 +98,7 @@ class DevicePlane:
         self._tell = tell
         self._news = asyncio.Event()
         self._is_loaded = False
+        self._checks = DeviceChecks(locals_, manager.records.values, clock, self._health_changed)
 
     def meet(self, pods: PodsHere) -> None:
         """Before it runs."""
@@ -115,6 +118,7 @@ class DevicePlane:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_manifests(), name="devices-manifests")
             group.create_task(self._follow_devices(), name="devices-look")
+            group.create_task(self._checks.run(), name="devices-health")
             group.create_task(self._follow_pods(), name="devices-records")
             group.create_task(self._follow_directories(), name="devices-slices")
             group.create_task(self._report(report), name="devices-report")
@@ -142,11 +146,16 @@ class DevicePlane:
             await self._changed_nodes(LOOK_S)
             await self._clock.sleep(SETTLE_S)
             changed = [await driver.look(self.manager.records.values()) for driver in self._locals]
+            self._checks.ring()
             if any(changed):
                 self.manager.changed()
             is_behind = self.manager.catch_up()
             if self.manager.look_at_pools() or any(changed) or is_behind:
                 self._news.set()
+
+    def _health_changed(self) -> None:
+        self.manager.changed()
+        self._news.set()
 
     async def _follow_directories(self) -> None:
         while self._directories is not None:

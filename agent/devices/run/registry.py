@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from agent.devices.manifest.objects import DeviceClass, Slice
 from agent.devices.plan.answers import Answers, told
-from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health, Key
+from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health, Key, unhealthy_event
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord
 from agent.devices.plan.registration import Instance, PluginRefused, groups_note, judge
@@ -258,14 +257,8 @@ class PluginRegistry:
                 is_new = result.driver == driver and key in keys and (driver, key) not in self._told_unhealthy
                 if is_new and health.status == UNHEALTHY:
                     self._told_unhealthy[driver, key] = now_s
-                    self._say_unhealthy(record, DeviceId(driver, *key), health.message)
+                    self._tell(unhealthy_event(record, DeviceId(driver, *key), health.message))
         self._claims.changed()
-
-    def _say_unhealthy(self, record: ClaimRecord, device: DeviceId, why: str) -> None:
-        text = f"device {device}, which claim {record.key} has, is unhealthy" + (f": {why}" if why else "")
-        event = Event(id="", is_warning=True, reason="DeviceUnhealthy", message=text, plane="devices")
-        metadata = record.claim.metadata
-        self._tell(msgspec.structs.replace(event, namespace=metadata.namespace, object_name=metadata.name))
 
     async def run(self, report: Report) -> None:
         """Until cancelled."""

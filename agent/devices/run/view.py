@@ -75,13 +75,16 @@ class DeviceView:
         }
 
         def health(device: DeviceId) -> str:
-            if device.driver not in self._own:
-                return self._health(device).status
-            return HEALTHY if device in present else UNHEALTHY
+            if device.driver in self._own and device not in present:
+                return UNHEALTHY
+            return self._health(device).status
 
         return with_devices(pod, records, grants, health, self._plugin_health)
 
     def _health(self, device: DeviceId) -> Health:
+        if (own := self._own.get(device.driver)) is not None:
+            why = own.devices.unhealthy.get(device.device, "")
+            return Health(UNHEALTHY if why else HEALTHY, why)
         return self._registry.health(device) if self._registry is not None else NOT_KNOWN
 
     def pod_uses(self) -> list[PodUse]:
@@ -119,7 +122,9 @@ class DeviceView:
     def _devices(self) -> Iterator[DeviceReport]:
         for one in self._listed():
             driver, _, rest = one.name.partition("/")
-            printed = self._printed.get(f"{driver}/{rest.rpartition('/')[2]}", "") or self._printed.get(one.name, "")
+            key = f"{driver}/{rest.rpartition('/')[2]}"
+            said = (self._printed.get(it, "") for it in (f"health of {key}", key, one.name))
+            printed = next(filter(None, said), "")
             seen = [f"pod {pod} is privileged and sees every device" for pod in one.pods if self._is_privileged(pod)]
             text = "; ".join(filter(None, (one.message, printed, *seen)))
             yield msgspec.structs.replace(one, message=text) if text else one
