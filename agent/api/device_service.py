@@ -30,6 +30,11 @@ class DeviceService:
         found = running(self._view, PLANE).drivers()
         return pb.ListDriversResponse(drivers=[to_message(pb.DeviceDriver, one) for one in found])
 
+    async def list_cdi(self, request: pb.ListCdiRequest) -> pb.ListCdiResponse:
+        walk = running(self._view, PLANE).cdi(place_of(request.options))
+        items, meta = await page(walk, request.options, partial(to_message, pb.CdiDevice), pb.CdiDevice)
+        return pb.ListCdiResponse(devices=items, meta=meta)
+
     async def explain_claim(self, request: pb.ExplainClaimRequest) -> pb.ExplainClaimResponse:
         view = running(self._view, PLANE)
         found = view.explain(request.namespace or "default", request.name, is_pod=request.is_pod)

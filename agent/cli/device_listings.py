@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kepctl get devices`, `claims` and `drivers` list, and a claim in full."""
+"""What `kepctl get devices`, `claims`, `drivers` and `cdi` list, and a claim in full."""
 
 from collections.abc import Iterator
 
@@ -44,6 +44,15 @@ DRIVER_COLUMNS: Columns[pb.DeviceDriver] = (
 )
 
 
+CDI_COLUMNS: Columns[pb.CdiDevice] = (
+    Column("ID", lambda one: one.id),
+    Column("STATE", lambda one: "unusable" if one.refusal else "ready"),
+    Column("FILE", lambda one: one.file),
+    Column("EDITS", lambda one: "; ".join(one.edits), wide=True),
+    Column("MESSAGE", lambda one: one.refusal, wide=True),
+)
+
+
 def list_devices(daemon: Client) -> Listing[pb.Device]:
     answer = daemon.call(f"{SERVICE}/ListDevices", pb.ListDevicesRequest(), pb.ListDevicesResponse)
     none = "no driver publishes devices for this node"
@@ -66,6 +75,12 @@ def list_drivers(daemon: Client) -> Listing[pb.DeviceDriver]:
     answer = daemon.call(f"{SERVICE}/ListDrivers", pb.ListDriversRequest(), pb.ListDriversResponse)
     none = "no driver of devices is registered"
     return Listing("DeviceDriver", answer.drivers, DRIVER_COLUMNS, lambda one: f"driver/{one.name}", none)
+
+
+def list_cdi(daemon: Client) -> Listing[pb.CdiDevice]:
+    answer = daemon.call(f"{SERVICE}/ListCdi", pb.ListCdiRequest(), pb.ListCdiResponse)
+    none = "no CDI file of this node has a device"
+    return Listing("CdiDevice", answer.devices, CDI_COLUMNS, lambda one: f"cdi/{one.id}", none)
 
 
 def claim_lines(one: pb.Claim) -> Iterator[str]:

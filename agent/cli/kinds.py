@@ -54,6 +54,7 @@ KINDS = (
     Kind("deviceclasses", "deviceclass", (), "DeviceClass", has_namespace=False),
     Kind("slices", "slice", ("resourceslices", "resourceslice"), "ResourceSlice", has_namespace=False),
     Kind("drivers", "driver", has_namespace=False),
+    Kind("cdi", "cdidevice", has_namespace=False),
     Kind("dns", "name", has_namespace=False),
     Kind("rules", "rule", has_namespace=False),
     Kind("proxy", "method", has_namespace=False),

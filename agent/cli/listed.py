@@ -31,6 +31,7 @@ LISTS = {
     "devices": ("device_listings", "list_devices"),
     "claims": ("device_listings", "list_claims"),
     "drivers": ("device_listings", "list_drivers"),
+    "cdi": ("device_listings", "list_cdi"),
     "dns": ("dns_listings", "list_dns"),
     "proxy": ("proxy_listings", "list_proxy"),
     "events": ("listings", "list_events"),

@@ -21,6 +21,7 @@ from agent.devices.cdi.merging import (
 )
 from agent.devices.cdi.spec import CdiSpec, parse_id, parse_spec, version_needed
 from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.view.cdi_text import cdi_listed
 from agent.model.container_devices import ContainerDevices, DeviceMount, DeviceNode
 from tests.devices.written import changed
 
@@ -314,3 +315,17 @@ def test_a_file_has_to_be_where_the_runtime_looks() -> None:
 
     with pytest.raises(CannotMerge, match=r"looks into /etc/cdi alone; .* devices.cdi.merge: always"):
         check_seen([found], ("/etc/cdi",))
+
+
+def test_an_id_of_two_files_is_listed_with_why_nobody_can_use_it() -> None:
+    """DVC-8."""
+    spec, findings = parse_spec("/c/a.json", b'{"cdiVersion": "0.6.0", "kind": "a.b/cc", "devices": [{"name": "x", '
+                                b'"containerEdits": {"env": ["SECRET=word"]}}]}')  # fmt: skip
+    assert spec is not None, findings
+    one = cdi_listed(Catalogue([CdiFile("/c/a.json", 0, spec)]), "a.b/cc=x")
+    twice = Catalogue([CdiFile("/c/a.json", 0, spec), CdiFile("/c/b.json", 0, spec)])
+
+    assert (one.file, one.cdi_version, one.edits, one.refusal) == ("/c/a.json", "0.6.0", ("env SECRET",), "")
+    assert [cdi_listed(twice, it).refusal for it in twice.every] == [
+        "CDI id a.b/cc=x stands in /c/a.json and in /c/b.json; expected it once"
+    ]

@@ -216,6 +216,10 @@ async def test_an_id_is_explained_with_what_each_runtime_is_given() -> None:
     new = await service.explain_cdi(pb.ExplainCdiRequest(id=name, runtime="cri-o 1.30.1"))
     here = await service.explain_cdi(pb.ExplainCdiRequest(id=name))
 
+    listed = (await service.list_cdi(pb.ListCdiRequest())).devices
+
+    assert {one.id: list(one.edits) for one in listed}[name] == ["env GPU"]
+    assert [one.id for one in listed] == sorted(one.id for one in listed)
     assert (list(old.edits), list(old.given), old.refusal) == (["env GPU"], ["variable GPU"], "")
     assert (new.runtime, list(new.given)) == ("cri-o 1.30.1", [f"CDI id {name}"])
     assert here.runtime == "the container runtime"

@@ -37,7 +37,7 @@ def get(
 
     Kinds, with their short names: nodes (no), planes, filesystems (fs), features, pods (po), deployments (deploy),
     daemonsets (ds), jobs, containers, images (im), pulls, mirrors, services (svc), endpoints (ep), configmaps (cm),
-    secrets, servicecidrs, devices (dev), claims, claimtemplates, deviceclasses, slices, drivers, dns, rules,
+    secrets, servicecidrs, devices (dev), claims, claimtemplates, deviceclasses, slices, drivers, cdi, dns, rules,
     proxy, events (ev).
     """
     from agent.cli.client import connected

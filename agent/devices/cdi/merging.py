@@ -74,6 +74,11 @@ class Catalogue:
     def ids(self) -> list[str]:
         return sorted(self._known.keys() - self._twice.keys())
 
+    @property
+    def every(self) -> list[str]:
+        """Those that cannot be used too."""
+        return sorted(self._known)
+
     def resolve(self, text: str) -> Resolved:
         """Raises CannotMerge."""
         try:

@@ -46,6 +46,13 @@ class FrontView:
         for one in none:
             yield "", one
 
+    async def cdi(self, after: str) -> Walk[CdiReport]:
+        """Those are the kubelet's."""
+        del after
+        none: tuple[CdiReport, ...] = ()
+        for one in none:
+            yield "", one
+
     def drivers(self) -> list[DriverReport]:
         return [_report(one) for _, one in sorted(self._front.resources.items())]
 

@@ -18,7 +18,7 @@ from agent.devices.run.local_driver import LocalDriver
 from agent.devices.run.plugin_connections import Plugin
 from agent.devices.run.plugins import PluginDevices
 from agent.devices.run.registry import PluginRegistry
-from agent.devices.view.cdi_text import edit_lines, given_lines, told_features
+from agent.devices.view.cdi_text import cdi_listed, edit_lines, given_lines, told_features
 from agent.devices.view.explained import ClaimExplained, Explanation, explain
 from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
 from agent.devices.view.pod_resources import pod_use
@@ -230,6 +230,13 @@ class DeviceView:
             return with_uid(claim)
         text = f"no claim {key} is known here; one of a template is there once its pod has devices, ask with --pod"
         raise Refused("not_found", text)
+
+    async def cdi(self, after: str) -> Walk[CdiReport]:
+        """DVC-8."""
+        catalogue = await self._claims.cdi.catalogue()
+        for one in catalogue.every:
+            if one > after:
+                yield one, cdi_listed(catalogue, one)
 
     async def explain_cdi(self, text: str, runtime: str) -> CdiReport:
         """DVC-8. Raises Refused."""

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from agent.devices.cdi.merging import Resolved
+from agent.devices.cdi.merging import CannotMerge, Catalogue, Resolved
 from agent.model.container_devices import ContainerDevices
+from agent.model.device_report import CdiReport
 from agent.model.refused import Refused
 from agent.model.runtime_features import NUMBER, RuntimeFeatures
 
@@ -30,6 +31,15 @@ def edit_lines(found: Resolved) -> Iterator[str]:
             for one in value if isinstance(value, list | tuple) else [value]:
                 told = str(one).partition("=")[0] if key == "env" else _flat(one)
                 yield f"{key} {told}"
+
+
+def cdi_listed(catalogue: Catalogue, name: str) -> CdiReport:
+    try:
+        found = catalogue.resolve(name)
+    except CannotMerge as error:
+        return CdiReport(id=name, file="", cdi_version="", refusal=str(error))
+    file = found.file
+    return CdiReport(id=name, file=file.path, cdi_version=file.spec.cdi_version, edits=tuple(edit_lines(found)))
 
 
 def given_lines(given: ContainerDevices) -> Iterator[str]:
