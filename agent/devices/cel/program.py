@@ -133,13 +133,19 @@ class _Compiler:
             arguments.insert(0, self.part(node.of))
         is_pattern = node.function == "matches"
         name = node.function
+        # A kind is a matter of its type, and devices have the same ones again and again.
+        known: dict[tuple[type, ...], Callable[..., Any]] = {}
 
         def call(run: Run) -> Any:
             values = [one(run) for one in arguments]
             run.spend(1 + _weight(values))
             if is_pattern and all(type(one) is str for one in values):
                 run.spend(len(values[0]) * read_pattern(values[1]).size // TEXT_PER_STEP)
-            found = _meant(meanings, values, name)(*values)
+            types = tuple(map(type, values))
+            meant = known.get(types)
+            if meant is None:
+                meant = known[types] = _meant(meanings, values, name)
+            found = meant(*values)
             if type(found) in (str, list, bytes):
                 run.spend(_weight([found]))
             return found
@@ -192,11 +198,14 @@ def _meant(meanings: tuple[Signature, ...], values: list[Any], name: str) -> Cal
 
 
 def _weight(values: list[Any]) -> int:
-    return sum(
-        len(one) // TEXT_PER_STEP if type(one) is not list else len(one)
-        for one in values
-        if isinstance(one, str | bytes | list)
-    )
+    weight = 0
+    for one in values:
+        kind = type(one)
+        if kind is str or kind is bytes:
+            weight += len(one) // TEXT_PER_STEP
+        elif kind is list:
+            weight += len(one)
+    return weight
 
 
 def _truth(value: Any) -> bool:

@@ -100,8 +100,11 @@ def values_of(attribute: Attribute, *, takes_lists: bool) -> Values:
 
 
 def _value(one: Attribute) -> object:
-    for kind, value in one.scalars.items():
-        return read_semver(str(value)) if kind == "version" else value
+    for value in (one.whole, one.truth, one.text):
+        if value is not None:
+            return value
+    if one.version is not None:
+        return read_semver(one.version)
     for kind, values in one.lists.items():
         return [read_semver(str(value)) if kind == "version" else value for value in values]
     return None
