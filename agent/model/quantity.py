@@ -7,6 +7,7 @@ what is larger than 2^63-1 is cut to that, as its documentation says. TOP-9.
 """
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -61,6 +62,7 @@ def binary_quantity(amount: int) -> str:
     return str(amount)
 
 
+@lru_cache(maxsize=4096)
 def parse_quantity(text: str) -> Quantity:
     """Reads `text`; raises QuantityError when it is not a quantity."""
     found = NUMBER.fullmatch(text) if len(text) <= LONGEST_TEXT else None

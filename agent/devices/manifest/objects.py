@@ -206,6 +206,10 @@ class Attribute(Written, frozen=True, kw_only=True):
         return {kind: value for kind, value in found.items() if value is not None}
 
     @property
+    def has_list(self) -> bool:
+        return any(one is not None for one in (self.wholes, self.truths, self.texts, self.versions))
+
+    @property
     def lists(self) -> dict[str, tuple[object, ...]]:
         found: dict[str, tuple[object, ...] | None] = {
             "int": self.wholes, "bool": self.truths, "string": self.texts, "version": self.versions,

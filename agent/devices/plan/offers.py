@@ -57,7 +57,7 @@ class Offer:
 
     @cached_property
     def has_lists(self) -> bool:
-        return any(one.lists for one in self.device.attributes.values())
+        return any(one.has_list for one in self.device.attributes.values())
 
     @property
     def taints(self) -> tuple[Taint, ...]:
