@@ -6,26 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.booted import Booted, NotBootable
+from tests.deploy.booted import Booted
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 UNITS = Path(__file__).resolve().parents[2] / "systemd"
 
-FORBIDDEN = ("Operation not permitted", "Permission denied")
-"""Only a machine that forbids it is a reason to leave these tests out."""
 NET_ADMIN = 1 << 12
 
 
 @pytest.fixture(scope="module")
 def system(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Booted]:
-    try:
-        booted = Booted(tmp_path_factory.mktemp("boot"), installed).__enter__()
-    except NotBootable as error:
-        if not any(word in str(error) for word in FORBIDDEN):
-            raise
-        pytest.skip(f"this machine does not let systemd be the first process of a namespace: {error}")
-    yield booted
-    booted.__exit__()
+    with Booted(tmp_path_factory.mktemp("boot"), installed) as booted:
+        yield booted
 
 
 SERVICE = """
