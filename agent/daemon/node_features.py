@@ -4,6 +4,7 @@
 import asyncio
 import platform
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,27 +27,29 @@ if TYPE_CHECKING:
 RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
-async def node_features(running: RunningConfiguration, runtime: "Runtime | None") -> FeatureReport:
-    told = await runtime.watch.features() if runtime is not None else RuntimeFeatures()
-    facts = await asyncio.to_thread(_facts, running.configuration, told)
+async def node_features(
+    running: RunningConfiguration, runtime: "Runtime | None", environment: Mapping[str, str]
+) -> FeatureReport:
+    known = await runtime.watch.features() if runtime is not None else RuntimeFeatures()
+    facts = await asyncio.to_thread(_facts, running.configuration, known, environment)
     return FeatureReport(features=tuple(feature_rows(facts)), facts=msgspec.json.encode(facts).decode())
 
 
-def _facts(configuration: Configuration, runtime: RuntimeFeatures) -> FeatureFacts:
+def _facts(configuration: Configuration, runtime: RuntimeFeatures, environment: Mapping[str, str]) -> FeatureFacts:
     found = RELEASE.match(platform.release())
     return FeatureFacts(
         runtime=runtime,
         groups=ControlGroups().shape(),
         release=(int(found[1]), int(found[2])) if found else (0, 0),
         has_pressure=_has_pressure(),
-        has_kubelet=bool(kubelet_sign({})),
+        has_kubelet=bool(kubelet_sign(environment)),
         planes=frozenset(enabled_planes(configuration)),
         keys={path: value_at(configuration, all_keys(Configuration)[path]) for path in KEYS},
     )
 
 
 def _has_pressure() -> bool:
-    """A kernel that was told to count none has the files, and refuses to read them."""
+    """With psi=0 the kernel has the files and refuses to read them."""
     try:
         return bool((FOLDER / "memory").read_bytes())
     except OSError:

@@ -541,7 +541,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
             parts.advisers,
             parts.usage,
             eviction=runner.evictor.report if runner else None,
-            features=partial(node_features, parts.running, runtime),
+            features=partial(node_features, parts.running, runtime, parts.environment),
         ),
         pod_pb2: planes["pods"],
         device_pb2: planes["devices"],

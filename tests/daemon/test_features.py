@@ -117,7 +117,7 @@ class Running:
 
 async def test_the_answer_has_the_facts_that_it_stands_on() -> None:
     """FEA-03: of this machine, without a runtime."""
-    report = await node_features(Running(), None)  # type: ignore[arg-type]
+    report = await node_features(Running(), None, {})  # type: ignore[arg-type]
     facts = msgspec.json.decode(report.facts)
     assert facts["release"][0] >= 4
     assert set(facts["keys"]) == set(KEYS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.document import Images
-from agent.daemon.images.wiring import kubelet_arrival
+from agent.daemon.kubelet_arrival import kubelet_arrival
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.kubelet.signs import PLACES, kubelet_sign
 from agent.images.collect.plan import CollectMode

@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from agent.config.document import Configuration
 from agent.daemon.images.content_fetch import CONTENT_NAMESPACE, ContentFetch
 from agent.daemon.images.registry_hosts import RegistryHosts
+from agent.daemon.kubelet_arrival import kubelet_arrival
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.drivers.containerd.driver import Containerd
@@ -53,7 +54,6 @@ from agent.images.settings import ImageSettings, KubeletDisk, image_settings, re
 from agent.images.view.lazy import snapshotter_advice
 from agent.images.view.signatures import signature_advice
 from agent.images.view.texts import ImageEvent
-from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.finding import Advice
@@ -63,7 +63,6 @@ from agent.model.runtime_error import RuntimeCallFailed
 log = structlog.get_logger(plane="images")
 
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
-KUBELET_LOOK_S = 60.0
 
 
 class ImagePlane(msgspec.Struct, frozen=True):
@@ -150,13 +149,6 @@ def wire_images(outside: Outside) -> ImagePlane:
     inspector = ImageInspector(collector, containerd, containerd, shared.records, lambda: puller.settings)
     images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder, inspector)
     return ImagePlane(puller, collector.collect, images, families, apply, advice, run, close)
-
-
-async def kubelet_arrival(look: Callable[[], str], clock: Clock, arrived: Callable[[], None]) -> None:
-    """A kubelet may begin after kepd, at the first boot of a node for instance; collection by space must then end."""
-    while not await asyncio.to_thread(look):
-        await clock.sleep(KUBELET_LOOK_S)
-    arrived()
 
 
 def _settings(configuration: Configuration, environment: Mapping[str, str]) -> ImageSettings:

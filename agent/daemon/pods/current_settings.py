@@ -40,6 +40,9 @@ class CurrentSettings:
         self._looked_s = now_s()
         self._made: tuple[Configuration, PodSettings] | None = None
 
+    def kubelet_arrived(self) -> None:
+        self._facts, self._made = replace(self._facts, has_kubelet=True), None
+
     def __call__(self) -> PodSettings:
         now, now_s = self._configuration(), self._now_s()
         is_same = self._made is not None and self._made[0] is now

@@ -14,7 +14,7 @@ DEFAULT_HARD = {
 
 
 def eviction_rules(eviction: PodEviction, *, has_kubelet: bool) -> EvictionRules | None:
-    """None where nobody is evicted by kepd."""
+    """None where kepd evicts no pods."""
     if eviction.mode == "off" or (eviction.mode == "auto" and has_kubelet):
         return None
     given = dict(eviction.min_reclaim)

@@ -3,8 +3,9 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from agent.config.document import Configuration
 from agent.daemon.configuration import instance_id
 from agent.daemon.dns.settings import pod_servers
+from agent.daemon.kubelet_arrival import kubelet_arrival
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.current_settings import CurrentSettings, own_addresses
@@ -94,6 +96,7 @@ class PodPlane(msgspec.Struct, kw_only=True):
     metrics: PodMetrics
     records: StateFiles
     slices: SystemdSlices
+    arrival: Callable[[], Awaitable[None]]
     endpoint: str
     run_directory: str
 
@@ -102,7 +105,11 @@ class PodPlane(msgspec.Struct, kw_only=True):
         with held_plane_lock("pods", self.endpoint, self.run_directory):
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.commands.resume_drain(), name="pods-drain-resumed")
-                await self.runner.run(report)
+                arrival = asyncio.ensure_future(self.arrival())
+                try:
+                    await self.runner.run(report)
+                finally:
+                    arrival.cancel()
 
     async def advice(self) -> Sequence[Advice]:
         """For `kepctl doctor`."""
@@ -119,8 +126,8 @@ class PodPlane(msgspec.Struct, kw_only=True):
 def wire_pods(outside: Outside) -> PodPlane:
     configuration = outside.configuration()
     groups, slices = ControlGroups(), SystemdSlices()
-    has_kubelet = bool(kubelet_sign(outside.environment))
-    facts = replace(node_facts(configuration, groups.shape()), has_kubelet=has_kubelet)
+    look = partial(kubelet_sign, outside.environment)
+    facts = replace(node_facts(configuration, groups.shape()), has_kubelet=bool(look()))
     directory = Path(configuration.pods.directory)
     links = configuration.pods.log_link_directory
     logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
@@ -172,6 +179,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         metrics=metrics,
         records=records,
         slices=slices,
+        arrival=lambda: kubelet_arrival(look, outside.clock, settings.kubelet_arrived),
         endpoint=configuration.runtime.endpoint,
         run_directory=configuration.node.run_directory,
     )

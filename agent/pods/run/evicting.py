@@ -55,6 +55,7 @@ class Evictor:
         self._settled = settled
         self._revive = revive
         self._thrashing: dict[str, PodSpec] = {}
+        self._reporting: asyncio.Task[EvictionReport] | None = None
         self.seen = Seen()
         self.look: NodeLook | None = None
 
@@ -64,7 +65,7 @@ class Evictor:
 
     @property
     def rules(self) -> EvictionRules | None:
-        """None where a kubelet does this, or nobody shall."""
+        """None where a kubelet evicts, or eviction is switched off."""
         return self._context.settings().eviction
 
     async def run(self) -> None:
@@ -137,7 +138,13 @@ class Evictor:
             log.warning("room_not_made", signal=signal, error=str(error))
 
     async def report(self) -> EvictionReport:
-        """As it would be decided now; nothing is done."""
+        """As it would be decided now; nothing is done. It walks over what pods wrote, so callers at the same time share
+        one walk, and who leaves ends it for no other."""
+        if self._reporting is None or self._reporting.done():
+            self._reporting = asyncio.get_running_loop().create_task(self._report(), name="pods-eviction-report")
+        return await asyncio.shield(self._reporting)
+
+    async def _report(self) -> EvictionReport:
         rules, context = self.rules, self._context
         look = await self._looked() if rules is not None else None
         pods = await self.candidates(look, is_for_disk=True) if look is not None else []
@@ -222,5 +229,5 @@ class Evictor:
 
 
 THRASHING_TEXT = (
-    "it was evicted three times within an hour; it begins anew when its manifest changes, or by `kepctl retry pod`"
+    "it was evicted three times within an hour; it begins anew when its manifest changes, or by `kepctl retry POD`"
 )

@@ -72,3 +72,15 @@ def test_what_is_configured_counts() -> None:
     named = replace(node.configuration, node=replace(node.configuration.node, addresses=("192.0.2.9",)))
 
     assert own_addresses(named) == ("192.0.2.9",)
+
+
+def test_a_kubelet_that_begins_later_evicts_from_then_on() -> None:
+    """EVN-01: unless the configuration says that kepd does so beside one."""
+    node = Node()
+    assert node.settings().eviction is not None
+    node.settings.kubelet_arrived()
+    assert node.settings().eviction is None
+    pods = node.configuration.pods
+    eviction = replace(pods.eviction, mode="on")
+    node.configuration = replace(node.configuration, pods=replace(pods, eviction=eviction))
+    assert node.settings().eviction is not None

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods that end because the node runs short of something, and come back, in the whole plane."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from agent.model.node_use import Amount, PodUse
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.restart import RestartCurve
+from agent.pods.plan.scarcity.storage_use import DiskUse
 from tests.pods.plane import FakeNode, Plane, Slow, manifest, running
 
 MI = 1 << 20
@@ -103,6 +105,33 @@ async def test_three_ends_within_an_hour_are_enough(tmp_path: Path) -> None:
         (keeper,) = plane.runner.keepers.values()
         assert plane.runner.evictor.readmit(keeper)
         await plane.until_phases(web="Running")
+
+
+async def test_a_changed_manifest_brings_it_back_too(tmp_path: Path) -> None:
+    """EVN-09."""
+    node, manifests = node_with(900, web=500), files("web")
+    async with plane_of(node, manifests, tmp_path) as plane:
+        for _ in range(3):
+            await plane.until_phases(web="Running")
+            node.amounts["memory.available"] = Amount(61 * MI, 4096 * MI)
+            await plane.until_phases(web="Failed")
+            node.amounts["memory.available"] = Amount(900 * MI, 4096 * MI)
+        await plane.until(lambda: "EvictionThrashing" in reasons(plane), "the event")
+        manifests.put("/m/web.yaml", manifest("web", "j", more=", uid: u-web"))
+        await plane.until_phases(web="Running")
+
+
+async def test_callers_of_an_explanation_share_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """EVN-12: it reads what pods wrote, and whoever may read may ask."""
+    node, walks = node_with(900, web=500), []
+    async with plane_of(node, files("web"), tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        monkeypatch.setattr(
+            "agent.pods.run.evicting.disk_use", lambda _files, pod, _logs: walks.append(pod.key) or DiskUse()
+        )
+        reports = await asyncio.gather(*(plane.runner.evictor.report() for _ in range(20)))
+        assert walks == ["default/web-n"]
+        assert all(one is reports[0] for one in reports)
 
 
 async def test_a_disk_is_cleared_before_a_pod_ends(tmp_path: Path) -> None:
