@@ -5,7 +5,7 @@ import msgspec
 
 
 class EvictionSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """One threshold. Without `capacity` nobody can tell what is left; `met_since_s` is 0 while it is not met."""
+    """One threshold. Without `capacity` what is left is unknown; `met_since_s` is 0 while it is not met."""
 
     signal: str
     kind: str

@@ -19,7 +19,7 @@ Layout = Literal["one", "apart", "split"]
 
 
 class NodeLook(msgspec.Struct, frozen=True, kw_only=True):
-    """By signal, as a kubelet calls them; what cannot be told is missing."""
+    """By signal, as a kubelet calls them; what is unknown is missing."""
 
     taken_s: float
     amounts: Mapping[str, Amount] = msgspec.field(default_factory=dict)

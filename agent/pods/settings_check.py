@@ -12,7 +12,7 @@ KEY, EVICTION = "pods.shutdown.groups", "pods.eviction"
 
 def pods_faults(pods: Pods, *, is_legacy: bool = False, memory_bytes: int = 0) -> Iterator[Finding]:
     """`is_legacy`: the control groups of this node are known to be of version 1. `memory_bytes` is what it has; 0 where
-    nobody knows."""
+    it is unknown."""
     yield from _eviction_faults(pods.eviction, memory_bytes)
     if pods.memory_qos and is_legacy:
         text = "true has no effect with control groups of version 1, which this node has; expected false, or version 2"

@@ -40,7 +40,10 @@ def explain_dns(
         pod = f"{session.namespace or 'default'}/{pod}"
     if source is not None:
         if is_traced:
-            raise CommandFailed("expected either --trace or --from-files: files answer nobody", USAGE)
+            raise CommandFailed(
+                "expected one of --trace and --from-files; --trace asks the running kepd-dns",
+                USAGE,
+            )
         report = _from_files(source, name, type_.upper(), pod)
         _print(explained(report)) if output == "table" else print_data(msgspec.to_builtins(report), output)
         ctx.exit(0 if report.is_found else FAILURE)

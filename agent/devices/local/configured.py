@@ -29,7 +29,7 @@ from agent.model.finding import Finding
 
 PARAMETERS = "devices.kepd.dev/v1alpha1"
 MISSING, QUARANTINED = "devices.kepd.dev/missing", "devices.kepd.dev/quarantined"
-# A scheduler sees no health, so nobody new gets such a device; who has it goes on.
+# A scheduler sees taints and not health: no new pod gets such a device, and the pod that has it keeps running.
 UNHEALTHY = "devices.kepd.dev/unhealthy"
 MOST_IN_SLICE = 64
 SHARES = "shares"
@@ -99,7 +99,8 @@ def find_devices(
 
 
 def _grouped(rule: PoolRule, nodes: Sequence[SeenNode]) -> list[list[SeenNode]]:
-    """The nodes of each device, in the order of their paths. One that lacks what its group is told by is alone."""
+    """The nodes of each device, in the order of their paths. A node without the attributes of its group is a
+    device of its own."""
     groups: dict[str, list[SeenNode]] = {}
     for one in sorted(nodes, key=lambda it: it.path):
         if one.node.type and all(one.sysfs.get(key) == it for key, it in rule.match.sysfs.items()):

@@ -61,8 +61,8 @@ def judge(
 
 
 def _check_known(name: str, endpoint: str, peer: PluginPeer, known: Mapping[str, Iterable[Instance]]) -> None:
-    """A name is its first user's while that one is connected. The new pod of a rolling update has a control group of
-    its own, so the group refuses nobody; `groups_note` tells of it. DVF-2."""
+    """A name belongs to its first user while that user is connected. The new pod of a rolling update has a control
+    group of its own, so another group is accepted, and `groups_note` reports it. DVF-2."""
     if name not in known and len(known) >= MOST_DRIVERS:
         raise PluginRefused(f"{MOST_DRIVERS} drivers are registered already")
     for other, instances in known.items():

@@ -100,7 +100,7 @@ class DeviceClaims:
         self._pace = SlicePace()
         # Whether a driver is away for so long that its slices do not count.
         self.has_left: Callable[[str], bool] = lambda _driver: False
-        # Devices that their drivers call unhealthy: nobody new gets them.
+        # Devices that their drivers report as unhealthy; no new pod gets them.
         self.unhealthy: Callable[[], frozenset[DeviceId]] = frozenset
         # Why pools give nothing, by their names.
         self.invalid_pools: dict[str, str] = {}
@@ -199,7 +199,7 @@ class DeviceClaims:
         return True
 
     def look_at_pools(self) -> bool:
-        """Now and then: whoever wrote a pool that gives nothing is told, once for each fault. Whether any changed."""
+        """Reports each fault of a pool that gives no devices, once. Returns whether any slice changed."""
         slices = self.slices()
         if len(slices) == len(self._looked_at) and all(map(is_, slices, self._looked_at)):
             return False
@@ -326,7 +326,7 @@ class DeviceClaims:
         return found
 
     def _check_given(self, given: Sequence[ClaimOfPod]) -> None:
-        """What a status says is believed, unless another claim has it: nobody shares what is not to be shared."""
+        """Accepts the devices that a status names, unless another claim holds one that cannot be shared."""
         question = self.question(tuple(one.claim for one in given))
         holdings = Holdings(question.existing, gather(question.slices, question.node))
         for claim in question.claims:

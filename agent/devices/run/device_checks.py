@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether kepd's own devices are well: each that has a command for it is asked, now and then. DVD-26.
 
-    due → asked, a few at a time → judged → a change is told to who has it, and to who gives devices
+    due → asked, a few at a time → judged → a change is reported to holders and to the allocator
 
 One that hangs is ended after its time, and delays no other but by its place. Without such devices nothing wakes up.
 """

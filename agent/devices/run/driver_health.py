@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows what the instances of one driver tell of the health of its devices. DVX-6, DVF-5.
+"""Follows the health that the instances of one driver report for its devices. DVX-6, DVF-5.
 
-A stream that ends, fails or tells what cannot be is begun anew after growing pauses; what it told goes stale by itself.
-Who floods is read at a part of the time, and what changed is told on at most ten times a second.
+A stream that ends, fails or sends garbage is opened again after growing pauses; reports expire by themselves. A driver
+that floods is read part of the time, and changes are passed on at most ten times a second.
 """
 
 import asyncio

@@ -98,7 +98,7 @@ def _in_order(found: Iterable[tuple[str, str]], signs: Collection[str]) -> Group
     then = [one for one in pairs if one[0] in ALWAYS]
     rest = [one for one in pairs if one not in first and one not in then]
     placed = _placed((*first, *then, *rest))
-    # With one of them alone nobody can tell that nothing happened.
+    # One of them alone does not show that nothing happened.
     return msgspec.structs.replace(placed, signs=len(first) if len(first) == len(signs) else 0, always=len(then))
 
 

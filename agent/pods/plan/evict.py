@@ -148,7 +148,7 @@ def _act(
 ) -> EvictionPlan:
     seen = plan.seen
     for threshold in due:
-        # What a pod that ended for it had is nobody's any more.
+        # The end of a pod may have left images and containers without use.
         since_s = max(seen.met_s[threshold.key], seen.ended_s)
         if can_collect(threshold.signal) and seen.collected_s < since_s:
             return msgspec.structs.replace(
@@ -168,7 +168,7 @@ def _act(
 
 
 class SignalLine(msgspec.Struct, frozen=True, kw_only=True):
-    """For people: how far a signal is from one of its thresholds; `amount` is None where nobody can tell it."""
+    """For people: how far a signal is from one of its thresholds; `amount` is None where it is unknown."""
 
     threshold: Threshold
     amount: Amount | None

@@ -241,7 +241,7 @@ class PodKeeper:
             raise refused
 
     def remove_dead(self) -> None:
-        """At its next turn, which is now."""
+        """Dead containers go at the next turn, which comes at once."""
         self.run.ring()
 
     def clear_backoff(self) -> None:

@@ -26,7 +26,7 @@ class DeadRemover:
 
     def _dead(self) -> tuple[Instance, ...]:
         run = self._run
-        # On a disk that is full nobody needs them (EVN-04).
+        # A full disk needs the room more (EVN-04).
         most = 0 if run.context.pressure.is_short_of_disk else run.context.settings().keep_dead
         kept = dead_instances(run.pod, run.seen, most)
         return (*kept, *dead_ephemerals(run.seen, run.tasks))

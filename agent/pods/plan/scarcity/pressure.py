@@ -44,7 +44,7 @@ def _tolerates(one: Mapping[str, object]) -> bool:
 
 
 def return_of(evictions_wall_s: Sequence[float], now_wall_s: float, longest_s: float) -> ReturnState:
-    """Later with every time; a clock that was set back makes nobody wait for longer than that."""
+    """The pause grows with each eviction; a clock that was set back does not lengthen it."""
     recent = [one for one in evictions_wall_s if 0 <= now_wall_s - one < THRASHING_S]
     if len(recent) >= THRASHING:
         return ReturnState.THRASHING

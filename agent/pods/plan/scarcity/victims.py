@@ -3,7 +3,7 @@
 
 Who uses more than it asked for goes first, then who matters less, then who is furthest above what it asked for; of two
 that are equal the one that started last. Critical pods stay, and so does who has next to nothing of what is short.
-A pod whose use nobody knows goes last. Pure.
+A pod whose use is unknown goes last. Pure.
 """
 
 from collections.abc import Mapping, Sequence
