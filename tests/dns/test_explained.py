@@ -94,4 +94,4 @@ def test_the_command_needs_no_daemon_for_files(tmp_path: Path) -> None:
 
     assert (found.exit_code, missing.exit_code) == (0, 1)
     assert "QUESTION web.default.svc.cluster.local.  zone cluster.local (own)  NOERROR" in found.output
-    assert "expected either --trace or --from-files" in str(run(cli, [*base, "web", "--trace"]).exception)
+    assert "expected one of --trace and --from-files" in str(run(cli, [*base, "web", "--trace"]).exception)
