@@ -30,7 +30,10 @@ class FailureReason(StrEnum):
     MALFORMED_REQUEST = "MALFORMED_REQUEST"
     NEEDS_RESTART = "NEEDS_RESTART"
     NOT_PERMITTED = "NOT_PERMITTED"
+    NODE_LOGS_OFF = "NODE_LOGS_OFF"
+    NO_JOURNAL = "NO_JOURNAL"
     NO_SUCH_IMAGE = "NO_SUCH_IMAGE"
+    NO_SUCH_LOG = "NO_SUCH_LOG"
     NO_SUCH_OBJECT = "NO_SUCH_OBJECT"
     NO_SUCH_PLANE = "NO_SUCH_PLANE"
     NO_SUCH_POD = "NO_SUCH_POD"
@@ -41,6 +44,7 @@ class FailureReason(StrEnum):
     RUNTIME_UNAVAILABLE = "RUNTIME_UNAVAILABLE"
     PLANE_DISABLED = "PLANE_DISABLED"
     MEMORY_SHORT = "MEMORY_SHORT"
+    TOO_MANY_LOG_READERS = "TOO_MANY_LOG_READERS"
     UNREAD_ANSWERS = "UNREAD_ANSWERS"
     WATCHER_TOO_SLOW = "WATCHER_TOO_SLOW"
 
@@ -51,6 +55,12 @@ REFUSALS = {
     "tracking": (code_pb2.FAILED_PRECONDITION, FailureReason.CONNECTIONS_KEPT),
     "invalid": (code_pb2.INVALID_ARGUMENT, FailureReason.BAD_MANIFEST),
     "unavailable": (code_pb2.INTERNAL, FailureReason.INTERNAL),
+    "log_request": (code_pb2.INVALID_ARGUMENT, FailureReason.MALFORMED_REQUEST),
+    "log_closed": (code_pb2.PERMISSION_DENIED, FailureReason.NOT_PERMITTED),
+    "log_readers": (code_pb2.RESOURCE_EXHAUSTED, FailureReason.TOO_MANY_LOG_READERS),
+    "logs_off": (code_pb2.PERMISSION_DENIED, FailureReason.NODE_LOGS_OFF),
+    "no_journal": (code_pb2.FAILED_PRECONDITION, FailureReason.NO_JOURNAL),
+    "no_log": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_LOG),
 }
 
 

@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from functools import partial
 
 from google.rpc import code_pb2
@@ -10,7 +11,9 @@ from google.rpc import code_pb2
 from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
-from agent.api.ports import ConfigurationView, EvictionView, FeatureView, NodeView, UsageView
+from agent.api.peer import CALLER
+from agent.api.ports import ConfigurationView, EvictionView, FeatureView, NodeLogsView, NodeView, UsageView
+from agent.api.shares import is_trusted
 from agent.api.watching import watched
 from agent.config.check import Checked
 from agent.config.diff import KeyChange, ReloadPlan, value_at
@@ -22,6 +25,7 @@ from agent.model.event import Event
 from agent.model.feature import FeatureReport
 from agent.model.feed import Feed
 from agent.model.finding import Advice, printable, suggestion
+from agent.model.node_log import LogReader, LogRequest
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 MOST_VERBOSE = 9
@@ -40,6 +44,7 @@ class NodeService:
         *,
         eviction: EvictionView | None = None,
         features: FeatureView | None = None,
+        logs: NodeLogsView | None = None,
     ) -> None:
         self._node = node
         self._board = board
@@ -49,6 +54,7 @@ class NodeService:
         self._usage = usage
         self._eviction = eviction
         self._features = features
+        self._logs = logs
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())
@@ -148,6 +154,19 @@ class NodeService:
             raise ApiError(code_pb2.FAILED_PRECONDITION, FailureReason.PLANE_DISABLED, text)
         return to_message(pb.ExplainEvictionResponse, await self._eviction())
 
+    async def list_log_sources(self, request: pb.ListLogSourcesRequest) -> pb.ListLogSourcesResponse:
+        found = await self._logs.sources(_reader()) if self._logs is not None else ()
+        walk = in_order(found, lambda one: f"{one.kind} {one.name}", place_of(request.options))
+        items, meta = await page(walk, request.options, partial(to_message, pb.LogSource), pb.LogSource)
+        return pb.ListLogSourcesResponse(sources=items, meta=meta)
+
+    async def stream_node_logs(self, request: pb.StreamNodeLogsRequest) -> AsyncIterator[pb.StreamNodeLogsResponse]:
+        if self._logs is None:
+            raise ApiError(code_pb2.PERMISSION_DENIED, FailureReason.NODE_LOGS_OFF, "this kepd reads no logs")
+        async with aclosing(self._logs.stream(_log_request(request), _reader())) as parts:
+            async for part in parts:
+                yield to_message(pb.StreamNodeLogsResponse, part)
+
     def _figures(self) -> UsageView:
         if self._usage is None:
             text = "this kepd has no runtime and knows no containers; ask one that has pods, images or the proxy"
@@ -166,6 +185,29 @@ class NodeService:
         for ask in self._advisers:
             findings += [to_message(pb.Finding, one) for one in await ask()]
         return pb.DiagnoseResponse(findings=findings)
+
+
+def _reader() -> LogReader:
+    """Whoever calls. One that the kernel did not name would have been refused."""
+    peer = CALLER.get()
+    return LogReader(-1, is_root=False) if peer is None else LogReader(peer.uid, is_root=is_trusted(peer.uid))
+
+
+def _log_request(request: pb.StreamNodeLogsRequest) -> LogRequest:
+    return LogRequest(
+        units=tuple(request.units),
+        file=request.file,
+        since_us=request.since.ToMicroseconds() if request.HasField("since") else None,
+        until_us=request.until.ToMicroseconds() if request.HasField("until") else None,
+        tail=request.tail if request.HasField("tail") else None,
+        follow=request.follow,
+        boot=request.boot,
+        grep=request.grep,
+        ignore_case=request.ignore_case,
+        priority=request.priority if request.HasField("priority") else None,
+        output=request.output,
+        rotated=request.rotated,
+    )
 
 
 def _event(event: Event) -> pb.Event:

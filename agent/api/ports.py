@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the API needs from the daemon and the planes."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from agent.model.image_state import (
     PullState,
 )
 from agent.model.manifest_report import AppliedObject, ListedObject
+from agent.model.node_log import LogPart, LogReader, LogRequest, LogSource
 from agent.model.placed import Walk
 from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
@@ -61,6 +62,14 @@ class UsageView(Protocol):
     def watch(self, interval_s: float) -> AsyncIterator[UsageReport]: ...
 
     async def file_systems(self) -> Sequence[FileSystemReport]: ...
+
+
+class NodeLogsView(Protocol):
+    """Refused says why not. What is asked for has the name of the reader beside it."""
+
+    async def sources(self, reader: LogReader) -> Sequence[LogSource]: ...
+
+    def stream(self, request: LogRequest, reader: LogReader) -> AsyncGenerator[LogPart, None]: ...
 
 
 class ConfigurationView(Protocol):

@@ -44,6 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "health": ("node", "Check that every part of the daemon is healthy."),
     "inspect": ("inspect", "Show one image in full."),
     "logs": ("logs", "Print the logs of containers, also of several pods."),
+    "node-logs": ("node_logs", "Print logs of the node's services, from the journal or a file."),
     "plan": ("topology", "Compute what would happen, without doing it."),
     "prefetch": ("images", "Pull images in the background, before they are needed."),
     "pull": ("images", "Pull images under the node's limit."),

@@ -39,6 +39,7 @@ from agent.config.kinds import (
     record_of,
     record_with,
 )
+from agent.config.node_logs import NodeLogsSection
 
 API_VERSION = "config.kepd.dev/v1alpha1"
 KIND = "KepdConfiguration"
@@ -577,6 +578,7 @@ class Telemetry:
     per_service: bool = key(BOOL, False, "Export metrics with one series per Service.")
     events: EventsSection = EventsSection()
     containers: ContainerFigures = ContainerFigures()
+    node_logs: NodeLogsSection = NodeLogsSection()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,12 @@ def _pressure(facts: FeatureFacts) -> Verdict:
     return WORKS if facts.has_pressure else ("needs", "a kernel with pressure stall figures, started with psi=1")
 
 
+def _node_logs(facts: FeatureFacts) -> Verdict:
+    if not facts.keys.get("telemetry.nodeLogs.enabled"):
+        return "off", "telemetry.nodeLogs.enabled: true"
+    return WORKS if facts.has_journalctl else ("partly", "files can be read; the journal needs journalctl beside kepd")
+
+
 def _swap(facts: FeatureFacts) -> Verdict:
     if not facts.groups.has_swap_limit:
         return "needs", "swap that control groups can limit"
@@ -134,6 +140,7 @@ ENTRIES = (
         lambda facts: ("partly", f"{facts.runtime.label} says when asked; there is no restore"),
     ),
     Entry("2086", "internalTrafficPolicy", "services"),
+    Entry("2258", "logs of the node, by `kepctl node-logs`", "", "`telemetry.nodeLogs.enabled: true`", _node_logs),
     Entry("2400", "swap", "pods", "swap that control groups can limit, and `pods.swap: LimitedSwap`", _swap),
     Entry(
         "2413",
@@ -186,6 +193,7 @@ ELSEWHERE = (
 )
 KEYS = (
     "pods.swap", "pods.memoryQos", "pods.defaultSeccomp", "pods.eviction.mode", "devices.plugins.enabled",
+    "telemetry.nodeLogs.enabled",
     "services.backend", "services.flowtable.devices", "services.nodePortAddresses",
 )  # fmt: skip
 """Values of the configuration that rows depend on."""

@@ -17,9 +17,11 @@ from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.features import KEYS, feature_rows
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.kubelet.signs import kubelet_sign
+from agent.drivers.node_logs.programs import Programs
 from agent.drivers.pressure.driver import FOLDER
 from agent.model.feature import FeatureFacts, FeatureReport
 from agent.model.runtime_features import RuntimeFeatures
+from agent.observe.run.node_logs import JOURNALCTL
 
 if TYPE_CHECKING:
     from agent.daemon.runtime import Runtime
@@ -43,6 +45,7 @@ def _facts(configuration: Configuration, runtime: RuntimeFeatures, environment: 
         release=(int(found[1]), int(found[2])) if found else (0, 0),
         has_pressure=_has_pressure(),
         has_kubelet=bool(kubelet_sign(environment)),
+        has_journalctl=Programs().has(JOURNALCTL),
         planes=frozenset(enabled_planes(configuration)),
         keys={path: value_at(configuration, all_keys(Configuration)[path]) for path in KEYS},
     )

@@ -45,6 +45,7 @@ from agent.daemon.memory_relief import GroupMemory, MemoryRelief
 from agent.daemon.node_features import node_features
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.object_wiring import CreatedOf, EndPod, StatusOf, wire_objects
+from agent.daemon.observe.node_logs import wire_node_logs
 from agent.daemon.outside import Outside
 from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.tree import LastWork, Unit
@@ -542,6 +543,7 @@ def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
             parts.usage,
             eviction=runner.evictor.report if runner else None,
             features=partial(node_features, parts.running, runtime, parts.environment),
+            logs=wire_node_logs(lambda: parts.running.configuration),
         ),
         pod_pb2: planes["pods"],
         device_pb2: planes["devices"],

@@ -29,6 +29,7 @@ class FeatureFacts(msgspec.Struct, frozen=True, kw_only=True):
     release: tuple[int, int] = (0, 0)
     has_pressure: bool = False
     has_kubelet: bool = False
+    has_journalctl: bool = False
     planes: frozenset[str] = frozenset()
     keys: Mapping[str, object] = msgspec.field(default_factory=dict)
 

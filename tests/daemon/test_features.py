@@ -27,11 +27,13 @@ EVERYTHING = FeatureFacts(
     groups=GroupShape(version=2, has_swap_limit=True),
     release=(6, 18),
     has_pressure=True,
+    has_journalctl=True,
     planes=frozenset({"images", "pods", "services", "devices"}),
     keys={
         "pods.swap": "LimitedSwap", "pods.memoryQos": True, "pods.defaultSeccomp": "RuntimeDefault",
         "pods.eviction.mode": "auto", "devices.plugins.enabled": True, "services.backend": "nftables",
         "services.flowtable.devices": ("eth0",), "services.nodePortAddresses": ("primary", "localhost"),
+        "telemetry.nodeLogs.enabled": True,
     },
 )  # fmt: skip
 OLD = RuntimeFeatures(name="containerd", version="1.6.20")
@@ -74,6 +76,8 @@ def test_where_everything_is_there_everything_works() -> None:
         (without("services.nodePortAddresses", ()), "6032", "off", "services.nodePortAddresses"),
         (without("pods.eviction.mode", "off"), "", "off", "pods.eviction.mode: auto"),
         (replace(EVERYTHING, has_kubelet=True), "", "off", "pods.eviction.mode: on"),
+        (without("telemetry.nodeLogs.enabled", False), "2258", "off", "telemetry.nodeLogs.enabled: true"),
+        (replace(EVERYTHING, has_journalctl=False), "2258", "partly", "needs journalctl"),
         (replace(EVERYTHING, has_pressure=False), "4205", "needs", "psi=1"),
         (replace(EVERYTHING, planes=frozenset({"services"})), "753", "off", "pods.enabled: true"),
         (replace(EVERYTHING, planes=frozenset({"proxy"})), "753", "works", ""),

@@ -70,6 +70,10 @@ READ_WHEN_NEEDED = {
         f"telemetry.containers.{name}": "daemon/observe/wiring.py"
         for name in ("of", "psi", "keepEnded", "maxSeries", "spaceEvery")
     },
+    **{
+        f"telemetry.nodeLogs.{name}": "daemon/observe/node_logs.py"
+        for name in ("enabled", "units", "directories", "journal", "maxBytes")
+    },
     "telemetry.metricsCompat": "daemon/wiring.py",
     "telemetry.perService": "daemon/services/wiring.py",
 }

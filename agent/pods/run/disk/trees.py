@@ -7,7 +7,6 @@ Never: crosses a mount, also a bind mount on the same device: what is mounted be
 Blocking; called in threads. What is kept in memory are the names of the directories that are still to be visited.
 """
 
-import ctypes
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,12 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from agent.model.opening import NO_LINKS, NO_MOUNTS, open_within
 from agent.pods.plan.scarcity.storage_use import TreeUse
 
 STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Python has no name for openat2; it is the only call that refuses bind mounts, and its number is the same everywhere.
-OPENAT2 = 437
-NO_MOUNTS, NO_LINKS = 0x01, 0x04
 MOST_OPEN, ALWAYS_OPEN = 32, 2
 CLOSED = -1
 # Of files that have several names; beyond that each name counts.
@@ -34,14 +31,6 @@ REASONS = {
     # What systemd makes of openat2 where a unit says RestrictSUIDSGID, as an older drop-in for pods leaves it.
     ENOSYS: "kepd may not call openat2 here; its unit needs the drop-in pods.conf of this version (kepd setup)",
 }
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-class _How(ctypes.Structure):
-    """`struct open_how`."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 class _Level(msgspec.Struct):
@@ -174,13 +163,8 @@ class _TreeWalk:
 
 
 def _step(handle: int, name: str) -> int:
-    """Open a directory from the one above or below it. EXDEV where that would cross a mount."""
-    how = _How(STEP, 0, NO_MOUNTS | NO_LINKS)
-    opened: int = _LIBC.syscall(OPENAT2, handle, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how))
-    if opened < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), name)
-    return opened
+    """Open a directory from the one above or below it. EXDEV where that would cross a mount, also a bind mount."""
+    return open_within(handle, name, STEP, NO_MOUNTS | NO_LINKS)
 
 
 def _back(below: _Level, above: _Level) -> int:
