@@ -73,7 +73,8 @@ class Plane:
         images = Images(max_parallel_pulls=limit, profile=profile, size_probe=probe)
         configuration = Configuration(node=NodeSection(name="bench", state_directory=str(folder)), images=images)
         clock = SystemClock()
-        self.runtime = Runtime(RuntimeSection(endpoint=lab.endpoint), clock, lambda _method, _code, _seconds: None)
+        settings = RuntimeSection(endpoint=lab.endpoint)
+        self.runtime = Runtime(settings, clock, *[lambda _method, _code, _seconds: None] * 2)
         outside = Outside(
             runtime=self.runtime,
             clock=clock,

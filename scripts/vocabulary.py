@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 from agent.api.metrics import Metrics
 from agent.config.document import Configuration
 from agent.daemon.services.wiring import ServiceParts, wire_services
+from agent.daemon.traces.tracing import span_family
 from agent.devices.run.metrics import DeviceMetrics
 from agent.dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
 from agent.dns.run.metrics_compat import coredns_metrics
@@ -268,6 +269,7 @@ async def metrics() -> list[Metric]:
         *DeviceMetrics().families(),
         *ObserveMetrics().families(),
         *file_system_families(()),
+        span_family(0, 0, 0),
         *Figures().families((), 0.0, 0),
         *names_metrics(),
         *services.families(),

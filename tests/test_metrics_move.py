@@ -15,6 +15,7 @@ from tests.lives.pods import pods_life
 from tests.lives.process import process_life
 from tests.lives.proxy import proxy_life
 from tests.lives.services import services_life
+from tests.lives.traces import traces_life
 
 HERE = Path(__file__).parent
 # These hold lists of words against each other; nothing happens in them.
@@ -33,6 +34,7 @@ async def test_something_that_happens_moves_every_metric_of_the_reference(short_
         *await devices_life(short_path / "devices"),
         *await observation_life(short_path / "observation"),
         *await dns_life(short_path / "dns"),
+        *await traces_life(),
         *await process_life(short_path / "daemon", free_port),
     }
 

@@ -21,6 +21,7 @@ from prometheus_client.registry import CollectorRegistry
 from agent.api.http import Headers, Page, Query
 from agent.model.component import Component
 from agent.model.histogram import Histogram
+from agent.model.span import SpanRef
 
 CALL_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -74,8 +75,8 @@ class Metrics:
         for source in self.sources:
             yield from source()
 
-    def cri_called(self, method: str, code: str, duration_s: float) -> None:
-        self._cri.observe((method, code), duration_s)
+    def cri_called(self, method: str, code: str, duration_s: float, span: SpanRef | None = None) -> None:
+        self._cri.observe((method, code), duration_s, span)
 
     def api_called(self, method: str, code: str) -> None:
         self._api_calls[method, code] += 1

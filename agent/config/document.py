@@ -39,7 +39,7 @@ from agent.config.kinds import (
     record_of,
     record_with,
 )
-from agent.config.node_logs import NodeLogsSection
+from agent.config.telemetry import Telemetry
 
 API_VERSION = "config.kepd.dev/v1alpha1"
 KIND = "KepdConfiguration"
@@ -49,7 +49,6 @@ PLANES = ("images", "devices", "pods", "proxy", "services", "dns")
 SWITCHES = {"devices": ("devices.manager.enabled", "devices.driver.enabled", "devices.plugins.enabled")}
 
 Words = tuple[str, ...]
-LEVEL = integer(0, 9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -532,53 +531,6 @@ class Services:
         ("ToBeDeletedByClusterAutoscaler",),
         "Taints that make the node fail its health check.",
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventsSection:
-    ring: int = restart(integer(1, 1_000_000), 10000, "Number of events kept.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerFigures:
-    page: bool | Literal["auto"] = restart(
-        either("auto", BOOL),
-        "auto",
-        "Serve figures of containers at /metrics/cadvisor and /metrics/resource; they have names of pods, so `auto` "
-        "does it where `api.httpAddress` is a loopback address.",
-    )
-    of: str = key(
-        choice("auto", "own", "all"),
-        "auto",
-        "Whose pods: those of kepd, or all of this node; `auto` is all, but beside a kubelet, which shows its own.",
-    )
-    psi: bool = key(BOOL, True, "Read pressure stall information of each container and pod.")
-    keep_ended: float = key(
-        duration(0.0), 300.0, "How long counters of a container stay after its end; at least two scrapes."
-    )
-    max_files: int = restart(integer(0, 1_000_000), 8192, "Files of the kernel that are kept open between scrapes.")
-    max_series: int = key(
-        integer(1000, 10_000_000), 50_000, "Most series of /metrics/cadvisor; above it whole families are left out."
-    )
-    space_every: float = key(duration(1.0), 60.0, "How often the runtime is asked for the size of writable layers.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Telemetry:
-    verbosity: int = key(LEVEL, 2, "Log level as in klog: 2 logs one line per operation, 4 also plans.")
-    vmodule: Mapping[str, int] = key(map_of(LEVEL, "plane: level"), {}, "Log levels of single planes.")
-    log_format: str = restart(
-        choice("auto", "json", "logfmt", "console"), "auto", "Log format; `auto`: console on a terminal, else logfmt."
-    )
-    metrics_compat: Words = key(
-        list_of(choice("kube-proxy", "coredns"), "metric families"),
-        (),
-        "Also export metrics under these programs' names; the port of kube-proxy, 10249, opens at the next restart.",
-    )
-    per_service: bool = key(BOOL, False, "Export metrics with one series per Service.")
-    events: EventsSection = EventsSection()
-    containers: ContainerFigures = ContainerFigures()
-    node_logs: NodeLogsSection = NodeLogsSection()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,6 +242,17 @@ def _read_address(value: object) -> str:
 ADDRESS = Kind("host:port", _read_address, {"type": "string"})
 
 
+def _read_collector(value: object) -> str:
+    text = _read_text(value)
+    right = "http://HOST:PORT or https://HOST:PORT, such as http://127.0.0.1:4317, or empty for off"
+    _must(not text or re.match(r"https?://(?:\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]{1,253}):\d{1,5}\Z", text), value, right)
+    _must(not text or 0 < int(text.rpartition(":")[2]) <= 65535, value, right)
+    return text
+
+
+COLLECTOR = Kind("http://host:port", _read_collector, {"type": "string"})
+
+
 def _read_ending(value: object) -> str:
     text = _read_text(value)
     word, sign, wait = text.partition(",")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from agent.daemon.traces.extra import ENDPOINT, install_line
 from agent.model.feature import FeatureFacts, FeatureRow, FeatureState
 
 Verdict = tuple[FeatureState, str]
@@ -113,6 +114,12 @@ def _localhost(facts: FeatureFacts) -> Verdict:
     return WORKS if is_on else ("off", "services.nodePortAddresses: [primary, localhost]")
 
 
+def _tracing(facts: FeatureFacts) -> Verdict:
+    if not facts.can_trace:
+        return "needs", f"the extra otel, by: {install_line()}"
+    return WORKS if facts.keys.get(ENDPOINT) else ("off", f"{ENDPOINT}: http://HOST:4317")
+
+
 GROUP_POLICY = _runtime_with(lambda facts: facts.runtime.has_group_policy, "containerd 2.0 or CRI-O 1.31")
 IMAGE_VOLUMES = _runtime_with(lambda facts: facts.runtime.has_image_volumes, "containerd 2.1 or CRI-O 1.31")
 READ_ONLY = _runtime_with(lambda facts: "" in facts.runtime.recursive_read_only, "containerd 2.0 or CRI-O 1.30")
@@ -127,6 +134,13 @@ ENTRIES = (
     ),
     Entry("277", "ephemeral containers, by `kepctl debug`", "pods"),
     Entry("536", "order of topology keys, by annotation", "services"),
+    Entry(
+        "647, k/k#119949",
+        "traces of starts and ends of pods, exemplars in metrics",
+        "pods",
+        "the extra `otel`, and `telemetry.tracing.endpoint`",
+        _tracing,
+    ),
     Entry("753", "sidecar containers", "pods|proxy"),
     Entry("1287, 2837", "resize in place, resources of the whole pod", "pods"),
     Entry("1669", "terminating endpoints", "services"),
@@ -194,6 +208,6 @@ ELSEWHERE = (
 KEYS = (
     "pods.swap", "pods.memoryQos", "pods.defaultSeccomp", "pods.eviction.mode", "devices.plugins.enabled",
     "telemetry.nodeLogs.enabled",
-    "services.backend", "services.flowtable.devices", "services.nodePortAddresses",
+    "services.backend", "services.flowtable.devices", "services.nodePortAddresses", ENDPOINT,
 )  # fmt: skip
 """Values of the configuration that rows depend on."""

@@ -15,6 +15,7 @@ from agent.config.effective import enabled_planes
 from agent.config.keys import all_keys
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.features import KEYS, feature_rows
+from agent.daemon.traces.extra import has_extra
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.node_logs.programs import Programs
@@ -46,6 +47,7 @@ def _facts(configuration: Configuration, runtime: RuntimeFeatures, environment: 
         has_pressure=_has_pressure(),
         has_kubelet=bool(kubelet_sign(environment)),
         has_journalctl=Programs().has(JOURNALCTL),
+        can_trace=has_extra(),
         planes=frozenset(enabled_planes(configuration)),
         keys={path: value_at(configuration, all_keys(Configuration)[path]) for path in KEYS},
     )

@@ -5,11 +5,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
+from msgspec.structs import replace
 
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
 from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
+from agent.model.span import Traces
 
 if TYPE_CHECKING:
     # Importing them takes longer than a daemon without images, runtime or cluster has to start.
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from agent.devices.run.pod_devices import PodDevices
     from agent.drivers.kube.client import KubeClient
     from agent.images.run.puller import Puller
+
+
+log = structlog.get_logger(plane="daemon")
 
 
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,3 +39,24 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     collect_images: Callable[[], Awaitable[object]] | None = None
     devices: "PodDevices | None" = None
     endings: EndingPods = msgspec.field(default_factory=EndingPods)
+    traces: Traces | None = None
+
+
+def new_kube(configuration: Configuration, environment: Mapping[str, str], clock: SystemClock) -> "KubeClient | None":
+    """A client of the API server, if this node has one; one that cannot work is told, not used."""
+    from agent.drivers.kube.errors import KubeError
+    from agent.drivers.kube.kubeconfig import find_access
+
+    kubernetes = configuration.kubernetes
+    try:
+        access = find_access(kubernetes.kubeconfig, kubernetes.servers, environment)
+    except (KubeError, OSError) as error:
+        log.error("kubernetes_access_failed", error=str(error))
+        return None
+    if access is None:
+        return None
+    # Only who has a cluster pays for what speaks HTTP.
+    from agent.drivers.kube.client import KubeClient
+
+    access = replace(access, compresses=kubernetes.compression == "auto")
+    return KubeClient(access, clock=clock, qps=kubernetes.qps, burst=kubernetes.burst)

@@ -12,6 +12,7 @@ from agent.config.document import Configuration
 from agent.config.loopback import is_loopback
 from agent.config.sources import FurtherCheck
 from agent.daemon.dns.settings import dns_faults
+from agent.daemon.traces.extra import tracing_faults
 from agent.devices.settings import device_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
@@ -29,7 +30,7 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
     if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))
-    found += page_faults(configuration)
+    found += [*page_faults(configuration), *tracing_faults(configuration)]
     return [*found, *in_pod_faults(configuration, os.environ)]
 
 

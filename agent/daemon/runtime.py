@@ -12,14 +12,20 @@ from agent.model.clock import Clock
 
 
 class Runtime:
-    """`observe` hears (method, code, seconds) of every call."""
+    """`observe` hears (method, code, seconds) of every call by CRI, `observe_other` of those to containerd itself."""
 
-    def __init__(self, settings: RuntimeSection, clock: Clock, observe: Callable[[str, str, float], None]) -> None:
+    def __init__(
+        self,
+        settings: RuntimeSection,
+        clock: Clock,
+        observe: Callable[[str, str, float], None],
+        observe_other: Callable[[str, str, float], None],
+    ) -> None:
         endpoint = settings.endpoint
         self.cri = CriRuntime(
             endpoint, settings.image_endpoint, request_timeout_s=settings.request_timeout, observe=observe
         )
-        self.containerd = Containerd(endpoint, settings.containerd_namespace, observe=observe)
+        self.containerd = Containerd(endpoint, settings.containerd_namespace, observe=observe_other)
         self.watch = RuntimeWatch(self.cri, endpoint, clock.now_s)
         self.events = RuntimeEvents(self.cri, self.containerd, self.watch, clock)
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 from grpc_health.v1 import health_pb2
-from msgspec.structs import replace
 
 from agent import __version__
 from agent.api.access import AccessRule, find_gid
@@ -46,8 +45,9 @@ from agent.daemon.node_features import node_features
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.object_wiring import CreatedOf, EndPod, StatusOf, wire_objects
 from agent.daemon.observe.node_logs import wire_node_logs
-from agent.daemon.outside import Outside
+from agent.daemon.outside import Outside, new_kube
 from agent.daemon.services.topology_view import TopologyOfManifests
+from agent.daemon.traces.tracing import wire_tracing
 from agent.daemon.tree import LastWork, Unit
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
@@ -55,6 +55,7 @@ from agent.model.component import Board, Report, State
 from agent.model.ending_pods import EndingPods
 from agent.model.finding import Advice
 from agent.model.runtime_features import RuntimeFacts
+from agent.model.span import SpanRef
 from agent.topology.manifest.objects import Manifests
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
@@ -106,6 +107,7 @@ class Daemon:
         self.environment = environment
         self.clock = SystemClock()
         self.board = Board(time.time)
+        self.tracing = wire_tracing(lambda: running.configuration)
         self.metrics = Metrics(__version__, self.board.lines)
         self.metrics.watch_collector(time.monotonic)
         self.metrics.config_reloaded_at_s = time.time()
@@ -154,8 +156,12 @@ class Daemon:
     def _note_lag(self, lag_s: float) -> None:
         self.metrics.loop_lag_s = lag_s
 
-    def called(self, method: str, code: str, duration_s: float) -> None:
-        self.metrics.cri_called(method, code, duration_s)
+    def cri_called(self, method: str, code: str, duration_s: float) -> None:
+        span = self.tracing.called(method, code, duration_s) if self.tracing is not None else None
+        self.called(method, code, duration_s, span)
+
+    def called(self, method: str, code: str, duration_s: float, span: SpanRef | None = None) -> None:
+        self.metrics.cri_called(method, code, duration_s, span)
         if self.levels.of("daemon") >= CALLS_LEVEL:
             log.info("cri_call_finished", method=method, code=code, duration_s=round(duration_s, 4), v=CALLS_LEVEL)
 
@@ -180,6 +186,9 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, read_gid)
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     parts.ring.load()
+    if parts.tracing is not None:
+        parts.closers.append(parts.tracing.close)
+        parts.metrics.sources.append(parts.tracing.families)
     parts.add_unit("event-ring", lambda report: parts.ring.run(report, parts.clock))
     enabled = frozenset(enabled_planes(configuration))
     if enabled and enabled <= WITHOUT_RUNTIME:
@@ -219,7 +228,7 @@ def _runtime(parts: Daemon) -> "Runtime":
     if parts.runtime is None:
         from agent.daemon.runtime import Runtime
 
-        runtime = parts.runtime = Runtime(parts.configuration.runtime, parts.clock, parts.called)
+        runtime = parts.runtime = Runtime(parts.configuration.runtime, parts.clock, parts.cri_called, parts.called)
         parts.closers.append(runtime.close)
         parts.add_unit("runtime", runtime.watch.run)
         parts.add_unit("events", runtime.events.run)
@@ -259,6 +268,7 @@ def _outside(parts: Daemon) -> Outside:
         collect_images=parts.collect_images,
         devices=parts.devices.pod_devices if parts.devices is not None else None,
         endings=parts.endings,
+        traces=parts.tracing,
     )
 
 
@@ -410,29 +420,10 @@ def _is_compatible(configuration: Configuration) -> bool:
 def _kube(parts: Daemon) -> "KubeClient | None":
     """The client of the API server, if this node has one; planes share it. One that cannot work is told, not used."""
     if parts.kube is None:
-        parts.kube = _new_kube(parts)
+        parts.kube = new_kube(parts.running.configuration, parts.environment, parts.clock)
         if parts.kube is not None:
             parts.closers.append(parts.kube.close)
     return parts.kube
-
-
-def _new_kube(parts: Daemon) -> "KubeClient | None":
-    from agent.drivers.kube.errors import KubeError
-    from agent.drivers.kube.kubeconfig import find_access
-
-    kubernetes = parts.running.configuration.kubernetes
-    try:
-        access = find_access(kubernetes.kubeconfig, kubernetes.servers, parts.environment)
-    except (KubeError, OSError) as error:
-        log.error("kubernetes_access_failed", error=str(error))
-        return None
-    if access is None:
-        return None
-    # Only who has a cluster pays for what speaks HTTP.
-    from agent.drivers.kube.client import KubeClient
-
-    access = replace(access, compresses=kubernetes.compression == "auto")
-    return KubeClient(access, clock=parts.clock, qps=kubernetes.qps, burst=kubernetes.burst)
 
 
 def _pods(parts: Daemon) -> PodService:

@@ -30,6 +30,8 @@ class FeatureFacts(msgspec.Struct, frozen=True, kw_only=True):
     has_pressure: bool = False
     has_kubelet: bool = False
     has_journalctl: bool = False
+    can_trace: bool = False
+    """What sends traces is installed."""
     planes: frozenset[str] = frozenset()
     keys: Mapping[str, object] = msgspec.field(default_factory=dict)
 

@@ -1,10 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts per bucket and label values, for planes whose figures end in a scrape."""
+"""Counts per bucket and label values, for planes whose figures end in a scrape.
 
+A bucket may name the trace of the last operation that fell into it, for a while (TRC-16).
+"""
+
+import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import Exemplar, HistogramMetricFamily, Metric
+
+from agent.model.span import SpanRef
+
+EXEMPLAR_S = 600.0
+Row = tuple[str, float] | tuple[str, float, Exemplar]
+
+
+class Exemplars:
+    """The last one of each bucket."""
+
+    def __init__(self, wall_s: Callable[[], float] = time.time) -> None:
+        self._wall_s = wall_s
+        self._kept: dict[tuple[tuple[str, ...], int], tuple[SpanRef, float, float]] = {}
+
+    def note(self, labels: tuple[str, ...], bucket: int, value: float, span: SpanRef) -> None:
+        self._kept[labels, bucket] = span, value, self._wall_s()
+
+    def row(self, labels: tuple[str, ...], bucket: int, bound: str, count: float) -> Row:
+        """As a family takes it. One that is too old is forgotten."""
+        found = self._kept.get((labels, bucket))
+        if found is None:
+            return bound, count
+        span, value, at_s = found
+        if at_s < self._wall_s() - EXEMPLAR_S:
+            del self._kept[labels, bucket]
+            return bound, count
+        return bound, count, Exemplar(span.labels, value, at_s)
 
 
 class Histogram:
@@ -14,19 +45,24 @@ class Histogram:
         self._bounds = tuple(bounds)
         self._counts: dict[tuple[str, ...], list[int]] = {}
         self._sums: dict[tuple[str, ...], float] = {}
+        self._exemplars = Exemplars()
 
-    def observe(self, labels: tuple[str, ...], value: float) -> None:
+    def observe(self, labels: tuple[str, ...], value: float, span: SpanRef | None = None) -> None:
         counts = self._counts.setdefault(labels, [0] * (len(self._bounds) + 1))
-        counts[bisect_left(self._bounds, value)] += 1
+        bucket = bisect_left(self._bounds, value)
+        counts[bucket] += 1
         self._sums[labels] = self._sums.get(labels, 0.0) + value
+        if span is not None:
+            self._exemplars.note(labels, bucket, value, span)
 
     def family(self, name: str, text: str, labels: Sequence[str]) -> Metric:
         family = HistogramMetricFamily(name, text, labels=labels)
         bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
         for values, counts in sorted(self._counts.items()):
-            rows, total = [], 0
-            for bound, count in zip(bounds, counts, strict=True):
+            rows: list[Row] = []
+            total = 0
+            for place, (bound, count) in enumerate(zip(bounds, counts, strict=True)):
                 total += count
-                rows.append((bound, total))
+                rows.append(self._exemplars.row(values, place, bound, total))
             family.add_metric(list(values), rows, sum_value=self._sums[values])
         return family

@@ -12,11 +12,13 @@ from agent.config.keys import all_keys
 from agent.daemon.features import ENTRIES, KEYS, feature_rows
 from agent.daemon.node_features import node_features
 from agent.daemon.pods.eviction_rules import eviction_rules
+from agent.daemon.traces.extra import tracing_faults
 from agent.model.control_group import GroupShape
 from agent.model.feature import FeatureFacts, FeatureRow
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.runtime.cri_config import check_support
 from agent.pods.runtime.environment import ConfigProblem
+from tests.daemon.test_traces import with_endpoint
 from tests.pods.pods import make_pod
 
 EVERYTHING = FeatureFacts(
@@ -28,12 +30,14 @@ EVERYTHING = FeatureFacts(
     release=(6, 18),
     has_pressure=True,
     has_journalctl=True,
+    can_trace=True,
     planes=frozenset({"images", "pods", "services", "devices"}),
     keys={
         "pods.swap": "LimitedSwap", "pods.memoryQos": True, "pods.defaultSeccomp": "RuntimeDefault",
         "pods.eviction.mode": "auto", "devices.plugins.enabled": True, "services.backend": "nftables",
         "services.flowtable.devices": ("eth0",), "services.nodePortAddresses": ("primary", "localhost"),
         "telemetry.nodeLogs.enabled": True,
+        "telemetry.tracing.endpoint": "http://127.0.0.1:4317",
     },
 )  # fmt: skip
 OLD = RuntimeFeatures(name="containerd", version="1.6.20")
@@ -78,6 +82,8 @@ def test_where_everything_is_there_everything_works() -> None:
         (replace(EVERYTHING, has_kubelet=True), "", "off", "pods.eviction.mode: on"),
         (without("telemetry.nodeLogs.enabled", False), "2258", "off", "telemetry.nodeLogs.enabled: true"),
         (replace(EVERYTHING, has_journalctl=False), "2258", "partly", "needs journalctl"),
+        (without("telemetry.tracing.endpoint", ""), "647, k/k#119949", "off", "telemetry.tracing.endpoint: http://"),
+        (replace(EVERYTHING, can_trace=False), "647, k/k#119949", "needs", "pip install 'kepd[otel]'"),
         (replace(EVERYTHING, has_pressure=False), "4205", "needs", "psi=1"),
         (replace(EVERYTHING, planes=frozenset({"services"})), "753", "off", "pods.enabled: true"),
         (replace(EVERYTHING, planes=frozenset({"proxy"})), "753", "works", ""),
@@ -105,6 +111,9 @@ def test_planners_refuse_what_a_row_says_is_missing_and_nothing_else(runtime: Ru
     assert refuses(runtime, hostUsers=False) is (row(facts, "127").state == "needs")
     assert refuses(runtime, **policy) is (row(facts, "3619").state == "needs")
     assert runtime.has_image_volumes is (row(facts, "4639").state == "works")
+    for can_trace in (True, False):
+        faults = list(tracing_faults(with_endpoint("http://127.0.0.1:4317"), has=lambda can=can_trace: can))
+        assert (faults == []) is (row(replace(facts, can_trace=can_trace), "647, k/k#119949").state == "works")
     for has_kubelet in (True, False):
         rules = eviction_rules(Configuration().pods.eviction, has_kubelet=has_kubelet)
         assert (rules is None) is (row(replace(facts, has_kubelet=has_kubelet), "").state == "off")

@@ -76,13 +76,14 @@ READ_WHEN_NEEDED = {
     },
     "telemetry.metricsCompat": "daemon/wiring.py",
     "telemetry.perService": "daemon/services/wiring.py",
+    "telemetry.tracing.ratio": "daemon/traces/tracing.py",
 }
 READ_AT_START = {
     "dns.clusterDNSService": "daemon/dns/wiring.py",
     "dns.interceptClusterDNS": "daemon/dns/wiring.py",
-    "kubernetes.kubeconfig": "daemon/wiring.py",
-    "kubernetes.servers": "daemon/wiring.py",
-    "kubernetes.compression": "daemon/wiring.py",
+    "kubernetes.kubeconfig": "daemon/outside.py",
+    "kubernetes.servers": "daemon/outside.py",
+    "kubernetes.compression": "daemon/outside.py",
     **{
         f"services.conntrack.{name}": "daemon/services/wiring.py"
         for name in (

@@ -205,6 +205,7 @@ async def running(
     devices: Any = None,
     node: Any = None,
     cpus: int = 1,
+    tracing: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Plane]:
     """The plane while the block lasts; leaving it is the end of the process."""
@@ -226,6 +227,7 @@ async def running(
         slices=slices or FakeSlices(),
         runtime=runtime or KnownRuntime(),
         devices=devices or NoDevices(),
+        tracing=tracing,
     )  # fmt: skip
     runner = PodRunner(
         context, manifests, events or Silence(), lambda path, _: manifests.put(path, None), node or FakeNode()

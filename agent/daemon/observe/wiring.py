@@ -11,8 +11,8 @@ import msgspec
 from prometheus_client.core import Metric
 
 from agent.api.http import Handler, Headers, Page, Query
-from agent.config.document import ContainerFigures
 from agent.config.loopback import is_loopback
+from agent.config.telemetry import ContainerFigures
 from agent.daemon.outside import Outside
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.kernel_files.driver import KernelFiles

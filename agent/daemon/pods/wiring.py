@@ -51,6 +51,7 @@ from agent.pods.run.node_shutdown import NodeShutdown
 from agent.pods.run.pod_context import NoDevices, PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.pods.run.stream_urls import StreamUrls
+from agent.pods.run.traces.pod_trace import PodTracing
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MEMORY = Path("/proc/meminfo")
@@ -155,6 +156,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         slices=slices,
         runtime=outside.runtime.watch,
         devices=outside.devices or NoDevices(),
+        tracing=PodTracing(outside.traces, outside.clock) if outside.traces is not None else None,
     )
 
     def timing() -> tuple[float, float]:

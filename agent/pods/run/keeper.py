@@ -92,6 +92,8 @@ class PodKeeper:
         self._dead = DeadRemover(run)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
         self._was_up = run.memory.is_initialised
+        if run.trace is not None:
+            run.trace.resume(run.memory, is_up=self._was_up)
         self._told_of: set[str] = set()
         self._cause = REMOVED
         self._has_new_content = False
@@ -184,6 +186,8 @@ class PodKeeper:
             return True
         self._was_up = False
         run.memory = begun_anew(run.memory, {one.name: one.id for one in reversed(run.seen.instances)})
+        if run.trace is not None:
+            run.trace.begin_start()
         run.save_soon()
         run.ring()
         return True
@@ -373,6 +377,8 @@ class PodKeeper:
                     run.spawn(STOP, self._end(trigger, cause, grace_s, run.context.clock.now_s()))
             case Finish(phase, reason, message):
                 run.memory = replace(run.memory, outcome=PodOutcome(phase=phase, reason=reason, message=message))
+                if run.trace is not None:
+                    run.trace.end_start(reason or phase)
                 run.save_soon()
                 # Nothing runs and no sandbox is up; volumes and the group are there all the same.
                 run.spawn(Releasing(), self._release())
@@ -385,8 +391,10 @@ class PodKeeper:
         self._was_up = True
         took_s, now_s = run.context.clock.now_s() - run.memory.first_seen_s, run.context.clock.wall_s()
         inits = [one.name for one in run.pod.containers if one.kind is ContainerKind.INIT]
-        run.context.metrics.pod_started(took_s, own_start_s(run.history.moments, inits, now_s - took_s, now_s))
+        own_s = own_start_s(run.history.moments, inits, now_s - took_s, now_s)
         run.note("pod_started", seconds=took_s)
+        span = run.trace.end_start() if run.trace is not None else None
+        run.context.metrics.pod_started(took_s, own_s, span)
         run.save_soon()
 
     async def _drive_alone(self, name: str, *, is_resumed: bool = False) -> None:
@@ -423,6 +431,8 @@ class PodKeeper:
         now_s = run.context.clock.now_s()
         run.context.metrics.pod_stopped(outcome_of(stop, now_s), now_s - stop.began_s)
         run.note("stop_ended", seconds=now_s - stop.began_s)
+        if run.trace is not None:
+            run.trace.end_stop(is_new_start=cause == "sandbox" and not self._was_up)
         if cause == "sandbox":
             run.memory = replace(run.memory, stop=None, stop_cause="")
         elif cause == "completed" or run.memory.ending_as is not None:

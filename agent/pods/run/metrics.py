@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from agent.model.histogram import Histogram
+from agent.model.span import SpanRef
 from agent.pods.plan.evict import CONDITIONS
 from agent.pods.run.probe_figures import ProbeFigures
 
@@ -37,9 +38,9 @@ class PodMetrics:
         self._containers = Histogram(CONTAINER_BOUNDS)
         self.probes = ProbeFigures()
 
-    def pod_started(self, seconds: float, own_s: float) -> None:
+    def pod_started(self, seconds: float, own_s: float, span: SpanRef | None = None) -> None:
         """Time from first seeing a pod to all its containers started; `own_s` without pulls and init containers."""
-        self._starts.observe((), seconds)
+        self._starts.observe((), seconds, span)
         self._totals.observe((), seconds)
         self._own_starts.observe((), own_s)
 
@@ -47,11 +48,11 @@ class PodMetrics:
         """`in_time` or `over_budget`."""
         self._stops.observe((outcome,), seconds)
 
-    def container_started(self, kind: str, seconds: float, waited_s: float) -> None:
+    def container_started(self, kind: str, seconds: float, waited_s: float, span: SpanRef | None = None) -> None:
         """Since its turn came; `waited_s` of it for its image. Both are observed, so a slow registry shows as the
         difference (DUR-01)."""
-        self._containers.observe((kind, "with"), seconds)
-        self._containers.observe((kind, "without"), max(seconds - waited_s, 0.0))
+        self._containers.observe((kind, "with"), seconds, span)
+        self._containers.observe((kind, "without"), max(seconds - waited_s, 0.0), span)
 
     def restarted(self, kind: str) -> None:
         self._restarts[kind] += 1

@@ -40,6 +40,7 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.lost_networks import lost_networks, release
 from agent.pods.run.disk.network_results import RESULTS, set_aside
 from agent.pods.run.metrics import PodMetrics
+from agent.pods.run.traces.pod_trace import PodTracing
 from agent.pods.runtime.qos import PodRequests
 
 log = structlog.get_logger(plane="pods")
@@ -186,6 +187,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     places: Places = msgspec.field(default_factory=Places)
     pressure: NodePressure = msgspec.field(default_factory=NodePressure)
     network_results: Path = RESULTS
+    tracing: PodTracing | None = None
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
         """Also where a power cut spoiled what CNI wrote down of its network (FP-30)."""

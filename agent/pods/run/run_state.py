@@ -30,6 +30,7 @@ from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
 from agent.pods.run.pod_context import PodContext
+from agent.pods.run.traces.pod_trace import PodTrace
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.observation import lost_instance, with_status
 from agent.pods.runtime.seen import Instance, SeenPod, Stage, newest_first
@@ -96,6 +97,9 @@ class PodRun:
         self._bells: set[asyncio.Event] = set()
         self._group: asyncio.TaskGroup | None = None
         self._listeners = listeners
+        self.trace: PodTrace | None = None
+        if context.tracing is not None:
+            self.trace = PodTrace(context.tracing, pod, history, memory.first_seen_wall_s)
         self.read_annotations()
 
     @property
@@ -169,7 +173,8 @@ class PodRun:
         if self._group is None:
             doing.close()
             raise RuntimeError(f"pod {self.pod.key} is not being kept")
-        task = self._group.create_task(doing, name=f"pod {self.pod.key} {work}")
+        context = self.trace.context_of(work) if self.trace is not None else None
+        task = self._group.create_task(doing, name=f"pod {self.pod.key} {work}", context=context)
         self.tasks[work] = task
 
         def forget(ended: asyncio.Task[Result]) -> None:

@@ -80,7 +80,8 @@ class Starter:
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
                 took_s = self._context.clock.now_s() - began_s
-                self._context.metrics.container_started(container.kind.value, took_s, waited_s)
+                span = run.trace.of_container(step.name) if run.trace is not None else None
+                self._context.metrics.container_started(container.kind.value, took_s, waited_s, span)
                 await self._run_post_start(container, instance.id)
         except (LaunchInterrupted, AlreadyStarted):
             return

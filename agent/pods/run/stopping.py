@@ -50,6 +50,8 @@ class Stopper:
         for one in run.seen.running:
             run.tell("Killing", f"Stopping container {one.name}", one.name)
         run.note("stop_began", text=cause, seconds=max(stop.deadline_s - began_s, 0.0))
+        if run.trace is not None:
+            run.trace.begin_stop(cause)
         run.memory = replace(run.memory, stop=stop, stop_cause=cause, ends={})
         log.info("pod_stop_planned", pod=run.pod.key, uid=run.pod.uid, cause=cause, grace_s=grace_s)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from agent.model.rpc import code_name
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 ADDED_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25, 1.0)
@@ -18,23 +19,11 @@ HOLD_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300)
 OTHER = "other"
 SERVICES = pb.DESCRIPTOR.services_by_name.values()
 METHODS = {f"/{service.full_name}/{name}": name for service in SERVICES for name in service.methods_by_name}
-CODES = (
-    "OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",
-    "PERMISSION_DENIED", "RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED",
-    "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNAUTHENTICATED",
-)  # fmt: skip
 
 
 def _method_name(path: str) -> str:
     """The label of a path; the methods of v1alpha2 had the names they have in v1."""
     return METHODS.get(path.replace("/runtime.v1alpha2.", "/runtime.v1.", 1), OTHER)
-
-
-def _code_name(code: int | None) -> str:
-    """gRPC's name; None is a call that ended without an answer."""
-    if code is None:
-        return "CANCELLED"
-    return CODES[code] if 0 <= code < len(CODES) else "UNKNOWN"
 
 
 class Times:
@@ -90,7 +79,7 @@ class Figures:
     def called(self, path: str, code: int | None, added_s: float) -> None:
         """A call is over. `added_s` is without the time it was held."""
         found = self.method(path)
-        found.codes[_code_name(code)] += 1
+        found.codes[code_name(code)] += 1
         found.added.add(added_s)
 
     def held(self, path: str, reason: str, duration_s: float) -> None:

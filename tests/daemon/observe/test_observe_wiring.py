@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.document import Configuration, ContainerFigures
+from agent.config.document import Configuration
+from agent.config.telemetry import ContainerFigures
 from agent.daemon.logs import Levels
 from agent.daemon.observe.wiring import OwnPods, file_system_of, serves_pages
 from agent.daemon.plane_checks import page_faults

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where planes hand their spans to, and which traces are kept (TRC-14, TRC-15). There is one only with a collector."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from agent.model.call_notes import CALLER
+from agent.model.span import Span, SpanRef, is_sampled
+
+if TYPE_CHECKING:
+    from agent.config.document import Configuration
+
+
+class Export(Protocol):
+    @property
+    def sent(self) -> int: ...
+
+    @property
+    def failed(self) -> int: ...
+
+    dropped: int
+
+    def take(self, spans: Sequence[Span]) -> None: ...
+
+    def close(self) -> Awaitable[None]: ...
+
+
+class Tracing:
+    def __init__(self, export: Export, ratio: Callable[[], float]) -> None:
+        self._export = export
+        self._ratio = ratio
+
+    def samples(self, trace_id: int) -> bool:
+        return is_sampled(trace_id, self._ratio())
+
+    def take(self, spans: Sequence[Span]) -> None:
+        self._export.take(spans)
+
+    def called(self, method: str, code: str, duration_s: float) -> SpanRef | None:
+        """A call to the runtime has ended: for whom, its task knows."""
+        caller = CALLER.get()
+        return caller.called(method, code, duration_s) if caller is not None else None
+
+    async def close(self) -> None:
+        await self._export.close()
+
+    def families(self) -> Iterator[Metric]:
+        yield span_family(self._export.sent, self._export.dropped, self._export.failed)
+
+
+def span_family(sent: int, dropped: int, failed: int) -> Metric:
+    spans = CounterMetricFamily("kepd_trace_spans", "Spans of traces, by what became of them.", labels=("outcome",))
+    for outcome, number in (("sent", sent), ("dropped", dropped), ("failed", failed)):
+        spans.add_metric((outcome,), number)
+    return spans
+
+
+def wire_tracing(configuration: "Callable[[], Configuration]") -> Tracing | None:
+    """None without a collector; then nothing of OpenTelemetry is imported."""
+    endpoint = configuration().telemetry.tracing.endpoint
+    if not endpoint:
+        return None
+    from agent.drivers.traces.driver import SpanExport
+
+    export = SpanExport(endpoint, configuration().node.name)
+    return Tracing(export, lambda: configuration().telemetry.tracing.ratio)
