@@ -136,8 +136,8 @@ ENTRIES = (
     Entry("536", "order of topology keys, by annotation", "services"),
     Entry(
         "647, k/k#119949",
-        "traces of starts and ends of pods, exemplars in metrics",
-        "pods",
+        "traces of pods and of a kubelet's calls, exemplars in metrics",
+        "pods|proxy",
         "the extra `otel`, and `telemetry.tracing.endpoint`",
         _tracing,
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of traces as values: their ids, which traces are kept, the header that names a parent, bounds (TRC-13, TRC-14).
+"""Spans of traces as values: their ids, which traces are kept, the header for a parent, bounds (TRC-12 to TRC-14).
 
 Ids are made from what they are about, so the same operation has the same ids whoever asks, also after a restart.
 Source: W3C Trace Context; OpenTelemetry's TraceIdRatioBased.

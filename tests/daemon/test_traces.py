@@ -62,7 +62,8 @@ def test_a_collector_without_the_extra_is_refused_with_the_line_to_install(
         "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
         "telemetry: {tracing: {endpoint: 'http://127.0.0.1:4317'}}\n"
     )
-    result = CliRunner().invoke(main, ["run", "--config", str(file)])
+    # As `kepd run` does it, which would change this process.
+    result = CliRunner().invoke(main, ["config", "check", str(file)])
 
     assert result.exit_code == BAD_CONFIGURATION
     assert "telemetry.tracing.endpoint: http://127.0.0.1:4317" in result.output

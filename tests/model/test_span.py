@@ -25,7 +25,7 @@ VALUE = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 def test_a_parent_is_read_as_its_sender_wrote_it() -> None:
-    """TRC-14."""
+    """TRC-12."""
     assert read_parent(VALUE) == SpanRef(TRACE, SPAN, is_sampled=True)
     assert read_parent(VALUE[:-1] + b"0") == SpanRef(TRACE, SPAN, is_sampled=False)
     assert parent_value(SpanRef(TRACE, SPAN)) == VALUE
@@ -40,13 +40,13 @@ def test_a_parent_is_read_as_its_sender_wrote_it() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_parent_counts_as_none(value: bytes) -> None:
-    """TRC-14."""
+    """TRC-12."""
     assert read_parent(value) is None
 
 
 @given(st.binary(max_size=80))
 def test_no_value_of_a_client_breaks_the_reading(value: bytes) -> None:
-    """TRC-14."""
+    """TRC-12."""
     found = read_parent(value)
     assert found is None or read_parent(parent_value(found)) == found
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import grpc
 import pytest
 
 from tests.collector import Collector, tree_of
@@ -17,6 +18,8 @@ from tests.lab import Image, Lab
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
 
 CANARY = "canary-4711"
+VERSION = "/runtime.v1.RuntimeService/Version"
+OPTIONS = [("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1)]
 POD = """
 apiVersion: v1
 kind: Pod
@@ -120,3 +123,26 @@ def test_a_pods_traces_reach_the_collector_and_say_what_its_timeline_says(
         assert re.search(rf'(?m)^{family}_seconds_bucket.* # {{span_id="\w{{16}}",trace_id="\w{{32}}"}}', page), page
     named = set(re.findall(r'span_id="(\w{16})"', page))
     assert named <= {one.span_id for one in collector.spans}
+
+
+def test_a_kubelets_call_through_the_proxy_is_a_span_below_its_own(
+    lab: Lab, collector: Collector, short_path: Path, free_port: int
+) -> None:
+    """TRC-12, TRC-14, TRC-16: whatever the ratio says."""
+    extra = f"telemetry: {{tracing: {{endpoint: '{collector.endpoint}', ratio: 0}}}}\n"
+    trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as kepd:
+        kepd.start("--planes", "proxy").wait_ready()
+        with grpc.insecure_channel(f"unix:{short_path}/run/cri/kubelet.sock", options=OPTIONS) as channel:
+            ask = channel.unary_unary(VERSION)
+            for flags in ("01", "00", "01"):
+                ask(b"", timeout=20, metadata=(("traceparent", f"00-{trace}-{parent}-{flags}"),))
+            ask(b"", timeout=20)
+        page = openmetrics(free_port)
+        assert kepd.end() == 0
+
+    name = VERSION[1:]
+    assert tree_of(collector.spans, parent) == {name: {name: {}}}
+    assert [(one.kind, one.trace_id) for one in collector.spans if one.parent_id == parent] == [("server", trace)] * 2
+    assert len(collector.spans) == 4
+    assert re.search(rf'(?m)^kepd_proxy_added_seconds_bucket.*method="Version".*trace_id="{trace}"', page), page

@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 
 from agent.drivers.clock.driver import SystemClock
+from agent.model.span import Traces
 from agent.proxy.run.call import ProxyCall, Refusal, Verdict
 from agent.proxy.run.server import ProxyServer
 
@@ -76,11 +77,11 @@ class CallJudge:
 class Wire:
     """Paths of both sockets, and what stands behind them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, traces: Traces | None = None) -> None:
         self.direct, self.through = folder / "runtime.sock", folder / "proxy.sock"
         self.runtime, self.judge = Runtime(), CallJudge()
         self.events: asyncio.Queue[bytes | Exception] = asyncio.Queue()
-        self.server = ProxyServer(str(self.direct), self.judge, SystemClock(), self._subscribe)
+        self.server = ProxyServer(str(self.direct), self.judge, SystemClock(), self._subscribe, traces)
 
     async def _subscribe(self) -> AsyncIterator[bytes]:
         """What a test puts into `events`."""
@@ -107,9 +108,9 @@ class Wire:
 
 
 @asynccontextmanager
-async def wired(folder: Path) -> AsyncIterator[Wire]:
+async def wired(folder: Path, traces: Traces | None = None) -> AsyncIterator[Wire]:
     """Both."""
-    wire = Wire(folder)
+    wire = Wire(folder, traces)
     async with wire.serving(), proxied(wire):
         yield wire
 

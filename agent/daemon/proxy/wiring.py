@@ -116,6 +116,7 @@ def wire_proxy(outside: Outside) -> ProxyUnit:
         runtime_path=str(runtime_path),
         drain_s=configuration.images.drain,
         endings=outside.endings,
+        traces=outside.traces,
     )
     plane = ProxyPlane(parts)
 

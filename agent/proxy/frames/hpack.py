@@ -5,7 +5,7 @@ One decoder per direction of a connection, for its table is part of the wire. Bl
 so both ends keep the tables they would have without us. Source: RFC 7541.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from agent.proxy.frames.huffman import HuffmanInvalid, decode_huffman
 
@@ -147,6 +147,29 @@ def _string(block: bytes, position: int) -> tuple[bytes, int]:
         raise HeadersInvalid(f"a string of {length} bytes that is cut off")
     text = block[position:end]
     return decode_huffman(text) if is_huffman else text, end
+
+
+def field_places(block: bytes) -> Iterator[tuple[int, int | None, int]]:
+    """Where each field of a block begins, where its value does, and where it ends; no value where it is an index. The
+    block has been decoded before, so it keeps the rules."""
+    position, end = 0, len(block)
+    while position < end:
+        first, start = block[position], position
+        if first & 0x80:
+            _, position = _integer(block, position, 7)
+            yield start, None, position
+        elif first & 0xE0 == 0x20:
+            _, position = _integer(block, position, 5)
+        else:
+            index, position = _integer(block, position, 6 if first & 0x40 else 4)
+            value_start = position if index else _string_end(block, position)
+            position = _string_end(block, value_start)
+            yield start, value_start, position
+
+
+def _string_end(block: bytes, position: int) -> int:
+    length, position = _integer(block, position, 7)
+    return position + length
 
 
 def plain_block(headers: Iterable[Header]) -> bytes:

@@ -14,6 +14,7 @@ from agent.proxy.frames.layout import DATA, END_STREAM, HEAD_BYTES, PADDED, data
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import CallRoute, Holding
 from agent.proxy.gates.ledger import LedgerContainer, Sandbox
+from agent.proxy.traces.call_spans import CallTrace
 
 
 class ContainerToMake(msgspec.Struct, frozen=True):
@@ -86,6 +87,8 @@ class ProxyCall(msgspec.Struct, eq=False):
     is_over: bool = False
     kept_bytes: int = 0
     """Of request and answer, since it began."""
+    trace: CallTrace | None = None
+    """Where its trace is kept."""
     subject: Subject | None = None
     """What the judge remembers of it."""
 

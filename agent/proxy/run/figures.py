@@ -11,7 +11,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from agent.model.histogram import Exemplars, Row
 from agent.model.rpc import code_name
+from agent.model.span import SpanRef
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 ADDED_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.004, 0.01, 0.05, 0.25, 1.0)
@@ -34,9 +36,12 @@ class Times:
         self.counts = [0] * (len(bounds) + 1)
         self.total_s = 0.0
 
-    def add(self, duration_s: float) -> None:
-        self.counts[bisect_left(self._bounds, duration_s)] += 1
+    def add(self, duration_s: float) -> int:
+        """The bucket into which it falls."""
+        bucket = bisect_left(self._bounds, duration_s)
+        self.counts[bucket] += 1
         self.total_s += duration_s
+        return bucket
 
     @property
     def number(self) -> int:
@@ -65,6 +70,10 @@ class MethodFigures(msgspec.Struct):
     added: Times = msgspec.field(default_factory=lambda: Times(ADDED_BUCKETS_S))
     held_s: float = 0.0
     held: int = 0
+    exemplars: Exemplars = msgspec.field(default_factory=Exemplars)
+
+    def added_rows(self) -> list[Row]:
+        return [self.exemplars.row((), place, *row) for place, row in enumerate(self.added.rows())]
 
 
 class Figures:
@@ -76,11 +85,13 @@ class Figures:
     def method(self, path: str) -> MethodFigures:
         return self.methods.setdefault(_method_name(path), MethodFigures())
 
-    def called(self, path: str, code: int | None, added_s: float) -> None:
+    def called(self, path: str, code: int | None, added_s: float, span: SpanRef | None = None) -> None:
         """A call is over. `added_s` is without the time it was held."""
         found = self.method(path)
         found.codes[code_name(code)] += 1
-        found.added.add(added_s)
+        bucket = found.added.add(added_s)
+        if span is not None:
+            found.exemplars.note((), bucket, added_s, span)
 
     def held(self, path: str, reason: str, duration_s: float) -> None:
         found = self.method(path)
@@ -97,7 +108,7 @@ class Figures:
         for name, figures in self.methods.items():
             for code, number in figures.codes.items():
                 requests.add_metric([name, code], number)
-            added.add_metric([name], figures.added.rows(), sum_value=figures.added.total_s)
+            added.add_metric([name], figures.added_rows(), sum_value=figures.added.total_s)
         held = HistogramMetricFamily(
             "kepd_proxy_hold_seconds", "How long calls were held.", labels=["method", "reason"]
         )

@@ -83,7 +83,8 @@ class GateJudge:
             return Refusal(UNAVAILABLE, "kepd: cannot decide about this call; its log has the cause")
 
     def finish(self, call: ProxyCall) -> None:
-        self._state.figures.called(call.path, call.code, call.added_s)
+        span = call.trace.own if call.trace is not None else None
+        self._state.figures.called(call.path, call.code, call.added_s, span)
         if call.route is None:
             return
         self._held_calls.ended(call)

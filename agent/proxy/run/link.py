@@ -35,6 +35,7 @@ from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.frames.routes import ROUTES, Holding
 from agent.proxy.run.call import CallJudge, ProxyCall, Refusal, Verdict
+from agent.proxy.run.call_traces import CallTraces
 from agent.proxy.run.outage import UNAVAILABLE, Outage
 from agent.proxy.run.side import Side
 
@@ -94,6 +95,7 @@ class Link:
         on_lost: Callable[["Link"], None],
         room: Room,
         on_outage: Callable[[Outage], bool] = lambda _outage: False,
+        traces: CallTraces | None = None,
     ) -> None:
         """`on_outage`: the runtime has gone, and event streams are open. False: nothing will be heard of it again."""
         self._judge = judge
@@ -101,6 +103,7 @@ class Link:
         self._on_ready = on_ready
         self._on_lost = on_lost
         self._on_outage = on_outage
+        self._traces = traces
         self.front = Side(self, self._from_client)
         self.back = Side(self, self._from_runtime)
         self.pid = 0
@@ -259,7 +262,10 @@ class Link:
         if kind in (http2.HEADERS, http2.CONTINUATION):
             headers = self._headers(self.front, kind, flags, stream, whole)
             if headers is not None and stream > self._last_stream:
-                self._begin(stream, headers)
+                call = self._begin(stream, headers)
+                if self._traces is not None:
+                    is_whole = kind == http2.HEADERS
+                    return self._traces.begin(call, headers, self.front.block, flags if is_whole else 0)
         elif kind == http2.WINDOW:
             return self._credited(self._answers, self.front, stream, whole)
         elif kind == http2.RESET:
@@ -273,7 +279,7 @@ class Link:
             self._settings(self.front, self._answers, self._requests, flags, whole)
         return None
 
-    def _begin(self, stream: int, headers: Headers) -> None:
+    def _begin(self, stream: int, headers: Headers) -> ProxyCall:
         self._last_stream = stream
         if len(self.calls) >= MOST_CALLS:
             raise Broken(http2.ENHANCE_YOUR_CALM, f"more than {MOST_CALLS} calls at once on one connection")
@@ -293,6 +299,7 @@ class Link:
         self._requests.begin(stream)
         self._answers.begin(stream)
         self.calls[stream] = call
+        return call
 
     def _request_data(self, call: ProxyCall, flags: int, whole: bytes) -> bytes | None:
         """A piece of a request that is read along; with the last one it is judged."""
@@ -344,6 +351,8 @@ class Link:
 
     def _refuse(self, call: ProxyCall, refusal: Refusal, dropped_bytes: int = 0) -> bytes:
         """The answer to the client, and what the runtime gets. `dropped_bytes`: of the frame that is under way."""
+        if call.trace is not None:
+            call.trace.is_refused = True
         self.front.insert(http2.refusal_frame(call.stream, refusal.code, refusal.text))
         self._requests.drop(dropped_bytes)
         if not call.is_sent:
@@ -511,6 +520,8 @@ class Link:
         call.code, call.is_over, call.held, call.withheld = code, True, None, None
         call.added_s += monotonic() - self._chunk_s
         self._judge.finish(call)
+        if call.trace is not None and self._traces is not None:
+            self._traces.end(call, call.trace)
 
     # for the judge, through the call
 

@@ -21,6 +21,7 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
+from agent.model.span import Traces
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.proxy.ports import Asker, Kubelet, ProxyRecords, ProxyRuntime, Pulls, RuntimeEvents
 from agent.proxy.run.event_follower import EventFollower
@@ -73,6 +74,7 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: float = 30.0
     endings: EndingPods = msgspec.field(default_factory=EndingPods)
     """Empty where the pods of the node are not followed."""
+    traces: Traces | None = None
 
 
 class ProxyPlane:
@@ -101,7 +103,9 @@ class ProxyPlane:
         follower = EventFollower(state, self._parts.runtime, readiness, self._parts.events, self._parts.records)
         judge = GateJudge(state, held, readiness)
         source = EventSource(self._parts.runtime, self._parts.clock)
-        server = self.server = ProxyServer(self._parts.runtime_path, judge, self._parts.clock, source.messages)
+        server = self.server = ProxyServer(
+            self._parts.runtime_path, judge, self._parts.clock, source.messages, self._parts.traces
+        )
         await follower.load_masks()
         with self._parts.endings.followed_by(held.pod_ends):
             await self._run_together(state, held, follower, server, report)

@@ -15,7 +15,9 @@ import structlog
 
 from agent.model.allowance import Allowance
 from agent.model.clock import Clock
+from agent.model.span import Traces
 from agent.proxy.run.call import CallJudge
+from agent.proxy.run.call_traces import CallTraces
 from agent.proxy.run.link import Link, Room
 from agent.proxy.run.outage import Outage, Subscribe
 
@@ -32,8 +34,16 @@ CREDENTIALS = struct.Struct("3i")
 
 
 class ProxyServer:
-    def __init__(self, runtime_path: str, judge: CallJudge, clock: Clock, subscribe: Subscribe | None = None) -> None:
+    def __init__(
+        self,
+        runtime_path: str,
+        judge: CallJudge,
+        clock: Clock,
+        subscribe: Subscribe | None = None,
+        traces: Traces | None = None,
+    ) -> None:
         """`subscribe`: the runtime's events, for streams that outlive its restart. None: they end with it."""
+        self._traces = traces
         self._runtime_path = runtime_path
         self._subscribe = subscribe
         self._clock = clock
@@ -95,7 +105,9 @@ class ProxyServer:
         return sum(len(link.awaited()) for link in self.links)
 
     def _accepted(self) -> asyncio.BaseProtocol:
-        link = Link(self._judge, self._connect, self._lost, self._room, self._outlives)
+        # Of each connection, for its table of headers is its own.
+        traces = CallTraces(self._traces, self._clock) if self._traces is not None else None
+        link = Link(self._judge, self._connect, self._lost, self._room, self._outlives, traces)
         self.links.add(link)
         self.accepted += 1
         return link.front

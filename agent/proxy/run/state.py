@@ -122,6 +122,8 @@ class ProxyState:
         if self.holds.pop(hold.id, None) is not None:
             held_s = self.clock.now_s() - hold.since_s
             self.figures.held(hold.call.path, hold.reason, held_s)
+            if hold.call.trace is not None:
+                hold.call.trace.holds.append((hold.reason, hold.since_s, self.clock.now_s()))
             if held_s >= WORTH_TELLING_S:
                 log.info(
                     "proxy_hold_finished",

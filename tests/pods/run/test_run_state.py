@@ -17,6 +17,7 @@ class Quiet(PodRun):
         self.pod = SimpleNamespace(key="default/web")
         self.tasks = {}
         self._group = None
+        self.trace = None
 
     def ring(self) -> None: ...
 
