@@ -48,7 +48,8 @@ class Node:
 
     def attacked(self, attack: Callable[..., None], argument: object, *, as_nobody: bool = True) -> None:
         took_s, answers = attacked(self.kepd, self.group, attack, argument, self.honest, as_nobody=as_nobody)
-        if answers[-1] > ANSWERS_WITHIN_S or took_s > max(WORKS_WITHIN_S, 2 * self.alone_s):
+        slow_s = 2 * self.alone_s
+        if answers[-1] > max(ANSWERS_WITHIN_S, slow_s) or took_s > max(WORKS_WITHIN_S, slow_s):
             self.late[attack.__name__] = took_s, answers[-3:]
 
 
