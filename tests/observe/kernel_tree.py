@@ -11,8 +11,9 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.observe.test_kernel_texts import LEGACY, UNIFIED
 
 LEGACY_PLACES = {
+    "unified": ("cpu.pressure", "memory.pressure", "io.pressure"),
     "cpuacct": ("cpuacct.",), "cpu": ("cpu.stat", "cpu.cfs", "cpu.shares"), "memory": ("memory.",),
-    "blkio": ("blkio.",), "pids": ("pids.", "cgroup.procs"), "unified": ("cpu.pressure",),
+    "blkio": ("blkio.",), "pids": ("pids.", "cgroup.procs"),
 }  # fmt: skip
 MOUNTS = {
     1: "".join(

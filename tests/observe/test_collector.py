@@ -467,7 +467,7 @@ async def test_a_group_that_does_nothing_costs_little_and_what_it_does_is_seen(o
     tree.group(group, **{count: b"7\n", processor: b"99\n" if tree.version == 1 else b"usage_usec 99\n"})
     seen = [await threads() for _ in range(4)]
     tree.group(group, **{count: b"9\n", processor: b"99\n" if tree.version == 1 else b"usage_usec 99\n"})
-    await observed.later(60.0)
+    await observed.later(300.0)
     late = await threads()
 
     assert first[0][1] > first[3][1] + 20, "of a still group few files are read"
@@ -475,3 +475,56 @@ async def test_a_group_that_does_nothing_costs_little_and_what_it_does_is_seen(o
     assert [one for one, _ in seen] == [7, 7, 7, 7]
     assert [one > first[3][1] for _, one in seen] == [True, True, True, False]
     assert late[0] == 9, "all are read now and then"
+
+
+async def test_below_a_pod_at_rest_nothing_is_read_until_it_does_something(observed: Observed) -> None:
+    """OBS-03: what a container does its pod does as well; what waits is looked at until it does no more."""
+    observed.runtime.add_pod("web", ["main", "side"])
+    tree, pod, group = observed.tree, "/kepd/pod-web", "/kepd/pod-web/c-web-main-0"
+    processor = "cpuacct_usage" if tree.version == 1 else "cpu_stat"
+    calm = b"some avg10=0.00 avg60=0.00 avg300=0.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=1\n"
+    waits = dict.fromkeys(("cpu_pressure", "memory_pressure", "io_pressure"), calm)
+
+    def does(used: int, threads: int) -> None:
+        text = f"usage_usec {used}\n" if tree.version == 2 else f"{used}\n"
+        tree.group(pod, **waits, **{processor: text.encode()})
+        tree.group(group, **waits, **{processor: text.encode(), "pids_current": b"%d\n" % threads})
+
+    async def look() -> tuple[int | None, int]:
+        before = observed.files.asked
+        await observed.later()
+        (found,) = (await observed.collector.sample()).pods
+        return found.containers[0].figures.threads, observed.files.asked - before
+
+    does(1, 2)
+    at_rest = [await look() for _ in range(6)][-1]
+    does(2, 3)
+    seen = [await look() for _ in range(6)]
+    tree.group(pod, **{**waits, "io_pressure": calm.replace(b"0.00", b"1.00")}, **{processor: b"usage_usec 2\n"})
+    waiting = [await look() for _ in range(6)][-1]
+
+    assert [one for one, _ in seen] == [3] * 6
+    assert seen[0][1] > at_rest[1] + 20
+    assert seen[-1] == (3, at_rest[1])
+    assert waiting[1] > at_rest[1], "it waits, so all of it is looked at"
+
+
+async def test_a_limit_that_comes_later_is_seen_with_what_it_holds_back(observed: Observed) -> None:
+    """CMX-01: three files of each group say that a limit changed."""
+    tree, group = observed.tree, "/kepd/pod-web/c-web-main-0"
+    observed.runtime.add_pod("web")
+    none, some = {
+        1: ({"cpu_cfs_quota_us": b"-1\n"}, {"cpu_cfs_quota_us": b"50000\n"}),
+        2: ({"cpu_max": b"max 100000\n"}, {"cpu_max": b"50000 100000\n"}),
+    }[tree.version]
+    tree.group(group, **none)
+    for _ in range(5):
+        await observed.later()
+        (before,) = (await observed.collector.sample()).pods
+    tree.group(group, **some)
+    await observed.later(60.0)
+    (after,) = (await observed.collector.sample()).pods
+
+    assert (before.containers[0].figures.limits.quota_us, before.containers[0].figures.periods) == (None, None)
+    assert after.containers[0].figures.limits.quota_us == 50_000
+    assert after.containers[0].figures.periods is not None

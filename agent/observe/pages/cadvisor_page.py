@@ -4,8 +4,9 @@
 Never: a time of its own, so that Prometheus marks a series that ended as stale with the next scrape (OBS-10).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, compress, repeat
 
 import msgspec
 
@@ -20,9 +21,9 @@ from agent.observe.pages.families import (
     FILES,
     NETWORK_FAMILIES,
     POD_GROUPS,
-    Family,
     with_pressure,
 )
+from agent.observe.pages.row_values import RowValues, Values
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
 
 ROOT = "/"
@@ -57,11 +58,11 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     layers: FileSystem | None = None
 
 
-def cadvisor_families(sample: NodeSample, wishes: Wishes) -> list[Written]:
-    """In the order of the page."""
+def cadvisor_families(sample: NodeSample, wishes: Wishes, known: RowValues | None = None) -> list[Written]:
+    """In the order of the page. `known` are values of the page before."""
     rows = tuple(_rows(sample))
-    living = tuple(row for row in rows if not row.is_ended)
-    found = [_written(one, rows if one.kind == COUNTER else living, wishes) for one in FAMILIES]
+    values = (known or RowValues()).of((row.labels, row.figures) for row in rows)
+    found = list(_of_groups(values, [of for row, of in zip(rows, values, strict=True) if not row.is_ended], wishes))
     found += _devices(rows, wishes)
     found += _network(rows, wishes)
     found += _containers(rows, sample, wishes)
@@ -70,15 +71,16 @@ def cadvisor_families(sample: NodeSample, wishes: Wishes) -> list[Written]:
 
 
 def fitting_families(
-    sample: NodeSample, wishes: Wishes, most: int, most_bytes: int
+    sample: NodeSample, wishes: Wishes, most: int, most_bytes: int, known: RowValues | None = None
 ) -> tuple[list[Written], dict[str, int]]:
     """As many as there may be, and how many series of each group are left out (OBS-11). Rows of pods go before whole
     families: sums over containers say nearly the same."""
-    made = cadvisor_families(sample, wishes)
+    made = cadvisor_families(sample, wishes, known)
     kept, dropped = fitted(made, most, BEFORE_PODS, most_bytes)
     if _fits(kept, most, most_bytes):
         return kept, dropped
-    fewer = [one for one in cadvisor_families(_without_pod_groups(sample), wishes) if one.group not in dropped]
+    fewer = cadvisor_families(_without_pod_groups(sample), wishes, known)
+    fewer = [one for one in fewer if one.group not in dropped]
     of_pods = sum(one.series for one in kept) - sum(one.series for one in fewer)
     kept, further = fitted(fewer, most, AFTER_PODS, most_bytes)
     return kept, {**dropped, POD_GROUPS: of_pods, **further}
@@ -126,13 +128,37 @@ def _labels(namespace: str, pod: str, container: str, group: str, image: str = "
     ))  # fmt: skip
 
 
-def _written(one: Family, rows: Iterable[Row], wishes: Wishes) -> Written:
-    """Most of a page, so its lines are put together in one step each."""
-    lines: list[str] = []
-    for extra, value in one.variants:
-        head = f"{one.name}{{{extra}," if extra else f"{one.name}{{"
-        lines += [f"{head}{row.labels}}} {found}" for row in rows if (found := value(row.figures)) is not None]
-    return with_head(one.name, one.kind, one.text, lines, is_open=wishes.is_open, group=one.group)
+def _of_groups(
+    rows: Sequence[tuple[str, Values]], living: Sequence[tuple[str, Values]], wishes: Wishes
+) -> Iterator[Written]:
+    """Most of a page, so no line of it is ever an object of its own."""
+    every, alive = _Columns(rows), _Columns(living)
+    place = 0
+    for one in FAMILIES:
+        of = every if one.kind == COUNTER else alive
+        texts, series = list[str](), 0
+        for extra, _ in one.variants:
+            text, count = of.lines(f"{one.name}{{{extra}," if extra else f"{one.name}{{", place)
+            texts.append(text)
+            series += count
+            place += 1
+        yield with_head(one.name, one.kind, one.text, texts, series, is_open=wishes.is_open, group=one.group)
+
+
+class _Columns:
+    """Rows, and what they have for each variant."""
+
+    def __init__(self, rows: Sequence[tuple[str, Values]]) -> None:
+        self._middles = [f"{labels}}} " for labels, _ in rows]
+        self._columns = list(zip(*(values for _, values in rows), strict=True))
+
+    def lines(self, head: str, place: int) -> tuple[str, int]:
+        """Of those that have the figure, and how many they are."""
+        middles: Sequence[str] = self._middles
+        ends: Sequence[str] = self._columns[place] if self._columns else ()
+        if "" in ends:
+            middles, ends = list(compress(middles, ends)), [one for one in ends if one]
+        return "".join(chain.from_iterable(zip(repeat(head), middles, ends, strict=False))), len(ends)
 
 
 def _devices(rows: Sequence[Row], wishes: Wishes) -> Iterator[Written]:

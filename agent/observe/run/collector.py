@@ -8,8 +8,8 @@ Never: fails for a file. What cannot be read is missing in the sample, is counte
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 
 import msgspec
 import structlog
@@ -37,7 +37,7 @@ log = structlog.get_logger(plane="observe")
 
 SHARED_FOR_S = 1.0
 GROUPS_AT_ONCE = 50
-LIMITS_EVERY_S = 60.0
+LIMITS_EVERY_S, WHOLE_EVERY_S = 60.0, 300.0
 STILL = 2
 MOUNTS = "/proc/self/mountinfo"
 NODE_FILES = ("/proc/meminfo", "/proc/stat", "/proc/vmstat", "/proc/1/net/dev")
@@ -70,6 +70,7 @@ class Collector:
         self.saw: Callable[[NodeFigures], None] = lambda _node: None
         self.layers: Mapping[str, tuple[int, int]] = {}
         self.errors: Counter[str] = Counter()
+        self._turns = count()
 
     @property
     def last(self) -> NodeSample | None:
@@ -108,16 +109,15 @@ class Collector:
                 await self._know(self._settings())
                 one = self._roster.find(instance)
             if one is not None and one.ended_s is None:
-                await asyncio.to_thread(self._read, [one])
+                await asyncio.to_thread(self._read, one, now_s)
 
     async def _take(self) -> NodeSample:
         began_s, settings = self._clock.now_s(), self._settings()
         await self._know(settings)
         roster = self._roster
         wall_s = self._clock.wall_s()
-        groups = iter(list(roster.living))
-        while some := list(islice(groups, GROUPS_AT_ONCE)):
-            await asyncio.to_thread(self._read, some)
+        for some in roster.slices(GROUPS_AT_ONCE):
+            await asyncio.to_thread(self._read_pods, some)
         interfaces = await asyncio.to_thread(self._interfaces)
         node, parents = await asyncio.to_thread(self._node)
         self.saw(node)
@@ -154,17 +154,35 @@ class Collector:
             self._told.add(source)
             log.warning("figures_unreadable", source=source, error=str(error))
 
-    def _read(self, groups: list[Observed]) -> None:
-        for one in groups:
-            self._read_one(one)
-
-    def _read_one(self, one: Observed) -> None:
+    def _read_pods(self, pods: list[ObservedPod]) -> None:
+        """What containers do the kernel counts for their pod as well, so below a pod at rest nothing is read. A pod
+        is at rest when nothing of it changed and nothing waits; what is in it must have been found still before."""
         now_s = self._clock.now_s()
-        if one.limits_read_s is None or now_s - one.limits_read_s >= LIMITS_EVERY_S:
-            one.limits_read_s = now_s
-            self._read_limits(one)
-            one.still = 0
-        texts, faults = self._texts(one)
+        for pod in pods:
+            if pod.own is not None:
+                self._read(pod.own, now_s)
+            is_at_rest = pod.own is not None and _is_at_rest(pod.own)
+            for one in pod.living:
+                if not is_at_rest or not self._is_still(one, now_s):
+                    self._read(one, now_s)
+
+    def _is_still(self, one: Observed, now_s: float) -> bool:
+        """Whether its figures are those of before, if its pod is at rest."""
+        if one.still <= STILL or not one.is_whole or _is_whole_due(one, now_s):
+            return False
+        if now_s - one.limits_read_s >= LIMITS_EVERY_S:
+            self._read_limits(one, now_s, is_whole=False)
+        return bool(one.texts)
+
+    def _read(self, one: Observed, now_s: float) -> None:
+        is_whole = _is_whole_due(one, now_s)
+        if is_whole or now_s - one.limits_read_s >= LIMITS_EVERY_S:
+            self._read_limits(one, now_s, is_whole=is_whole)
+        if is_whole:
+            # All groups that are found in one pass would be due together ever after.
+            turn = next(self._turns) if one.whole_s is None else 0
+            one.limits_read_s, one.whole_s = now_s - turn % LIMITS_EVERY_S, now_s - turn % WHOLE_EVERY_S
+        texts, faults = self._texts(one, is_whole=is_whole)
         for error in faults:
             self._fault("group", error)
         one.is_whole = not faults
@@ -172,11 +190,13 @@ class Collector:
             # Its last figures stay until the runtime's list says that it is gone.
             self._roster.is_stale = True
         elif texts != one.texts:
-            one.texts = texts
+            one.texts, one.same = texts, 0
             found = dict(zip(one.files.names, texts, strict=True))
             one.figures = read_figures(self._roster.hierarchies.version, found, one.limits)
+        else:
+            one.same += 1
 
-    def _texts(self, one: Observed) -> tuple[list[bytes | None], list[OSError]]:
+    def _texts(self, one: Observed, *, is_whole: bool) -> tuple[list[bytes | None], list[OSError]]:
         """Of a group that does nothing only its signs are read, and what changes by waiting. The kernel brings some
         figures up to date a little later than it counts what was done, so that is believed at the second look."""
         files, before = one.files, one.texts
@@ -184,25 +204,36 @@ class Collector:
         texts, faults = self._files.read_all(files.paths[:few])
         is_still = files.signs > 0 and len(before) == len(files.paths) and texts[: files.signs] == before[: files.signs]
         one.still = one.still + 1 if is_still else 0
-        if one.still > STILL and one.is_whole:
+        if one.still > STILL and one.is_whole and not is_whole:
             return [*texts, *before[few:]], faults
         rest, further = self._files.read_all(files.paths[few:])
         return [*texts, *rest], [*faults, *further]
 
-    def _read_limits(self, one: Observed) -> None:
-        """Descriptors of these files are not worth keeping."""
-        version = self._roster.hierarchies.version
-        texts, faults = self._files.read_all(one.limit_files.paths)
-        self._files.forget(one.limit_files.paths)
+    def _read_limits(self, one: Observed, now_s: float, *, is_whole: bool) -> None:
+        """Some of them say whether any changed. Descriptors of these files are not worth keeping."""
+        files, version = one.limit_files, self._roster.hierarchies.version
+        one.limits_read_s = now_s
+        texts, faults = self._texts_of_limits(files.paths if is_whole else files.paths[: files.signs])
+        if not is_whole and texts != one.limit_texts[: files.signs]:
+            rest, further = self._texts_of_limits(files.paths[files.signs :])
+            texts, faults = [*texts, *rest], [*faults, *further]
         for error in faults:
             self._fault("group", error)
+        if len(texts) < len(files.paths):
+            return
+        one.limit_texts = texts
         limits = read_limits(version, dict(zip(one.limit_files.names, texts, strict=True)))
         if limits == one.limits:
             return
         one.limits, one.texts = limits, []
-        if version == 1 and limits.quota_us is None:
+        if version == 1:
             self._files.forget(one.files.paths)
-            one.files = without_throttling(one.files)
+            one.files = one.every_file if limits.quota_us is not None else without_throttling(one.every_file)
+
+    def _texts_of_limits(self, paths: Sequence[str]) -> tuple[list[bytes | None], list[OSError]]:
+        found = self._files.read_all(paths)
+        self._files.forget(paths)
+        return found
 
     def _interfaces(self) -> dict[str, tuple[Interface, ...]]:
         """Of every pod with a network of its own (NIF-01, NIF-02)."""
@@ -289,6 +320,17 @@ class Collector:
             files=one.files,
             contents=one.texts,
         )
+
+
+def _is_whole_due(one: Observed, now_s: float) -> bool:
+    return one.whole_s is None or now_s - one.whole_s >= WHOLE_EVERY_S
+
+
+def _is_at_rest(pod: Observed) -> bool:
+    """Averages of the past shrink while nothing happens, in a container as in its pod."""
+    figures = pod.figures
+    waits = (figures.cpu_pressure, figures.memory_pressure, figures.io_pressure)
+    return pod.same > STILL and pod.is_whole and not any(one.waiting_avg10 for one in waits)
 
 
 def _pressure(text: bytes | None) -> Pressure:

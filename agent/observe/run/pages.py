@@ -2,13 +2,13 @@
 """Pages made of samples, in a thread, for as long as it takes they keep nobody waiting (OBS-12, OBS-13)."""
 
 import asyncio
-import gzip
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
 import msgspec
 import structlog
+from isal import isal_zlib
 
 from agent.model.clock import Clock
 from agent.model.event import Event
@@ -25,6 +25,7 @@ from agent.observe.pages.exposition import (
     wants_open,
 )
 from agent.observe.pages.resource_page import resource_families
+from agent.observe.pages.row_values import RowValues
 from agent.observe.ports import Instances, KernelFiles
 from agent.observe.run.collector import Collector
 from agent.observe.run.metrics import ObserveMetrics
@@ -35,7 +36,7 @@ from agent.observe.sample.ooms import family_rows
 log = structlog.get_logger(plane="observe")
 
 DISKS, DISK = "/proc/diskstats", re.compile(r"\s*(\d+)\s+(\d+)\s+(\S+)")
-PACKED_LEVEL = 1
+PACKED_LEVEL, GZIP = 1, 31
 MOST_BYTES = 8 << 20
 
 
@@ -81,6 +82,7 @@ class Pages:
         self.metrics.node_kills = lambda: book.of_node
         self.file_system: Callable[[str], FileSystem | None] = lambda _folder: None
         self._layers: FileSystem | None = None
+        self._values = RowValues()
         self._space_s: float | None = None
         self._asking: asyncio.Task[None] | None = None
         self._left_out: frozenset[str] = frozenset()
@@ -91,9 +93,9 @@ class Pages:
         self._ask_for_space()
         ooms = list(family_rows(self._book.pods))
 
-        def make() -> tuple[bytes, int, dict[str, int]]:
+        def make() -> tuple[list[bytes], int, dict[str, int]]:
             wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers)
-            kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES)
+            kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._values)
             kept += [_oom_family(ooms, is_open=is_open), _restart_family(sample, is_open=is_open)]
             return page(kept, is_open=is_open), sum(one.series for one in kept), dropped
 
@@ -179,8 +181,13 @@ def _oom_labels(namespace: str, pod: str, container: str, scope: str) -> str:
     return labels([("namespace", namespace), ("pod", pod), ("container", container), ("scope", scope)])
 
 
-async def _packed(body: bytes, headers: Mapping[str, str], *, is_open: bool) -> MadePage:
+async def _packed(pieces: list[bytes], headers: Mapping[str, str], *, is_open: bool) -> MadePage:
     content_type = OPEN_TYPE if is_open else TEXT_TYPE
     if "gzip" not in headers.get("accept-encoding", ""):
-        return MadePage(body, content_type, is_packed=False)
-    return MadePage(await asyncio.to_thread(gzip.compress, body, PACKED_LEVEL, mtime=0), content_type, is_packed=True)
+        return MadePage(b"".join(pieces), content_type, is_packed=False)
+    return MadePage(await asyncio.to_thread(_pack, pieces), content_type, is_packed=True)
+
+
+def _pack(pieces: Iterable[bytes]) -> bytes:
+    packing = isal_zlib.compressobj(PACKED_LEVEL, wbits=GZIP)
+    return b"".join([*map(packing.compress, pieces), packing.flush()])

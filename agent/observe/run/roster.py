@@ -37,22 +37,28 @@ class _Info(msgspec.Struct):
 
 @dataclass(kw_only=True)
 class Observed:
-    """One group, and what was read of it last. `limit_files` are read seldom. `ended_s` is when it was found to be
+    """One group, and what was read of it last. Of `every_file` those that say something are `files`; `limit_files` are
+    read seldom. `ended_s` is when it was found to be
     gone."""
 
     id: str
     name: str = ""
     image: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
+    every_file: GroupFiles = NO_FILES
     files: GroupFiles = NO_FILES
     limit_files: GroupFiles = NO_FILES
     started_at_s: float = 0.0
     attempt: int = 0
     texts: list[bytes | None] = field(default_factory=list)
-    # Passes since its signs last changed.
+    # Passes since its signs last changed, and since anything of it did.
     still: int = 0
+    same: int = 0
     limits: GroupLimits = NO_LIMITS
-    limits_read_s: float | None = None
+    limit_texts: list[bytes | None] = field(default_factory=list)
+    limits_read_s: float = 0.0
+    # When all there is of it was read last.
+    whole_s: float | None = None
     figures: GroupFigures = NO_FIGURES
     ended_s: float | None = None
     is_whole: bool = True
@@ -78,9 +84,9 @@ class ObservedPod:
     containers: dict[str, Observed] = field(default_factory=dict)
 
     @property
-    def everything(self) -> Iterator[Observed]:
-        yield self.sandbox
-        yield from self.containers.values()
+    def living(self) -> list[Observed]:
+        """Groups that there are to read, without the pod's own."""
+        return [one for one in (self.sandbox, *self.containers.values()) if one.ended_s is None]
 
 
 class Roster:
@@ -163,7 +169,7 @@ class Roster:
     def _observed(self, name: str, kind: GroupKind, groups: Mapping[str, str]) -> Observed:
         files = group_files(kind, groups, self.hierarchies, has_pressure=self.has_pressure)
         limits = NO_FILES if kind is GroupKind.SANDBOX else limit_files(groups, self.hierarchies)
-        return Observed(id=name, groups=groups, files=files, limit_files=limits)
+        return Observed(id=name, groups=groups, every_file=files, files=files, limit_files=limits)
 
     async def _begin_container(self, pod: ObservedPod, container: pb.Container) -> None:
         status = await self._instances.container_status(container.id)
@@ -217,13 +223,17 @@ class Roster:
     def find(self, instance: str) -> Observed | None:
         return next((pod.containers[instance] for pod in self.pods.values() if instance in pod.containers), None)
 
-    @property
-    def living(self) -> Iterator[Observed]:
-        """All groups that there are to read."""
-        for pod in self.pods.values():
-            yield from (one for one in pod.everything if one.ended_s is None)
-            if pod.own is not None:
-                yield pod.own
+    def slices(self, most: int) -> Iterator[list[ObservedPod]]:
+        """All pods with groups to read, so many groups at once; one pod may have more."""
+        some, count = list[ObservedPod](), 0
+        for pod in list(self.pods.values()):
+            groups = len(pod.living) + (pod.own is not None)
+            if some and count + groups > most:
+                yield some
+                some, count = [], 0
+            some.append(pod)
+            count += groups
+        yield some
 
     def parents(self) -> dict[str, Mapping[str, str]]:
         """The groups above pods, by the path that is shown, without the root."""

@@ -66,6 +66,8 @@ LEGACY_LIMITS = {
     "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.soft_limit_in_bytes"),
     "pids": ("pids.max",),
 }
+LIMIT_SIGNS = ("cpu.cfs_quota_us", "cpu.shares", "memory.limit_in_bytes", "cpu.max", "cpu.weight", "memory.max")
+"""Who changes a limit of a group changes one of these."""
 UNIFIED_LIMITS = ("cpu.max", "cpu.weight", "memory.max", "memory.swap.max", "memory.low", "pids.max")
 
 
@@ -83,7 +85,8 @@ def group_files(
 
 def limit_files(groups: Mapping[str, str], hierarchies: Hierarchies) -> GroupFiles:
     files = LEGACY_LIMITS if hierarchies.version == 1 else {UNIFIED: UNIFIED_LIMITS}
-    return _placed(_files(files, groups, hierarchies))
+    pairs = sorted(_files(files, groups, hierarchies), key=lambda pair: pair[0] not in LIMIT_SIGNS)
+    return msgspec.structs.replace(_placed(pairs), signs=sum(name in LIMIT_SIGNS for name, _ in pairs))
 
 
 def without_throttling(files: GroupFiles) -> GroupFiles:
