@@ -4,11 +4,13 @@
 Owns: the context variable, and the bound on what all operations keep of their calls (TRC-14).
 """
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Protocol
 
 import msgspec
 
+from agent.model.image_pull import PullPhase
 from agent.model.span import SpanRef
 
 NOTE_BYTES = 512
@@ -46,6 +48,9 @@ class Caller(Protocol):
     """An operation that makes calls. Answers with the span of the call, if its trace is kept for sure."""
 
     def called(self, method: str, code: str, duration_s: float) -> SpanRef | None: ...
+
+    def pulled(self, image: str, phases: Sequence[PullPhase]) -> None:
+        """A pull that the operation has waited for is over."""
 
 
 CALLER: ContextVar[Caller | None] = ContextVar("kepd_caller", default=None)

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from agent.model.image_credential import PullSecret
+from agent.model.span import SpanRef
 
 CRITICAL_PRIORITY = 2_000_000_000
 
@@ -86,6 +87,8 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     annotations: tuple[tuple[str, str], ...] = ()
     is_content_only: bool = False
     """Fetch what it is made of and do not unpack it: nothing can run from it yet (IMG-F04)."""
+    span: SpanRef | None = None
+    """What it is part of, where a trace of that is kept."""
 
 
 class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +97,16 @@ class ListedImage(msgspec.Struct, frozen=True, kw_only=True):
     handler: str = ""
     is_content_only: bool = False
     """Fetched and not unpacked, until it is needed."""
+
+
+class PullPhase(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a pull: queue, resolve, layer or unpack. Wall time; `digest` and `size_bytes` are of a layer."""
+
+    name: str
+    begin_s: float
+    end_s: float
+    digest: str = ""
+    size_bytes: int = 0
 
 
 class PullOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,6 +124,8 @@ class PullOutcome(msgspec.Struct, frozen=True, kw_only=True):
     retry_in_s: float | None = None
     notes: tuple[str, ...] = msgspec.field(default=())
     """Warnings that did not stop it, such as a secret that could not be read."""
+    phases: tuple[PullPhase, ...] = ()
+    """As far as they were seen."""
 
     @property
     def is_ok(self) -> bool:

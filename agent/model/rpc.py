@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names and codes of calls to a runtime, as figures and traces have them."""
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from agent.model.span import AttributeValue
 
 CODES = (
@@ -24,10 +27,13 @@ def service_of(method: str) -> str:
     return IMAGE_SERVICE if method in OF_IMAGES else RUNTIME_SERVICE
 
 
-def rpc_attributes(service: str, method: str, code: str) -> dict[str, AttributeValue]:
-    return {
+@lru_cache(256)
+def rpc_attributes(service: str, method: str, code: str) -> Mapping[str, AttributeValue]:
+    """All of them words of our own, so nothing has to be looked for in them."""
+    attributes: dict[str, AttributeValue] = {
         "rpc.system": "grpc",
         "rpc.service": service,
         "rpc.method": method,
         "rpc.grpc.status_code": NUMBERS.get(code, NUMBERS["UNKNOWN"]),
     }
+    return attributes if code == "OK" else {**attributes, "error.type": code}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of the daemon: nothing of them without a collector, a refusal without what sends them, spans with both."""
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,16 @@ def test_the_extra_is_what_the_project_says() -> None:
 
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
     assert {one.partition(">")[0] for one in project["optional-dependencies"]["otel"]} == set(PACKAGES)
+
+
+def test_the_locked_set_of_the_extra_is_that_of_the_daemon_and_what_sends_traces() -> None:
+    """TRC-10: a dependency that is new is in both."""
+    locks = Path(__file__).parents[2] / "scripts/locks"
+    plain, extra = (
+        set(re.findall(r"(?m)^[\w-]+==\S+", (locks / f"{one}.lock").read_text())) for one in ("runtime", "otel")
+    )
+    assert plain < extra
+    assert all(one.startswith("opentelemetry-") for one in extra - plain)
 
 
 @pytest.mark.parametrize(

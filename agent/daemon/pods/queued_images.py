@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.images.run.puller import Puller
+from agent.model.call_notes import CALLER
 from agent.model.image_pull import PullPolicy, PullRequest
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -55,6 +56,9 @@ class QueuedImages:
         if request.policy is PullPolicy.ALWAYS and await self._image_status(request.image) is None:
             request = replace(request, policy=PullPolicy.IF_NOT_PRESENT)
         outcome = await self._puller.request(request)
+        caller = CALLER.get()
+        if caller is not None:
+            caller.pulled(request.image, outcome.phases)
         if not outcome.image_id:
             raise RuntimeCallFailed("PullImage", f"{outcome.reason}: {outcome.message}")
         return outcome.image_id

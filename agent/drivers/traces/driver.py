@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 import structlog
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
@@ -38,12 +39,10 @@ NANOS_PER_S = 10**9
 class SpanExport:
     def __init__(self, endpoint: str, node: str) -> None:
         self._words = _LastWords()
-        self._exporter = _Counting(endpoint, self._words)
+        self._exporter = _Counting(endpoint, _Shape(node), self._words)
         self._processor = BatchSpanProcessor(
             self._exporter, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
         )
-        self._resource = Resource({"service.name": "kepd", "service.version": __version__, "k8s.node.name": node})
-        self._scope = InstrumentationScope("kepd", __version__)
         self._taken = 0
         self._is_closed = False
         self.dropped = 0
@@ -62,7 +61,7 @@ class SpanExport:
                 self.dropped += 1
             else:
                 self._taken += 1
-                self._processor.on_end(self._readable(span))
+                self._processor.on_end(_Waiting(span))  # type: ignore[arg-type]  # it asks for the context alone
 
     async def close(self) -> None:
         """Send what is left, but wait no longer than two seconds for a collector."""
@@ -74,30 +73,14 @@ class SpanExport:
         self._exporter.give_up()
         self._words.leave()
 
-    def _readable(self, span: Span) -> ReadableSpan:
-        context = _context(span.trace_id, span.span_id)
-        parent = _context(span.trace_id, span.parent_id, is_remote=span.has_remote_parent) if span.parent_id else None
-        return ReadableSpan(
-            span.name,
-            context,
-            parent,
-            resource=self._resource,
-            attributes=span.attributes,
-            events=[Event(one.name, one.attributes, _nanos(one.at_s)) for one in span.moments],
-            kind=KINDS[span.kind],
-            instrumentation_scope=self._scope,
-            status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
-            start_time=_nanos(span.begin_s),
-            end_time=_nanos(span.end_s),
-        )
-
 
 class _Counting(SpanExporter):
     """What becomes of each batch. Called on the SDK's thread alone."""
 
-    def __init__(self, endpoint: str, words: "_LastWords") -> None:
+    def __init__(self, endpoint: str, shape: "_Shape", words: "_LastWords") -> None:
         self._inner = OTLPSpanExporter(endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_S)
         self._endpoint = endpoint
+        self._shape = shape
         self._words = words
         self._is_away = False
         self._has_given_up = False
@@ -105,7 +88,11 @@ class _Counting(SpanExporter):
         self.failed = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = SpanExportResult.FAILURE if self._has_given_up else self._inner.export(spans)
+        """They are what `take` has queued."""
+        waiting = cast("Sequence[_Waiting]", spans)
+        result = SpanExportResult.FAILURE
+        if not self._has_given_up:
+            result = self._inner.export([self._shape.readable(one.span) for one in waiting])
         if result is SpanExportResult.SUCCESS:
             self.sent += len(spans)
         else:
@@ -128,6 +115,41 @@ class _Counting(SpanExporter):
     def give_up(self) -> None:
         self._has_given_up = True
         self._inner.shutdown()
+
+
+class _Waiting:
+    """A span in the queue. It becomes one of the SDK's on the SDK's thread, for whoever hands it over is in a hurry."""
+
+    __slots__ = ("span",)
+    context = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+
+
+class _Shape:
+    """Spans as the SDK has them."""
+
+    def __init__(self, node: str) -> None:
+        self._resource = Resource({"service.name": "kepd", "service.version": __version__, "k8s.node.name": node})
+        self._scope = InstrumentationScope("kepd", __version__)
+
+    def readable(self, span: Span) -> ReadableSpan:
+        context = _context(span.trace_id, span.span_id)
+        parent = _context(span.trace_id, span.parent_id, is_remote=span.has_remote_parent) if span.parent_id else None
+        return ReadableSpan(
+            span.name,
+            context,
+            parent,
+            resource=self._resource,
+            attributes=span.attributes,
+            events=[Event(one.name, one.attributes, _nanos(one.at_s)) for one in span.moments],
+            kind=KINDS[span.kind],
+            instrumentation_scope=self._scope,
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
+            start_time=_nanos(span.begin_s),
+            end_time=_nanos(span.end_s),
+        )
 
 
 class _LastWords(logging.Handler):

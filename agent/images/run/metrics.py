@@ -16,6 +16,7 @@ from agent.model.histogram import Histogram
 from agent.model.image_pull import ErrorClass, PullClass, PullResult
 from agent.model.image_state import LimitState
 from agent.model.image_store import Filesystem
+from agent.model.span import SpanRef
 
 MIB, GIB = 2**20, 2**30
 PULL_BUCKETS_S = (1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600)
@@ -80,10 +81,12 @@ class ImageMetrics:
     def request_ended(self, result: PullResult, pull_class: PullClass) -> None:
         self._pulls[str(result), str(pull_class)] += 1
 
-    def pull_succeeded(self, registry: str, size_bytes: int, active_s: float, whole_s: float) -> None:
+    def pull_succeeded(
+        self, registry: str, size_bytes: int, active_s: float, whole_s: float, span: SpanRef | None = None
+    ) -> None:
         """One flight worked; times with and without waiting."""
         label = (size_class(size_bytes),)
-        self._pull_s.observe(label, whole_s)
+        self._pull_s.observe(label, whole_s, span)
         self._active_s.observe(label, active_s)
         self._use[registry] += 1
 

@@ -18,10 +18,20 @@ from agent.images.run.metrics import ImageMetrics
 from agent.images.run.requests import PullAsk, PullRequests
 from agent.images.run.sizes import SizeMemory
 from agent.images.run.watcher import ProgressWatcher
+from agent.images.view.phases import pull_phases
 from agent.images.view.texts import failed, fell_back, present, pulled
 from agent.model.clock import Clock
-from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullOutcome, PullPolicy, PullRequest, PullResult
+from agent.model.image_pull import (
+    CRITICAL_PRIORITY,
+    PullClass,
+    PullOutcome,
+    PullPhase,
+    PullPolicy,
+    PullRequest,
+    PullResult,
+)
 from agent.model.image_state import LayerStage, PullStage
+from agent.model.span import SpanRef
 
 log = structlog.get_logger(plane="images")
 
@@ -69,8 +79,9 @@ class PullOutcomes:
         sizes.learn(job.reference.repo, str(job.reference), result.size_bytes, self._clock.wall_s())
         if result.image_id:
             self._history.pulled(result.image_id, "prefetched" if flight.is_prefetch else "pulled")
-        fetched_bytes = self._count(flight, job, result, active_s)
         asks = self._requests.asks(flight.members)
+        span = next((ask.request.span for ask in asks if ask.request.span is not None), None)
+        fetched_bytes = self._count(flight, job, result, active_s, span)
         for position, ask in enumerate(asks):
             was_there = bool(result.image_id) and ask.ready.present_id == result.image_id and not fetched_bytes
             first = PullResult.REVALIDATED if was_there else PullResult.PULLED
@@ -82,15 +93,20 @@ class PullOutcomes:
                 size_bytes=result.size_bytes,
                 waited_s=max(0.0, started_s - ask.member.arrived_s),
                 active_s=active_s,
+                phases=self._phases(flight, ask, started_s),
             )
             self._intake.note_success(ask.request, flight.key, result.image_id)
             self._requests.close(ask, outcome, (pulled(ask.request.image, active_s, whole_s, result.size_bytes),))
         self._requests.show_over(flight, PullStage.DONE, image_id=result.image_id)
 
-    def _count(self, flight: Flight, job: Job, result: Pulled, active_s: float) -> int:
+    def _phases(self, flight: Flight, ask: PullAsk, started_s: float) -> tuple[PullPhase, ...]:
+        now_s, progress = self._clock.now_s(), self._watcher.progress(flight.number)
+        return pull_phases(ask.member.arrived_s, started_s, now_s, progress, self._clock.wall_s() - now_s)
+
+    def _count(self, flight: Flight, job: Job, result: Pulled, active_s: float, span: SpanRef | None) -> int:
         now_s = self._clock.now_s()
         first_s = min((member.arrived_s for member in flight.members), default=now_s)
-        self._metrics.pull_succeeded(flight.registry, result.size_bytes, active_s, now_s - first_s)
+        self._metrics.pull_succeeded(flight.registry, result.size_bytes, active_s, now_s - first_s, span)
         progress = self._watcher.progress(flight.number)
         fetched_bytes = 0
         if progress is not None and progress.downloaded_s is not None:
@@ -144,6 +160,7 @@ class PullOutcomes:
             waited_s=max(0.0, started_s - ask.member.arrived_s),
             active_s=now_s - started_s,
             retry_in_s=retry_in_s,
+            phases=self._phases(flight, ask, started_s),
         )
         self._requests.close(ask, outcome, failed(ask.request.image, failure.text, failure.reason))
 

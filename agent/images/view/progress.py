@@ -6,7 +6,7 @@ fetches layers when they are read.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from agent.model.image_state import LayerStage, LayerState
 RATE_MEMORY_S = 30.0
 ETA_FROM_S = 5.0
 ETA_FROM_SHARE = 0.01
+FETCHED = (LayerStage.DOWNLOADED, LayerStage.UNPACKING, LayerStage.DONE)
 
 
 class StoreLook(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,13 @@ class StoreLook(msgspec.Struct, frozen=True, kw_only=True):
     unpacking: frozenset[str] = frozenset()
     is_alive: bool = False
     """Something moved that may belong to the pull."""
+
+
+class LayerTime(msgspec.Struct, frozen=True):
+    """Between which looks a layer came: none saw it before the first, the second saw it whole (None: not yet)."""
+
+    begin_s: float
+    end_s: float | None
 
 
 class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +59,10 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     unpacked_layers: int = 0
     downloaded_s: float | None = None
     """When all bytes were seen to be here."""
+    resolved_s: float | None = None
+    """When it was first seen what the image is made of."""
+    layer_times: Mapping[str, LayerTime] = msgspec.field(default_factory=dict)
+    """Of those that were fetched, by digest."""
 
     @property
     def share(self) -> float:
@@ -130,6 +142,8 @@ def advance(progress: PullProgress, seen: StoreLook, now_s: float) -> PullProgre
         layers=layers,
         done_bytes=done,
         percent=percent,
+        resolved_s=progress.resolved_s or (now_s if progress.manifest is not None else None),
+        layer_times=_layer_times(progress, layers, now_s) if layers != progress.layers else progress.layer_times,
         rate_bytes_s=_rate(progress, done, now_s),
         unpacked_layers=unpacked,
     )
@@ -150,6 +164,18 @@ def _layers(progress: PullProgress, seen: StoreLook) -> tuple[LayerState, ...]:
             stage, done = earlier.stage, earlier.done_bytes
         states.append(LayerState(layer.digest, layer.size, done, stage))
     return tuple(states)
+
+
+def _layer_times(progress: PullProgress, layers: Sequence[LayerState], now_s: float) -> dict[str, LayerTime]:
+    times = dict(progress.layer_times)
+    for one in layers:
+        if one.stage not in FETCHED and one.stage is not LayerStage.DOWNLOADING:
+            continue
+        known = times.get(one.digest)
+        if known is None or (known.end_s is None and one.stage in FETCHED):
+            begin_s = known.begin_s if known is not None else progress.at_s
+            times[one.digest] = LayerTime(begin_s, now_s if one.stage in FETCHED else None)
+    return times
 
 
 def _stage(digest: str, size: int, progress: PullProgress, seen: StoreLook, chain: str) -> tuple[LayerStage, int]:

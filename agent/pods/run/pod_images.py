@@ -4,6 +4,8 @@
 import asyncio
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from agent.model.image_pull import PullRequest
 from agent.model.image_reference import default_policy
 from agent.model.pod import ContainerSpec
@@ -93,7 +95,9 @@ class PodImages:
                 await images.pull_image(self._request(image, "IfNotPresent", ""), self._setup.sandbox_config(0))
 
     def _request(self, image: str, policy: str, container: str) -> PullRequest:
-        return image_request(self._run.pod, image, policy, container, self._context.sources())
+        request = image_request(self._run.pod, image, policy, container, self._context.sources())
+        trace = self._run.trace
+        return request if trace is None else replace(request, span=trace.of_start())
 
     async def of(self, container: ContainerSpec) -> pb.Image:
         """Of the volumes that it mounts, once per pod, and its own."""

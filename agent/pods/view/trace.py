@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trace of a pod's start or end, made from the moments of its timeline, so that both say the same (TRC-11).
 
-    pod.start ⊃ image.pull · sandbox.run · container.start ⊃ create · start · poststart
+    pod.start ⊃ sandbox.run
+                image.pull      ⊃ queue · resolve · layer · unpack
+                container.start ⊃ create · start · poststart
     pod.stop  ⊃ for each container: wait · hook · signal
 
 Calls to the runtime stand below whatever went on meanwhile in the same container. Ids are made from what a span is
@@ -9,12 +11,13 @@ about, so that it can be named before it has ended.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from agent.model.call_notes import CallNote
+from agent.model.image_pull import PullPhase
 from agent.model.pod import PodSpec
 from agent.model.rpc import rpc_attributes, service_of
 from agent.model.span import Attributes, Span, SpanMoment, SpanRef, bounded, plain_image, span_id_of, trace_id_of
@@ -39,11 +42,15 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def root_id(self) -> int:
-        return span_id_of(self.trace_id, self.name, "", 1)
+        return root_span(self.trace_id, self.name)
 
 
 def operation_trace(name: str, uid: str, begin_s: float) -> int:
     return trace_id_of(name, uid, begin_s)
+
+
+def root_span(trace_id: int, name: str) -> int:
+    return span_id_of(trace_id, name, "", 1)
 
 
 def shown_begin_s(moments: Iterable[Moment], begin_s: float) -> float:
@@ -62,13 +69,19 @@ def container_span(trace_id: int, moments: Iterable[Moment], begin_s: float, con
     return SpanRef(trace_id, span_id_of(trace_id, CONTAINER, container, number))
 
 
-def start_spans(operation: Operation, moments: Sequence[Moment], calls: Sequence[CallNote]) -> list[Span]:
+def start_spans(
+    operation: Operation,
+    moments: Sequence[Moment],
+    calls: Sequence[CallNote],
+    pulls: Mapping[str, Sequence[PullPhase]],
+) -> list[Span]:
+    """`pulls`: what those of the pod's images spent their time on, by the names that containers have for them."""
     tree = _Tree(operation)
     within = [one for one in moments if operation.begin_s <= one.at_s <= operation.end_s]
     names = dict.fromkeys(one.container for one in within)
     for name in names:
         of_container = [one for one in within if one.container == name]
-        _pulls(tree, name, of_container)
+        _pulls(tree, name, of_container, pulls)
         _starts(tree, name, of_container)
     for one in within:
         if one.kind == "sandbox_made":
@@ -163,7 +176,7 @@ class _Tree:
             kind="client",
             begin_s=call.begin_s,
             end_s=call.end_s,
-            attributes=bounded({**self._of_pod(call.container), **rpc_attributes(service, call.method, call.code)}),
+            attributes={**bounded(self._of_pod(call.container)), **rpc_attributes(service, call.method, call.code)},
             error=error,
         )
 
@@ -173,7 +186,7 @@ def call_span(trace_id: int, place: int) -> SpanRef:
     return SpanRef(trace_id, span_id_of(trace_id, "call", place))
 
 
-def _pulls(tree: _Tree, name: str, moments: Sequence[Moment]) -> None:
+def _pulls(tree: _Tree, name: str, moments: Sequence[Moment], phases: Mapping[str, Sequence[PullPhase]]) -> None:
     begun: Moment | None = None
     for one in moments:
         if one.kind == "pull_started":
@@ -181,7 +194,17 @@ def _pulls(tree: _Tree, name: str, moments: Sequence[Moment]) -> None:
         elif one.kind in PULL_ENDS and begun is not None:
             error = "pull_failed" if one.kind == "pull_failed" else ""
             more = {"container.image.name": plain_image(one.text)}
-            tree.add(PULL, name, begun.at_s, one.at_s, error=error, more=more)
+            own_id = tree.add(PULL, name, begun.at_s, one.at_s, error=error, more=more)
+            for part in phases.get(one.text, ()):
+                of_layer: Attributes = {"kepd.layer.digest": part.digest, "kepd.layer.bytes": part.size_bytes}
+                tree.add(
+                    part.name,
+                    name,
+                    part.begin_s,
+                    part.end_s,
+                    parent_id=own_id,
+                    more=of_layer if part.digest else None,
+                )
             begun = None
 
 

@@ -31,10 +31,9 @@ def parents_in(headers: Headers) -> list[bytes]:
 def with_parent(block: bytes, headers: Headers, value: bytes) -> Rewritten:
     """The block with this parent; `headers` is what it means, with one parent of the same length or none. Raises
     ValueError for more."""
-    found = list(_places(block, headers))
-    if not found:
+    if not parents_in(headers):
         return Rewritten(block + plain_block([(HEADER, value)]), is_kept=False)
-    ((start, value_start, stop),) = found
+    ((start, value_start, stop),) = _places(block, headers)
     if value_start is None:
         return Rewritten(block[:start] + plain_block([(HEADER, value)]) + block[stop:], is_kept=False)
     if len(value) >= LONGEST_PLAIN:

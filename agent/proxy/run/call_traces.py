@@ -6,12 +6,12 @@ are, unless its parent is no more than the index of an entry that an earlier par
 lets the call pass as it came. Never: looks into a request.
 """
 
-import secrets
+from random import getrandbits
 
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.span import Span, Traces, parent_value, read_parent, span_id_of
+from agent.model.span import Span, Traces, parent_value, read_parent
 from agent.proxy.frames import layout as http2
 from agent.proxy.frames.hpack import Headers
 from agent.proxy.frames.parent_header import is_only_index, parents_in, with_parent
@@ -45,12 +45,11 @@ class CallTraces:
     def _begin(self, call: ProxyCall, headers: Headers, block: bytes, flags: int) -> bytes | None:
         given = parents_in(headers)
         parent = read_parent(given[0]) if len(given) == 1 else None
-        trace_id = parent.trace_id if parent is not None else secrets.randbits(128) or 1
+        trace_id = parent.trace_id if parent is not None else getrandbits(128) or 1
         is_kept = parent.is_sampled if parent is not None else self._traces.samples(trace_id)
         if is_kept and _is_traced(call.path):
             parent_id = parent.span_id if parent is not None else 0
-            span_id = span_id_of(trace_id, parent_id, call.stream, secrets.randbits(64))
-            call.trace = CallTrace(trace_id=trace_id, span_id=span_id, parent_id=parent_id)
+            call.trace = CallTrace(trace_id=trace_id, span_id=getrandbits(64) or 1, parent_id=parent_id)
             if parent is not None or not given:
                 return self._frame(call, headers, block, flags, parent_value(call.trace.for_runtime))
         elif self._has_replaced and len(given) == 1 and is_only_index(block, headers):

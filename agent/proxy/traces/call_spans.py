@@ -9,7 +9,9 @@ The runtime's own spans, if it has any, stand below the last.
 import msgspec
 
 from agent.model.rpc import code_name, rpc_attributes
-from agent.model.span import Span, SpanRef, bounded, span_id_of
+from agent.model.span import Span, SpanRef, bounded
+
+LARGEST_ID = (1 << 64) - 1
 
 
 class CallTrace(msgspec.Struct, kw_only=True):
@@ -29,7 +31,7 @@ class CallTrace(msgspec.Struct, kw_only=True):
     @property
     def for_runtime(self) -> SpanRef:
         """What the runtime takes for its parent."""
-        return SpanRef(self.trace_id, span_id_of(self.trace_id, self.span_id, "runtime"))
+        return SpanRef(self.trace_id, _beside(self.span_id, 1))
 
 
 class CallEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,11 +45,16 @@ class CallEnd(msgspec.Struct, frozen=True, kw_only=True):
     about: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+def _beside(span_id: int, place: int) -> int:
+    """Ids of calls are drawn, so those beside one are free."""
+    return (span_id + place) & LARGEST_ID or 1
+
+
 def call_spans(trace: CallTrace, end: CallEnd, wall_minus_clock_s: float) -> list[Span]:
     code = code_name(end.code)
     error = "" if code == "OK" else code
     name = f"{end.service}/{end.method}"
-    attributes = bounded({**end.about, **rpc_attributes(end.service, end.method, code), "error.type": error})
+    attributes = {**bounded(end.about), **rpc_attributes(end.service, end.method, code)}
     server = Span(
         trace_id=trace.trace_id,
         span_id=trace.span_id,
@@ -63,7 +70,7 @@ def call_spans(trace: CallTrace, end: CallEnd, wall_minus_clock_s: float) -> lis
     holds = [
         Span(
             trace_id=trace.trace_id,
-            span_id=span_id_of(trace.trace_id, trace.span_id, "hold", place),
+            span_id=_beside(trace.span_id, 2 + place),
             parent_id=trace.span_id,
             name="hold",
             begin_s=since_s + wall_minus_clock_s,

@@ -116,6 +116,23 @@ async def test_an_image_is_pulled_once_for_all_who_want_it_at_the_time() -> None
     assert node.plane.told.reasons("p1") == ["Pulling", "Pulled"]
 
 
+async def test_outcomes_say_how_long_each_waited_for_its_slot() -> None:
+    """TRC-11: of a pull that fails as well."""
+    async with Node(max_parallel_pulls=1).up() as node:
+        gate = node.hold(A)
+        node.failures[B] = [RuntimeCallFailed("PullImage", "boom")]
+        first = node.ask(A, "p1")
+        await node.until(lambda: A in node.running)
+        second = node.ask(B, "p2")
+        await node.until(lambda: B in node.states())
+        await node.clock.advance(3.0)
+        gate.set()
+        phases = [(await one).phases[0] for one in (first, second)]
+
+    assert [one.name for one in phases] == ["queue", "queue"]
+    assert [round(one.end_s - one.begin_s, 1) for one in phases] == [0.0, 3.0]
+
+
 async def test_short_and_full_spelling_are_one_image() -> None:
     """IMG-P06."""
     node = Node()

@@ -4,6 +4,7 @@
 from typing import Any
 
 from agent.model.call_notes import CallNote
+from agent.model.image_pull import PullPhase
 from agent.model.span import Span
 from agent.pods.view.history import Moment
 from agent.pods.view.trace import Operation, began_s, container_span, operation_trace, start_spans, stop_spans
@@ -65,13 +66,20 @@ def test_a_start_has_the_shape_and_the_times_of_its_timeline() -> None:
         CallNote("app", "StartContainer", "OK", 103.26, 103.39),
         CallNote("app", "ImageStatus", "NOT_FOUND", 101.02, 101.05),
     ]
-    spans = start_spans(operation("pod.start", 100.0, 104.0), START, calls)
+    pulls = {
+        "me:pw@registry/app:1?key=pw": (
+            PullPhase(name="queue", begin_s=101.1, end_s=101.2),
+            PullPhase(name="layer", begin_s=101.2, end_s=102.0, digest="sha256:1", size_bytes=7),
+        ),
+        "other": (PullPhase(name="queue", begin_s=101.1, end_s=101.2),),
+    }
+    spans = start_spans(operation("pod.start", 100.0, 104.0), START, calls, pulls)
 
     assert tree(spans) == {
         "pod.start": {
             "sandbox.run": {"runtime.v1.RuntimeService/RunPodSandbox": {}},
             "runtime.v1.ImageService/ImageStatus app": {},
-            "image.pull app": {},
+            "image.pull app": {"queue app": {}, "layer app": {}},
             "container.start app": {
                 "create app": {"runtime.v1.RuntimeService/CreateContainer app": {}},
                 "start app": {"runtime.v1.RuntimeService/StartContainer app": {}},
@@ -81,10 +89,18 @@ def test_a_start_has_the_shape_and_the_times_of_its_timeline() -> None:
     }
     times = {one.name: (round(one.begin_s, 2), round(one.end_s, 2)) for one in spans if one.kind == "internal"}
     assert times == {
-        "pod.start": (100.0, 104.0), "sandbox.run": (100.2, 101.0), "image.pull": (101.1, 103.0),
-        "container.start": (103.1, 103.9), "create": (103.1, 103.2), "start": (103.25, 103.4),
+        "pod.start": (100.0, 104.0),
+        "sandbox.run": (100.2, 101.0),
+        "image.pull": (101.1, 103.0),
+        "queue": (101.1, 101.2),
+        "layer": (101.2, 102.0),
+        "container.start": (103.1, 103.9),
+        "create": (103.1, 103.2),
+        "start": (103.25, 103.4),
         "poststart": (103.4, 103.9),
-    }  # fmt: skip
+    }
+    layer = named(spans, "layer", "app").attributes
+    assert (layer["kepd.layer.digest"], layer["kepd.layer.bytes"]) == ("sha256:1", 7)
     call = named(spans, "runtime.v1.ImageService/ImageStatus", "app")
     assert (call.kind, call.error, call.attributes["rpc.grpc.status_code"]) == ("client", "NOT_FOUND", 5)
     assert (call.attributes["rpc.system"], call.attributes["rpc.method"]) == ("grpc", "ImageStatus")
@@ -92,7 +108,7 @@ def test_a_start_has_the_shape_and_the_times_of_its_timeline() -> None:
 
 def test_spans_say_whose_they_are_and_no_login() -> None:
     """TRC-13."""
-    spans = start_spans(operation("pod.start", 100.0, 104.0), START, [])
+    spans = start_spans(operation("pod.start", 100.0, 104.0), START, [], {})
     assert named(spans, "image.pull", "app").attributes == {
         "k8s.namespace.name": "default", "k8s.pod.name": "web", "k8s.pod.uid": "u1", "k8s.container.name": "app",
         "container.image.name": "registry/app:1",
@@ -103,7 +119,7 @@ def test_spans_say_whose_they_are_and_no_login() -> None:
 def test_a_start_that_failed_says_where() -> None:
     """TRC-11, TRC-14."""
     moments = [*START[:3], moment(102.0, "pull_failed", "app", "registry/app"), moment(109.0, "stop_began", text="x")]
-    spans = start_spans(operation("pod.start", 100.0, 109.0, "removed"), moments, [])
+    spans = start_spans(operation("pod.start", 100.0, 109.0, "removed"), moments, [], {})
     assert (named(spans, "pod.start").error, named(spans, "image.pull", "app").error) == ("removed", "pull_failed")
 
 
@@ -112,7 +128,7 @@ def test_each_attempt_of_a_container_is_a_span_of_its_own() -> None:
     again = [moment(105.0, "exit", "app", "1"), moment(106.0, "created", "app"), moment(106.5, "started", "app")]
     moments = [*START[:6], *again]
     found = operation("pod.start", 100.0, 107.0)
-    starts = [one for one in start_spans(found, moments, []) if one.name == "container.start"]
+    starts = [one for one in start_spans(found, moments, [], {}) if one.name == "container.start"]
     assert [round(one.begin_s, 1) for one in starts] == [103.1, 106.0]
     assert len({one.span_id for one in starts}) == 2
     assert container_span(found.trace_id, moments, 100.0, "app").span_id == starts[1].span_id

@@ -12,6 +12,7 @@ import structlog
 
 from agent.model.call_notes import CALLER, CallNote, NotesRoom
 from agent.model.clock import Clock
+from agent.model.image_pull import PullPhase
 from agent.model.pod import PodSpec
 from agent.model.span import Span, SpanRef, Traces
 from agent.pods.plan.remembered import Memory
@@ -25,6 +26,7 @@ from agent.pods.view.trace import (
     call_span,
     container_span,
     operation_trace,
+    root_span,
     shown_begin_s,
     start_spans,
     stop_spans,
@@ -56,6 +58,8 @@ class PodTrace:
         self._begin_s = 0.0
         self._trace_id = 0
         self._calls: list[CallNote] = []
+        self._pulls: dict[str, tuple[PullPhase, ...]] = {}
+        self._noted = 0
 
     def resume(self, memory: Memory, *, is_up: bool) -> None:
         """As the pod is found: it starts, it ends, or nothing goes on that would be a trace."""
@@ -75,7 +79,7 @@ class PodTrace:
         operation = self._over(error)
         is_kept = bool(error) or operation.end_s - operation.begin_s > SLOW_S or self._is_sampled
         if is_kept:
-            self._send(start_spans, operation)
+            self._send(operation, lambda moments: start_spans(operation, moments, self._calls, self._pulls))
         self._forget()
         return SpanRef(operation.trace_id, operation.root_id) if is_kept else None
 
@@ -90,10 +94,16 @@ class PodTrace:
             return
         operation = self._over("")
         if self._is_sampled:
-            self._send(stop_spans, operation)
+            self._send(operation, lambda moments: stop_spans(operation, moments, self._calls))
         self._forget()
         if is_new_start:
             self.begin_start()
+
+    def of_start(self) -> SpanRef | None:
+        """The span of the start that goes on, if its trace is kept for sure."""
+        if self._name != START or not self._is_sampled:
+            return None
+        return SpanRef(self._trace_id, root_span(self._trace_id, START))
 
     def of_container(self, name: str) -> SpanRef | None:
         if self._name != START or not self._is_sampled:
@@ -114,20 +124,30 @@ class PodTrace:
         return context
 
     def note(self, container: str, method: str, code: str, duration_s: float) -> SpanRef | None:
-        if not self._name or not self._tracing.room.take():
+        if not self._name or not self._take():
             return None
         end_s = self._tracing.clock.wall_s()
         self._calls.append(CallNote(container, method, code, end_s - duration_s, end_s))
         return call_span(self._trace_id, len(self._calls) - 1) if self._is_sampled else None
 
-    def _send(
-        self, plan: Callable[[Operation, Sequence[Moment], Sequence[CallNote]], list[Span]], of: Operation
-    ) -> None:
+    def _send(self, of: Operation, plan: Callable[[Sequence[Moment]], list[Span]]) -> None:
         """A defect in a trace must not be one of its pod."""
         try:
-            self._tracing.traces.take(plan(of, self._history.moments, self._calls))
+            self._tracing.traces.take(plan(self._history.moments))
         except Exception as error:
             log.error("pod_trace_failed", pod=self._pod.key, trace=of.name, error=repr(error), exc_info=error)
+
+    def note_pull(self, image: str, phases: Sequence[PullPhase]) -> None:
+        if self._name != START or image in self._pulls:
+            return
+        kept = tuple(one for one in phases if self._take())
+        self._pulls[image] = kept
+
+    def _take(self) -> bool:
+        if not self._tracing.room.take():
+            return False
+        self._noted += 1
+        return True
 
     @property
     def _is_sampled(self) -> bool:
@@ -148,8 +168,8 @@ class PodTrace:
         )
 
     def _forget(self) -> None:
-        self._tracing.room.give_back(len(self._calls))
-        self._name, self._calls = "", []
+        self._tracing.room.give_back(self._noted)
+        self._name, self._calls, self._pulls, self._noted = "", [], {}, 0
 
 
 class _Caller:
@@ -159,3 +179,6 @@ class _Caller:
 
     def called(self, method: str, code: str, duration_s: float) -> SpanRef | None:
         return self._trace.note(self._container, method, code, duration_s)
+
+    def pulled(self, image: str, phases: Sequence[PullPhase]) -> None:
+        self._trace.note_pull(image, phases)
