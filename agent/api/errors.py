@@ -31,6 +31,7 @@ class FailureReason(StrEnum):
     NEEDS_RESTART = "NEEDS_RESTART"
     NOT_PERMITTED = "NOT_PERMITTED"
     NODE_LOGS_OFF = "NODE_LOGS_OFF"
+    NO_CHECKPOINT = "NO_CHECKPOINT"
     NO_JOURNAL = "NO_JOURNAL"
     NO_SUCH_IMAGE = "NO_SUCH_IMAGE"
     NO_SUCH_LOG = "NO_SUCH_LOG"
@@ -59,6 +60,9 @@ REFUSALS = {
     "log_closed": (code_pb2.PERMISSION_DENIED, FailureReason.NOT_PERMITTED),
     "log_readers": (code_pb2.RESOURCE_EXHAUSTED, FailureReason.TOO_MANY_LOG_READERS),
     "logs_off": (code_pb2.PERMISSION_DENIED, FailureReason.NODE_LOGS_OFF),
+    "no_archive": (code_pb2.NOT_FOUND, FailureReason.NO_CHECKPOINT),
+    "no_checkpoint": (code_pb2.FAILED_PRECONDITION, FailureReason.NO_CHECKPOINT),
+    "no_room": (code_pb2.RESOURCE_EXHAUSTED, FailureReason.NO_CHECKPOINT),
     "no_journal": (code_pb2.FAILED_PRECONDITION, FailureReason.NO_JOURNAL),
     "no_log": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_LOG),
 }

@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
+from functools import partial
 
 import msgspec
 
@@ -150,8 +151,18 @@ class PodService:
         return pb.UncordonNodeResponse(pods=await running(self._wishes, "pods").uncordon())
 
     async def checkpoint_container(self, request: pb.CheckpointContainerRequest) -> pb.CheckpointContainerResponse:
-        path = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
-        return pb.CheckpointContainerResponse(path=path)
+        made = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
+        return to_message(pb.CheckpointContainerResponse, made)
+
+    async def list_checkpoints(self, request: pb.ListCheckpointsRequest) -> pb.ListCheckpointsResponse:
+        found = await running(self._wishes, "pods").checkpoints.listed()
+        walk = in_order(found, lambda one: one.name, place_of(request.options))
+        items, meta = await page(walk, request.options, partial(to_message, pb.Checkpoint), pb.Checkpoint)
+        return pb.ListCheckpointsResponse(checkpoints=items, meta=meta)
+
+    async def delete_checkpoint(self, request: pb.DeleteCheckpointRequest) -> pb.DeleteCheckpointResponse:
+        await running(self._wishes, "pods").checkpoints.delete(request.name)
+        return pb.DeleteCheckpointResponse()
 
     async def get_exec_url(self, request: pb.GetExecUrlRequest) -> pb.GetExecUrlResponse:
         url = await running(self._streams, "pods").exec_url(

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
+from agent.model.checkpoint import CheckpointReport, MadeCheckpoint
 from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.dns_report import DnsReport, NameExplanation
 from agent.model.ended_connections import EndedConnections
@@ -126,7 +127,18 @@ class PodActions(Protocol):
 
     async def uncordon(self) -> list[str]: ...
 
-    async def checkpoint(self, namespace: str, name: str, container: str) -> str: ...
+    async def checkpoint(self, namespace: str, name: str, container: str) -> MadeCheckpoint: ...
+
+    @property
+    def checkpoints(self) -> "CheckpointView": ...
+
+
+class CheckpointView(Protocol):
+    """Archives; Refused says why one cannot be deleted."""
+
+    async def listed(self) -> Sequence[CheckpointReport]: ...
+
+    async def delete(self, name: str) -> None: ...
 
 
 class ObjectsView(Protocol):

@@ -40,6 +40,7 @@ KINDS = (
     Kind("daemonsets", "daemonset", ("ds",), "DaemonSet"),
     Kind("jobs", "job", (), "Job"),
     Kind("containers", "container"),
+    Kind("checkpoints", "checkpoint", has_namespace=False),
     Kind("images", "image", ("im", "img"), has_namespace=False),
     Kind("pulls", "pull", has_namespace=False),
     Kind("mirrors", "mirror", has_namespace=False),

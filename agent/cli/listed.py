@@ -22,6 +22,7 @@ LISTS = {
     "daemonsets": ("workload_listings", "list_workloads"),
     "jobs": ("workload_listings", "list_workloads"),
     "containers": ("listings", "list_containers"),
+    "checkpoints": ("listings", "list_checkpoints"),
     "images": ("image_listings", "list_images"),
     "pulls": ("image_listings", "list_pulls"),
     "mirrors": ("image_listings", "list_mirrors"),

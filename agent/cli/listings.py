@@ -45,6 +45,20 @@ def list_planes(daemon: Client) -> Listing[node_pb2.Plane]:
     return Listing("Plane", answer.planes, columns, lambda plane: f"plane/{plane.name}")
 
 
+def list_checkpoints(daemon: Client) -> Listing[pod_pb2.Checkpoint]:
+    method = "kepd.v1.PodService/ListCheckpoints"
+    answer = daemon.call(method, pod_pb2.ListCheckpointsRequest(), pod_pb2.ListCheckpointsResponse)
+    columns: Columns[pod_pb2.Checkpoint] = (
+        Column("NAME", lambda one: one.name),
+        Column("STATE", lambda one: one.state),
+        Column("SIZE", lambda one: bytes_text(one.size_bytes)),
+        Column("AGE", lambda one: age(one.made_at)),
+        Column("IMAGE", lambda one: one.image or "-"),
+        Column("CRIU", lambda one: one.criu or "-"),
+    )
+    return Listing("Checkpoint", answer.checkpoints, columns, lambda one: f"checkpoint/{one.name}", "none is there")
+
+
 def list_filesystems(daemon: Client) -> Listing[node_pb2.Filesystem]:
     method = "kepd.v1.NodeService/ListFilesystems"
     answer = daemon.call(method, node_pb2.ListFilesystemsRequest(), node_pb2.ListFilesystemsResponse)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from agent.config.checkpoints import PodCheckpoints
 from agent.config.devices import Devices
 from agent.config.dns import Dns
 from agent.config.keys import key, restart
@@ -380,6 +381,7 @@ class Pods:
     relist: float = key(duration(1, 60), 60.0, "Longest time between full lists of the runtime's containers.")
     shutdown: PodShutdown = PodShutdown()
     eviction: PodEviction = PodEviction()
+    checkpoints: PodCheckpoints = PodCheckpoints()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

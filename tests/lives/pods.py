@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod with hooks and probes: it starts, its sidecar fails and is restarted, it is evicted, and it ends."""
 
+import asyncio
 from pathlib import Path
 
 from agent.api.metrics import Metrics
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.node_use import Amount, PodUse
 from agent.pods.plan.evict import EvictionRules, Threshold
+from agent.pods.run.checkpoints.making import CheckpointMaker
 from tests.lives.figures import Watched
 from tests.pods.plane import FakeNode, Slow, running
 
@@ -27,12 +29,17 @@ spec:
 """
 
 
+class Checkpoints(Slow):
+    async def checkpoint_container(self, container_id: str, location: str) -> None:
+        await asyncio.to_thread(Path(location).write_bytes, container_id.encode())
+
+
 async def pods_life(folder: Path) -> set[str]:
     """What moved; whether the plane is ready is told by the daemon's own figures."""
     manifests = FakeManifestDirectory({})
     short = Threshold(signal="memory.available", quantity=100)
     node, rules = FakeNode(), EvictionRules(thresholds=(short,), period_s=0.05, transition_s=0.1)
-    async with running(Slow(), manifests, folder / "logs", node=node, eviction=rules) as plane:
+    async with running(Checkpoints(), manifests, folder / "logs", node=node, eviction=rules) as plane:
         watched = Watched(plane.metrics.families)
         page = Metrics("", plane.board.lines)
         daemon = Watched(lambda: (one for one in page.collect() if one.name == "kepd_plane_ready"))
@@ -41,6 +48,10 @@ async def pods_life(folder: Path) -> set[str]:
         plane.probe_client.answers[81] = 200
         manifests.put("/m/f.yaml", POD)
         await plane.until_phases(web="Running")
+        watched.look()
+        keeper = plane.runner.keepers[plane.pod().uid]
+        app = next(one for one in keeper.run.seen.instances if one.name == "app")
+        await CheckpointMaker(keeper.run.context, node).make(keeper.run, "app", app.id)
         watched.look()
         del plane.probe_client.answers[81]
         await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "the sidecar is restarted")

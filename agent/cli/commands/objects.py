@@ -26,6 +26,9 @@ from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
+# Files of kepd's own, and no objects of manifests.
+CHECKPOINTS = "checkpoints"
+
 dry_run_option = click.option(
     "--dry-run", type=click.Choice(["none", "client", "server"]), is_flag=False, flag_value="server", default="none",
     help="Only show what would be done; server also shows what would differ.",
@@ -125,10 +128,18 @@ def delete(
         raise CommandFailed("\n".join(str(error) for error in missing), NOT_FOUND)
 
 
+def _delete_checkpoint(daemon: Client, name: str, *, is_dry: bool) -> None:
+    if not is_dry:
+        request = pod_pb2.DeleteCheckpointRequest(name=name)
+        daemon.call(f"{PODS}/DeleteCheckpoint", request, pod_pb2.DeleteCheckpointResponse)
+
+
 def _of_words(words: Sequence[str]) -> tuple[Wanted, ...]:
     found = parse_wanted(words, default="pods")
     for one in found:
-        if not one.kind.api:
+        if one.kind.plural == CHECKPOINTS and not one.names:
+            raise CommandFailed("checkpoints are deleted by their names alone; kepctl get checkpoints has them", USAGE)
+        if not one.kind.api and one.kind.plural != CHECKPOINTS:
             text = f"{one.kind.plural} cannot be deleted; only {', '.join(kind.plural for kind in BY_API.values())} can"
             raise CommandFailed(text, USAGE)
     return found
@@ -164,6 +175,9 @@ def _selected(
 
 
 def _delete_one(daemon: Client, kind: Kind, name: str, grace_s: int | None, *, is_dry: bool) -> Named:
+    if kind.plural == CHECKPOINTS:
+        _delete_checkpoint(daemon, name, is_dry=is_dry)
+        return Named("", name)
     found = resolved(daemon, kind, name, daemon.namespace)
     if kind.api == "Pod" and not is_dry:
         request = pod_pb2.DeletePodRequest(namespace=found.namespace, name=found.name, grace_seconds=grace_s)

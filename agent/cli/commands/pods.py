@@ -154,7 +154,10 @@ def uncordon(session: Session) -> None:
 @click.argument("target", metavar="POD[/CONTAINER]")
 @click.pass_obj
 def checkpoint(session: Session, target: str) -> None:
-    """Write a checkpoint of a running container to an archive, if the runtime can."""
+    """Write a checkpoint of a running container to an archive, if the runtime can.
+
+    The archive has what the container has in memory: passwords, keys, tokens. Only root can read it.
+    """
     with connected(patient(session)) as daemon:
         namespace, name, container = find_container(daemon, target)
         request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)
@@ -164,3 +167,5 @@ def checkpoint(session: Session, target: str) -> None:
             click.echo("kepctl waits no longer; kepd goes on with it and logs checkpoint_ended", err=True)
             raise
     click.echo(answer.path)
+    took_s = answer.took.ToMilliseconds() / 1000
+    click.echo(f"took {took_s:g} s; the archive has what the container had in memory, secrets too", err=True)

@@ -41,6 +41,7 @@ from agent.model.pod_state import PodState
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.plan.node_match import labels_of_node
 from agent.pods.plan.restart import RestartCurve
+from agent.pods.plan.scarcity.checkpoints import CheckpointRules
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
@@ -226,6 +227,9 @@ def pod_settings(configuration: Configuration, facts: PodNodeFacts, instance: st
         gives_plugins=configuration.devices.plugins.enabled,
         shutdown=shutdown_rules(configuration),
         eviction=eviction_rules(pods.eviction, has_kubelet=facts is not None and facts.has_kubelet),
+        checkpoints=CheckpointRules(
+            keep=pods.checkpoints.keep, most_age_s=pods.checkpoints.max_age, most_bytes=pods.checkpoints.max_bytes
+        ),
         facts=facts,
     )
 

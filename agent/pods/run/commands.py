@@ -8,21 +8,21 @@ import asyncio
 import secrets
 import string
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
+from agent.model.checkpoint import MadeCheckpoint
 from agent.model.feed import Feed
 from agent.model.pod import ContainerKind
 from agent.model.pod_fields import Container
 from agent.model.pod_state import PodState
 from agent.model.refused import Refused
-from agent.model.runtime_error import DeadlineExceeded, NotImplementedByRuntime, RuntimeCallFailed
 from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
 from agent.pods.plan.work import Probing
+from agent.pods.run.checkpoints.making import CheckpointMaker
 from agent.pods.run.draining import Drainer
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
@@ -58,7 +58,7 @@ class PodCommands:
         self._directory = directory
         self._drainer = drainer
         self._draining: asyncio.Task[list[str]] | None = None
-        self._checkpoints: set[asyncio.Task[None]] = set()
+        self.checkpoints = CheckpointMaker(context, runner.node)
 
     @property
     def pods(self) -> Feed[PodState]:
@@ -248,48 +248,13 @@ class PodCommands:
             raise Refused("precondition", f"{one.name} does not run")
         return one.id
 
-    async def checkpoint(self, namespace: str, name: str, container: str) -> str:
-        """CKP-01. It goes on to its end when the caller leaves, because half an archive has no use (FP-32)."""
-        instance_id = self.running_id(namespace, name, container)
-        run = self.keeper(namespace, name).run
-        folder = self._context.settings().directory / "checkpoints"
-        stamp = datetime.fromtimestamp(self._context.clock.wall_s(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    async def checkpoint(self, namespace: str, name: str, container: str) -> MadeCheckpoint:
         named = container or self._only(namespace, name)
-        path = folder / f"checkpoint-{run.pod.name}_{run.pod.namespace}-{named}-{stamp}.tar"
-        making = asyncio.ensure_future(self._make_checkpoint(instance_id, path))
-        self._checkpoints.add(making)
-        making.add_done_callback(self._checkpoint_ended)
-        await asyncio.shield(making)
-        return str(path)
-
-    def _checkpoint_ended(self, making: "asyncio.Task[None]") -> None:
-        self._checkpoints.discard(making)
-        if not making.cancelled():
-            # asyncio complains about an exception that is never read, which happens after the caller has left.
-            log.info("checkpoint_ended", error=str(making.exception() or ""))
-
-    async def _make_checkpoint(self, instance_id: str, path: Path) -> None:
         try:
-            await asyncio.to_thread(path.parent.mkdir, parents=True, exist_ok=True, mode=0o700)
-            await self._context.maintenance.checkpoint_container(instance_id, str(path))
-            await asyncio.to_thread(path.chmod, 0o600)
-        except NotImplementedByRuntime as error:
-            raise Refused("precondition", await self._no_checkpoints()) from error
-        except DeadlineExceeded as error:
-            text = f"the runtime has not answered in time and may still write {path}; the container may be paused"
-            raise Refused("unavailable", f"{text} meanwhile; `kepctl get containers` shows its state") from error
-        except (RuntimeCallFailed, OSError) as error:
-            raise Refused("unavailable", f"no checkpoint: {error}") from error
-
-    async def _no_checkpoints(self) -> str:
-        try:
-            version = await self._context.maintenance.version()
-            name = f"{version.runtime_name} {version.runtime_version}"
-        except RuntimeCallFailed:
-            name = "this container runtime"
-        return (
-            f"{name} cannot make checkpoints; that needs CRI-O, or containerd 2.0 or later, with criu; nothing was done"
-        )
+            instance_id = self.running_id(namespace, name, named)
+        except Refused as error:
+            raise Refused("no_checkpoint" if error.kind == "precondition" else error.kind, str(error)) from error
+        return await self.checkpoints.make(self.keeper(namespace, name).run, named, instance_id)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -20,6 +20,7 @@ from agent.pods.plan.admit import Refusal
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, plan_eviction
 from agent.pods.plan.preempt import is_critical
+from agent.pods.plan.scarcity.checkpoints import bytes_wanted
 from agent.pods.plan.scarcity.pressure import ReturnState, refused_by, return_of
 from agent.pods.plan.scarcity.storage_use import candidate_of
 from agent.pods.plan.scarcity.victims import EVICTED, LOW, Candidate, Victim, resource_of
@@ -134,8 +135,17 @@ class Evictor:
     async def _collect(self, signal: str) -> None:
         try:
             await self._node.make_room(signal)
-        except RuntimeCallFailed as error:
+            await self._free_checkpoints(signal)
+        except (OSError, RuntimeCallFailed) as error:
             log.warning("room_not_made", signal=signal, error=str(error))
+
+    async def _free_checkpoints(self, signal: str) -> None:
+        """Where there is still too little, the oldest go before any pod does (CKP-13)."""
+        rules, look = self.rules, await self._node.look()
+        if rules is not None and (needed := bytes_wanted(signal, look, rules)) > 0:
+            gone = await asyncio.to_thread(self._context.files.checkpoints.make_room, needed)
+            if gone:
+                log.warning("checkpoints_removed", signal=signal, names=gone)
 
     async def report(self) -> EvictionReport:
         """As it would be decided now; nothing is done. It walks over what pods wrote, so callers at the same time share

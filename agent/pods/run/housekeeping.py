@@ -22,6 +22,7 @@ from agent.pods.runtime.seen import Instance, Stage
 log = structlog.get_logger(plane="pods")
 
 VOLUME_PERIOD_S = 60.0
+CHECKPOINTS_S = 600.0
 # Walks through volumes at a time, of all pods.
 MOST_COUNTED = 2
 
@@ -37,6 +38,7 @@ class Housekeeping:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_volumes(group), name="pods-volumes")
+            group.create_task(self._follow_checkpoints(), name="pods-checkpoints")
             while True:
                 await self._context.clock.sleep(self._context.settings().log_check_s)
                 for keeper in self._keepers():
@@ -51,6 +53,17 @@ class Housekeeping:
                 if keeper.run.pod.uid not in self._counted:
                     self._counted.add(keeper.run.pod.uid)
                     group.create_task(self._count(keeper), name="pods-volumes-of-one")
+
+    async def _follow_checkpoints(self) -> None:
+        """Old ones go though no new one is made (CKP-13)."""
+        folder, clock = self._context.files.checkpoints, self._context.clock
+        while True:
+            with contained("all", "look after checkpoints"):
+                gone = await asyncio.to_thread(folder.tidy, self._context.settings().checkpoints, clock.wall_s())
+                if gone:
+                    log.info("checkpoints_removed", names=gone)
+                await asyncio.to_thread(folder.listed)
+            await clock.sleep(CHECKPOINTS_S)
 
     async def _count(self, keeper: PodKeeper) -> None:
         async with self._counting:

@@ -21,6 +21,8 @@ CONTAINER_BOUNDS = (
     3600,
 )  # fmt: skip
 POD_BOUNDS = CONTAINER_BOUNDS[2:]
+CHECKPOINT_BOUNDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+CHECKPOINT_STATES = ("ready", "writing", "broken")
 
 
 class PodMetrics:
@@ -35,6 +37,8 @@ class PodMetrics:
         self._stops = Histogram(STOP_BOUNDS)
         self._hooks = Histogram(HOOK_BOUNDS)
         self._lags = Histogram(LAG_BOUNDS)
+        self.checkpoints: Callable[[], tuple[Counter[str], int]] = lambda: (Counter(), 0)
+        self._checkpoints = Histogram(CHECKPOINT_BOUNDS)
         self._containers = Histogram(CONTAINER_BOUNDS)
         self.probes = ProbeFigures()
 
@@ -59,6 +63,9 @@ class PodMetrics:
 
     def evicted(self, signal: str, kind: str) -> None:
         self._evictions[signal, kind] += 1
+
+    def checkpoint_made(self, seconds: float) -> None:
+        self._checkpoints.observe((), seconds)
 
     def hook_ended(self, hook: str, outcome: str, seconds: float) -> None:
         self._hooks.observe((hook, outcome), seconds)
@@ -87,6 +94,7 @@ class PodMetrics:
         for name in CONDITIONS:
             conditions.add_metric((name,), float(name in self.conditions()))
         yield conditions
+        yield from self._of_checkpoints()
         yield self._starts.family(
             "kepd_pod_start_duration_seconds", "Time from first seeing a pod to all its containers started.", ()
         )
@@ -109,3 +117,14 @@ class PodMetrics:
         )
         yield self.probes.duration_family()
         yield self._lags.family("kepd_pod_probe_lag_seconds", "Delay of probes behind their schedule.", ("type",))
+
+    def _of_checkpoints(self) -> Iterator[Metric]:
+        states, size = self.checkpoints()
+        counts = GaugeMetricFamily("kepd_checkpoints", "Archives of checkpoints.", labels=("state",))
+        for state in CHECKPOINT_STATES:
+            counts.add_metric((state,), states[state])
+        yield counts
+        yield GaugeMetricFamily("kepd_checkpoint_bytes", "Space that archives of checkpoints take.", value=size)
+        yield self._checkpoints.family(
+            "kepd_checkpoint_seconds", "Time to make a checkpoint, in most of which the container stood still.", ()
+        )

@@ -3,8 +3,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.drain import ShutdownRules
 from agent.pods.plan.evict import EvictionRules
 from agent.pods.plan.restart import RestartCurve
+from agent.pods.plan.scarcity.checkpoints import CheckpointRules
 from agent.pods.ports import (
     Containers,
     Features,
@@ -97,6 +99,7 @@ class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
     gives_plugins: bool = False
     shutdown: ShutdownRules = ShutdownRules()
     eviction: EvictionRules | None = None
+    checkpoints: CheckpointRules = CheckpointRules()
     facts: PodNodeFacts = PodNodeFacts()
 
     @property
@@ -161,6 +164,30 @@ class NodePressure:
         return "DiskPressure" in self.conditions
 
 
+class Pauses:
+    """Containers that stand still, by their ids, because a checkpoint of them is made (CKP-11)."""
+
+    def __init__(self) -> None:
+        self._now: set[str] = set()
+        self._begun: Counter[str] = Counter()
+
+    @contextmanager
+    def of(self, instance_id: str) -> Iterator[None]:
+        self._begun[instance_id] += 1
+        self._now.add(instance_id)
+        try:
+            yield
+        finally:
+            self._now.discard(instance_id)
+
+    def is_paused(self, instance_id: str) -> bool:
+        return instance_id in self._now
+
+    def begun(self, instance_id: str) -> int:
+        """A number that changes each time that it is held."""
+        return self._begun[instance_id]
+
+
 class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now."""
 
@@ -186,6 +213,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
     places: Places = msgspec.field(default_factory=Places)
     pressure: NodePressure = msgspec.field(default_factory=NodePressure)
+    pauses: Pauses = msgspec.field(default_factory=Pauses)
     network_results: Path = RESULTS
     tracing: PodTracing | None = None
 

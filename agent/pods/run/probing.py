@@ -107,11 +107,15 @@ class Prober:
         if self._run.pod.spec.host_network:
             ip = facts.host_ips[0] if facts.host_ips else "127.0.0.1"
         began_s = self._run.context.clock.now_s()
+        pauses = self._run.context.pauses
+        stood = pauses.begun(instance.id)
         answer = await self._probes.run(probe, ContainerTarget(container, instance.id, ip), self._share)
         took_s = self._run.context.clock.now_s() - began_s
         self._run.context.metrics.probes.ran(self._probed(container, kind), answer.kind, took_s)
         if not self._run.is_running(instance.id):
             return None
+        if stood != pauses.begun(instance.id) or pauses.is_paused(instance.id):
+            return state
         self._tell(container, kind, answer)
         after = after_answer(state, probe, answer)
         if kind is ProbeKind.READINESS:

@@ -106,9 +106,10 @@ class PodRunner:
             self._displacer.readmit,
         )
         self._admitter.why_pressed = self.evictor.why_refused
-        self._node = node
+        self.node = node
         self.workloads = Workloads(self._context, self, take_out)
         context.metrics.conditions = lambda: self.evictor.conditions
+        context.metrics.checkpoints = lambda: context.files.checkpoints.counted
         context.metrics.phases = lambda: Counter(pod.phase for pod in self.pods.items.values())
 
     @property
@@ -229,7 +230,7 @@ class PodRunner:
         await self._load_records()
         await self.workloads.load(self._records.values())
         self._list_wanted()
-        housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()), self._node)
+        housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()), self.node)
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group

@@ -98,7 +98,7 @@ def test_metrics_are_families_of_their_names() -> None:
         "kepd_pod_stop_duration_seconds", "kepd_pod_hook_duration_seconds", "kepd_pod_probe_lag_seconds",
         "kepd_pod_probe_duration_seconds", "kepd_container_start_duration_seconds",
         "kepd_evictions", "kepd_node_condition", "kepd_pod_start_total_duration_seconds",
-        "kepd_pod_start_sli_duration_seconds",
+        "kepd_pod_start_sli_duration_seconds", "kepd_checkpoints", "kepd_checkpoint_bytes", "kepd_checkpoint_seconds",
     }  # fmt: skip
     stops = {sample.labels.get("le"): sample.value for sample in families["kepd_pod_stop_duration_seconds"].samples}
     assert (stops["300.0"], stops["+Inf"], stops[None]) == (0, 1, 400.0)

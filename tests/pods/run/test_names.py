@@ -27,7 +27,17 @@ def test_the_table_of_rooms_names_every_module_and_no_other() -> None:
     rows = {row.split("`")[1].rstrip("/"): row for row in text.splitlines() if row.startswith("| `") and "/` |" in row}
     missing = {
         (room, name)
-        for room in ("manifest", "plan", "plan/scarcity", "runtime", "view", "run", "run/handlers", "run/disk")
+        for room in (
+            "manifest",
+            "plan",
+            "plan/scarcity",
+            "runtime",
+            "view",
+            "run",
+            "run/handlers",
+            "run/disk",
+            "run/checkpoints",
+        )
         for name in modules(room) - {"__init__"}
         if f"`{name}`" not in rows[room]
     }

@@ -186,3 +186,20 @@ async def test_commands_that_hang_in_one_pod_hold_no_other_pods_probes_up(cri: S
         await plane.until(lambda: plane.pod("other-n").containers[0].is_ready, "the other one is ready")
 
     assert hung == ["hang"]
+
+
+async def test_what_probes_say_of_a_container_that_stands_still_counts_for_nothing(cri: Slow, tmp_path: Path) -> None:
+    """CKP-11: while a checkpoint of it is made, also for one that was asked before."""
+    asks = "readinessProbe: {httpGet: {port: web}, periodSeconds: 1}"
+    async with running(cri, manifests(asks, PORTS), tmp_path) as plane:
+        plane.probe_client.answers[80] = 200
+        await plane.until_phases(web="Running")
+        await plane.until(lambda: one(plane).is_ready, "ready")
+        pauses = plane.runner._context.pauses
+        asked = len(plane.probe_client.asked)
+        with pauses.of(one(plane).id):
+            del plane.probe_client.answers[80]
+            await plane.until(lambda: len(plane.probe_client.asked) >= asked + 2, "two more probes")
+            assert one(plane).is_ready
+            assert told(plane, "Unhealthy") == []
+        await plane.until(lambda: not one(plane).is_ready, "it counts again")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.model.mount_access import Access
+from agent.pods.run.checkpoints.folder import CheckpointFolder
 from agent.pods.run.disk.drafts import make_directory, make_file
 from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.run.disk.logs import LogDirectories
@@ -65,6 +66,7 @@ class PodFiles:
         # What is mounted has its whole path in the kernel's table, whatever links lead here.
         self.directory = directory.resolve()
         self.logs = logs
+        self.checkpoints = CheckpointFolder(directory / "checkpoints")
         self.ranges = IdRanges(self.directory)
         self._mounts = mounts
         self._locks: dict[str, threading.Lock] = {}
