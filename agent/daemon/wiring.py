@@ -475,7 +475,7 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     from agent.daemon.observe.wiring import OwnPods, serves_pages, wire_observation
 
     runner = parts.runner
-    pods = OwnPods(runner.pods, runner.may_be_wanted) if runner is not None else None
+    pods = OwnPods(runner.pods, runner.may_be_wanted, runner.evictor.spaces) if runner is not None else None
     observed = wire_observation(_outside(parts), pods)
     parts.closers.append(observed.close)
     parts.metrics.sources.append(observed.families)

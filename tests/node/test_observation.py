@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of real containers as pages show them, and kills by the kernel that are counted whoever saw them."""
 
+import json
 import os
 import pty
 import select
@@ -49,7 +50,11 @@ def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
             daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
-def put(kepd: Kepd, image: str, name: str, script: str, more: str = "", limits: str = "") -> None:
+def put(kepd: Kepd, image: str, name: str, script: str, more: str = "", limits: str = "", volumes: str = "") -> None:
+    """`volumes` are emptyDirs, mounted by their names: `NAME: {…}`."""
+    own = yaml.safe_load(f"{{{volumes}}}")
+    mounts = "".join(f", {{name: {one}, mountPath: /{one}}}" for one in own)
+    dirs = "".join(f", {{name: {one}, emptyDir: {json.dumps(given)}}}" for one, given in own.items())
     pod = f"""
 apiVersion: v1
 kind: Pod
@@ -63,8 +68,8 @@ spec:
     imagePullPolicy: IfNotPresent
     command: [sh, -c, {script!r}]
     resources: {{limits: {{{limits}}}}}
-    volumeMounts: [{{name: out, mountPath: /out}}]
-  volumes: [{{name: out, hostPath: {{path: "{kepd.folder}/out"}}}}]
+    volumeMounts: [{{name: out, mountPath: /out}}{mounts}]
+  volumes: [{{name: out, hostPath: {{path: "{kepd.folder}/out"}}}}{dirs}]
 """
     yaml.safe_load(pod)
     draft = kepd.folder / f"{name}.draft"
@@ -146,6 +151,28 @@ def test_figures_follow_what_a_container_does(kepd: Kepd, image: str) -> None:
     resource = scrape(kepd, "/metrics/resource")
     assert (value(resource, "pod_cpu_usage_seconds_total", pod="burns-n1") or 0) >= used[1]
     assert (value(resource, "container_memory_working_set_bytes", pod="waits-n1") or 0) > 0
+
+
+def test_logs_and_volumes_are_measured(kepd: Kepd, image: str) -> None:
+    """VSU-02, VSU-03: on the disk and in memory."""
+    fill = "for one in disk memory; do head -c 3000000 /dev/zero > /$one/file; done"
+    say = "head -c 5000 /dev/zero | tr '\\0' a; echo"
+    put(kepd, image, "fills", f"{fill}; {say}; {WAIT}", volumes="disk: {sizeLimit: 64Mi}, memory: {medium: Memory}")
+    running(kepd, "fills")
+
+    def size(name: str, **labels: str) -> float:
+        return value(scrape(kepd), name, pod="fills-n1", **labels) or 0
+
+    for volume in ("disk", "memory"):
+        kepd.wait(
+            lambda one=volume: size("kepd_pod_volume_bytes", volume=one, kind="used") >= 3_000_000,
+            f"{volume} has it",
+            within_s=30,
+        )
+    assert size("kepd_pod_volume_bytes", volume="disk", kind="limit") == 64 * MIB
+    assert size("kepd_pod_volume_bytes", volume="disk", kind="available") > 0
+    assert size("kepd_pod_volume_inodes", volume="memory", kind="used") >= 2
+    kepd.wait(lambda: size("kubelet_container_log_filesystem_used_bytes", container="main") >= 5000, "its log")
 
 
 def test_top_shows_what_the_page_shows(kepd: Kepd, image: str) -> None:

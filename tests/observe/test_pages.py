@@ -10,9 +10,11 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
+from agent.model.pod_space import PodSpace, VolumeSpace
 from agent.observe.pages.cadvisor_page import FileSystem, Wishes, cadvisor_families, fitting_families
 from agent.observe.pages.exposition import labels, page
 from agent.observe.pages.families import DROP_ORDER
+from agent.observe.pages.pod_spaces import space_families
 from agent.observe.pages.resource_page import resource_families
 from tests.observe.kubelets_families import CADVISOR, LEFT_OUT, OURS_ALONE
 from tests.observe.samples import container, figures, pod, sample
@@ -103,6 +105,26 @@ def test_one_that_ended_keeps_counters_alone() -> None:
     assert "container_oom_events_total" in names
     assert "container_memory_usage_bytes" not in names
     assert "container_start_time_seconds" not in names
+
+
+@pytest.mark.parametrize(("is_open", "parse"), FORMATS)
+def test_logs_and_volumes_have_lines_of_what_is_known(is_open: bool, parse: Parse) -> None:
+    """VSU-02, VSU-03."""
+    volume = VolumeSpace(
+        name="cache", used_bytes=4096, used_inodes=2, capacity_bytes=100, available_bytes=50, limit_bytes=8192
+    )
+    space = PodSpace(namespace="shop", name="web", uid="u1", logs={"main": 12}, volumes=(volume,))
+    found = {
+        one.name: one
+        for one in parse(b"".join(page(space_families([space], is_open=is_open), is_open=is_open)).decode())
+    }
+    (log,) = found["kubelet_container_log_filesystem_used_bytes"].samples
+    sizes = {one.labels["kind"]: one.value for one in found["kepd_pod_volume_bytes"].samples}
+
+    assert log.labels == {"namespace": "shop", "pod": "web", "container": "main", "uid": "u1"}
+    assert log.value == 12
+    assert sizes == {"used": 4096, "capacity": 100, "available": 50, "limit": 8192}
+    assert "kepd_pod_volume_inodes" not in found, "a file system without a number of inodes"
 
 
 def test_labels_are_escaped_and_cut() -> None:

@@ -25,6 +25,7 @@ from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
+from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.pod_context import NoDevices, PodContext, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
@@ -218,11 +219,12 @@ async def running(
     told: list[Event] = []
     client, metrics = FakeProbeClient(), PodMetrics()
     directory = logs.with_name(f"{logs.name}-pods")
+    files = PodFiles(directory, LogDirectories(logs), FakeMounts())
     context = PodContext(
         network_results=logs.parent / "cni/results",
         sandboxes=cri, containers=cri, images=PlainImages(cri), maintenance=cri, probe_client=client,
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,
-        files=PodFiles(directory, LogDirectories(logs), FakeMounts()), settings=lambda: given, tell=told.append,
+        files=files, disks=MeasuredDisks(files, clock), settings=lambda: given, tell=told.append,
         metrics=metrics, started_s=clock.now_s(), groups=groups,
         slices=slices or FakeSlices(),
         runtime=runtime or KnownRuntime(),

@@ -3,7 +3,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.state_files.driver import StateFiles
 from agent.model.component import Report
 from agent.model.feed import ChangeKind, Feed, Overtaken
+from agent.model.pod_space import PodSpace
 from agent.model.pod_state import PodState
 from agent.observe.pages.cadvisor_page import FileSystem
 from agent.observe.run.collector import Collector, CollectorSettings
@@ -39,6 +40,7 @@ class OwnPods(msgspec.Struct, frozen=True):
 
     states: Feed[PodState]
     is_wanted: Callable[[str], bool]
+    spaces: Callable[[], Awaitable[Sequence[PodSpace]]]
 
     async def changes(self) -> AsyncIterator[PodState]:
         while True:
@@ -88,6 +90,8 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         lambda: PageSettings(most_series=figures().max_series, space_every_s=figures().space_every), outside.tell,
     )  # fmt: skip
     pages.file_system = file_system_of
+    if pods is not None:
+        pages.spaces = pods.spaces
 
     state = configuration().node.state_directory
     usage = UsageAnswers(collector, outside.clock, lambda: configuration().node.name, lambda: used_share(state))

@@ -45,6 +45,7 @@ from agent.pods.plan.scarcity.checkpoints import CheckpointRules
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
+from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.disk.network_results import RESULTS, unreadable_results
 from agent.pods.run.draining import Drainer
 from agent.pods.run.metrics import PodMetrics
@@ -131,8 +132,6 @@ def wire_pods(outside: Outside) -> PodPlane:
     look = partial(kubelet_sign, outside.environment)
     facts = replace(node_facts(configuration, groups.shape()), has_kubelet=bool(look()))
     directory = Path(configuration.pods.directory)
-    links = configuration.pods.log_link_directory
-    logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
     records = StateFiles(directory)
     metrics = PodMetrics()
     instance = instance_id(Path(configuration.node.state_directory))
@@ -140,6 +139,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     settings = CurrentSettings(
         outside.configuration, facts, lambda now, known: pod_settings(now, known, instance), outside.clock.now_s
     )
+    files = _pod_files(configuration, directory)
     context = PodContext(
         sandboxes=cri,
         containers=cri,
@@ -148,7 +148,8 @@ def wire_pods(outside: Outside) -> PodPlane:
         probe_client=NetworkProbeClient(resets=configuration.pods.probe_linger == "reset"),
         records=records,
         clock=outside.clock,
-        files=PodFiles(directory, logs, Mounts()),
+        files=files,
+        disks=MeasuredDisks(files, outside.clock),
         settings=settings,
         tell=outside.tell,
         metrics=metrics,
@@ -257,6 +258,12 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts
         masked=tuple(sorted(map(str, CPUS.glob(THROTTLES)))),
         groups=groups,
     )
+
+
+def _pod_files(configuration: Configuration, directory: Path) -> PodFiles:
+    links = configuration.pods.log_link_directory
+    logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
+    return PodFiles(directory, logs, Mounts())
 
 
 def disk_bytes(directory: Path) -> int:

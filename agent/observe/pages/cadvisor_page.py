@@ -10,6 +10,7 @@ from itertools import chain, compress, repeat
 
 import msgspec
 
+from agent.model.pod_space import PodSpace
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
 from agent.observe.pages.exposition import COUNTER, GAUGE, Written, family, fitted, labels, with_head
@@ -23,6 +24,7 @@ from agent.observe.pages.families import (
     POD_GROUPS,
     with_pressure,
 )
+from agent.observe.pages.pod_spaces import space_families
 from agent.observe.pages.row_values import RowValues, Values
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
 
@@ -51,11 +53,13 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page is to have. `devices` are names by `major:minor`, `layers` the file system of writable layers."""
+    """What the page is to have. `devices` are names by `major:minor`, `layers` the file system of writable layers,
+    `spaces` what pods of ours have on disks."""
 
     is_open: bool = False
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
     layers: FileSystem | None = None
+    spaces: Sequence[PodSpace] = ()
 
 
 def cadvisor_families(sample: NodeSample, wishes: Wishes, known: RowValues | None = None) -> list[Written]:
@@ -67,6 +71,7 @@ def cadvisor_families(sample: NodeSample, wishes: Wishes, known: RowValues | Non
     found += _network(rows, wishes)
     found += _containers(rows, sample, wishes)
     found += _machine(sample, wishes)
+    found += space_families(wishes.spaces, is_open=wishes.is_open)
     return found
 
 

@@ -3,7 +3,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -12,6 +12,7 @@ from isal import isal_zlib
 
 from agent.model.clock import Clock
 from agent.model.event import Event
+from agent.model.pod_space import PodSpace
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.observe.pages.cadvisor_page import FileSystem, Wishes, fitting_families
 from agent.observe.pages.exposition import (
@@ -81,7 +82,9 @@ class Pages:
         self.metrics.errors = collector.errors
         self.metrics.node_kills = lambda: book.of_node
         self.file_system: Callable[[str], FileSystem | None] = lambda _folder: None
+        self.spaces: Callable[[], Awaitable[Sequence[PodSpace]]] = _no_spaces
         self._layers: FileSystem | None = None
+        self._spaces: Sequence[PodSpace] = ()
         self._values = RowValues()
         self._space_s: float | None = None
         self._asking: asyncio.Task[None] | None = None
@@ -94,7 +97,7 @@ class Pages:
         ooms = list(family_rows(self._book.pods))
 
         def make() -> tuple[list[bytes], int, dict[str, int]]:
-            wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers)
+            wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces)
             kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._values)
             kept += [_oom_family(ooms, is_open=is_open), _restart_family(sample, is_open=is_open)]
             return page(kept, is_open=is_open), sum(one.series for one in kept), dropped
@@ -136,6 +139,15 @@ class Pages:
             self._asking = asyncio.get_running_loop().create_task(self._ask(), name="observe-space")
 
     async def _ask(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._ask_of_layers())
+            group.create_task(self._ask_of_volumes())
+
+    async def _ask_of_volumes(self) -> None:
+        self._spaces = await self.spaces()
+        self._collector.errors["volumes"] += sum(not one.is_whole for one in self._spaces)
+
+    async def _ask_of_layers(self) -> None:
         try:
             self._collector.layers = await self._instances.writable_layers()
             folder = await self._instances.image_filesystem()
@@ -155,6 +167,11 @@ class Pages:
                 f"series or 8 MiB; these are left out: {', '.join(sorted(dropped))}"
             )
             self._tell(Event(is_warning=True, reason="SeriesDropped", message=text, plane="observe"))
+
+
+async def _no_spaces() -> Sequence[PodSpace]:
+    """Where no pods plane runs."""
+    return ()
 
 
 def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], *, is_open: bool) -> Written:

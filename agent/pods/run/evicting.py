@@ -15,6 +15,7 @@ from agent.model.event import Event
 from agent.model.eviction_report import EvictionReport
 from agent.model.node_use import NodeLook, PodUse
 from agent.model.pod import PodSpec
+from agent.model.pod_space import PodSpace
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.admit import Refusal
 from agent.pods.plan.drain import priority_of
@@ -26,7 +27,6 @@ from agent.pods.plan.scarcity.storage_use import candidate_of
 from agent.pods.plan.scarcity.victims import EVICTED, LOW, Candidate, Victim, resource_of
 from agent.pods.ports import NodeFigures
 from agent.pods.run.containment import contained
-from agent.pods.run.disk.disk_use import disk_use
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
 from agent.pods.run.run_state import PodRun
@@ -161,6 +161,11 @@ class Evictor:
         conditions = sorted(context.pressure.conditions)
         return eviction_report(rules, look, pods, self.seen, conditions, context.wall_minus_now_s)
 
+    async def spaces(self) -> list[PodSpace]:
+        """What pods have on disks (VSU-03)."""
+        runs = [one.run for one in self._keepers()]
+        return await self._context.disks.spaces([(run.pod, run.log_directory) for run in runs])
+
     async def candidates(self, look: NodeLook, *, is_for_disk: bool) -> list[Candidate]:
         """All pods that are kept and not over, with what they use."""
         try:
@@ -174,8 +179,7 @@ class Evictor:
         ]
 
     async def _candidate(self, run: PodRun, look: NodeLook, use: PodUse, *, is_for_disk: bool) -> Candidate:
-        files = self._context.files
-        disk = await asyncio.to_thread(disk_use, files, run.pod, run.log_directory) if is_for_disk else None
+        disk = await self._context.disks.of(run.pod, run.log_directory) if is_for_disk else None
         ends_as, evictions = run.memory.ending_as, run.memory.evictions
         leaves = ends_as is not None and ends_as.reason == EVICTED and evictions
         return candidate_of(

@@ -13,7 +13,6 @@ from agent.pods.plan.scarcity.storage_use import has_storage_limits, storage_lim
 from agent.pods.plan.scarcity.victims import HARD_GRACE_S
 from agent.pods.ports import NodeFigures
 from agent.pods.run.containment import contained
-from agent.pods.run.disk.disk_use import disk_use
 from agent.pods.run.disk.logs import rotated_name
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
@@ -23,8 +22,6 @@ log = structlog.get_logger(plane="pods")
 
 VOLUME_PERIOD_S = 60.0
 CHECKPOINTS_S = 600.0
-# Walks through volumes at a time, of all pods.
-MOST_COUNTED = 2
 
 
 class Housekeeping:
@@ -32,7 +29,6 @@ class Housekeeping:
         self._context = context
         self._node = node
         self._keepers = keepers
-        self._counting = asyncio.Semaphore(MOST_COUNTED)
         self._counted: set[str] = set()
 
     async def run(self) -> None:
@@ -66,9 +62,8 @@ class Housekeeping:
             await clock.sleep(CHECKPOINTS_S)
 
     async def _count(self, keeper: PodKeeper) -> None:
-        async with self._counting:
-            with contained(keeper.run.pod.key, "check its volumes"):
-                await self.check_volumes(keeper)
+        with contained(keeper.run.pod.key, "check its volumes"):
+            await self.check_volumes(keeper)
         self._counted.discard(keeper.run.pod.uid)
 
     async def rotate_logs(self, keeper: PodKeeper) -> None:
@@ -100,7 +95,7 @@ class Housekeeping:
         if not has_storage_limits(run.pod) or run.memory.stop is not None:
             return
         layers = await self._layers_of(keeper) if any(map(storage_limit, run.pod.containers)) else {}
-        disk = await asyncio.to_thread(disk_use, context.files, run.pod, run.log_directory)
+        disk = await context.disks.of(run.pod, run.log_directory, newest_s=0.0)
         if text := why_over_limit(run.pod, layers, disk):
             run.tell("Evicted", text, is_warning=True)
             keeper.end("evicted", HARD_GRACE_S, PodOutcome(phase="Failed", reason="Evicted", message=text))

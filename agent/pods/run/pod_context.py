@@ -40,6 +40,7 @@ from agent.pods.ports import (
 )
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.lost_networks import lost_networks, release
+from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.disk.network_results import RESULTS, set_aside
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.traces.pod_trace import PodTracing
@@ -199,6 +200,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     records: PodRecords
     clock: Clock
     files: PodFiles
+    disks: MeasuredDisks
     settings: Callable[[], PodSettings]
     tell: Callable[[Event], None]
     metrics: PodMetrics

@@ -13,6 +13,7 @@ from agent.daemon.observe.wiring import OwnPods, file_system_of, serves_pages
 from agent.daemon.plane_checks import page_faults
 from agent.daemon.wiring import wire
 from agent.model.feed import Feed
+from agent.model.pod_space import PodSpace
 from agent.model.pod_state import PodState
 from tests.daemon.test_key_effects import Running, everything_on
 
@@ -64,8 +65,11 @@ async def test_a_daemon_without_a_runtime_has_no_figures_of_containers(
 
 
 async def test_states_of_pods_are_followed_again_after_a_gap() -> None:
+    async def no_spaces() -> list[PodSpace]:
+        return []
+
     feed: Feed[PodState] = Feed()
-    changes = OwnPods(feed, lambda _uid: True).changes()
+    changes = OwnPods(feed, lambda _uid: True, no_spaces).changes()
     feed.put("a", PodState(namespace="n", name="a", uid="1", phase="Running"))
     seen = [(await anext(changes)).name]
     for number in range(1500):

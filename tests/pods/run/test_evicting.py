@@ -127,7 +127,8 @@ async def test_callers_of_an_explanation_share_one_walk(tmp_path: Path, monkeypa
     async with plane_of(node, files("web"), tmp_path) as plane:
         await plane.until_phases(web="Running")
         monkeypatch.setattr(
-            "agent.pods.run.evicting.disk_use", lambda _files, pod, _logs: walks.append(pod.key) or DiskUse()
+            "agent.pods.run.disk.measured.disk_use",
+            lambda _files, pod, _logs, _pace: walks.append(pod.key) or DiskUse(),
         )
         reports = await asyncio.gather(*(plane.runner.evictor.report() for _ in range(20)))
         assert walks == ["default/web-n"]

@@ -14,6 +14,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.scarcity.storage_use import DiskUse
 from agent.pods.run.disk.disk_use import disk_use
 from agent.pods.run.disk.files import PodFiles
+from agent.pods.run.disk.pace import Pace
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -100,12 +101,12 @@ async def test_a_check_that_fails_for_one_pod_ends_no_others_and_not_the_plane(
     async with running(Slow(), with_small_volumes("bad", "good"), tmp_path / "logs", log_check_s=0.01) as plane:
         await plane.until_phases(bad="Running", good="Running")
 
-        def used(files: PodFiles, pod: PodSpec, logs: Path) -> DiskUse:
+        def used(files: PodFiles, pod: PodSpec, logs: Path, pace: Pace) -> DiskUse:
             if pod.uid == "u-bad":
                 raise RecursionError("maximum recursion depth exceeded")
-            return disk_use(files, pod, logs)
+            return disk_use(files, pod, logs, pace)
 
-        monkeypatch.setattr("agent.pods.run.housekeeping.disk_use", used)
+        monkeypatch.setattr("agent.pods.run.disk.measured.disk_use", used)
         write(one(tmp_path / "logs-pods", "pods/u-good/volumes/*/cache") / "file", "x" * 9000)
         await plane.until_phases(bad="Running", good="Failed")
 

@@ -7,6 +7,7 @@ import msgspec
 
 from agent.model.node_use import ContainerUse, Layout, PodUse
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pod_fields import Volume
 from agent.model.quantity import binary_quantity
 from agent.pods.plan.scarcity.victims import Candidate, ContainerShare
 from agent.pods.runtime.qos import amount, container_needs, pod_needs
@@ -28,6 +29,12 @@ class DiskUse(msgspec.Struct, frozen=True, kw_only=True):
 
     logs: Mapping[str, TreeUse] = msgspec.field(default_factory=dict)
     volumes: Mapping[str, TreeUse] = msgspec.field(default_factory=dict)
+
+
+def size_limit(volume: Volume) -> int:
+    """What an emptyDir may have; 0 = no limit."""
+    given = volume.empty_dir.size_limit if volume.empty_dir is not None else None
+    return amount({"": given}, "") // NANOS if given is not None else 0
 
 
 def storage_limit(container: ContainerSpec) -> int:

@@ -17,6 +17,7 @@ import msgspec
 
 from agent.model.opening import NO_LINKS, NO_MOUNTS, open_within
 from agent.pods.plan.scarcity.storage_use import TreeUse
+from agent.pods.run.disk.pace import Pace
 
 STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_OPEN, ALWAYS_OPEN = 32, 2
@@ -24,6 +25,7 @@ CLOSED = -1
 # Of files that have several names; beyond that each name counts.
 MOST_LINKED = 10_000
 BLOCK_BYTES = 512
+AT_ONCE = 500
 MOST_SHOWN = 200
 
 REASONS = {
@@ -65,9 +67,10 @@ def remove_tree(root: Path) -> None:
         raise walk.fault
 
 
-def tree_use(root: Path) -> TreeUse:
+def tree_use(root: Path, pace: Pace | None = None) -> TreeUse:
     """What the files in a directory take on their disk, hard links once; nothing where there is none. What moves or
-    vanishes meanwhile may be left out."""
+    vanishes meanwhile may be left out, and what is not reached when the walk is over."""
+    pace = pace or Pace()
     found = TreeUse()
     linked: set[tuple[int, int]] = set()
 
@@ -75,7 +78,11 @@ def tree_use(root: Path) -> TreeUse:
         nonlocal found
         below, blocks, inodes = [], 0, 1
         with os.scandir(handle) as entries:
-            for entry in entries:
+            for number, entry in enumerate(entries, 1):
+                if number % AT_ONCE == 0:
+                    pace.went(AT_ONCE)
+                    if pace.is_over:
+                        break
                 if entry.is_dir(follow_symlinks=False):
                     below.append(entry.name)
                     continue
@@ -88,10 +95,11 @@ def tree_use(root: Path) -> TreeUse:
                         linked.add(identity)
                     blocks, inodes = blocks + status.st_blocks, inodes + 1
         found += TreeUse(blocks * BLOCK_BYTES, inodes)
+        pace.went(inodes % AT_ONCE)
         return below
 
     if root.is_dir():
-        _TreeWalk(measure_files, lambda _above, _name: None).run(root)
+        _TreeWalk(measure_files, lambda _above, _name: None, lambda: pace.is_over).run(root)
     return found
 
 
@@ -102,11 +110,17 @@ class _TreeWalk:
     is passed over; the first such is `fault`. The deepest level is always open, and so are the first two.
     """
 
-    def __init__(self, look: Callable[[int], list[str]], leave: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        look: Callable[[int], list[str]],
+        leave: Callable[[int, str], None],
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.fault: OSError | None = None
         self.entered = ""
         self._look = look
         self._leave = leave
+        self._is_over = is_over
         self._levels: list[_Level] = []
 
     def note(self, error: OSError, *names: str) -> None:
@@ -120,7 +134,7 @@ class _TreeWalk:
         handle = os.open(root.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._levels = [_Level(str(root.parent), (0, 0), handle, [root.name])]
         try:
-            while len(self._levels) > 1 or self._levels[0].left:
+            while (len(self._levels) > 1 or self._levels[0].left) and not self._is_over():
                 if self._levels[-1].left:
                     self._down(self._levels[-1].left.pop())
                 else:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes of logs and volumes: one walk and one value for limits, evictions and pages of metrics (VSU-02, VSU-03).
+
+Few walks run at a time, of all pods. Who asks while one runs gets its value, and so does who asks soon after.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from agent.model.clock import Clock
+from agent.model.pod import PodSpec
+from agent.model.pod_space import PodSpace
+from agent.pods.plan.scarcity.storage_use import DiskUse
+from agent.pods.run.disk.disk_use import disk_use, volume_spaces
+from agent.pods.run.disk.files import PodFiles
+from agent.pods.run.disk.pace import Pace
+
+WALKS_AT_ONCE = 2
+SHARED_FOR_S = 10.0
+PAGES_WAIT_S = 30.0
+
+
+class MeasuredDisks:
+    """A walk goes on whoever leaves, and ends with the loop."""
+
+    def __init__(self, files: PodFiles, clock: Clock) -> None:
+        self._files = files
+        self._clock = clock
+        self._turns = asyncio.Semaphore(WALKS_AT_ONCE)
+        self._known: dict[str, tuple[float, DiskUse]] = {}
+        self._walks: dict[str, asyncio.Task[DiskUse]] = {}
+
+    async def of(self, pod: PodSpec, log_directory: Path, newest_s: float = SHARED_FOR_S) -> DiskUse:
+        """At most so old."""
+        known = self._known.get(pod.uid)
+        if known is not None and self._clock.now_s() - known[0] < newest_s:
+            return known[1]
+        walk = self._walks.get(pod.uid)
+        if walk is None:
+            walk = asyncio.get_running_loop().create_task(self._walk(pod, log_directory), name="pods-disk-use")
+            self._walks[pod.uid] = walk
+            walk.add_done_callback(lambda _walk: self._walks.pop(pod.uid, None))
+        return await asyncio.shield(walk)
+
+    async def _walk(self, pod: PodSpec, log_directory: Path) -> DiskUse:
+        pace = Pace()
+        async with self._turns:
+            try:
+                found = await asyncio.to_thread(disk_use, self._files, pod, log_directory, pace)
+            finally:
+                pace.stop()
+        self._known[pod.uid] = self._clock.now_s(), found
+        return found
+
+    async def spaces(self, pods: Sequence[tuple[PodSpec, Path]]) -> list[PodSpace]:
+        """Of all pods there are, and where their logs lie; the last figures of what is not measured in time."""
+        uids = {pod.uid for pod, _ in pods}
+        self._known = {uid: one for uid, one in self._known.items() if uid in uids}
+        return await asyncio.gather(*(self._space(pod, logs) for pod, logs in pods))
+
+    async def _space(self, pod: PodSpec, log_directory: Path) -> PodSpace:
+        is_whole = True
+        try:
+            async with asyncio.timeout(PAGES_WAIT_S):
+                use = await self.of(pod, log_directory)
+        except TimeoutError:
+            is_whole, use = False, self._known.get(pod.uid, (0.0, DiskUse()))[1]
+        volumes = await asyncio.to_thread(volume_spaces, self._files, pod, use)
+        logs = {name: one.bytes for name, one in use.logs.items()}
+        return PodSpace(
+            namespace=pod.namespace, name=pod.name, uid=pod.uid, logs=logs, volumes=volumes, is_whole=is_whole
+        )
