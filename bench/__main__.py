@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 MODULES = (
     "daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "devices", "observe",
-    "node_logs", "proxy", "dns",
+    "node_logs", "proxy", "traces", "dns",
 )  # fmt: skip
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy", "podman")

@@ -23,7 +23,6 @@ import grpc
 
 from agent.wire.cri import runtime_v1_pb2 as pb
 from bench.daemon import free_port, resident_mib
-from tests.collector import Collector
 from tests.lab import STAY, Image, Lab
 
 Row = tuple[str, float, str, str]
@@ -42,7 +41,6 @@ PULL_BYTES = 4_000_000
 LINK_BYTES_S = 4_000_000
 SETTLE_S = 5.0
 PULL_CALLS = 1000
-RATIOS = (0.01, 1)
 
 
 class Kepd:
@@ -230,34 +228,6 @@ def measure_with_pulls(lab: Lab, folder: Path) -> list[Row]:
     ]
 
 
-def measure_with_traces(lab: Lab, folder: Path) -> list[Row]:
-    """The same call through processes without and with traces, in turns. Their collector is beside them."""
-    folder.mkdir()
-    with Collector() as collector:
-        kepds = [Kepd(lab, folder / "off")]
-        for ratio in RATIOS:
-            tracing = f"telemetry: {{tracing: {{endpoint: '{collector.endpoint}', ratio: {ratio}}}}}\n"
-            kepds.append(Kepd(lab, folder / str(ratio), tracing))
-        try:
-            clients = [Client(lab.place.containerd_socket), *(Client(one.link) for one in kepds)]
-            times: list[list[float]] = [[] for _ in clients]
-            for turn in range(1 + TURNS):
-                for place, client in enumerate(clients):
-                    made = [client.time_ms() for _ in range(TURN)]
-                    times[place] += made if turn else []
-        finally:
-            for one in kepds:
-                one.close()
-    direct, off, *traced = (quantiles(one)[0] for one in times)
-    rows: list[Row] = [
-        ("a call back to back beside the traced ones: added without traces, p50", off - direct, "ms", "")
-    ]
-    for ratio, goal, found in zip(RATIOS, ("≤ 1", "≤ 15"), traced, strict=True):
-        share = (found - off) / off * 100
-        rows.append((f"the same call with traces at ratio {ratio}: longer than without, p50", share, "%", goal))
-    return [*rows, ("spans that arrived meanwhile", len(collector.spans), "", "")]
-
-
 def measure() -> list[Row]:
     """All rows."""
     with tempfile.TemporaryDirectory(prefix="kb") as name, Lab.start() as lab:
@@ -270,5 +240,4 @@ def measure() -> list[Row]:
             rows = measure_at(lab, kepd)
         finally:
             kepd.close()
-        rows += measure_with_traces(lab, Path(name) / "traces")
         return rows + measure_with_pulls(lab, Path(name) / "pulls")

@@ -23,7 +23,7 @@ PARENT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 SAMPLED = 1
 # Of a trace id only its last half is random for everyone who makes some.
 RANDOM_BITS = 64
-OBJECT_NAME = re.compile(r"[a-z0-9.-]{1,253}")
+OBJECT_NAME = re.compile(r"[a-z0-9.-]{1,253}|sha(?:256|512):[0-9a-f]{64,128}")
 LOGIN = re.compile(r"\A[^/]*@(?=[^/]*/)")
 
 

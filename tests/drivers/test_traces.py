@@ -92,6 +92,14 @@ async def test_a_collector_that_is_ill_is_told_once_and_its_return_too(
     assert logs[1]["lost"] == 3
 
 
+async def test_a_span_that_cannot_be_sent_is_counted_as_well(export: SpanExport) -> None:
+    """TRC-15: a defect of ours must not fill the queue."""
+    export.take([span(1 << 70)])
+    await until(lambda: export.failed == 1)
+    export.take([span(1)])
+    await until(lambda: export.sent == 1)
+
+
 async def test_a_dead_collector_holds_nobody_up(free_port: int, capfd: pytest.CaptureFixture[str]) -> None:
     """TRC-15: what was for it is counted, and the end of the process comes."""
     export = SpanExport(f"http://127.0.0.1:{free_port}", "n1")

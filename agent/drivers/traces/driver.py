@@ -14,14 +14,13 @@ from typing import cast
 
 import structlog
 from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
-from opentelemetry.trace.status import Status, StatusCode
+from opentelemetry.trace import SpanContext, TraceFlags
 
 from agent import __version__
+from agent.drivers.traces.messages import Shape
 from agent.model.outside_text import from_outside
 from agent.model.span import Span
 
@@ -32,14 +31,12 @@ QUEUE, BATCH, EVERY_MS = 2048, 512, 5000
 EXPORT_S = 5.0
 # What is left at the end of the process; nothing else runs any more by then.
 CLOSE_S = 2.0
-KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT, "server": SpanKind.SERVER}
-NANOS_PER_S = 10**9
 
 
 class SpanExport:
     def __init__(self, endpoint: str, node: str) -> None:
         self._words = _LastWords()
-        self._exporter = _Counting(endpoint, _Shape(node), self._words)
+        self._exporter = _Counting(endpoint, Shape(__version__, node), self._words)
         self._processor = BatchSpanProcessor(
             self._exporter, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
         )
@@ -77,10 +74,9 @@ class SpanExport:
 class _Counting(SpanExporter):
     """What becomes of each batch. Called on the SDK's thread alone."""
 
-    def __init__(self, endpoint: str, shape: "_Shape", words: "_LastWords") -> None:
-        self._inner = OTLPSpanExporter(endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_S)
+    def __init__(self, endpoint: str, shape: Shape, words: "_LastWords") -> None:
+        self._inner = _Sender(endpoint, shape)
         self._endpoint = endpoint
-        self._shape = shape
         self._words = words
         self._is_away = False
         self._has_given_up = False
@@ -89,10 +85,12 @@ class _Counting(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """They are what `take` has queued."""
-        waiting = cast("Sequence[_Waiting]", spans)
         result = SpanExportResult.FAILURE
-        if not self._has_given_up:
-            result = self._inner.export([self._shape.readable(one.span) for one in waiting])
+        try:
+            if not self._has_given_up:
+                result = self._inner.export(spans)
+        except Exception as error:  # what is not counted would take its place in the queue for ever
+            log.error("traces_not_made", error=repr(error), exc_info=error)
         if result is SpanExportResult.SUCCESS:
             self.sent += len(spans)
         else:
@@ -118,7 +116,7 @@ class _Counting(SpanExporter):
 
 
 class _Waiting:
-    """A span in the queue. It becomes one of the SDK's on the SDK's thread, for whoever hands it over is in a hurry."""
+    """A span in the queue. It becomes a message on the SDK's thread, for whoever hands it over is in a hurry."""
 
     __slots__ = ("span",)
     context = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
@@ -127,29 +125,15 @@ class _Waiting:
         self.span = span
 
 
-class _Shape:
-    """Spans as the SDK has them."""
+class _Sender(OTLPSpanExporter):
+    """The SDK's exporter: channel, deadline, tries. What it sends is made by `messages`."""
 
-    def __init__(self, node: str) -> None:
-        self._resource = Resource({"service.name": "kepd", "service.version": __version__, "k8s.node.name": node})
-        self._scope = InstrumentationScope("kepd", __version__)
+    def __init__(self, endpoint: str, shape: Shape) -> None:
+        super().__init__(endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_S)
+        self._shape = shape
 
-    def readable(self, span: Span) -> ReadableSpan:
-        context = _context(span.trace_id, span.span_id)
-        parent = _context(span.trace_id, span.parent_id, is_remote=span.has_remote_parent) if span.parent_id else None
-        return ReadableSpan(
-            span.name,
-            context,
-            parent,
-            resource=self._resource,
-            attributes=span.attributes,
-            events=[Event(one.name, one.attributes, _nanos(one.at_s)) for one in span.moments],
-            kind=KINDS[span.kind],
-            instrumentation_scope=self._scope,
-            status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
-            start_time=_nanos(span.begin_s),
-            end_time=_nanos(span.end_s),
-        )
+    def _translate_data(self, data: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
+        return self._shape.request(one.span for one in cast("Sequence[_Waiting]", data))
 
 
 class _LastWords(logging.Handler):
@@ -169,12 +153,3 @@ class _LastWords(logging.Handler):
     def leave(self) -> None:
         self._logger.removeHandler(self)
         self._logger.propagate = self._before
-
-
-def _context(trace_id: int, span_id: int, *, is_remote: bool = False) -> SpanContext:
-    return SpanContext(trace_id, span_id, is_remote=is_remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-
-
-def _nanos(at_s: float) -> int:
-    whole_s = int(at_s)
-    return whole_s * NANOS_PER_S + round((at_s - whole_s) * NANOS_PER_S)

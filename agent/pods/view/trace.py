@@ -20,7 +20,17 @@ from agent.model.call_notes import CallNote
 from agent.model.image_pull import PullPhase
 from agent.model.pod import PodSpec
 from agent.model.rpc import rpc_attributes, service_of
-from agent.model.span import Attributes, Span, SpanMoment, SpanRef, bounded, plain_image, span_id_of, trace_id_of
+from agent.model.span import (
+    Attributes,
+    AttributeValue,
+    Span,
+    SpanMoment,
+    SpanRef,
+    bounded,
+    plain_image,
+    span_id_of,
+    trace_id_of,
+)
 from agent.pods.view.history import Moment
 
 START, STOP, CONTAINER, PULL = "pod.start", "pod.stop", "container.start", "image.pull"
@@ -106,6 +116,7 @@ class _Tree:
         self.operation = operation
         self._numbers: Counter[tuple[str, str]] = Counter()
         self._added: list[tuple[str, Span]] = []
+        self._owners: dict[str, Attributes] = {}
 
     def add(
         self,
@@ -128,7 +139,7 @@ class _Tree:
             name=name,
             begin_s=max(begin_s, self.operation.begin_s),
             end_s=max(end_s, self.operation.begin_s),
-            attributes=bounded({**self._of_pod(container), **(more or {}), "error.type": error}),
+            attributes={**self._of_pod(container), **(bounded(more) if more else {}), **_error(error)},
             error=error,
         )
         self._added.append((container, span))
@@ -143,20 +154,25 @@ class _Tree:
             name=operation.name,
             begin_s=operation.begin_s,
             end_s=operation.end_s,
-            attributes=bounded({**self._of_pod(""), "error.type": operation.error}),
+            attributes={**self._of_pod(""), **bounded(_error(operation.error))},
             moments=told,
             error=operation.error,
         )
         return [root, *(span for _, span in self._added), *(self._call(place, one) for place, one in enumerate(calls))]
 
-    def _of_pod(self, container: str) -> dict[str, str]:
-        pod = self.operation.pod
-        return {
-            "k8s.namespace.name": pod.namespace,
-            "k8s.pod.name": pod.name,
-            "k8s.pod.uid": pod.uid,
-            "k8s.container.name": container,
-        }
+    def _of_pod(self, container: str) -> Attributes:
+        known = self._owners.get(container)
+        if known is None:
+            pod = self.operation.pod
+            known = self._owners[container] = bounded(
+                {
+                    "k8s.namespace.name": pod.namespace,
+                    "k8s.pod.name": pod.name,
+                    "k8s.pod.uid": pod.uid,
+                    "k8s.container.name": container,
+                }
+            )
+        return known
 
     def _call(self, place: int, call: CallNote) -> Span:
         middle_s = (call.begin_s + call.end_s) / 2
@@ -176,9 +192,13 @@ class _Tree:
             kind="client",
             begin_s=call.begin_s,
             end_s=call.end_s,
-            attributes={**bounded(self._of_pod(call.container)), **rpc_attributes(service, call.method, call.code)},
+            attributes={**self._of_pod(call.container), **rpc_attributes(service, call.method, call.code)},
             error=error,
         )
+
+
+def _error(error: str) -> dict[str, AttributeValue]:
+    return {"error.type": error} if error else {}
 
 
 def call_span(trace_id: int, place: int) -> SpanRef:

@@ -14,7 +14,7 @@ from agent.model.span import HEADER
 from agent.proxy.frames.hpack import Headers, field_places, plain_block
 
 KEPT = 0x40
-LONGEST_PLAIN = 0x7F
+NAME = plain_block([(HEADER, b"")])[:-1]
 
 
 class Rewritten(msgspec.Struct, frozen=True):
@@ -29,17 +29,20 @@ def parents_in(headers: Headers) -> list[bytes]:
 
 
 def with_parent(block: bytes, headers: Headers, value: bytes) -> Rewritten:
-    """The block with this parent; `headers` is what it means, with one parent of the same length or none. Raises
-    ValueError for more."""
+    """The block with this parent, which has less than 127 bytes; `headers` is what it means, with one parent of the
+    same length or none. Raises ValueError for more."""
     if not parents_in(headers):
-        return Rewritten(block + plain_block([(HEADER, value)]), is_kept=False)
+        return Rewritten(block + _literal(value), is_kept=False)
     ((start, value_start, stop),) = _places(block, headers)
     if value_start is None:
-        return Rewritten(block[:start] + plain_block([(HEADER, value)]) + block[stop:], is_kept=False)
-    if len(value) >= LONGEST_PLAIN:
-        raise ValueError(f"a parent of {len(value)} bytes")
+        return Rewritten(block[:start] + _literal(value) + block[stop:], is_kept=False)
     text = bytes([len(value)]) + value
     return Rewritten(block[:value_start] + text + block[stop:], is_kept=bool(block[start] & KEPT))
+
+
+def _literal(value: bytes) -> bytes:
+    """A field that no table keeps."""
+    return b"%b%c%b" % (NAME, len(value), value)
 
 
 def is_only_index(block: bytes, headers: Headers) -> bool:

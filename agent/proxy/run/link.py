@@ -7,7 +7,8 @@
 Invariant: each end sees a legal HTTP/2 connection, and one that differs from a direct one only by the verdicts.
 
 - Header blocks pass byte for byte, for the two ends share one compression state; they are read along by a decoder of
-  our own, and an answer of the proxy uses no entry of that state.
+  our own, and an answer of the proxy uses no entry of that state. In a call whose trace is kept one field is another,
+  in a way that keeps both states alike (`frames/parent_header.py`).
 - Frames go on whole and in order. A held request is kept as the frames that came, and goes on as they are, or with
   content of the same length in them.
 - Every byte of DATA goes through the ledger of its direction (`frames/credit.py`), which keeps the windows right
