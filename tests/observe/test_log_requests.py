@@ -119,6 +119,7 @@ def test_what_the_program_says_of_journals_is_recognised() -> None:
     """NLG-12, NLG-14."""
     assert "newer systemd" in no_journal("Journal file /x uses an unsupported feature, ignoring file.")
     assert no_journal("No journal files were found.")
+    assert "may not read" in no_journal("No journal files were opened due to insufficient permissions.")
     assert not no_journal("")
 
 

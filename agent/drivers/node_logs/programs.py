@@ -19,7 +19,7 @@ ENVIRONMENT = {"LC_ALL": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
 MEMORY_BYTES = 64 << 20
 CHUNK_BYTES = 64 << 10
 MOST_TOLD_BYTES = 4096
-TERM_S = 1.0
+TERM_S, GATHER_S = 1.0, 0.001
 # The kernel ends it with its parent. Its bounds hold before it begins. Where the filter of our unit forbids to be nicer
 # it runs as we do.
 ENTER = """
@@ -45,10 +45,11 @@ def program_path(name: str) -> str:
 
 
 class Child:
-    """A program that runs. Whoever started it ends it."""
+    """A program that runs, and the pipe of its output. Whoever started it ends it."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, output: int) -> None:
         self._process = process
+        self._output = output
         self._told = asyncio.create_task(self._listen(), name="node-log-errors")
 
     @property
@@ -56,8 +57,23 @@ class Child:
         return self._process.pid
 
     async def read(self) -> bytes:
-        """Nothing once its output has ended."""
-        return await self._process.stdout.read(CHUNK_BYTES) if self._process.stdout is not None else b""
+        """Nothing once its output has ended. A program writes in small pieces, and each that we take costs its reader a
+        message: so what comes within a moment comes together. More than the kernel's pipe holds is not taken ahead."""
+        while True:
+            try:
+                return os.read(self._output, CHUNK_BYTES)
+            except BlockingIOError:
+                await self._has_more()
+                await asyncio.sleep(GATHER_S)
+
+    async def _has_more(self) -> None:
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(self._output, _set, ready)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(self._output)
 
     async def write(self, data: bytes) -> None:
         """One that ended does not read any more; its exit code says why."""
@@ -91,16 +107,19 @@ class Child:
             pass
         finally:
             self.signal(signal.SIGKILL)
-        # asyncio lets go of a pipe once its end was read.
-        while await self.read():
-            pass
-        await self.outcome()
+        os.close(self._output)
+        await self._told
 
     async def _listen(self) -> str:
         kept = b""
         while self._process.stderr is not None and (chunk := await self._process.stderr.read(MOST_TOLD_BYTES)):
             kept += chunk[: MOST_TOLD_BYTES - len(kept)]
         return kept.decode("utf-8", "replace").strip()
+
+
+def _set(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 class Programs:
@@ -113,13 +132,20 @@ class Programs:
         if not path:
             raise FileNotFoundError(2, "there is no such program", name)
         bound = "RLIMIT_AS" if has_input else "RLIMIT_DATA"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", "-c", ENTER, str(os.getpid()), bound, str(MEMORY_BYTES), path, *arguments,
-            stdin=PIPE if has_input else DEVNULL,
-            stdout=PIPE,
-            stderr=PIPE,
-            limit=CHUNK_BYTES,
-            env=ENVIRONMENT,
-            start_new_session=True,
-        )  # fmt: skip
-        return Child(process)
+        output, write = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", "-S", "-c", ENTER, str(os.getpid()), bound, str(MEMORY_BYTES), path, *arguments,
+                stdin=PIPE if has_input else DEVNULL,
+                stdout=write,
+                stderr=PIPE,
+                env=ENVIRONMENT,
+                start_new_session=True,
+            )  # fmt: skip
+        except BaseException:
+            os.close(output)
+            raise
+        finally:
+            os.close(write)
+        os.set_blocking(output, False)
+        return Child(process, output)

@@ -10,7 +10,7 @@ from agent.observe.node_logs.checking import KERNEL, lines_from_end, unit_name
 MICROS = 1_000_000
 CURSOR = re.compile(rb'"__CURSOR"\s*:\s*"([^"\\]{1,512})"')
 STAMP = re.compile(rb'"__REALTIME_TIMESTAMP"\s*:\s*"(\d{1,18})"')
-NO_FILES, NEWER = "No journal files were found", "unsupported feature"
+NO_FILES, NEWER, CLOSED = "No journal files were found", "unsupported feature", "insufficient permissions"
 
 
 def journal_arguments(request: LogRequest, directory: str, cursor: str = "") -> tuple[str, ...]:
@@ -68,6 +68,8 @@ def no_journal(told: str) -> str:
     """Why there is no journal, by what journalctl said; empty if it did not say so."""
     if NEWER in told:
         return "written by a newer systemd than the journalctl that is here"
+    if CLOSED in told:
+        return "the user that kepd runs as may not read it"
     return "no journal files were found" if NO_FILES in told else ""
 
 
