@@ -36,7 +36,7 @@ locks:
 	$(BIN)/python -m pip install -q uv
 	$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o scripts/locks/runtime.lock
 	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra systemd pyproject.toml -o scripts/locks/systemd.lock -c scripts/locks/runtime.lock
-	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra otel pyproject.toml -o scripts/locks/otel.lock -c scripts/locks/runtime.lock
+	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra otel --extra systemd pyproject.toml -o scripts/locks/otel.lock -c scripts/locks/runtime.lock
 	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra dev pyproject.toml -o scripts/locks/dev.lock -c scripts/locks/runtime.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
 	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate - -o scripts/locks/build.lock -c scripts/locks/dev.lock

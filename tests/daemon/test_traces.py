@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from agent.config.document import Configuration
 from agent.daemon.main import main
-from agent.daemon.traces.extra import PACKAGES, has_extra, tracing_faults
+from agent.daemon.traces.extra import PACKAGES, has_extra, install_line, tracing_faults
 from agent.model.exit_codes import BAD_CONFIGURATION
 from tests.daemon.process import Kepd
 
@@ -79,6 +79,12 @@ def test_the_extra_is_asked_for_only_where_a_collector_is_named() -> None:
     assert has_extra()
 
 
+def test_where_there_is_no_pip_the_line_is_one_for_packages() -> None:
+    """TRC-10."""
+    assert install_line(has_pip=True) == install_line() == f"{sys.executable} -m pip install 'kepd[otel]'"
+    assert install_line(has_pip=False).startswith("LOCK=otel scripts/package deb")
+
+
 def test_the_extra_is_what_the_project_says() -> None:
     """TRC-10."""
     import tomllib
@@ -87,11 +93,11 @@ def test_the_extra_is_what_the_project_says() -> None:
     assert {one.partition(">")[0] for one in project["optional-dependencies"]["otel"]} == set(PACKAGES)
 
 
-def test_the_locked_set_of_the_extra_is_that_of_the_daemon_and_what_sends_traces() -> None:
+def test_the_locked_set_of_the_extra_is_that_of_an_installation_and_what_sends_traces() -> None:
     """TRC-10: a dependency that is new is in both."""
     locks = Path(__file__).parents[2] / "scripts/locks"
     plain, extra = (
-        set(re.findall(r"(?m)^[\w-]+==\S+", (locks / f"{one}.lock").read_text())) for one in ("runtime", "otel")
+        set(re.findall(r"(?m)^[\w-]+==\S+", (locks / f"{one}.lock").read_text())) for one in ("systemd", "otel")
     )
     assert plain < extra
     assert all(one.startswith("opentelemetry-") for one in extra - plain)

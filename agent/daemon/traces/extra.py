@@ -3,6 +3,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 
 from agent.config.document import Configuration
 from agent.model.finding import Finding
@@ -20,9 +21,11 @@ def has_extra() -> bool:
         return False
 
 
-def install_line() -> str:
-    """Into the environment that this kepd runs in."""
-    return f"{sys.executable} -m pip install 'kepd[otel]'"
+def install_line(*, has_pip: bool | None = None) -> str:
+    """Into the environment that this kepd runs in; that of Debian's package has no pip."""
+    if has_pip if has_pip is not None else find_spec("pip") is not None:
+        return f"{sys.executable} -m pip install 'kepd[otel]'"
+    return "LOCK=otel scripts/package deb, in a clone of kepd, which makes a package that has it"
 
 
 def tracing_faults(configuration: Configuration, has: Callable[[], bool] = has_extra) -> Iterator[Finding]:
