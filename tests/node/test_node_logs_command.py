@@ -4,8 +4,10 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -122,6 +124,35 @@ def test_all_faults_come_at_once(kepd: Kepd) -> None:
     done = ctl(kepd, "node-logs", "./syslog", "--boot", "-1", "--priority", "3", "-i")
 
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 4), done.stderr
+
+
+def readers(kepd: Kepd) -> list[bytes]:
+    """Programs that the daemon has started and that have not ended."""
+    assert kepd.process is not None
+    pid = kepd.process.pid
+    found = []
+    for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.append(Path(f"/proc/{one}/cmdline").read_bytes())
+    return [one for one in found if b"journalctl" in one]
+
+
+def test_what_follows_ends_with_its_caller(kepd: Kepd) -> None:
+    """NLG-05, NLG-11: also when that is killed; a third of one user is refused meanwhile."""
+    words = [str(PROGRAMS / "kepctl"), "--endpoint", str(kepd.socket), "node-logs", "kubelet", "-f", "--tail", "1"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdout=pipe) as one, subprocess.Popen(words, stdout=pipe) as other:
+        for each in (one, other):
+            assert each.stdout is not None
+            assert each.stdout.readline()
+        refused = ctl(kepd, "node-logs", "kubelet", "-f")
+        assert len(readers(kepd)) == 2
+        one.kill()
+        other.send_signal(signal.SIGINT)
+    kepd.wait(lambda: not readers(kepd), "the readers end")
+
+    assert (refused.returncode, b"2 of one user" in refused.stderr) == (1, True)
+    assert ctl(kepd, "node-logs", "kubelet", "--tail", "1").returncode == 0
 
 
 def test_a_terminal_sees_escapes_as_text(kepd: Kepd) -> None:

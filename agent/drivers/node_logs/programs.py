@@ -12,12 +12,13 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
+from fcntl import F_SETPIPE_SZ, fcntl
 from functools import cache
 
 PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 ENVIRONMENT = {"LC_ALL": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
 MEMORY_BYTES = 64 << 20
-CHUNK_BYTES = 64 << 10
+CHUNK_BYTES, PIPE_BYTES = 64 << 10, 256 << 10
 MOST_TOLD_BYTES = 4096
 TERM_S, GATHER_S = 1.0, 0.001
 # The kernel ends it with its parent. Its bounds hold before it begins. Where the filter of our unit forbids to be nicer
@@ -148,4 +149,7 @@ class Programs:
         finally:
             os.close(write)
         os.set_blocking(output, False)
+        with suppress(OSError):
+            # It writes on while we hand over what we have.
+            fcntl(output, F_SETPIPE_SZ, PIPE_BYTES)
         return Child(process, output)
