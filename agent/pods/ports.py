@@ -151,6 +151,15 @@ class NodeFigures(Protocol):
     async def make_room(self, signal: str) -> None:
         """Remove what belongs to no pod."""
 
+    def arm(self, more_bytes: int | None) -> None:
+        """Ring when so much more memory is in use, or something waits for memory; None: for the latter alone."""
+
+    def disarm(self) -> None:
+        """Nothing looks any more."""
+
+    async def rung(self) -> None:
+        """Until the kernel says that memory may run short."""
+
 
 class RuntimeEvents(Protocol):
     def listen(self) -> AsyncIterator[RuntimeEvent]: ...

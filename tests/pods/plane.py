@@ -172,6 +172,8 @@ class FakeNode:
         self.looks = 0
         self.now_s: Any = time.monotonic
         self.freed: Any = lambda _signal: None
+        self.armed: list[int | None] = []
+        self.rings = asyncio.Event()
 
     async def look(self) -> NodeLook:
         self.looks += 1
@@ -186,6 +188,16 @@ class FakeNode:
     async def make_room(self, signal: str) -> None:
         self.rooms.append(signal)
         self.freed(signal)
+
+    def arm(self, more_bytes: int | None) -> None:
+        self.armed.append(more_bytes)
+
+    def disarm(self) -> None:
+        self.armed.clear()
+
+    async def rung(self) -> None:
+        await self.rings.wait()
+        self.rings.clear()
 
 
 # What a kepd that dies leaves on its disk, by the directory of its logs.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.file_systems.driver import FileSystems
+from agent.drivers.pressure.alarm import MemoryAlarm
 from agent.model.clock import Clock
 from agent.model.file_system import LookedAt
 from agent.model.node_use import Amount, ContainerUse, Layout, NodeLook, PodUse
@@ -43,6 +44,7 @@ class NodeLooks:
         self._folders: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._folders_s = self._layers_s = float("-inf")
         self._layers: Mapping[str, tuple[int, int]] = {}
+        self._alarm = MemoryAlarm()
         self.collector: Collector | None = None
 
     async def look(self) -> NodeLook:
@@ -111,6 +113,16 @@ class NodeLooks:
         del signal
         if self._collect is not None:
             await self._collect()
+
+    def arm(self, more_bytes: int | None) -> None:
+        root = self.collector.memory_root if self.collector is not None else None
+        self._alarm.arm(Path(root) if root is not None else None, more_bytes)
+
+    def disarm(self) -> None:
+        self._alarm.disarm()
+
+    async def rung(self) -> None:
+        await self._alarm.rung()
 
 
 def _layout(node: LookedAt | None, image: LookedAt | None, layer: LookedAt | None) -> Layout:

@@ -76,6 +76,12 @@ class Collector:
     def last(self) -> NodeSample | None:
         return self._last
 
+    @property
+    def memory_root(self) -> str | None:
+        """Where version 1 of control groups counts all memory."""
+        hierarchies = self._roster.hierarchies
+        return hierarchies.folder("memory", "/") if hierarchies.version == 1 else None
+
     async def sample(self, newest_s: float = SHARED_FOR_S) -> NodeSample:
         """One that is at most so old. A reader that leaves ends no pass that others wait for."""
         last = self._last

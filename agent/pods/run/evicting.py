@@ -36,6 +36,7 @@ from agent.pods.view.eviction import eviction_report
 log = structlog.get_logger(plane="pods")
 
 MOST_STEPS = 4
+MEMORY, SOONEST_S = "memory.available", 1.0
 NO_USE = PodUse()
 
 
@@ -70,16 +71,43 @@ class Evictor:
         return self._context.settings().eviction
 
     async def run(self) -> None:
-        while True:
-            rules = self.rules
-            if rules is None:
-                self._forget()
-            else:
-                with contained("all", "look at what the node has left"):
-                    await self.round(rules)
-            await self._context.clock.sleep((rules or EvictionRules()).period_s)
+        try:
+            while True:
+                rules = self.rules
+                if rules is None:
+                    self._forget()
+                else:
+                    with contained("all", "look at what the node has left"):
+                        await self.round(rules)
+                await self._pause((rules or EvictionRules()).period_s)
+        finally:
+            self._node.disarm()
+
+    async def _pause(self, period_s: float) -> None:
+        """Until the next look is due; sooner where the kernel says that memory runs short, but a second at least
+        (EVN-11)."""
+        clock = self._context.clock
+        await clock.sleep(min(SOONEST_S, period_s))
+        if period_s <= SOONEST_S or self.rules is None:
+            await clock.sleep(max(period_s - SOONEST_S, 0.0))
+            return
+        waits = [asyncio.ensure_future(one) for one in (clock.sleep(period_s - SOONEST_S), self._node.rung())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+
+    def _arm(self, rules: EvictionRules) -> None:
+        look = self.look.amounts.get(MEMORY) if self.look is not None else None
+        lines = (
+            [one.line(look.capacity) for one in rules.thresholds if one.signal == MEMORY] if look is not None else []
+        )
+        below = [look.available - line for line in lines if look is not None and line < look.available]
+        self._node.arm(min(below) if below else None)
 
     def _forget(self) -> None:
+        self._node.disarm()
         self.seen, self.look = Seen(), None
         self._note(frozenset())
 
@@ -99,6 +127,7 @@ class Evictor:
             break
         if rules.readmits:
             self._bring_back()
+        self._arm(rules)
 
     async def _looked(self) -> NodeLook | None:
         try:

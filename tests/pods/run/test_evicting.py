@@ -2,9 +2,11 @@
 """Pods that end because the node runs short of something, and come back, in the whole plane."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
@@ -201,3 +203,27 @@ async def test_people_see_what_is_left_and_who_would_go_first(tmp_path: Path) ->
             (1, "big-n", 800 * MI), (2, "web-n", 50 * MI),
         ]  # fmt: skip
         assert plane.phases == {"web-n": "Running", "big-n": "Running"}
+
+
+async def test_the_kernels_word_brings_the_next_look_and_no_more_than_one_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EVN-11: the time between two looks is long here, and the shortest is short."""
+    monkeypatch.setattr("agent.pods.run.evicting.SOONEST_S", 0.2)
+    node, rules = node_with(900, web=500), msgspec.structs.replace(QUICK, period_s=600.0)
+    async with plane_of(node, files("web"), tmp_path, eviction=rules) as plane:
+        await plane.until_phases(web="Running")
+        await plane.until(lambda: node.armed == [800 * MI], "it is armed")
+        before = node.looks
+        node.amounts["memory.available"] = Amount(61 * MI, 4096 * MI)
+        node.rings.set()
+        await plane.until_phases(web="Failed")
+        began_s = time.monotonic()
+        for _ in range(40):
+            node.rings.set()
+            await asyncio.sleep(0.01)
+        most = 2 + (time.monotonic() - began_s) / 0.2
+
+        assert node.armed[-1] is None, "what is short already rings by its pressure alone"
+        assert 2 <= node.looks - before <= 2 * most
+    assert node.armed == []
