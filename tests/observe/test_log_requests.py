@@ -43,6 +43,7 @@ def test_all_faults_of_a_request_come_at_once() -> None:
         (LogRequest(units=("a",), boot="1"), "boot"),
         (LogRequest(units=("a",), boot="-1", follow=True), "boot"),
         (LogRequest(file="a", output="json"), "output"),
+        (LogRequest(file="a.gz", follow=True), "follow"),
     ],
 )
 def test_each_contradiction_names_its_option(request_: LogRequest, path: str) -> None:

@@ -13,7 +13,7 @@ MOST_LINES, USUAL_LINES = 100_000, 500
 MOST_PATTERN_BYTES = 1024
 LEAST_URGENT = 7
 OUTPUTS = ("short-iso-precise", "short", "cat", "json")
-KERNEL = "kernel"
+KERNEL, PACKED = "kernel", ".gz"
 # No sign that journalctl expands.
 UNIT = re.compile(r"(?!-)[A-Za-z0-9:_.@\\-]{1,256}\Z")
 BOOT = re.compile(r"(?:0|-[1-9]\d{0,4}|[0-9a-f]{32})\Z")
@@ -84,6 +84,8 @@ def _contradictions(request: LogRequest) -> Iterator[tuple[str, str]]:
         yield "ignoreCase", "there is no pattern whose case it could ignore; expected --grep too"
     if request.units and request.rotated:
         yield "rotated", "the journal has no rotated files; expected it with a file"
+    if request.follow and request.file.endswith(PACKED):
+        yield "follow", "what is packed gets no new lines; expected the file that is written"
     if request.file:
         if request.boot:
             yield "boot", "lines of a file say nothing of boots; expected it with units"

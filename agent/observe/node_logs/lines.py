@@ -109,7 +109,10 @@ class Between:
         self._is_inside = since_us is None
 
     def of(self, lines: bytes) -> bytes:
-        return b"".join(line for line in lines.splitlines(keepends=True) if self._takes(line))
+        if self._is_inside and self._until_us is None:
+            # Lines are in the order of their times.
+            return lines
+        return b"".join(line + b"\n" for line in lines.split(b"\n")[:-1] if self._takes(line))
 
     def _takes(self, line: bytes) -> bool:
         time_us = self._time_of(line)

@@ -153,11 +153,12 @@ class FileLog:
 
 
 async def _whole_lines(chunks: AsyncGenerator[bytes, None], between: Between | None) -> AsyncGenerator[bytes, None]:
+    """Times are read in a thread, for a chunk has thousands of lines."""
     cutter = LineCutter()
     async with aclosing(chunks):
         async for chunk in chunks:
             lines = cutter.feed(chunk)
-            if lines := between.of(lines) if between is not None else lines:
+            if lines := await asyncio.to_thread(between.of, lines) if between is not None else lines:
                 yield lines
     rest = cutter.rest()
     if rest := between.of(rest) if between is not None else rest:
