@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trace of a pod's start or end, made from the moments of its timeline, so that both say the same (TRC-11).
 
-    pod.start ⊃ sandbox.run
+    pod.start ⊃ sandbox.run · ready
                 image.pull      ⊃ queue · resolve · layer · unpack
                 container.start ⊃ create · start · poststart
     pod.stop  ⊃ for each container: wait · hook · signal
@@ -98,6 +98,15 @@ def start_spans(
             tree.add("sandbox.run", "", one.at_s - one.seconds, one.at_s)
     told = [one for one in within if one.kind in START_MOMENTS]
     return tree.spans(told, calls)
+
+
+def ready_span(operation: Operation, moments: Sequence[Moment], container: str) -> Span:
+    """From the start of a container until its probe said so, which was the last moment; of a start that is over."""
+    own = [one for one in moments if one.container == container]
+    started_s = max((one.at_s for one in own if one.kind == "started"), default=operation.end_s)
+    tree = _Tree(operation)
+    tree.add("ready", container, started_s, own[-1].at_s)
+    return tree.spans((), ())[-1]
 
 
 def stop_spans(operation: Operation, moments: Sequence[Moment], calls: Sequence[CallNote]) -> list[Span]:

@@ -13,9 +13,11 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.call_notes import CALLER, NOTE_BYTES, NotesRoom
 from agent.model.span import Span, is_sampled
-from agent.pods.run.traces.pod_trace import PodTracing
+from agent.pods.run.traces.pod_trace import MOST_NOTES, PodTrace, PodTracing
+from agent.pods.view.history import History
 from tests.collector import tree_of
 from tests.pods.plane import Plane, Slow, manifest, running
+from tests.pods.pods import make_pod
 
 CANARY = "canary-4711"
 POD = f"""
@@ -127,6 +129,41 @@ async def test_a_start_of_more_than_a_minute_is_kept(tmp_path: Path, monkeypatch
         await life(plane, manifests)
 
     assert sink.roots() == [("pod.start", "")]
+
+
+async def test_a_probe_that_is_slow_tells_behind_the_start(tmp_path: Path) -> None:
+    """TRC-11: from the start of its container."""
+    sink, manifests = Sink(1.0), FakeManifestDirectory({})
+    pod = (
+        manifest("web", "i")
+        .decode()
+        .replace("image: i}", "image: i, readinessProbe: {tcpSocket: {port: 81}, periodSeconds: 1}}")
+    )
+    async with running(Slow(), manifests, tmp_path, tracing=tracing(sink)) as plane:
+        await plane.until_ready()
+        manifests.put("/m/f.yaml", pod.encode())
+        await plane.until(lambda: sink.spans, "the trace")
+        assert "ready" not in {one.name for one in sink.spans}
+        plane.probe_client.answers[81] = 200
+        await plane.until(lambda: plane.pod().containers[0].is_ready, "ready")
+        moments = next(iter(plane.runner.keepers.values())).run.history.moments
+
+    at_s = {one.kind: one.at_s for one in moments}
+    (root,) = [one for one in sink.spans if one.name == "pod.start"]
+    (ready,) = [one for one in sink.spans if one.name == "ready"]
+    assert (ready.parent_id, ready.begin_s, ready.end_s) == (root.span_id, at_s["started"], at_s["ready"])
+    assert len({one.span_id for one in sink.spans}) == len(sink.spans)
+
+
+async def test_a_start_that_is_tried_again_for_hours_leaves_room(tmp_path: Path) -> None:
+    """TRC-14."""
+    room = NotesRoom(NOTE_BYTES * (MOST_NOTES + 1))
+    trace = PodTrace(tracing(Sink(1.0), room), make_pod(), History(), 100.0)
+    trace.begin_start()
+    for _ in range(MOST_NOTES * 2):
+        trace.note("app", "StartContainer", "OK", 0.1)
+    assert room.take()
+    assert not room.take()
 
 
 async def test_a_start_goes_on_in_the_next_process(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from agent.pods.view.trace import (
     call_span,
     container_span,
     operation_trace,
+    ready_span,
     root_span,
     shown_begin_s,
     start_spans,
@@ -35,6 +36,8 @@ from agent.pods.view.trace import (
 log = structlog.get_logger(plane="pods")
 
 SLOW_S = 60.0
+# Of one pod: a start that is tried again for hours must not take the room of all others.
+MOST_NOTES = 128
 OF_POD = (FetchingAhead, MakingSandbox, RestartingAll, StoppingPod)
 
 
@@ -60,6 +63,7 @@ class PodTrace:
         self._calls: list[CallNote] = []
         self._pulls: dict[str, tuple[PullPhase, ...]] = {}
         self._noted = 0
+        self._unready: dict[str, Operation] = {}
 
     def resume(self, memory: Memory, *, is_up: bool) -> None:
         """As the pod is found: it starts, it ends, or nothing goes on that would be a trace."""
@@ -80,12 +84,26 @@ class PodTrace:
         is_kept = bool(error) or operation.end_s - operation.begin_s > SLOW_S or self._is_sampled
         if is_kept:
             self._send(operation, lambda moments: start_spans(operation, moments, self._calls, self._pulls))
+            self._unready = dict.fromkeys(() if error else self._probed(), operation)
         self._forget()
         return SpanRef(operation.trace_id, operation.root_id) if is_kept else None
+
+    def note_ready(self, container: str) -> None:
+        """The moment of that is the last one. Once a start is over, the first of each container follows it."""
+        operation = self._unready.pop(container, None)
+        if operation is not None:
+            self._send(operation, lambda moments: [ready_span(operation, moments, container)])
+
+    def _probed(self) -> list[str]:
+        """Containers that are not ready by having started."""
+        told = {one.container for one in self._history.moments if one.kind == "ready" and one.at_s >= self._begin_s}
+        probed = (one.name for one in self._pod.containers if one.fields.readiness_probe is not None)
+        return [name for name in probed if name not in told]
 
     def begin_stop(self, cause: str) -> None:
         """The moment of that is the last one. A start that has not come to its end by now has failed."""
         self.end_start("failed" if cause == "completed" else cause)
+        self._unready = {}
         self._begin(STOP, self._history.moments[-1].at_s)
 
     def end_stop(self, *, is_new_start: bool) -> None:
@@ -144,7 +162,7 @@ class PodTrace:
         self._pulls[image] = kept
 
     def _take(self) -> bool:
-        if not self._tracing.room.take():
+        if self._noted >= MOST_NOTES or not self._tracing.room.take():
             return False
         self._noted += 1
         return True
