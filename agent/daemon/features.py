@@ -154,7 +154,7 @@ ENTRIES = (
         lambda facts: ("partly", f"{facts.runtime.label} says when asked; there is no restore"),
     ),
     Entry("2086", "internalTrafficPolicy", "services"),
-    Entry("2258", "logs of the node, by `kepctl node-logs`", "", "`telemetry.nodeLogs.enabled: true`", _node_logs),
+    Entry("2258", "logs of the node, by `kepctl node-logs`", "", "for units `journalctl` beside kepd", _node_logs),
     Entry("2400", "swap", "pods", "swap that control groups can limit, and `pods.swap: LimitedSwap`", _swap),
     Entry(
         "2413",
