@@ -148,8 +148,8 @@ class Prober:
     def _set_ready(self, name: str, instance_id: str, *, is_ready: bool) -> None:
         if self._run.memory.of(name).of(instance_id).is_ready is not is_ready:
             self._run.note("ready" if is_ready else "unready", name)
-        if is_ready and self._run.trace is not None:
-            self._run.trace.note_ready(name)
+            if is_ready and self._run.trace is not None:
+                self._run.trace.note_ready(name)
             self._run.remember(name, lambda one: replace(one.of(instance_id), is_ready=is_ready))
             self._run.save_soon()
 
