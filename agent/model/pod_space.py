@@ -18,6 +18,7 @@ class VolumeSpace(msgspec.Struct, frozen=True, kw_only=True):
     limit_bytes: int = 0
     inodes: int = 0
     inodes_free: int = 0
+    is_memory: bool = False
 
 
 class PodSpace(msgspec.Struct, frozen=True, kw_only=True):

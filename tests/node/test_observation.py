@@ -173,6 +173,18 @@ def test_logs_and_volumes_are_measured(kepd: Kepd, image: str) -> None:
     assert size("kepd_pod_volume_bytes", volume="disk", kind="available") > 0
     assert size("kepd_pod_volume_inodes", volume="memory", kind="used") >= 2
     kepd.wait(lambda: size("kubelet_container_log_filesystem_used_bytes", container="main") >= 5000, "its log")
+    with urllib.request.urlopen(f"http://127.0.0.1:{kepd.port}/stats/summary", timeout=20) as answer:
+        summary = json.load(answer)
+    (pod,) = [one for one in summary["pods"] if one["podRef"]["name"] == "fills-n1"]
+    (main,) = pod["containers"]
+    volumes = {one["name"]: one["usedBytes"] for one in pod["volume"]}
+    assert min(volumes["disk"], volumes["memory"]) >= 3_000_000
+    assert 3_000_000 <= pod["ephemeral-storage"]["usedBytes"] < 6_000_000, "memory is no disk"
+    assert main["logs"]["usedBytes"] >= 5000
+    assert main["cpu"]["usageNanoCores"] >= 0
+    assert main["memory"]["workingSetBytes"] > 0
+    assert summary["node"]["startTime"] < pod["startTime"]
+    assert summary["node"]["runtime"]["imageFs"]["capacityBytes"] > 0
 
 
 def test_top_shows_what_the_page_shows(kepd: Kepd, image: str) -> None:

@@ -33,6 +33,8 @@ from agent.observe.run.usage import UsageAnswers
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 MOUNTS = Path("/proc/self/mounts")
+TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+"""As a kubelet reads a question."""
 
 
 class OwnPods(msgspec.Struct, frozen=True):
@@ -113,7 +115,11 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         yield from pages.metrics.families()
         yield from file_systems.families()
 
-    shown = {"/metrics/cadvisor": _handler(pages.cadvisor), "/metrics/resource": _handler(pages.resource)}
+    shown: dict[str, Handler] = {
+        "/metrics/cadvisor": _handler(pages.cadvisor),
+        "/metrics/resource": _handler(pages.resource),
+        "/stats/summary": _summary(pages, usage, lambda: configuration().node.name),
+    }
     return NodeObservation(
         run=observer.run, pages=shown, families=families, usage=usage, collector=collector, close=close
     )
@@ -130,6 +136,14 @@ def _handler(make: Callable[[Headers], Awaitable[MadePage]]) -> Handler:
         made = await make(headers)
         packed = {"Content-Encoding": "gzip"} if made.is_packed else {}
         return Page(200, made.body, made.content_type, packed)
+
+    return answer
+
+
+def _summary(pages: Pages, usage: UsageAnswers, node: Callable[[], str]) -> Handler:
+    async def answer(query: Query, _headers: Headers) -> Page:
+        is_short = query.get("only_cpu_and_memory", [""])[-1] in TRUE
+        return Page(200, await pages.summary(usage, node(), is_short=is_short), "application/json")
 
     return answer
 

@@ -14,6 +14,7 @@ OTHERS_INTERFACES = ("lo", "veth", "docker", "nerdctl")
 MEMORY_LINE = re.compile(rb"^(\w+): *([0-9]+) kB$", re.MULTILINE)
 INTERFACE_COLUMNS = 16
 MOST_INTERFACES = 64
+BOOT = re.compile(rb"^btime (\d+)$", re.MULTILINE)
 CPU = re.compile(rb"^cpu[0-9]+ ", re.MULTILINE)
 
 
@@ -70,6 +71,12 @@ def read_memory(text: bytes) -> Memory:
     found = {name: number(size) for name, size in MEMORY_LINE.findall(text)}
     names = (b"MemTotal", b"MemFree", b"MemAvailable", b"SwapTotal", b"SwapFree")
     return Memory(*(None if (size := found.get(name)) is None else size << 10 for name in names))
+
+
+def read_boot_time(text: bytes) -> int | None:
+    """Of /proc/stat."""
+    found = BOOT.search(text)
+    return number(found[1]) if found is not None else None
 
 
 def count_processors(text: bytes) -> int:

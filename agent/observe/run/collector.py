@@ -18,7 +18,7 @@ from agent.model.clock import Clock
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.observe.kernel.group_text import GroupFigures, read_figures, read_limits
 from agent.observe.kernel.hierarchies import CONTROLLERS, UNIFIED, read_mounts
-from agent.observe.kernel.node_text import Interface, count_processors, read_interfaces, read_memory
+from agent.observe.kernel.node_text import Interface, count_processors, read_boot_time, read_interfaces, read_memory
 from agent.observe.kernel.numbers import one_of, pairs
 from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
 from agent.observe.ports import KernelFiles
@@ -275,6 +275,7 @@ class Collector:
             io_pressure=io,
             working_set=node_working_set(memory, root, hierarchies.version),
             oom_kills=one_of(pairs(kills or b""), b"oom_kill"),
+            booted_at_s=read_boot_time(processors or b""),
         )
         parents = (ParentSample(shown, self._figures(groups)) for shown, groups in self._roster.parents().items())
         return node, tuple(parents)

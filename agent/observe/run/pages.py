@@ -27,10 +27,12 @@ from agent.observe.pages.exposition import (
 )
 from agent.observe.pages.resource_page import resource_families
 from agent.observe.pages.row_values import RowValues
+from agent.observe.pages.summary_page import Around, summary
 from agent.observe.ports import Instances, KernelFiles
 from agent.observe.run.collector import Collector
 from agent.observe.run.metrics import ObserveMetrics
 from agent.observe.run.oom_book import OomBook
+from agent.observe.run.usage import UsageAnswers
 from agent.observe.sample.node_sample import NodeSample
 from agent.observe.sample.ooms import family_rows
 
@@ -120,6 +122,14 @@ class Pages:
         if sample is not before:
             self.metrics.passed(sample.duration_s, sample.files)
         return sample
+
+    async def summary(self, usage: UsageAnswers, node: str, *, is_short: bool) -> bytes:
+        """A rate needs two looks, so who asks first waits a second."""
+        before, sample = await usage.two()
+        self._ask_for_space()
+        disks = [] if is_short else await usage.file_systems()
+        around = Around(node=node, disks=disks, spaces=self._spaces, is_short=is_short)
+        return await asyncio.to_thread(lambda: msgspec.json.encode(summary(before, sample, around)))
 
     def _devices(self) -> dict[str, str]:
         """Names by `major:minor`, as the kernel lists them."""

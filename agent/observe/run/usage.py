@@ -27,10 +27,10 @@ class UsageAnswers:
         self._pair: tuple[NodeSample, NodeSample] | None = None
 
     async def usage(self, *, with_readings: bool = False) -> UsageReport:
-        before, sample = await self._two()
+        before, sample = await self.two()
         return usage_report(before, sample, self._node(), disk_share=self._disk_share(), with_readings=with_readings)
 
-    async def _two(self) -> tuple[NodeSample, NodeSample]:
+    async def two(self) -> tuple[NodeSample, NodeSample]:
         """The last sample, and one before it from whoever asked last, if that is neither too old nor too new."""
         sample = await self._collector.sample()
         pair = self._pair

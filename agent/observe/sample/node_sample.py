@@ -70,6 +70,7 @@ class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     working_set: int | None = None
     oom_kills: int | None = None
     """Of all processes of the node since it started."""
+    booted_at_s: int | None = None
 
 
 class NodeSample(msgspec.Struct, frozen=True, kw_only=True):

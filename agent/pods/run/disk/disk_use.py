@@ -47,6 +47,7 @@ def volume_spaces(files: PodFiles, pod: PodSpec, use: DiskUse) -> tuple[VolumeSp
                 limit_bytes=size_limit(one),
                 inodes=whole.f_files,
                 inodes_free=whole.f_favail,
+                is_memory=bool(one.empty_dir.medium),
             )
         )
     return tuple(found)
