@@ -43,7 +43,7 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_kube(configuration: Configuration, environment: Mapping[str, str], clock: SystemClock) -> "KubeClient | None":
-    """A client of the API server, if this node has one; one that cannot work is told, not used."""
+    """A client of the API server, if this node has one; one that cannot work is reported, not used."""
     from agent.drivers.kube.errors import KubeError
     from agent.drivers.kube.kubeconfig import find_access
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive with a checkpoint of a container, as it is listed, and what became of a wish for one."""
+"""An archive with a checkpoint of a container, as it is listed, and what became of the call that makes one."""
 
 import msgspec
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's word that memory runs short, sooner than somebody looks: a trigger of pressure, and with version 1 of
+"""The kernel's word that memory runs short, before a look is due: a trigger of pressure, and with version 1 of
 control groups one of the amount that is in use.
 
 Each is there where the kernel has it and kepd may ask for it. Never: decides; who hears it looks for itself.
