@@ -5,7 +5,7 @@ Never: a time of its own, so that Prometheus marks a series that ended as stale 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, compress, repeat
 
 import msgspec
@@ -13,7 +13,7 @@ import msgspec
 from agent.model.pod_space import PodSpace
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
-from agent.observe.pages.exposition import COUNTER, GAUGE, Written, family, fitted, labels, with_head
+from agent.observe.pages.exposition import COUNTER, GAUGE, Written, family, fitted, head_of, labels
 from agent.observe.pages.families import (
     DEVICE_FAMILIES,
     DEVICES,
@@ -141,13 +141,29 @@ def _of_groups(
     place = 0
     for one in FAMILIES:
         of = every if one.kind == COUNTER else alive
-        texts, series = list[str](), 0
+        columns = []
         for extra, _ in one.variants:
-            text, count = of.lines(f"{one.name}{{{extra}," if extra else f"{one.name}{{", place)
-            texts.append(text)
-            series += count
+            columns.append(of.column(f"{one.name}{{{extra}," if extra else f"{one.name}{{", place))
             place += 1
-        yield with_head(one.name, one.kind, one.text, texts, series, is_open=wishes.is_open, group=one.group)
+        head = head_of(one.name, one.kind, one.text, is_open=wishes.is_open)
+        series, size = sum(column.count for column in columns), sum(column.size for column in columns)
+        yield Written(one.name, head, partial(map, _Column.text, columns), series, size, one.group)
+
+
+class _Column(msgspec.Struct, frozen=True):
+    """Lines that begin alike, each with a middle and an end."""
+
+    head: str
+    middles: Sequence[str]
+    ends: Sequence[str]
+    size: int
+
+    @property
+    def count(self) -> int:
+        return len(self.ends)
+
+    def text(self) -> str:
+        return "".join(chain.from_iterable(zip(repeat(self.head), self.middles, self.ends, strict=False)))
 
 
 class _Columns:
@@ -155,15 +171,19 @@ class _Columns:
 
     def __init__(self, rows: Sequence[tuple[str, Values]]) -> None:
         self._middles = [f"{labels}}} " for labels, _ in rows]
+        self._sizes = [len(one.encode()) for one in self._middles]
+        self._whole = sum(self._sizes)
         self._columns = list(zip(*(values for _, values in rows), strict=True))
 
-    def lines(self, head: str, place: int) -> tuple[str, int]:
-        """Of those that have the figure, and how many they are."""
+    def column(self, head: str, place: int) -> _Column:
+        """Of those that have the figure."""
         middles: Sequence[str] = self._middles
         ends: Sequence[str] = self._columns[place] if self._columns else ()
+        size = self._whole
         if "" in ends:
+            size = sum(compress(self._sizes, ends))
             middles, ends = list(compress(middles, ends)), [one for one in ends if one]
-        return "".join(chain.from_iterable(zip(repeat(head), middles, ends, strict=False))), len(ends)
+        return _Column(head, middles, ends, size + len(head) * len(ends) + sum(map(len, ends)))
 
 
 def _devices(rows: Sequence[Row], wishes: Wishes) -> Iterator[Written]:

@@ -6,7 +6,7 @@ of every line. Here the label text of an instance is made once and is used by al
 the pages in tests.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -21,17 +21,20 @@ Sample = tuple[str, float | int]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """One family as it stands on the page, heads included, and how many samples it has. `group` says when it may be
-    left out. Its lines are together from the start: as objects of their own they would take twice the room."""
+    """One family: how many samples and about how many bytes it has, and what makes its lines once they are wanted. A
+    large page is never there as a whole before it is packed. `group` says when it may be left out."""
 
     name: str
-    text: bytes
+    head: str
+    lines: Callable[[], Iterable[str]]
     series: int
+    size: int
     group: str = ""
 
     @property
-    def size(self) -> int:
-        return len(self.text)
+    def text(self) -> bytes:
+        """As it stands on the page."""
+        return "".join((self.head, *self.lines())).encode() if self.series else b""
 
 
 def labels(pairs: Iterable[tuple[str, str]]) -> str:
@@ -50,24 +53,23 @@ def family(
 ) -> Written:
     """`at` is put behind each value: a time, where the page has some."""
     lines = [f"{name}{{{labels}}} {value}{at}\n" for labels, value in samples]
-    return with_head(name, kind, text, lines, len(lines), is_open=is_open, group=group)
+    size = sum(map(len, lines))
+    return Written(name, head_of(name, kind, text, is_open=is_open), lambda: lines, len(lines), size, group)
 
 
-def with_head(
-    name: str, kind: str, text: str, lines: Sequence[str], series: int, *, is_open: bool, group: str = ""
-) -> Written:
-    """A family whose lines are made already."""
+def head_of(name: str, kind: str, text: str, *, is_open: bool) -> str:
     shown, type_name = name, kind
     if is_open and kind == COUNTER:
         # OpenMetrics knows counters by their ending, and has another word for those of old without it.
         shown, type_name = (name.removesuffix(TOTAL), kind) if name.endswith(TOTAL) else (name, "unknown")
-    head = f"# HELP {shown} {text}\n# TYPE {shown} {type_name}\n"
-    return Written(name, "".join((head, *lines)).encode() if series else b"", series, group)
+    return f"# HELP {shown} {text}\n# TYPE {shown} {type_name}\n"
 
 
-def page(families: Iterable[Written], *, is_open: bool) -> list[bytes]:
-    """In pieces."""
-    return [*(one.text for one in families if one.text), *([b"# EOF\n"] if is_open else ())]
+def page(families: Iterable[Written], *, is_open: bool) -> Iterator[bytes]:
+    """In pieces, each made when it is taken."""
+    yield from (one.text for one in families if one.series)
+    if is_open:
+        yield b"# EOF\n"
 
 
 def fitted(

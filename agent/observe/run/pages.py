@@ -98,23 +98,23 @@ class Pages:
         self._ask_for_space()
         ooms = list(family_rows(self._book.pods))
 
-        def make() -> tuple[list[bytes], int, dict[str, int]]:
+        def make() -> tuple[MadePage, int, dict[str, int]]:
             wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces)
             kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._values)
             kept += [_oom_family(ooms, is_open=is_open), _restart_family(sample, is_open=is_open)]
-            return page(kept, is_open=is_open), sum(one.series for one in kept), dropped
+            return _made(kept, headers, is_open=is_open), sum(one.series for one in kept), dropped
 
-        body, series, dropped = await asyncio.to_thread(make)
+        made, series, dropped = await asyncio.to_thread(make)
         self.metrics.shown("cadvisor", series, dropped)
         self._tell_dropped(dropped)
-        return await _packed(body, headers, is_open=is_open)
+        return made
 
     async def resource(self, headers: Mapping[str, str]) -> MadePage:
         is_open = wants_open(headers.get("accept", ""))
         sample = await self._sample()
         written = await asyncio.to_thread(resource_families, sample, is_open=is_open)
         self.metrics.shown("resource", sum(one.series for one in written), {})
-        return await _packed(page(written, is_open=is_open), headers, is_open=is_open)
+        return await asyncio.to_thread(_made, written, headers, is_open=is_open)
 
     async def _sample(self) -> NodeSample:
         before = self._collector.last
@@ -208,13 +208,9 @@ def _oom_labels(namespace: str, pod: str, container: str, scope: str) -> str:
     return labels([("namespace", namespace), ("pod", pod), ("container", container), ("scope", scope)])
 
 
-async def _packed(pieces: list[bytes], headers: Mapping[str, str], *, is_open: bool) -> MadePage:
-    content_type = OPEN_TYPE if is_open else TEXT_TYPE
+def _made(families: Iterable[Written], headers: Mapping[str, str], *, is_open: bool) -> MadePage:
+    pieces, content_type = page(families, is_open=is_open), OPEN_TYPE if is_open else TEXT_TYPE
     if "gzip" not in headers.get("accept-encoding", ""):
         return MadePage(b"".join(pieces), content_type, is_packed=False)
-    return MadePage(await asyncio.to_thread(_pack, pieces), content_type, is_packed=True)
-
-
-def _pack(pieces: Iterable[bytes]) -> bytes:
     packing = isal_zlib.compressobj(PACKED_LEVEL, wbits=GZIP)
-    return b"".join([*map(packing.compress, pieces), packing.flush()])
+    return MadePage(b"".join([*map(packing.compress, pieces), packing.flush()]), content_type, is_packed=True)
