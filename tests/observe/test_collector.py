@@ -310,6 +310,25 @@ async def test_a_kill_counts_once_whoever_tells_of_it(observed: Observed) -> Non
     assert [one.reason for one in observed.events] == ["ContainerOOM"]
 
 
+async def test_an_end_that_is_heard_of_again_counts_once_though_its_instance_was_never_seen(
+    observed: Observed,
+) -> None:
+    """OOM-02: it died between two looks, and its pod says so until the next start; also over a restart."""
+    observed.runtime.add_pod("web")
+    for number in (1, 2):
+        for _ in range(3):
+            observed.book.ended(state(f"c-web-main-{number}"), "main", f"c-web-main-{number}")
+            await observed.later()
+            await observed.collector.sample()
+            observed.book.forget()
+        await observed.book.save()
+        observed.begin()
+        await observed.book.load()
+    observed.book.ended(state("c-web-main-2"), "main", "c-web-main-2")
+
+    assert observed.book.pods["uid-web"].containers["main"].totals == {"unknown": 2}
+
+
 async def test_kills_outside_of_pods_are_the_nodes(observed: Observed) -> None:
     """OOM-07: those of containers are not, whoever's counter moved first."""
     observed.runtime.add_pod("web")

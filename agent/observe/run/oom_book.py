@@ -126,6 +126,8 @@ class OomBook:
     def ended(self, pod: PodState, container: str, instance: str) -> None:
         """The runtime said of the end of one of our containers that memory was the reason; told often, counted once."""
         known = self.pods.setdefault(pod.uid, PodOoms(namespace=pod.namespace, name=pod.name, uid=pod.uid))
+        if known.is_past(container, instance):
+            return
         ooms = known.instance(container, instance)
         if ooms.is_told:
             return
@@ -185,6 +187,7 @@ class OomBook:
         for pod in self.pods.values():
             for ooms in pod.containers.values():
                 ooms.forget(instances)
+        self._early.clear()
         kept = instances | self._roster.pods.keys()
         self._before = {one: figures for one, figures in self._before.items() if one in kept}
         self._instances = {one: ooms for one, ooms in self._instances.items() if one in instances}

@@ -14,6 +14,7 @@ from agent.observe.kernel.group_text import GroupFigures
 
 CONTAINER, POD, NODE, UNKNOWN = "container", "pod", "node", "unknown"
 LEAST_AVAILABLE = 0.05
+MOST_PAST = 8
 
 
 class Kill(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +47,11 @@ class InstanceOoms(msgspec.Struct, kw_only=True):
 
 
 class ContainerOoms(msgspec.Struct, kw_only=True):
-    """Of one container over its life; what counted of instances that are forgotten is in `past`."""
+    """Of one container over its life; what counted of instances that are forgotten is in `past`. The last of these are
+    known by their ids, for their ends are still heard of while the container waits for its next start."""
 
     past: dict[str, int] = msgspec.field(default_factory=dict)
+    past_ids: list[str] = msgspec.field(default_factory=list)
     instances: dict[str, InstanceOoms] = msgspec.field(default_factory=dict)
 
     @property
@@ -64,6 +67,7 @@ class ContainerOoms(msgspec.Struct, kw_only=True):
         for instance in set(self.instances) - set(keep):
             for scope, count in self.instances.pop(instance).scopes.items():
                 self.past[scope] = self.past.get(scope, 0) + count
+            self.past_ids = [*self.past_ids, instance][-MOST_PAST:]
 
 
 class PodOoms(msgspec.Struct, kw_only=True):
@@ -77,6 +81,10 @@ class PodOoms(msgspec.Struct, kw_only=True):
     def instance(self, container: str, instance: str) -> InstanceOoms:
         known = self.containers.setdefault(container, ContainerOoms())
         return known.instances.setdefault(instance, InstanceOoms())
+
+    def is_past(self, container: str, instance: str) -> bool:
+        """Whether it was counted and forgotten."""
+        return container in self.containers and instance in self.containers[container].past_ids
 
     @property
     def has_any(self) -> bool:
