@@ -45,7 +45,9 @@ class Housekeeping:
         """Each pod by itself: a volume with millions of files holds up no log, and no other pod's check (FP-18)."""
         while True:
             await self._context.clock.sleep(VOLUME_PERIOD_S)
-            for keeper in self._keepers():
+            keepers = self._keepers()
+            self._context.disks.keep({keeper.run.pod.uid for keeper in keepers})
+            for keeper in keepers:
                 if keeper.run.pod.uid not in self._counted:
                     self._counted.add(keeper.run.pod.uid)
                     group.create_task(self._count(keeper), name="pods-volumes-of-one")

@@ -92,6 +92,20 @@ async def test_who_asks_at_the_same_time_or_soon_after_shares_a_walk(
     assert walks == ["u1", "u1"]
 
 
+async def test_of_pods_that_are_gone_nothing_is_kept(
+    disks: MeasuredDisks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[str] = []
+    monkeypatch.setattr(WALK, lambda _files, pod, _logs, _pace: walks.append(pod.uid) or DiskUse())
+    for uid in ("u1", "u2"):
+        await disks.of(pod(uid), tmp_path)
+    disks.keep({"u2"})
+    for uid in ("u1", "u2"):
+        await disks.of(pod(uid), tmp_path)
+
+    assert walks == ["u1", "u2", "u1"]
+
+
 async def test_few_walks_run_at_a_time_and_one_that_takes_long_has_its_last_figures(
     disks: MeasuredDisks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

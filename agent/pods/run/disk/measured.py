@@ -53,10 +53,12 @@ class MeasuredDisks:
         self._known[pod.uid] = self._clock.now_s(), found
         return found
 
-    async def spaces(self, pods: Sequence[tuple[PodSpec, Path]]) -> list[PodSpace]:
-        """Of all pods there are, and where their logs lie; the last figures of what is not measured in time."""
-        uids = {pod.uid for pod, _ in pods}
+    def keep(self, uids: set[str]) -> None:
+        """What was measured of other pods is forgotten."""
         self._known = {uid: one for uid, one in self._known.items() if uid in uids}
+
+    async def spaces(self, pods: Sequence[tuple[PodSpec, Path]]) -> list[PodSpace]:
+        """Of pods, and where their logs lie; the last figures of what is not measured in time."""
         return await asyncio.gather(*(self._space(pod, logs) for pod, logs in pods))
 
     async def _space(self, pod: PodSpec, log_directory: Path) -> PodSpace:
