@@ -106,6 +106,22 @@ async def test_of_pods_that_are_gone_nothing_is_kept(
     assert walks == ["u1", "u2", "u1"]
 
 
+async def test_a_walk_that_fails_leaves_other_pods_their_figures(
+    disks: MeasuredDisks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FP-3."""
+
+    def walk(_files: PodFiles, one: PodSpec, _logs: Path, _pace: Pace) -> DiskUse:
+        if one.uid == "u1":
+            raise RecursionError("maximum recursion depth exceeded")
+        return DiskUse(logs={"main": TreeUse(5, 1)})
+
+    monkeypatch.setattr(WALK, walk)
+    found = await disks.spaces([(pod("u1"), tmp_path), (pod("u2"), tmp_path)])
+
+    assert [(one.uid, one.is_whole, one.logs) for one in found] == [("u1", False, {}), ("u2", True, {"main": 5})]
+
+
 async def test_few_walks_run_at_a_time_and_one_that_takes_long_has_its_last_figures(
     disks: MeasuredDisks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

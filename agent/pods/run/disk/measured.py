@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+import structlog
+
 from agent.model.clock import Clock
 from agent.model.pod import PodSpec
 from agent.model.pod_space import PodSpace
@@ -15,6 +17,8 @@ from agent.pods.plan.scarcity.storage_use import DiskUse
 from agent.pods.run.disk.disk_use import disk_use, volume_spaces
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.pace import Pace
+
+log = structlog.get_logger(plane="pods")
 
 WALKS_AT_ONCE = 2
 SHARED_FOR_S = 10.0
@@ -40,8 +44,14 @@ class MeasuredDisks:
         if walk is None:
             walk = asyncio.get_running_loop().create_task(self._walk(pod, log_directory), name="pods-disk-use")
             self._walks[pod.uid] = walk
-            walk.add_done_callback(lambda _walk: self._walks.pop(pod.uid, None))
+            walk.add_done_callback(lambda done: self._ended(pod.uid, done))
         return await asyncio.shield(walk)
+
+    def _ended(self, uid: str, walk: asyncio.Task[DiskUse]) -> None:
+        """Whoever waits has its failure; with none that waits it is no news either."""
+        self._walks.pop(uid, None)
+        if not walk.cancelled():
+            walk.exception()
 
     async def _walk(self, pod: PodSpec, log_directory: Path) -> DiskUse:
         pace = Pace()
@@ -58,8 +68,10 @@ class MeasuredDisks:
         self._known = {uid: one for uid, one in self._known.items() if uid in uids}
 
     async def spaces(self, pods: Sequence[tuple[PodSpec, Path]]) -> list[PodSpace]:
-        """Of pods, and where their logs lie; the last figures of what is not measured in time."""
-        return await asyncio.gather(*(self._space(pod, logs) for pod, logs in pods))
+        """Of pods, and where their logs lie; the last figures of what is not measured in time. What fails for one pod
+        leaves the others theirs."""
+        found = await asyncio.gather(*(self._space(pod, logs) for pod, logs in pods), return_exceptions=True)
+        return [_or_none(pod, one) for (pod, _), one in zip(pods, found, strict=True)]
 
     async def _space(self, pod: PodSpec, log_directory: Path) -> PodSpace:
         is_whole = True
@@ -73,3 +85,10 @@ class MeasuredDisks:
         return PodSpace(
             namespace=pod.namespace, name=pod.name, uid=pod.uid, logs=logs, volumes=volumes, is_whole=is_whole
         )
+
+
+def _or_none(pod: PodSpec, found: PodSpace | BaseException) -> PodSpace:
+    if isinstance(found, PodSpace):
+        return found
+    log.warning("disk_use_unknown", pod=pod.key, error=repr(found))
+    return PodSpace(namespace=pod.namespace, name=pod.name, uid=pod.uid, is_whole=False)
