@@ -2,8 +2,8 @@
 """Thousands of refused, held and given up calls of any size on one connection: it goes on, and memory stays flat.
 
 The client is gRPC's C core, then one in Go, as kubelets are; the runtime is containerd. KEPD_PROXY_CALLS sets how many
-calls: 400 where it is not set, 10 000 for the stated figure (about a minute each). The client in Go is built from
-Debian's golang-go and golang-google-grpc-dev where those are; KEPD_GOCODE says where else the latter is.
+calls: 400 where it is not set, 10 000 for the stated figure (about a minute each). The client in Go runs where
+KEPD_GOCODE names the folder of golang-google-grpc-dev, /usr/share/gocode in Debian, with golang-go beside it.
 """
 
 import json
@@ -141,8 +141,8 @@ def test_one_connection_outlives_calls_that_were_refused_held_and_given_up(calle
 @pytest.fixture
 def go_client(tmp_path: Path) -> Path:
     """The program in Go."""
-    if not Path(GO).exists() or not (GO_CODE / "src" / "google.golang.org" / "grpc").is_dir():
-        pytest.skip("needs Debian's golang-go and golang-google-grpc-dev")
+    missing = [one for one in (Path(GO), GO_CODE / "src" / "google.golang.org" / "grpc") if not one.exists()]
+    assert not missing, f"there is no {missing[0]}; expected Debian's golang-go and golang-google-grpc-dev"
     source = tmp_path / "path" / "src" / "goclient"
     shutil.copytree(HERE / "go_client", source)
     environment = {"GO111MODULE": "off", "GOPATH": f"{tmp_path}/path:{GO_CODE}", "GOCACHE": f"{tmp_path}/cache"}
@@ -154,6 +154,7 @@ def go_client(tmp_path: Path) -> Path:
     return tmp_path / "goclient"
 
 
+@pytest.mark.beside("KEPD_GOCODE")
 def test_a_connection_of_a_client_in_go_outlives_them_too(
     go_client: Path, caller: tuple[Caller, Kepd], tmp_path: Path
 ) -> None:
