@@ -5,14 +5,14 @@ Never: a time of its own, so that Prometheus marks a series that ended as stale 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from itertools import chain, compress, repeat
+from functools import lru_cache
 
 import msgspec
 
 from agent.model.pod_space import PodSpace
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
+from agent.observe.pages.columns import Columns, column_of
 from agent.observe.pages.exposition import COUNTER, GAUGE, Written, family, fitted, head_of, labels
 from agent.observe.pages.families import (
     DEVICE_FAMILIES,
@@ -25,7 +25,7 @@ from agent.observe.pages.families import (
     with_pressure,
 )
 from agent.observe.pages.pod_spaces import space_families
-from agent.observe.pages.row_values import RowValues, Values
+from agent.observe.pages.row_values import VARIANTS, RowValues, Values
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
 
 ROOT = "/"
@@ -45,7 +45,7 @@ class FileSystem(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """Something with figures. `labels` are all of its lines'. One that has ended has counters alone."""
 
-    labels: str
+    labels: bytes
     figures: GroupFigures
     is_ended: bool = False
     interfaces: tuple[Interface, ...] = ()
@@ -62,29 +62,37 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     spaces: Sequence[PodSpace] = ()
 
 
-def cadvisor_families(sample: NodeSample, wishes: Wishes, known: RowValues | None = None) -> list[Written]:
-    """In the order of the page. `known` are values of the page before."""
+class PageBefore:
+    """What the next page has in common with it."""
+
+    def __init__(self) -> None:
+        self.values = RowValues()
+        self.columns = Columns()
+
+
+def cadvisor_families(sample: NodeSample, wishes: Wishes, before: PageBefore | None = None) -> list[Written]:
+    """In the order of the page."""
+    before = before or PageBefore()
     rows = tuple(_rows(sample))
-    values = (known or RowValues()).of((row.labels, row.figures) for row in rows)
-    found = list(_of_groups(values, [of for row, of in zip(rows, values, strict=True) if not row.is_ended], wishes))
-    found += _devices(rows, wishes)
-    found += _network(rows, wishes)
-    found += _containers(rows, sample, wishes)
+    found = list(_of_groups(rows, 1 + len(sample.parents), wishes, before))
+    found += _devices(rows, wishes, before.columns)
+    found += _network(rows, wishes, before.columns)
+    found += _containers(rows, sample, wishes, before.columns)
     found += _machine(sample, wishes)
-    found += space_families(wishes.spaces, is_open=wishes.is_open)
+    found += space_families(wishes.spaces, is_open=wishes.is_open, known=before.columns)
     return found
 
 
 def fitting_families(
-    sample: NodeSample, wishes: Wishes, most: int, most_bytes: int, known: RowValues | None = None
+    sample: NodeSample, wishes: Wishes, most: int, most_bytes: int, before: PageBefore | None = None
 ) -> tuple[list[Written], dict[str, int]]:
     """As many as there may be, and how many series of each group are left out (OBS-11). Rows of pods go before whole
     families: sums over containers say nearly the same."""
-    made = cadvisor_families(sample, wishes, known)
+    made = cadvisor_families(sample, wishes, before)
     kept, dropped = fitted(made, most, BEFORE_PODS, most_bytes)
     if _fits(kept, most, most_bytes):
         return kept, dropped
-    fewer = cadvisor_families(_without_pod_groups(sample), wishes, known)
+    fewer = cadvisor_families(_without_pod_groups(sample), wishes, before)
     fewer = [one for one in fewer if one.group not in dropped]
     of_pods = sum(one.series for one in kept) - sum(one.series for one in fewer)
     kept, further = fitted(fewer, most, AFTER_PODS, most_bytes)
@@ -125,7 +133,7 @@ def _row(pod: PodSample, one: ContainerSample, interfaces: tuple[Interface, ...]
 
 
 @lru_cache(maxsize=4096)
-def _labels(namespace: str, pod: str, container: str, group: str, image: str = "", name: str = "") -> str:
+def _labels(namespace: str, pod: str, container: str, group: str, image: str = "", name: str = "") -> bytes:
     """Made once for each thing that is observed: a page has some twenty thousand lines of a few hundred."""
     return labels((
         ("container", container), ("id", group), ("image", image), ("name", name), ("namespace", namespace),
@@ -133,109 +141,93 @@ def _labels(namespace: str, pod: str, container: str, group: str, image: str = "
     ))  # fmt: skip
 
 
-def _of_groups(
-    rows: Sequence[tuple[str, Values]], living: Sequence[tuple[str, Values]], wishes: Wishes
-) -> Iterator[Written]:
-    """Most of a page, so no line of it is ever an object of its own."""
-    every, alive = _Columns(rows), _Columns(living)
+@lru_cache(maxsize=256)
+def _further(name: str, value: str) -> bytes:
+    """A label that stands before those of a row."""
+    return labels([(name, value)]) + b","
+
+
+def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefore) -> Iterator[Written]:
+    """Most of a page. The first rows are groups that pods are in, which change all the time: they have columns of their
+    own."""
+    values = before.values.of((row.labels, row.figures) for row in rows)
+    top, every = _Table(values[:above]), _Table(values[above:])
+    living = [of for row, of in zip(rows, values, strict=True) if not row.is_ended]
+    alive = every if len(living) == len(rows) else _Table(living[above:])
     place = 0
     for one in FAMILIES:
-        of = every if one.kind == COUNTER else alive
-        columns = []
+        below, columns = every if one.kind == COUNTER else alive, []
         for extra, _ in one.variants:
-            columns.append(of.column(f"{one.name}{{{extra}," if extra else f"{one.name}{{", place))
+            head = (f"{one.name}{{{extra}," if extra else f"{one.name}{{").encode()
+            columns.append(column_of(head, top.labels, top.ends[place]))
+            columns.append(before.columns.of(head, head, below.labels, below.ends[place]))
             place += 1
         head = head_of(one.name, one.kind, one.text, is_open=wishes.is_open)
-        series, size = sum(column.count for column in columns), sum(column.size for column in columns)
-        yield Written(one.name, head, partial(map, _Column.text, columns), series, size, one.group)
+        yield Written(one.name, head, tuple(columns), one.group)
 
 
-class _Column(msgspec.Struct, frozen=True):
-    """Lines that begin alike, each with a middle and an end."""
-
-    head: str
-    middles: Sequence[str]
-    ends: Sequence[str]
-    size: int
-
-    @property
-    def count(self) -> int:
-        return len(self.ends)
-
-    def text(self) -> str:
-        return "".join(chain.from_iterable(zip(repeat(self.head), self.middles, self.ends, strict=False)))
-
-
-class _Columns:
+class _Table:
     """Rows, and what they have for each variant."""
 
-    def __init__(self, rows: Sequence[tuple[str, Values]]) -> None:
-        self._middles = [f"{labels}}} " for labels, _ in rows]
-        self._sizes = [len(one.encode()) for one in self._middles]
-        self._whole = sum(self._sizes)
-        self._columns = list(zip(*(values for _, values in rows), strict=True))
-
-    def column(self, head: str, place: int) -> _Column:
-        """Of those that have the figure."""
-        middles: Sequence[str] = self._middles
-        ends: Sequence[str] = self._columns[place] if self._columns else ()
-        size = self._whole
-        if "" in ends:
-            size = sum(compress(self._sizes, ends))
-            middles, ends = list(compress(middles, ends)), [one for one in ends if one]
-        return _Column(head, middles, ends, size + len(head) * len(ends) + sum(map(len, ends)))
+    def __init__(self, rows: Sequence[tuple[bytes, Values]]) -> None:
+        self.labels = [labels for labels, _ in rows]
+        self.ends = list(zip(*(values for _, values in rows), strict=True)) or [()] * len(VARIANTS)
 
 
-def _devices(rows: Sequence[Row], wishes: Wishes) -> Iterator[Written]:
+def _devices(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Written]:
+    uses = [
+        (_further("device", wishes.devices.get(use.device, use.device)) + row.labels, use)
+        for row in rows
+        for use in row.figures.devices
+    ]
     for name, text, value in DEVICE_FAMILIES:
-        samples = [
-            (f'device="{wishes.devices.get(use.device, use.device)}",{row.labels}', value(use))
-            for row in rows
-            for use in row.figures.devices
-        ]
-        yield family(name, COUNTER, text, samples, is_open=wishes.is_open, group=DEVICES)
+        samples = [(of, value(use)) for of, use in uses]
+        yield family(name, COUNTER, text, samples, is_open=wishes.is_open, group=DEVICES, known=known)
 
 
-def _network(rows: Sequence[Row], wishes: Wishes) -> Iterator[Written]:
-    named = [(labels([("interface", one.name)]), row.labels, one) for row in rows for one in row.interfaces]
+def _network(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Written]:
+    named = [(_further("interface", one.name) + row.labels, one) for row in rows for one in row.interfaces]
     for name, text, group, value in NETWORK_FAMILIES:
-        samples = [(f"{interface},{of}", value(one)) for interface, of, one in named]
-        yield family(f"container_network_{name}_total", COUNTER, text, samples, is_open=wishes.is_open, group=group)
+        samples = [(of, value(one)) for of, one in named]
+        full = f"container_network_{name}_total"
+        yield family(full, COUNTER, text, samples, is_open=wishes.is_open, group=group, known=known)
 
 
-def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes) -> Iterator[Written]:
+def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes, known: Columns) -> Iterator[Written]:
     """What only containers have."""
     own = [(row.labels, row.container) for row in rows if row.container is not None]
     living = [(text, one) for text, one in own if one.ended_s is None]
     yield family(
         "container_oom_events_total", COUNTER, "Kills for want of memory.",
-        [(text, one.ooms) for text, one in own], is_open=wishes.is_open,
+        [(text, one.ooms) for text, one in own], is_open=wishes.is_open, known=known,
     )  # fmt: skip
-    yield from _layers(living, wishes)
+    yield from _layers(living, wishes, known)
     yield family(
         "container_start_time_seconds", GAUGE, "When it was started.",
         [(text, one.started_at_s) for text, one in living if one.started_at_s], is_open=wishes.is_open,
+        known=known,
     )  # fmt: skip
     seen = [(text, sample.wall_s) for text, _ in living]
     yield family("container_last_seen", GAUGE, "When it was last seen.", seen, is_open=wishes.is_open)
 
 
-def _layers(living: Sequence[tuple[str, ContainerSample]], wishes: Wishes) -> Iterator[Written]:
+def _layers(living: Sequence[tuple[bytes, ContainerSample]], wishes: Wishes, known: Columns) -> Iterator[Written]:
     """VSU-01: without a known file system only what it uses."""
     disk = wishes.layers
-    device = labels([("device", disk.device if disk else "")])
-    used = [(f"{device},{text}", one.layer_bytes) for text, one in living if one.layer_bytes is not None]
+    device = _further("device", disk.device if disk else "")
+    used = [(device + text, one.layer_bytes) for text, one in living if one.layer_bytes is not None]
     figures: list[tuple[str, str, Callable[[FileSystem], int]]] = [
         ("container_fs_limit_bytes", "Size of the file system of a writable layer.", lambda disk: disk.size_bytes),
         ("container_fs_inodes_total", "Inodes of the file system of a writable layer.", lambda disk: disk.inodes),
         ("container_fs_inodes_free", "Free inodes of that file system.", lambda disk: disk.inodes_free),
     ]
     yield family(
-        "container_fs_usage_bytes", GAUGE, "Size of a writable layer.", used, is_open=wishes.is_open, group=FILES
-    )
+        "container_fs_usage_bytes", GAUGE, "Size of a writable layer.", used, is_open=wishes.is_open, group=FILES,
+        known=known,
+    )  # fmt: skip
     for name, text, value in figures:
         samples = [(place, value(disk)) for place, _ in used] if disk else []
-        yield family(name, GAUGE, text, samples, is_open=wishes.is_open, group=FILES)
+        yield family(name, GAUGE, text, samples, is_open=wishes.is_open, group=FILES, known=known)
 
 
 def _machine(sample: NodeSample, wishes: Wishes) -> Iterator[Written]:
@@ -247,4 +239,4 @@ def _machine(sample: NodeSample, wishes: Wishes) -> Iterator[Written]:
         ("machine_memory_bytes", "Memory of the node.", memory.total),
         ("machine_swap_bytes", "Swap of the node.", memory.swap_total),
     ):
-        yield family(name, GAUGE, text, [] if value is None else [("", value)], is_open=wishes.is_open)
+        yield family(name, GAUGE, text, [] if value is None else [(b"", value)], is_open=wishes.is_open)

@@ -6,9 +6,11 @@ of every line. Here the label text of an instance is made once and is used by al
 the pages in tests.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
+
+from agent.observe.pages.columns import Column, Columns, column_of
 
 MOST_LABEL_BYTES = 1024
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -17,29 +19,36 @@ COUNTER, GAUGE = "counter", "gauge"
 TOTAL = "_total"
 
 # A label text as `labels` makes it, and a value; then, where the page has times, the time in milliseconds.
-Sample = tuple[str, float | int]
+Sample = tuple[bytes, float | int]
 
 
 class Written(msgspec.Struct, frozen=True):
-    """One family: how many samples and about how many bytes it has, and what makes its lines once they are wanted. A
-    large page is never there as a whole before it is packed. `group` says when it may be left out."""
+    """One family. Its lines are made of its columns once they are wanted, so a large page is never there as a whole
+    before it is packed. `group` says when it may be left out."""
 
     name: str
-    head: str
-    lines: Callable[[], Iterable[str]]
-    series: int
-    size: int
+    head: bytes
+    columns: tuple[Column, ...]
     group: str = ""
+
+    @property
+    def series(self) -> int:
+        return sum(one.count for one in self.columns)
+
+    @property
+    def size(self) -> int:
+        """In bytes, without its head."""
+        return sum(one.size for one in self.columns)
 
     @property
     def text(self) -> bytes:
         """As it stands on the page."""
-        return "".join((self.head, *self.lines())).encode() if self.series else b""
+        return b"".join((self.head, *(one.text for one in self.columns))) if self.series else b""
 
 
-def labels(pairs: Iterable[tuple[str, str]]) -> str:
+def labels(pairs: Iterable[tuple[str, str]]) -> bytes:
     """Without braces; a value that is empty stands there as well, which Prometheus reads as no label."""
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs).encode("utf-8", "replace")
 
 
 def _escaped(value: str) -> str:
@@ -49,27 +58,47 @@ def _escaped(value: str) -> str:
 
 
 def family(
-    name: str, kind: str, text: str, samples: Iterable[Sample], *, is_open: bool, at: str = "", group: str = ""
+    name: str,
+    kind: str,
+    text: str,
+    samples: Sequence[Sample],
+    *,
+    is_open: bool,
+    at: str = "",
+    group: str = "",
+    known: Columns | None = None,
 ) -> Written:
-    """`at` is put behind each value: a time, where the page has some."""
-    lines = [f"{name}{{{labels}}} {value}{at}\n" for labels, value in samples]
-    size = sum(map(len, lines))
-    return Written(name, head_of(name, kind, text, is_open=is_open), lambda: lines, len(lines), size, group)
+    """`at` is put behind each value: a time, where the page has some. `known` has this family of the page before."""
+    head, (named, figures) = f"{name}{{".encode(), zip(*samples, strict=True) if samples else ((), ())
+
+    def ends() -> list[bytes]:
+        return [end(one, at) for one in figures]
+
+    column = known.written(name, head, named, figures, ends) if known else column_of(head, named, ends())
+    return Written(name, head_of(name, kind, text, is_open=is_open), (column,), group)
 
 
-def head_of(name: str, kind: str, text: str, *, is_open: bool) -> str:
+def end(value: float, at: str = "") -> bytes:
+    """What stands behind the labels of a line."""
+    return f"}} {value}{at}\n".encode()
+
+
+def head_of(name: str, kind: str, text: str, *, is_open: bool) -> bytes:
     shown, type_name = name, kind
     if is_open and kind == COUNTER:
         # OpenMetrics knows counters by their ending, and has another word for those of old without it.
         shown, type_name = (name.removesuffix(TOTAL), kind) if name.endswith(TOTAL) else (name, "unknown")
-    return f"# HELP {shown} {text}\n# TYPE {shown} {type_name}\n"
+    return f"# HELP {shown} {text}\n# TYPE {shown} {type_name}\n".encode()
 
 
 def page(families: Iterable[Written], *, is_open: bool) -> Iterator[bytes]:
     """In pieces, each made when it is taken."""
     yield from (one.text for one in families if one.series)
-    if is_open:
-        yield b"# EOF\n"
+    yield end_of(is_open=is_open)
+
+
+def end_of(*, is_open: bool) -> bytes:
+    return b"# EOF\n" if is_open else b""
 
 
 def fitted(

@@ -135,21 +135,21 @@ FAMILIES = (*_cpu(), *_memory(), _failures(), *_pressures(), *_specs(), *_tasks(
 """Of every group: container, sandbox, pod, and those above them."""
 
 DEVICE_FAMILIES: tuple[tuple[str, str, Callable[[DeviceUse], int]], ...] = (
-    ("container_fs_reads_bytes_total", "Bytes read from a device.", lambda one: one.read_bytes),
-    ("container_fs_writes_bytes_total", "Bytes written to a device.", lambda one: one.written_bytes),
-    ("container_fs_reads_total", "Reads of a device.", lambda one: one.reads),
-    ("container_fs_writes_total", "Writes to a device.", lambda one: one.writes),
+    ("container_fs_reads_bytes_total", "Bytes read from a device.", attrgetter("read_bytes")),
+    ("container_fs_writes_bytes_total", "Bytes written to a device.", attrgetter("written_bytes")),
+    ("container_fs_reads_total", "Reads of a device.", attrgetter("reads")),
+    ("container_fs_writes_total", "Writes to a device.", attrgetter("writes")),
 )
 
 NETWORK_FAMILIES: tuple[tuple[str, str, str, Callable[[Interface], int]], ...] = (
-    ("receive_bytes", "Bytes received.", NETWORK, lambda one: one.received_bytes),
-    ("receive_packets", "Packets received.", NETWORK, lambda one: one.received_packets),
-    ("receive_packets_dropped", "Received packets that were dropped.", ERRORS, lambda one: one.received_dropped),
-    ("receive_errors", "Errors on receipt.", ERRORS, lambda one: one.received_errors),
-    ("transmit_bytes", "Bytes sent.", NETWORK, lambda one: one.sent_bytes),
-    ("transmit_packets", "Packets sent.", NETWORK, lambda one: one.sent_packets),
-    ("transmit_packets_dropped", "Packets to send that were dropped.", ERRORS, lambda one: one.sent_dropped),
-    ("transmit_errors", "Errors on sending.", ERRORS, lambda one: one.sent_errors),
+    ("receive_bytes", "Bytes received.", NETWORK, attrgetter("received_bytes")),
+    ("receive_packets", "Packets received.", NETWORK, attrgetter("received_packets")),
+    ("receive_packets_dropped", "Received packets that were dropped.", ERRORS, attrgetter("received_dropped")),
+    ("receive_errors", "Errors on receipt.", ERRORS, attrgetter("received_errors")),
+    ("transmit_bytes", "Bytes sent.", NETWORK, attrgetter("sent_bytes")),
+    ("transmit_packets", "Packets sent.", NETWORK, attrgetter("sent_packets")),
+    ("transmit_packets_dropped", "Packets to send that were dropped.", ERRORS, attrgetter("sent_dropped")),
+    ("transmit_errors", "Errors on sending.", ERRORS, attrgetter("sent_errors")),
 )
 
 PRESSURE_FIELDS = ("waiting_us", "stalled_us")

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from agent.model.pod_space import PodSpace, VolumeSpace
+from agent.observe.pages.columns import Columns
 from agent.observe.pages.exposition import GAUGE, Sample, Written, family, labels
 from agent.observe.pages.families import FILES
 
@@ -20,7 +21,7 @@ INODES: KINDS = (
 )
 
 
-def space_families(spaces: Sequence[PodSpace], *, is_open: bool) -> Iterator[Written]:
+def space_families(spaces: Sequence[PodSpace], *, is_open: bool, known: Columns | None = None) -> Iterator[Written]:
     """A limit has a line where the manifest gives one, and inodes where the file system has a number of them."""
     logs: list[Sample] = [
         (_labels(pod, container, size_of="container", uid=pod.uid), size)
@@ -29,19 +30,19 @@ def space_families(spaces: Sequence[PodSpace], *, is_open: bool) -> Iterator[Wri
     ]
     yield family(
         "kubelet_container_log_filesystem_used_bytes", GAUGE, "Size of a container's logs.", logs, is_open=is_open,
-        group=FILES,
+        group=FILES, known=known,
     )  # fmt: skip
     volumes = [(pod, one) for pod in spaces for one in pod.volumes]
     sizes = [(_labels(pod, one.name, kind=kind), value(one)) for pod, one in volumes for kind, value in BYTES]
     sizes += [(_labels(pod, one.name, kind="limit"), one.limit_bytes) for pod, one in volumes if one.limit_bytes]
     text = "Size of a volume that is the pod's own, and of the file system that it is on."
-    yield family("kepd_pod_volume_bytes", GAUGE, text, sizes, is_open=is_open, group=FILES)
+    yield family("kepd_pod_volume_bytes", GAUGE, text, sizes, is_open=is_open, group=FILES, known=known)
     counts: list[Sample] = [
         (_labels(pod, one.name, kind=kind), value(one)) for pod, one in volumes if one.inodes for kind, value in INODES
     ]
     text = "Inodes of a volume that is the pod's own, and of the file system that it is on."
-    yield family("kepd_pod_volume_inodes", GAUGE, text, counts, is_open=is_open, group=FILES)
+    yield family("kepd_pod_volume_inodes", GAUGE, text, counts, is_open=is_open, group=FILES, known=known)
 
 
-def _labels(pod: PodSpace, name: str, size_of: str = "volume", **more: str) -> str:
+def _labels(pod: PodSpace, name: str, size_of: str = "volume", **more: str) -> bytes:
     return labels([("namespace", pod.namespace), ("pod", pod.name), (size_of, name), *more.items()])

@@ -18,7 +18,7 @@ def resource_families(sample: NodeSample, *, is_open: bool) -> list[Written]:
     error = int(any(not one.is_whole for pod in sample.pods for one in pod.containers))
     for name in ("resource_scrape_error", "scrape_error"):
         text = "1 where something could not be read."
-        written.append(family(name, GAUGE, text, [("", error)], is_open=is_open))
+        written.append(family(name, GAUGE, text, [(b"", error)], is_open=is_open))
     return written
 
 
@@ -27,12 +27,12 @@ Described = tuple[str, str, str, list[Sample]]
 
 def _node(sample: NodeSample) -> Iterator[Described]:
     node = sample.node
-    cpu: list[Sample] = [] if node.figures.cpu_ns is None else [("", node.figures.cpu_ns / NS)]
+    cpu: list[Sample] = [] if node.figures.cpu_ns is None else [(b"", node.figures.cpu_ns / NS)]
     yield "node_cpu_usage_seconds_total", COUNTER, "Processor time of the node.", cpu
-    memory: list[Sample] = [] if node.working_set is None else [("", node.working_set)]
+    memory: list[Sample] = [] if node.working_set is None else [(b"", node.working_set)]
     yield "node_memory_working_set_bytes", GAUGE, "Memory in use on the node.", memory
     total, free = node.memory.swap_total, node.memory.swap_free
-    swap: list[Sample] = [] if total is None or free is None else [("", total - free)]
+    swap: list[Sample] = [] if total is None or free is None else [(b"", total - free)]
     yield "node_swap_usage_bytes", GAUGE, "Swap in use on the node.", swap
 
 
@@ -81,7 +81,7 @@ def pod_figures(pod: PodSample) -> GroupFigures:
     )
 
 
-def _usage(of: str, words: str, rows: Sequence[tuple[str, GroupFigures]]) -> Iterator[Described]:
+def _usage(of: str, words: str, rows: Sequence[tuple[bytes, GroupFigures]]) -> Iterator[Described]:
     cpu: list[Sample] = [(text, one.cpu_ns / NS) for text, one in rows if one.cpu_ns is not None]
     memory: list[Sample] = [(text, one.working_set) for text, one in rows if one.working_set is not None]
     swap: list[Sample] = [(text, one.swap) for text, one in rows if one.swap is not None]

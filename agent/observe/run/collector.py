@@ -8,7 +8,7 @@ Never: fails for a file. What cannot be read is missing in the sample, is counte
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
 import msgspec
@@ -216,12 +216,14 @@ class Collector:
         return [*texts, *rest], [*faults, *further]
 
     def _read_limits(self, one: Observed, now_s: float, *, is_whole: bool) -> None:
-        """Some of them say whether any changed. Descriptors of these files are not worth keeping."""
+        """Some of them say whether any changed; descriptors of the others are not worth keeping."""
         files, version = one.limit_files, self._roster.hierarchies.version
         one.limits_read_s = now_s
-        texts, faults = self._texts_of_limits(files.paths if is_whole else files.paths[: files.signs])
-        if not is_whole and texts != one.limit_texts[: files.signs]:
-            rest, further = self._texts_of_limits(files.paths[files.signs :])
+        texts, faults = self._files.read_all(files.paths[: files.signs])
+        if is_whole or texts != one.limit_texts[: files.signs]:
+            others = files.paths[files.signs :]
+            rest, further = self._files.read_all(others)
+            self._files.forget(others)
             texts, faults = [*texts, *rest], [*faults, *further]
         for error in faults:
             self._fault("group", error)
@@ -235,11 +237,6 @@ class Collector:
         if version == 1:
             self._files.forget(one.files.paths)
             one.files = one.every_file if limits.quota_us is not None else without_throttling(one.every_file)
-
-    def _texts_of_limits(self, paths: Sequence[str]) -> tuple[list[bytes | None], list[OSError]]:
-        found = self._files.read_all(paths)
-        self._files.forget(paths)
-        return found
 
     def _interfaces(self) -> dict[str, tuple[Interface, ...]]:
         """Of every pod with a network of its own (NIF-01, NIF-02)."""

@@ -82,6 +82,8 @@ class OomBook:
             own = pod.own.figures if pod.own is not None else NO_FIGURES
             group = (self._before.get(pod.sandbox.id, NO_FIGURES), own)
             for one in pod.containers.values():
+                if self._before.get(one.id) is one.figures and one.id not in self._early:
+                    continue
                 ooms = self._of(pod, one)
                 ooms.is_told |= self._early.pop(one.id, False)
                 kills = kills_of(one.figures)

@@ -8,13 +8,13 @@ from functools import lru_cache
 
 import msgspec
 import structlog
-from isal import isal_zlib
 
 from agent.model.clock import Clock
 from agent.model.event import Event
 from agent.model.pod_space import PodSpace
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.observe.pages.cadvisor_page import FileSystem, Wishes, fitting_families
+from agent.observe.pages.cadvisor_page import FileSystem, PageBefore, Wishes, fitting_families
+from agent.observe.pages.columns import Columns
 from agent.observe.pages.exposition import (
     COUNTER,
     OPEN_TYPE,
@@ -25,8 +25,8 @@ from agent.observe.pages.exposition import (
     page,
     wants_open,
 )
+from agent.observe.pages.packing import Packing
 from agent.observe.pages.resource_page import resource_families
-from agent.observe.pages.row_values import RowValues
 from agent.observe.pages.summary_page import Around, summary
 from agent.observe.ports import Instances, KernelFiles
 from agent.observe.run.collector import Collector
@@ -39,7 +39,6 @@ from agent.observe.sample.ooms import family_rows
 log = structlog.get_logger(plane="observe")
 
 DISKS, DISK = "/proc/diskstats", re.compile(r"\s*(\d+)\s+(\d+)\s+(\S+)")
-PACKED_LEVEL, GZIP = 1, 31
 MOST_BYTES = 8 << 20
 
 
@@ -87,7 +86,8 @@ class Pages:
         self.spaces: Callable[[], Awaitable[Sequence[PodSpace]]] = _no_spaces
         self._layers: FileSystem | None = None
         self._spaces: Sequence[PodSpace] = ()
-        self._values = RowValues()
+        self._before = PageBefore()
+        self._packing = Packing()
         self._space_s: float | None = None
         self._asking: asyncio.Task[None] | None = None
         self._left_out: frozenset[str] = frozenset()
@@ -100,9 +100,10 @@ class Pages:
 
         def make() -> tuple[MadePage, int, dict[str, int]]:
             wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces)
-            kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._values)
-            kept += [_oom_family(ooms, is_open=is_open), _restart_family(sample, is_open=is_open)]
-            return _made(kept, headers, is_open=is_open), sum(one.series for one in kept), dropped
+            kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._before)
+            known = self._before.columns
+            kept += [_oom_family(ooms, known, is_open=is_open), _restart_family(sample, known, is_open=is_open)]
+            return _made(kept, headers, self._packing, is_open=is_open), sum(one.series for one in kept), dropped
 
         made, series, dropped = await asyncio.to_thread(make)
         self.metrics.shown("cadvisor", series, dropped)
@@ -114,7 +115,7 @@ class Pages:
         sample = await self._sample()
         written = await asyncio.to_thread(resource_families, sample, is_open=is_open)
         self.metrics.shown("resource", sum(one.series for one in written), {})
-        return await asyncio.to_thread(_made, written, headers, is_open=is_open)
+        return await asyncio.to_thread(_made, written, headers, Packing(), is_open=is_open)
 
     async def _sample(self) -> NodeSample:
         before = self._collector.last
@@ -184,33 +185,32 @@ async def _no_spaces() -> Sequence[PodSpace]:
     return ()
 
 
-def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], *, is_open: bool) -> Written:
-    samples = [(_oom_labels(*values), count) for values, count in rows]
+def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], known: Columns, *, is_open: bool) -> Written:
+    samples = [(_labels(*values), count) for values, count in rows]
     text = "Kills for want of memory over the life of a container, restarts included."
-    return family("kepd_container_oom_kills_total", COUNTER, text, samples, is_open=is_open)
+    return family("kepd_container_oom_kills_total", COUNTER, text, samples, is_open=is_open, known=known)
 
 
-def _restart_family(sample: NodeSample, *, is_open: bool) -> Written:
+def _restart_family(sample: NodeSample, known: Columns, *, is_open: bool) -> Written:
     """DUR-05: the runtime counts them as attempts, so they outlive kepd."""
     newest = {
         (pod.namespace, pod.name, one.name): one.attempt
         for pod in sample.pods
         for one in sorted(pod.containers, key=lambda one: one.attempt)
     }
-    names = ("namespace", "pod", "container")
-    samples = [(labels(zip(names, place, strict=True)), count) for place, count in newest.items()]
+    samples = [(_labels(*place), count) for place, count in newest.items()]
     text = "Restarts of a container of a pod."
-    return family("kepd_container_restarts_total", COUNTER, text, samples, is_open=is_open)
+    return family("kepd_container_restarts_total", COUNTER, text, samples, is_open=is_open, known=known)
 
 
-@lru_cache(maxsize=4096)
-def _oom_labels(namespace: str, pod: str, container: str, scope: str) -> str:
-    return labels([("namespace", namespace), ("pod", pod), ("container", container), ("scope", scope)])
+@lru_cache(maxsize=8192)
+def _labels(namespace: str, pod: str, container: str, scope: str = "") -> bytes:
+    scopes = [("scope", scope)] if scope else []
+    return labels([("namespace", namespace), ("pod", pod), ("container", container), *scopes])
 
 
-def _made(families: Iterable[Written], headers: Mapping[str, str], *, is_open: bool) -> MadePage:
-    pieces, content_type = page(families, is_open=is_open), OPEN_TYPE if is_open else TEXT_TYPE
-    if "gzip" not in headers.get("accept-encoding", ""):
-        return MadePage(b"".join(pieces), content_type, is_packed=False)
-    packing = isal_zlib.compressobj(PACKED_LEVEL, wbits=GZIP)
-    return MadePage(b"".join([*map(packing.compress, pieces), packing.flush()]), content_type, is_packed=True)
+def _made(families: Iterable[Written], headers: Mapping[str, str], packing: Packing, *, is_open: bool) -> MadePage:
+    content_type = OPEN_TYPE if is_open else TEXT_TYPE
+    if "gzip" in headers.get("accept-encoding", ""):
+        return MadePage(packing.page(families, is_open=is_open), content_type, is_packed=True)
+    return MadePage(b"".join(page(families, is_open=is_open)), content_type, is_packed=False)

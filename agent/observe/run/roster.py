@@ -8,6 +8,7 @@ is not, the container's own process says where. Never: a path that was guessed f
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import msgspec
 import structlog
@@ -63,7 +64,7 @@ class Observed:
     ended_s: float | None = None
     is_whole: bool = True
 
-    @property
+    @cached_property
     def group(self) -> str:
         return next((self.groups[one] for one in SHOWN if one in self.groups), "")
 
@@ -196,7 +197,7 @@ class Roster:
             if sandbox_id not in ready:
                 self._ended(pod.sandbox, now_s)
                 if pod.own is not None:
-                    self._files.forget(pod.own.files.paths)
+                    self._ended(pod.own, now_s)
                     pod.own = None
             for one in pod.containers.values():
                 if one.id not in running:
@@ -205,7 +206,7 @@ class Roster:
     def _ended(self, one: Observed, now_s: float) -> None:
         if one.ended_s is None:
             one.ended_s = now_s
-            self._files.forget(one.files.paths)
+            self._files.forget((*one.files.paths, *one.limit_files.paths))
 
     def _forget(self, keep_ended_s: float) -> None:
         """What ended long ago. Nothing of it is open any more but the hold on its process."""
