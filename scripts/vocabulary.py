@@ -76,6 +76,7 @@ EVENTS = {
     "FailedToRetrieveImagePullSecret": "A pull secret is missing or unreadable; the pull is tried without it.",
     "FailedToStartServiceHealthcheck": "Another program uses the health check port of a Service on this node.",
     "FailedValidation": "A manifest is not valid; its previous version keeps running.",
+    "FilesystemFailed": "A file system of images is mounted read-only; nothing is collected there.",
     "FreeDiskSpaceFailed": "Images were removed, but there is still too little disk space.",
     "ImageGCFailed": "The collection of images failed several times in a row.",
     "InspectFailed": "The name of an image is not valid, or the runtime could not look it up.",

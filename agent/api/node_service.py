@@ -137,7 +137,7 @@ class NodeService:
             yield to_message(pb.ListStatsResponse, report, meta=None)
 
     async def list_filesystems(self, request: pb.ListFilesystemsRequest) -> pb.ListFilesystemsResponse:
-        found = await self._figures().file_systems()
+        found = await self._figures().file_systems(with_use=request.with_use)
         walk = in_order(found, lambda one: one.mount, place_of(request.options))
         items, meta = await page(walk, request.options, partial(to_message, pb.Filesystem), pb.Filesystem)
         return pb.ListFilesystemsResponse(filesystems=items, meta=meta)

@@ -39,8 +39,8 @@ LISTS = {
 }
 
 
-def listed(daemon: "Client", kind: Kind, *, with_objects: bool = False) -> AnyListing:
-    """All objects of a kind; `with_objects`: with what only programs read."""
+def listed(daemon: "Client", kind: Kind, *, with_objects: bool = False, is_wide: bool = False) -> AnyListing:
+    """All objects of a kind; `with_objects`: with what only programs read; `is_wide`: with what costs more to find."""
     if kind.plural not in LISTS or (kind.plural == "services" and with_objects):
         from agent.cli.object_listings import list_objects, manifests_of
 
@@ -52,6 +52,8 @@ def listed(daemon: "Client", kind: Kind, *, with_objects: bool = False) -> AnyLi
         found: AnyListing = make(daemon, with_spec=True)
     elif with_objects and kind.plural == "services":
         found = make(daemon, manifests_of(daemon, kind))
+    elif kind.plural == "filesystems":
+        found = make(daemon, with_use=with_objects or is_wide)
     elif kind.plural in ("deployments", "daemonsets", "jobs"):
         found = make(daemon, kind)
     else:

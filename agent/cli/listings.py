@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each noun of `kepctl get` lists, and in which columns: node, planes, pods, containers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -59,9 +59,10 @@ def list_checkpoints(daemon: Client) -> Listing[pod_pb2.Checkpoint]:
     return Listing("Checkpoint", answer.checkpoints, columns, lambda one: f"checkpoint/{one.name}", "none is there")
 
 
-def list_filesystems(daemon: Client) -> Listing[node_pb2.Filesystem]:
+def list_filesystems(daemon: Client, *, with_use: bool = False) -> Listing[node_pb2.Filesystem]:
     method = "kepd.v1.NodeService/ListFilesystems"
-    answer = daemon.call(method, node_pb2.ListFilesystemsRequest(), node_pb2.ListFilesystemsResponse)
+    request = node_pb2.ListFilesystemsRequest(with_use=with_use)
+    answer = daemon.call(method, request, node_pb2.ListFilesystemsResponse)
     columns: Columns[node_pb2.Filesystem] = (
         Column("MOUNT", lambda one: one.mount),
         Column("DEVICE", lambda one: one.device),
@@ -72,11 +73,18 @@ def list_filesystems(daemon: Client) -> Listing[node_pb2.Filesystem]:
         Column("AVAIL", lambda one: bytes_text(one.available_bytes) if one.size_bytes else "-"),
         Column("USE%", lambda one: _share(one.used_bytes, one.used_bytes + one.available_bytes)),
         Column("IUSE%", lambda one: _share(one.inodes - one.inodes_free, one.inodes)),
+        Column("HIGH", lambda one: f"{one.collects_at}%" if one.collects_at else "-"),
         Column("STATE", lambda one: one.state),
+        Column("NEXT", lambda one: one.next or "-"),
         Column("MESSAGE", lambda one: one.message),
+        Column("USED BY", lambda one: _used_by(one.used_by), wide=True),
         Column("PATHS", lambda one: ",".join(one.paths), wide=True),
     )
     return Listing("Filesystem", answer.filesystems, columns, lambda one: f"filesystem/{one.mount}", "none is known")
+
+
+def _used_by(parts: Iterable[node_pb2.SpaceUse]) -> str:
+    return ", ".join(f"{one.what} {bytes_text(one.bytes)}" for one in parts) or "-"
 
 
 def list_features(daemon: Client) -> Listing[node_pb2.Feature]:

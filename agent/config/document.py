@@ -189,6 +189,13 @@ class ImagePrefetch:
     max: int = key(integer(0), 1, "Concurrent prefetches; 0 = none.")
 
 
+PERCENT = integer(0, 100)
+DISK_RULES = record_with(
+    {"high": None, "low": None, "inodeHigh": None, "inodeLow": None},
+    path=PATH, high=PERCENT, low=PERCENT, inodeHigh=PERCENT, inodeLow=PERCENT,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageCollection:
     mode: str = key(
@@ -205,6 +212,11 @@ class ImageCollection:
     inode_low: int = key(integer(0, 100), 85, "Inode usage in percent at which a collection stops.")
     keep: Words = key(list_of(TEXT, "names"), (), "Images that are never removed, as globs over full names.")
     keep_last: int = key(integer(0), 0, "Newest names kept per repository; 0 = no such rule.")
+    filesystems: tuple[Pairs, ...] = key(
+        list_of(DISK_RULES, "path, high, low, inodeHigh, inodeLow"),
+        (),
+        "Other thresholds for file systems of images, by a path on each.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -357,7 +357,8 @@ def _record(right: str, defaults: Mapping[str, object], fields: Mapping[str, Kin
         )
 
     def show(value: object) -> dict[str, object]:
-        return {key: fields[key].show(item) for key, item in value} if isinstance(value, tuple) else {}
+        pairs = value if isinstance(value, tuple) else ()
+        return {key: fields[key].show(item) for key, item in pairs if item is not None}
 
     properties = {key: kind.schema for key, kind in fields.items()}
     schema: JsonSchema = {

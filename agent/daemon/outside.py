@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the daemon has anyway, handed to the wiring of each plane."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import structlog
@@ -12,6 +12,7 @@ from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
 from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
+from agent.model.file_system import ImagesOnDisk
 from agent.model.span import Traces
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger(plane="daemon")
 
 
+class CollectImages(Protocol):
+    """Remove images that nothing needs; of some file systems `only`, by their devices."""
+
+    async def __call__(self, *, only: Collection[int] = ()) -> object: ...
+
+
 class Outside(msgspec.Struct, frozen=True, kw_only=True):
     """`configuration` gives the one in force; `kube` may find no API server yet; `collect_images` removes all that
     nothing needs, where the images plane runs here."""
@@ -36,7 +43,8 @@ class Outside(msgspec.Struct, frozen=True, kw_only=True):
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None]" = lambda: None
     puller: "Puller | None" = None
-    collect_images: Callable[[], Awaitable[object]] | None = None
+    collect_images: CollectImages | None = None
+    images_on_disks: Callable[[], Awaitable[Sequence[ImagesOnDisk]]] | None = None
     devices: "PodDevices | None" = None
     endings: EndingPods = msgspec.field(default_factory=EndingPods)
     traces: Traces | None = None

@@ -45,7 +45,7 @@ from agent.daemon.node_features import node_features
 from agent.daemon.node_view import NodeAnswers
 from agent.daemon.object_wiring import CreatedOf, EndPod, StatusOf, wire_objects
 from agent.daemon.observe.node_logs import wire_node_logs
-from agent.daemon.outside import Outside, new_kube
+from agent.daemon.outside import CollectImages, Outside, new_kube
 from agent.daemon.services.topology_view import TopologyOfManifests
 from agent.daemon.traces.tracing import wire_tracing
 from agent.daemon.tree import LastWork, Unit
@@ -53,6 +53,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from agent.model.component import Board, Report, State
 from agent.model.ending_pods import EndingPods
+from agent.model.file_system import ImagesOnDisk
 from agent.model.finding import Advice
 from agent.model.runtime_features import RuntimeFacts
 from agent.model.span import SpanRef
@@ -123,7 +124,8 @@ class Daemon:
         self.here: PodsHere | None = None
         self.runner: PodRunner | None = None
         self.node_looks: NodeLooks | None = None
-        self.collect_images: Callable[[], Awaitable[object]] | None = None
+        self.collect_images: CollectImages | None = None
+        self.images_on_disks: Callable[[], Awaitable[Sequence[ImagesOnDisk]]] | None = None
         self.devices: DevicePlane | None = None
         self.device_view: DeviceView | None = None
         self.plugins: PluginDevices | None = None
@@ -266,6 +268,7 @@ def _outside(parts: Daemon) -> Outside:
         kube=lambda: _kube(parts),
         puller=parts.puller,
         collect_images=parts.collect_images,
+        images_on_disks=parts.images_on_disks,
         devices=parts.devices.pod_devices if parts.devices is not None else None,
         endings=parts.endings,
         traces=parts.tracing,
@@ -277,7 +280,7 @@ def _images(parts: Daemon) -> ImageService:
 
     plane = wire_images(_outside(parts))
     parts.puller = plane.puller
-    parts.collect_images = plane.collect
+    parts.collect_images, parts.images_on_disks = plane.collect, plane.on_disks
     collection = parts.board.add("image-collection", State.STARTING, "starting")
     prefetch = parts.board.add("image-prefetch", State.STARTING, "starting")
     parts.metrics.sources.append(plane.families)
@@ -475,7 +478,11 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     from agent.daemon.observe.wiring import OwnPods, serves_pages, wire_observation
 
     runner = parts.runner
-    pods = OwnPods(runner.pods, runner.may_be_wanted, runner.evictor.spaces) if runner is not None else None
+    pods = (
+        OwnPods(runner.pods, runner.may_be_wanted, runner.evictor.spaces, runner.evictor.short_paths)
+        if runner is not None
+        else None
+    )
     observed = wire_observation(_outside(parts), pods)
     parts.closers.append(observed.close)
     parts.metrics.sources.append(observed.families)

@@ -10,7 +10,7 @@ from typing import Protocol
 from agent.images.prefetch.plan import PodImage
 from agent.images.view.texts import ImageEvent
 from agent.model.image_credential import Credential
-from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent
+from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreRoots
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 
@@ -30,7 +30,8 @@ class ImageRuntime(Protocol):
 
     async def remove_image(self, image: str) -> None: ...
 
-    async def image_filesystem(self) -> str: ...
+    async def file_systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Paths of images, and of writable layers where the runtime keeps those apart."""
 
     async def sandbox_image(self) -> str: ...
 
@@ -44,6 +45,8 @@ class Usage(Protocol):
 
 
 class Content(Protocol):
+    async def store_roots(self) -> StoreRoots: ...
+
     async def list_ingests(self) -> list[Ingest]: ...
 
     async def list_blobs(self, label: str) -> list[BlobInfo]: ...

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from agent.config.document import ImageBackoff, Images
 from agent.images.access.grants import AccessRules, VerifyPolicy, allowlist_fault
+from agent.images.collect.disks import DiskRules
 from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
 from agent.images.prefetch.plan import PrefetchRules
 from agent.images.queue.auto_limit import AutoLimit
@@ -181,7 +182,18 @@ def _collect(images: Images, mode: str, kubelet: KubeletDisk | None = None) -> C
         max_age_s=gc.max_age,
         keep=gc.keep,
         keep_last=gc.keep_last,
+        by_path={str(one["path"]): _disk_rules(one, images) for one in map(dict, gc.filesystems)},
     )
+
+
+def _disk_rules(given: Mapping[str, object], images: Images) -> DiskRules:
+    """What is not given is as for all file systems."""
+    gc = images.gc
+    wanted = {"high": gc.high, "low": gc.low, "inodeHigh": gc.inode_high, "inodeLow": gc.inode_low}
+    high, low, inode_high, inode_low = (
+        _int(given[key]) if given[key] is not None else default for key, default in wanted.items()
+    )
+    return DiskRules(high=high, low=low, inode_high=inode_high, inode_low=inode_low)
 
 
 def _listed(fields: Mapping[str, object]) -> ListedImage:

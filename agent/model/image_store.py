@@ -60,6 +60,8 @@ class Filesystem(msgspec.Struct, frozen=True, kw_only=True):
     available_bytes: int = 0
     inodes: int = 0
     free_inodes: int = 0
+    device_number: int = 0
+    is_read_only: bool = False
 
     @property
     def is_measured(self) -> bool:
@@ -78,6 +80,14 @@ class Filesystem(msgspec.Struct, frozen=True, kw_only=True):
 
 def _used_percent(capacity: int, available: int) -> int:
     return 100 - available * 100 // capacity if capacity > 0 else 0
+
+
+class StoreRoots(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a runtime keeps what it downloaded, and what each of its snapshotters unpacked; empty where it does not
+    say."""
+
+    content: str = ""
+    snapshotters: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Ingest(msgspec.Struct, frozen=True):

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from agent.model.file_system import Room, rooms_on
+
 
 class Amount(msgspec.Struct, frozen=True):
     """Of one thing: bytes, inodes or processes."""
@@ -18,12 +20,26 @@ class Amount(msgspec.Struct, frozen=True):
 Layout = Literal["one", "apart", "split"]
 
 
+class DiskPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The file system that a signal is about, with all that is kept on it; `path` is where it was looked at."""
+
+    path: str
+    device: int
+    roles: tuple[str, ...] = ()
+
+
 class NodeLook(msgspec.Struct, frozen=True, kw_only=True):
-    """By signal, as a kubelet calls them; what is unknown is missing."""
+    """By signal, as a kubelet calls them; what is unknown is missing. `places`: by the signal's first word."""
 
     taken_s: float
     amounts: Mapping[str, Amount] = msgspec.field(default_factory=dict)
     layout: Layout = "one"
+    places: Mapping[str, DiskPlace] = msgspec.field(default_factory=dict)
+
+    def rooms(self, signal: str) -> tuple[Room, ...]:
+        """What can make room for a signal; where it is not known what is kept there, all that there is."""
+        place = self.places.get(signal.partition(".")[0])
+        return rooms_on(place.roles) if place is not None else tuple(Room)
 
 
 class ContainerUse(msgspec.Struct, frozen=True, kw_only=True):

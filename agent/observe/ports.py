@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.model.file_system import LookedAt
+from agent.model.image_store import StoreRoots
 from agent.model.node_log import ListedFile
 from agent.model.runtime_event import RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -35,6 +36,15 @@ class RuntimeEvents(Protocol):
 class FileSystemsOfRuntime(Protocol):
     async def file_systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Paths of images, and of writable layers where the runtime keeps those apart."""
+
+    async def image_use(self) -> Mapping[str, int]:
+        """Bytes of unpacked images, by those paths."""
+
+    async def writable_layers(self) -> Mapping[str, tuple[int, int]]: ...
+
+
+class StoreOfRuntime(Protocol):
+    async def store_roots(self) -> StoreRoots: ...
 
 
 class Disks(Protocol):

@@ -64,7 +64,8 @@ async def stocked(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Any, st
     if request.param == "fake":
         fake = FakeContainerd()
         name = "registry/contract:1"
-        content = b'{"config": {}, "layers": []}'
+        content = b'{"config": {"digest": "sha256:bb"}, "layers": []}'
+        fake.put_blob(BlobInfo("sha256:bb", 2, 1.0, {"containerd.io/gc.ref.snapshot.overlayfs": "sha256:cc"}))
         labels = {"containerd.io/distribution.source.registry": "contract"}
         fake.put_blob(BlobInfo("sha256:" + "a" * 64, len(content), 1.0, labels), content)
         fake.records[name] = ImageRecord(name, "sha256:" + "a" * 64, "m", len(content), 1.0, {"a": "b"})
@@ -108,6 +109,23 @@ async def test_names_lead_to_blobs_and_blobs_can_be_read(stocked: Any) -> None:
         await subject.read_blob("sha256:" + "0" * 64, 10)
     with pytest.raises(RuntimeCallFailed, match="more than 10 bytes"):
         await subject.read_blob(record.digest, 10)
+
+
+async def test_where_things_are_kept_and_who_unpacked_an_image_can_be_asked(stocked: Any) -> None:
+    """FSY-01, FSY-03: the labels of an image's configuration name the snapshotters that have its layers."""
+    subject, name = stocked
+    roots = await subject.store_roots()
+    manifest = json.loads(await subject.read_blob((await record_of(subject, name)).digest, 1 << 20))
+    unpacked = [
+        snapshotter
+        for snapshotter in roots.snapshotters
+        for blob in await subject.list_blobs(f"containerd.io/gc.ref.snapshot.{snapshotter}")
+        if blob.digest == manifest["config"]["digest"]
+    ]
+
+    assert roots.content.startswith("/")
+    assert all(path.startswith("/") for path in roots.snapshotters.values())
+    assert len(unpacked) == 1
 
 
 async def test_single_labels_of_a_name_are_set_and_taken_away(stocked: Any) -> None:

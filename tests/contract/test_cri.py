@@ -194,7 +194,10 @@ async def test_a_pulled_image_is_known_by_name_and_id(subject: Subject) -> None:
 
 async def test_the_runtime_says_where_images_are_and_what_sandboxes_are_made_of(subject: Subject) -> None:
     """IMG-G03, G05."""
-    assert (await subject.cri.image_filesystem()).startswith("/")
+    images, _ = await subject.cri.file_systems()
+    assert (await subject.cri.image_filesystem()) == images[0]
+    assert images[0].startswith("/")
+    assert set(await subject.cri.image_use()) == set(images)
     assert isinstance(await subject.cri.sandbox_image(), str)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.config.document import ImageCollection, ImagePrefetch, Images, ImageVerify
+from agent.images.collect.disks import DiskRules
 from agent.images.queue.rules import DEFAULT_HEAD_START
 from agent.images.run.metrics import Gauges, ImageMetrics, size_class
 from agent.images.settings import image_faults, image_settings, read_kubelet_disk, with_limit
@@ -81,6 +82,14 @@ def test_the_kubelet_profile_switches_our_order_off() -> None:
     assert with_limit(settings, 7).queue.max_parallel == 7
 
 
+def test_a_file_system_has_what_is_given_for_it_and_else_what_all_have() -> None:
+    """FSY-03."""
+    given = (("path", "/images"), ("high", 95), ("low", 90), ("inodeHigh", None), ("inodeLow", 50))
+    rules = image_settings(Images(gc=ImageCollection(filesystems=(given,), inode_high=77))).collect.by_path
+
+    assert rules == {"/images": DiskRules(high=95, low=90, inode_high=77, inode_low=50)}
+
+
 def test_beside_a_kubelet_space_is_its_own_business() -> None:
     """IMG-G14."""
     assert str(image_settings(Images()).collect.mode) == "full"
@@ -142,6 +151,7 @@ def test_lists_and_maps_become_values() -> None:
     assert (settings.listed[0].is_pinned, settings.listed[0].is_content_only) == (True, True)
 
 
+OWN_RULES = (("path", "/images"), ("high", 70), ("low", None), ("inodeHigh", None), ("inodeLow", None))
 BROKEN_RULE = (("match", "("), ("replace", ""), ("only", False))
 
 
@@ -149,6 +159,10 @@ BROKEN_RULE = (("match", "("), ("replace", ""), ("only", False))
     ("images", "complaint"),
     [
         (Images(gc=ImageCollection(low=90)), "images.gc: images.gc.low (90) must be less than images.gc.high (85)"),
+        (
+            Images(gc=ImageCollection(filesystems=(OWN_RULES,))),
+            "images.gc: images.gc.filesystems: /images: low (80) must be less than high (70)",
+        ),
         (Images(verify=ImageVerify(allowlist=("a*",))), "images.verify.allowlist: not a valid wildcard pattern"),
         (
             Images(backoff=replace(Images().backoff, classes={"nett": ()})),

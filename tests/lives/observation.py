@@ -4,19 +4,16 @@
 import errno
 from pathlib import Path
 
-from agent.observe.run.file_systems import FileSystemAnswers
 from agent.observe.run.pages import PageSettings
 from tests.lives.figures import Watched
 from tests.observe.test_collector import Observed
-from tests.observe.test_file_systems import ONE, Disks, Runtime
+from tests.observe.test_file_systems import ONE, Disks, Runtime, answers_of
 
 
 async def observation_life(folder: Path) -> set[str]:
     """What moved."""
     node = Observed(folder)
-    answers = FileSystemAnswers(
-        Runtime(), Disks({"/state": ONE, "/images/a": ONE}), node.clock, lambda: [("node", "/state")]
-    )
+    answers = answers_of(Runtime(), Disks({"/state": ONE, "/images/a": ONE}), node.clock, ("node", "/state"))
     watched = Watched(lambda: (*node.pages.metrics.families(), *answers.families()))
     node.runtime.add_pod("web", tuple(f"c{number}" for number in range(30)))
     node.files.refusals = {"memory.stat": errno.EIO}

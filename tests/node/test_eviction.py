@@ -140,6 +140,36 @@ def test_a_full_disk_ends_the_pod_that_filled_it_and_it_comes_back(
         ended(kepd)
 
 
+def test_file_systems_are_shown_with_what_would_make_room(
+    lab: Lab, image: str, short_path: Path, free_port: int, disk: Path
+) -> None:
+    """FSY-01, FSY-03, FSY-05: the pods' own disk has nothing to remove; that of images has what nothing needs."""
+    with daemon_with(lab, short_path, free_port, disk / "pods", "hard: {}") as kepd:
+        kepd.environment["KEPD_PODS__EVICTION__MODE"] = "off"
+        where = lab.place.directory
+        kepd.environment["KEPD_IMAGES__GC__FILESYSTEMS"] = f"[{{path: {where}, high: 98, low: 97}}]"
+        kepd.environment["KEPD_IMAGES__GC__MODE"] = "full"
+        kepd.start("--planes", "pods,images").wait_ready()
+        put(kepd, image, "writes", "dd if=/dev/zero of=/own/some bs=1M count=9")
+        kepd.wait(lambda: phase(kepd, "writes") == "Running", "it runs")
+
+        def volumes() -> int:
+            used = next(one for one in kepd.json("get", "filesystems")["items"] if one["mount"] == str(disk))["usedBy"]
+            return int(next(one["bytes"] for one in used if one["what"] == "volumes"))
+
+        kepd.wait(lambda: volumes() >= 9 * MIB, "its volume to be counted", within_s=60)
+        table = kepd.ctl("get", "filesystems", "-o", "wide").stdout
+        own = next(line for line in table.splitlines() if line.startswith(f"{disk} "))
+        images = next(line for line in table.splitlines() if "image,container,content" in line)
+        assert table.split()[9:13] == ["HIGH", "STATE", "NEXT", "MESSAGE"]
+        assert f"no removal can make room on {disk}" in own
+        assert "volumes 9" in own
+        assert " 98% " in images
+        assert "dead containers" in images
+        assert "images " in images
+        ended(kepd)
+
+
 def test_a_container_that_writes_more_than_its_limit_ends_its_pod(
     lab: Lab, image: str, short_path: Path, free_port: int
 ) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File systems on loop devices: apart and joined, as the kernel has them (FSY-01)."""
+"""File systems on loop devices: apart and joined, as the kernel has them (FSY-01, FSY-03)."""
 
 import asyncio
 import subprocess
@@ -7,11 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from agent.config.document import Images
 from agent.drivers.clock.driver import SystemClock
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.containerd.fake import FakeContainerd
+from agent.drivers.cri.fake import FakeCri
 from agent.drivers.file_systems.driver import FileSystems
-from agent.observe.run.file_systems import FileSystemAnswers
-from tests.observe.test_file_systems import Runtime
+from agent.drivers.state_files.driver import StateFiles
+from agent.images.collect.plan import CollectRules
+from agent.images.settings import image_settings
+from agent.model.image_store import BlobInfo, StoreRoots
+from tests.images.harness import build_plane
+from tests.observe.test_file_systems import Runtime, answers_of
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(60)]
 
@@ -37,9 +46,7 @@ def disks(tmp_path: Path) -> Iterator[list[Path]]:
 
 async def test_two_disks_are_told_apart_and_show_what_fills_them(disks: list[Path]) -> None:
     node, images = map(str, disks)
-    answers = FileSystemAnswers(
-        Runtime((images,)), FileSystems(), SystemClock(), lambda: [("node", node), ("logs", node)]
-    )
+    answers = answers_of(Runtime((images,)), FileSystems(), SystemClock(), ("node", node), ("logs", node))
     before = {one.mount: one for one in await answers.reports()}
     (disks[1] / "fill").write_bytes(b"x" * (13 << 20))
     for number in range(60):
@@ -60,3 +67,57 @@ async def test_two_disks_are_told_apart_and_show_what_fills_them(disks: list[Pat
         "less than 10 % of its inodes are left", "less than 10 % of its space is left",
     ]  # fmt: skip
     assert last[images].state == "read-only"
+
+
+class Store:
+    """A runtime whose images are files: on the disk of their snapshotter, and what was downloaded for all on one."""
+
+    def __init__(self, layers: dict[str, Path], downloads: Path) -> None:
+        self.cri, self.containerd = FakeCri(), FakeContainerd()
+        self.layers, self.downloads = layers, downloads
+        self.files: dict[str, list[Path]] = {}
+        roots = {name: str(place) for name, place in layers.items()}
+        self.cri.image_places = tuple(roots.values())
+        self.containerd.roots = StoreRoots(content=str(downloads), snapshotters=roots)
+        self._remove = self.cri.remove_image
+        self.cri.remove_image = self.remove  # type: ignore[method-assign]
+
+    async def put(self, name: str, snapshotter: str, mib: int) -> None:
+        self.cri.registry.add(name)
+        image_id = await self.cri.pull_image(name)
+        label = {f"containerd.io/gc.ref.snapshot.{snapshotter}": "sha256:x"}
+        self.containerd.put_blob(BlobInfo(image_id, 1, 0.0, label))
+        self.files[image_id] = [self.layers[snapshotter] / name, self.downloads / f"{name}.tar"]
+        self.files[image_id][0].write_bytes(b"x" * (mib << 20))
+        self.files[image_id][1].write_bytes(b"x" * (mib << 18))
+
+    async def remove(self, image: str) -> None:
+        await self._remove(image)
+        for path in self.files.pop(image):
+            path.unlink()
+
+    @property
+    def names(self) -> set[str]:
+        return {files[0].name for files in self.files.values()}
+
+
+async def test_each_disk_of_images_is_collected_by_itself(disks: list[Path], tmp_path: Path) -> None:
+    """FSY-03, OBT-14: measured by the kernel, with two snapshotters, and then with downloads apart."""
+    one, two = disks
+    for layers, downloads, left in (
+        ({"one": one, "two": two}, one, {"a", "b", "d"}),
+        ({"one": one, "two": one}, two, {"d"}),
+    ):
+        store, clock = Store(layers, downloads), FakeClock()
+        files = StateFiles(tmp_path / "state")
+        settings = replace(image_settings(Images()), collect=CollectRules(high=60, low=50, min_age_s=1.0))
+        collector = build_plane(store.cri, store.containerd, files, clock, settings=settings).collector
+        for name, snapshotter, mib in (("a", "one", 1), ("b", "one", 1), ("c", "two", 4), ("d", "two", 4)):
+            await store.put(name, snapshotter, mib)
+            await collector.refresh()
+            await clock.advance(100)
+        await collector.collect(is_forced=False)
+        assert store.names == left, "the oldest on the disk that is full"
+        for name in sorted(store.files):
+            await store.remove(name)
+        files.close()

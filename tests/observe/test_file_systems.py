@@ -4,15 +4,18 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.file_systems.driver import FileSystems
-from agent.model.file_system import LookedAt
-from agent.model.runtime_error import RuntimeCallFailed
-from agent.observe.run.file_systems import FileSystemAnswers
+from agent.model.file_system import ImagesOnDisk, LookedAt, SpaceUse
+from agent.model.image_store import StoreRoots
+from agent.model.pod_space import PodSpace, VolumeSpace
+from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
+from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.view.file_systems import MOST, file_system_reports
 
 ONE = LookedAt(
@@ -41,11 +44,31 @@ class Disks:
 class Runtime:
     def __init__(self, images: tuple[str, ...] = ("/images/a",), containers: tuple[str, ...] = ()) -> None:
         self.answer: tuple[tuple[str, ...], tuple[str, ...]] | None = (images, containers)
+        self.content = ""
 
     async def file_systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         if self.answer is None:
             raise RuntimeCallFailed("ImageFsInfo", "the runtime is away")
         return self.answer
+
+    async def image_use(self) -> dict[str, int]:
+        return dict.fromkeys((await self.file_systems())[0], 300)
+
+    async def writable_layers(self) -> dict[str, tuple[int, int]]:
+        return {"c1": (40, 1), "c2": (2, 1)}
+
+    async def store_roots(self) -> StoreRoots:
+        if not self.content:
+            raise NotImplementedByRuntime("Plugins", "unknown service")
+        return StoreRoots(content=self.content)
+
+
+def answers_of(
+    runtime: Runtime, disks: Any, clock: Any, *own: tuple[str, str], work: PlaneWork | None = None
+) -> FileSystemAnswers:
+    answers = FileSystemAnswers(runtime, runtime, disks, clock, lambda: own)
+    answers.work = work or PlaneWork()
+    return answers
 
 
 def test_places_on_one_device_are_one_file_system() -> None:
@@ -95,7 +118,7 @@ def test_there_is_a_bound() -> None:
 async def test_answers_are_of_now_and_a_scrape_gets_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """FSY-06: a scrape waits for no disk."""
     clock, disks = FakeClock(), Disks({"/state": ONE, "/images/a": TWO})
-    answers = FileSystemAnswers(Runtime(), disks, clock, lambda: [("node", "/state")])
+    answers = answers_of(Runtime(), disks, clock, ("node", "/state"))
     first = {one.name: one.samples for one in answers.families()}
     await asyncio.sleep(0.1)
     second = {one.name: one.samples for one in answers.families()}
@@ -117,9 +140,65 @@ async def test_answers_are_of_now_and_a_scrape_gets_the_last(monkeypatch: pytest
 async def test_without_the_runtime_what_is_ours_is_shown() -> None:
     runtime = Runtime()
     runtime.answer = None
-    answers = FileSystemAnswers(runtime, Disks({"/state": ONE}), FakeClock(), lambda: [("node", "/state")])
+    answers = answers_of(runtime, Disks({"/state": ONE}), FakeClock(), ("node", "/state"))
 
     assert [one.roles for one in await answers.reports()] == [("node",)]
+
+
+async def test_each_says_when_images_go_and_what_would_be_removed_next() -> None:
+    """FSY-01, FSY-04, FSY-05: downloads apart from what was unpacked, and a disk that nothing can make room on."""
+    runtime = Runtime()
+    runtime.content = "/downloads"
+    three, four = (replace(TWO, device_number=number, mount=f"/{number}") for number in (3, 4))
+    disks = Disks({"/state": ONE, "/logs": four, "/images/a": TWO, "/downloads": three})
+    own = (("node", "/state"), ("logs", "/logs"))
+    images = [
+        ImagesOnDisk(paths=("/images/a",), collects_at=85, next="r.io/old:1"),
+        ImagesOnDisk(paths=("/downloads",), collects_at=70, is_collecting=True, next="2 images, 3.0MiB"),
+    ]
+
+    async def collection() -> list[ImagesOnDisk]:
+        return images
+
+    async def spaces() -> list[PodSpace]:
+        return []
+
+    async def away() -> list[ImagesOnDisk]:
+        raise RuntimeCallFailed("ListImages", "the runtime is away")
+
+    full = PlaneWork(images=collection, spaces=spaces, short_paths=lambda: {"/logs"})
+    with_all = await answers_of(runtime, disks, FakeClock(), *own, work=full).reports()
+    without = await answers_of(runtime, disks, FakeClock(), *own, work=PlaneWork(images=away)).reports()
+
+    assert [(one.mount, one.roles, one.collects_at, one.state, one.next) for one in with_all] == [
+        ("/", ("node",), 0, "ok", "no removal can make room on /"),
+        ("/4", ("logs",), 0, "pressure", "old logs"),
+        ("/images", ("image", "container"), 85, "ok", "r.io/old:1, dead containers"),
+        ("/3", ("content",), 70, "collecting", "2 images, 3.0MiB"),
+    ]  # fmt: skip
+    assert {one.next for one in without} == {f"no removal can make room on {one.mount}" for one in without}
+    assert {one.state for one in without} == {"ok"}
+
+
+async def test_what_uses_the_space_is_told_when_it_is_asked_for() -> None:
+    """FSY-05."""
+    runtime = Runtime()
+    disks = Disks({"/state": ONE, "/logs": ONE, "/images/a": TWO})
+    volumes = (VolumeSpace(name="a", used_bytes=100), VolumeSpace(name="b", used_bytes=900, is_memory=True))
+
+    async def spaces() -> list[PodSpace]:
+        return [PodSpace(namespace="n", name="p", uid="u", logs={"main": 20, "side": 5}, volumes=volumes)]
+
+    own = (("node", "/state"), ("logs", "/logs"))
+    answers = answers_of(runtime, disks, FakeClock(), *own, work=PlaneWork(spaces=spaces))
+    node, images = await answers.reports(with_use=True)
+    runtime.answer = None
+    alone, *_ = await answers.reports(with_use=True)
+
+    assert node.used_by == (SpaceUse("logs", 25), SpaceUse("volumes", 100), SpaceUse("other", 325))
+    assert images.used_by == (SpaceUse("images", 300), SpaceUse("layers", 42), SpaceUse("other", 108))
+    assert alone.used_by == node.used_by
+    assert [one.used_by for one in await answers.reports()] == [()]
 
 
 def test_the_driver_sees_the_mount_of_a_path() -> None:

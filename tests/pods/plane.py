@@ -19,7 +19,7 @@ from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.model.node_use import Amount, NodeLook, PodUse
+from agent.model.node_use import Amount, DiskPlace, NodeLook, PodUse
 from agent.model.pod_state import PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.model.runtime_features import RuntimeFeatures
@@ -168,6 +168,7 @@ class FakeNode:
         self.uses: dict[str, PodUse] = {}
         self.layer_bytes: dict[str, int] = {}
         self.layout: Any = "one"
+        self.places: dict[str, DiskPlace] = {}
         self.rooms: list[str] = []
         self.looks = 0
         self.now_s: Any = time.monotonic
@@ -177,7 +178,7 @@ class FakeNode:
 
     async def look(self) -> NodeLook:
         self.looks += 1
-        return NodeLook(taken_s=self.now_s(), amounts=dict(self.amounts), layout=self.layout)
+        return NodeLook(taken_s=self.now_s(), amounts=dict(self.amounts), layout=self.layout, places=self.places)
 
     async def use(self) -> dict[str, PodUse]:
         return dict(self.uses)

@@ -54,7 +54,8 @@ def get(
             one = Wanted(found[0].kind, tuple(name for wanted in found for name in wanted.names))
             follow(daemon, one, scope, output, session)
             return
-        listings = _all(daemon, found, scope, with_objects=wants_objects(output) or bool(selector or sort_path))
+        with_objects, is_wide = wants_objects(output) or bool(selector or sort_path), output == "wide"
+        listings = _all(daemon, found, scope, with_objects=with_objects, is_wide=is_wide)
     if sort_path:
         from agent.cli.ordering import ordered_by
 
@@ -69,13 +70,15 @@ def get(
         print_listing(listing, output, session, is_one=is_one)
 
 
-def _all(daemon: "Client", found: tuple[Wanted, ...], scope: Scope, *, with_objects: bool) -> list[AnyListing]:
+def _all(
+    daemon: "Client", found: tuple[Wanted, ...], scope: Scope, *, with_objects: bool, is_wide: bool
+) -> list[AnyListing]:
     """One listing for each kind, whatever the order of KIND/NAME."""
     names: dict[Kind, tuple[str, ...]] = {}
     for one in found:
         names[one.kind] = (*names.get(one.kind, ()), *one.names)
     return [
-        picked(listed(daemon, kind, with_objects=with_objects), Wanted(kind, given), scope)
+        picked(listed(daemon, kind, with_objects=with_objects, is_wide=is_wide), Wanted(kind, given), scope)
         for kind, given in names.items()
     ]
 

@@ -19,7 +19,7 @@ from agent.config.document import Configuration
 from agent.daemon.images.content_fetch import CONTENT_NAMESPACE, ContentFetch
 from agent.daemon.images.registry_hosts import RegistryHosts
 from agent.daemon.kubelet_arrival import kubelet_arrival
-from agent.daemon.outside import Outside
+from agent.daemon.outside import CollectImages, Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.kubelet.driver import KubeletConfiguration
@@ -56,6 +56,7 @@ from agent.images.view.signatures import signature_advice
 from agent.images.view.texts import ImageEvent
 from agent.model.component import Report
 from agent.model.event import Event
+from agent.model.file_system import ImagesOnDisk
 from agent.model.finding import Advice
 from agent.model.image_platform import node_platform
 from agent.model.runtime_error import RuntimeCallFailed
@@ -69,7 +70,8 @@ class ImagePlane(msgspec.Struct, frozen=True):
     """What others use of it. `run` is the unit; the other two reports are lines of their own."""
 
     puller: Puller
-    collect: Callable[[], Awaitable[object]]
+    collect: CollectImages
+    on_disks: Callable[[], Awaitable[Sequence[ImagesOnDisk]]]
     images: NodeImages
     families: Callable[[], Iterable[Metric]]
     apply: Callable[[Configuration], None]
@@ -148,7 +150,7 @@ def wire_images(outside: Outside) -> ImagePlane:
     containerd = outside.runtime.containerd
     inspector = ImageInspector(collector, containerd, containerd, shared.records, lambda: puller.settings)
     images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder, inspector)
-    return ImagePlane(puller, collector.collect, images, families, apply, advice, run, close)
+    return ImagePlane(puller, collector.collect, collector.on_disks, images, families, apply, advice, run, close)
 
 
 def _settings(configuration: Configuration, environment: Mapping[str, str]) -> ImageSettings:

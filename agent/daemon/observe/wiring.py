@@ -3,7 +3,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from agent.model.pod_space import PodSpace
 from agent.model.pod_state import PodState
 from agent.observe.pages.cadvisor_page import FileSystem
 from agent.observe.run.collector import Collector, CollectorSettings
-from agent.observe.run.file_systems import FileSystemAnswers
+from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
@@ -43,6 +43,7 @@ class OwnPods(msgspec.Struct, frozen=True):
     states: Feed[PodState]
     is_wanted: Callable[[str], bool]
     spaces: Callable[[], Awaitable[Sequence[PodSpace]]]
+    short_paths: Callable[[], Collection[str]] = tuple
 
     async def changes(self) -> AsyncIterator[PodState]:
         while True:
@@ -97,15 +98,8 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
 
     state = configuration().node.state_directory
     usage = UsageAnswers(collector, outside.clock, lambda: configuration().node.name, lambda: used_share(state))
-
-    def own_places() -> list[tuple[str, str]]:
-        current = configuration()
-        logs = [("logs", current.pods.log_directory)] if current.pods.enabled else []
-        pods = [("node", current.pods.directory)] if current.pods.enabled else []
-        return [("node", current.node.state_directory), *pods, *logs, ("root", "/")]
-
-    file_systems = FileSystemAnswers(outside.runtime.cri, FileSystems(), outside.clock, own_places)
-    usage.disks = file_systems.reports
+    file_systems = _file_systems(outside, pods)
+    usage.disks, usage.sizes = file_systems.reports, file_systems.look
 
     async def close() -> None:
         roster.close()
@@ -123,6 +117,23 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     return NodeObservation(
         run=observer.run, pages=shown, families=families, usage=usage, collector=collector, close=close
     )
+
+
+def _file_systems(outside: Outside, pods: OwnPods | None) -> FileSystemAnswers:
+    def own_places() -> list[tuple[str, str]]:
+        current = outside.configuration()
+        logs = [("logs", current.pods.log_directory)] if current.pods.enabled else []
+        node = [("node", current.pods.directory)] if current.pods.enabled else []
+        return [("node", current.node.state_directory), *node, *logs, ("root", "/")]
+
+    cri, containerd = outside.runtime.cri, outside.runtime.containerd
+    answers = FileSystemAnswers(cri, containerd, FileSystems(), outside.clock, own_places)
+    answers.work = PlaneWork(
+        images=outside.images_on_disks,
+        spaces=pods.spaces if pods else None,
+        short_paths=pods.short_paths if pods else tuple,
+    )
+    return answers
 
 
 async def _nothing() -> AsyncIterator[PodState]:

@@ -5,20 +5,28 @@ Where a runtime keeps images is asked now and then alone; a look is a few reads.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from agent.daemon.outside import CollectImages
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.pressure.alarm import MemoryAlarm
 from agent.model.clock import Clock
 from agent.model.file_system import LookedAt
-from agent.model.node_use import Amount, ContainerUse, Layout, NodeLook, PodUse
+from agent.model.image_store import StoreRoots
+from agent.model.node_use import Amount, ContainerUse, DiskPlace, Layout, NodeLook, PodUse
+from agent.model.runtime_error import RuntimeCallFailed
 
 if TYPE_CHECKING:
     from agent.observe.run.collector import Collector
     from agent.observe.sample.node_sample import PodSample
+
+
+class StoreOfRuntime(Protocol):
+    async def store_roots(self) -> StoreRoots: ...
+
 
 PLACES_S, LAYERS_S = 300.0, 60.0
 LOADS, MOST_PROCESSES = Path("/proc/loadavg"), Path("/proc/sys/kernel/pid_max")
@@ -31,16 +39,23 @@ class NodeLooks:
     def __init__(
         self,
         runtime: CriRuntime,
+        store: StoreOfRuntime,
         disks: FileSystems,
         clock: Clock,
         pods: Path,
-        collect: Callable[[], Awaitable[object]] | None,
+        *,
+        logs: Callable[[], str],
+        collect: CollectImages | None,
     ) -> None:
         self._runtime = runtime
+        self._store = store
         self._disks = disks
         self._clock = clock
         self._above = (pods, *pods.parents)
+        self._logs = logs
         self._collect = collect
+        self._content = ""
+        self._places: Mapping[str, DiskPlace] = {}
         self._folders: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
         self._folders_s = self._layers_s = float("-inf")
         self._layers: Mapping[str, tuple[int, int]] = {}
@@ -51,6 +66,7 @@ class NodeLooks:
         now_s = self._clock.now_s()
         if now_s - self._folders_s >= PLACES_S:
             self._folders, self._folders_s = await self._runtime.file_systems(), now_s
+            self._content = await self._content_root()
         amounts, layout = await asyncio.to_thread(self._of_disks)
         processes = await asyncio.to_thread(_processes)
         if processes is not None:
@@ -60,12 +76,20 @@ class NodeLooks:
             if node.memory.total is not None and node.working_set is not None:
                 available = max(node.memory.total - node.working_set, 0)
                 amounts["memory.available"] = Amount(available, node.memory.total)
-        return NodeLook(taken_s=now_s, amounts=amounts, layout=layout)
+        return NodeLook(taken_s=now_s, amounts=amounts, layout=layout, places=self._places)
+
+    async def _content_root(self) -> str:
+        """Where containerd keeps what it downloaded; other runtimes do not say."""
+        try:
+            return (await self._store.store_roots()).content
+        except RuntimeCallFailed:
+            return ""
 
     def _of_disks(self) -> tuple[dict[str, Amount], Layout]:
         """What cannot be seen from here decides nothing (FSY-02)."""
         images, containers = self._folders
-        node = self._one(str(next(one for one in self._above if one.exists())))
+        directory = str(next(one for one in self._above if one.exists()))
+        node = self._one(directory)
         image = self._one(images[0]) if images else None
         layer = self._one(containers[0]) if containers else image
         found: dict[str, Amount] = {}
@@ -75,7 +99,31 @@ class NodeLooks:
             found[f"{name}.available"] = Amount(one.available_bytes, one.size_bytes)
             if one.inodes:
                 found[f"{name}.inodesFree"] = Amount(one.inodes_free, one.inodes)
+        self._places = self._kept_at(directory, {"nodefs": node, "imagefs": image, "containerfs": layer})
         return found, _layout(node, image, layer)
+
+    def _kept_at(self, directory: str, looked: Mapping[str, LookedAt | None]) -> dict[str, DiskPlace]:
+        """What is kept on the file system of each signal: as many roles as places lie on its device (FSY-04)."""
+        images, containers = self._folders
+        kept = [
+            ("node", directory),
+            ("logs", self._logs()),
+            *(("image", path) for path in images),
+            *(("container", path) for path in containers or images),
+            *([("content", self._content)] if self._content else []),
+        ]
+        devices = [(role, found.device_number) for role, path in kept if (found := self._one(path)) is not None]
+        paths = {"nodefs": directory, "imagefs": images[0] if images else ""}
+        paths["containerfs"] = containers[0] if containers else paths["imagefs"]
+        return {
+            name: DiskPlace(
+                path=paths[name],
+                device=one.device_number,
+                roles=tuple(dict.fromkeys(role for role, device in devices if device == one.device_number)),
+            )
+            for name, one in looked.items()
+            if one is not None
+        }
 
     def _one(self, path: str) -> LookedAt | None:
         try:
@@ -109,10 +157,10 @@ class NodeLooks:
         return {name: size for name, (size, _) in self._layers.items()}
 
     async def make_room(self, signal: str) -> None:
-        """Images that nothing needs; dead containers their keepers remove."""
-        del signal
-        if self._collect is not None:
-            await self._collect()
+        """Images that nothing needs, of the file system that is short."""
+        place = self._places.get(signal.partition(".")[0])
+        if self._collect is not None and place is not None:
+            await self._collect(only=(place.device,))
 
     def arm(self, more_bytes: int | None) -> None:
         root = self.collector.memory_root if self.collector is not None else None

@@ -126,6 +126,14 @@ class PodPlane(msgspec.Struct, kw_only=True):
         await asyncio.to_thread(self.records.close)
 
 
+def _node_looks(outside: Outside, directory: Path) -> NodeLooks:
+    cri, containerd = outside.runtime.cri, outside.runtime.containerd
+    return NodeLooks(
+        cri, containerd, FileSystems(), outside.clock, directory,
+        logs=lambda: outside.configuration().pods.log_directory, collect=outside.collect_images,
+    )  # fmt: skip
+
+
 def wire_pods(outside: Outside) -> PodPlane:
     configuration = outside.configuration()
     groups, slices = ControlGroups(), SystemdSlices()
@@ -169,7 +177,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         return Trust(outside.configuration().manifests.group_writable)
 
     manifests = ManifestDirectory(Path(configuration.manifests.directory), timing, trust, has_sources=True)
-    node = NodeLooks(cri, FileSystems(), outside.clock, directory, outside.collect_images)
+    node = _node_looks(outside, directory)
     runner = PodRunner(context, manifests, outside.runtime.events, take_out, node)
     drainer = Drainer(runner, context)
     commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory), take_out)

@@ -21,7 +21,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
 from agent.model.image_credential import Credential
 from agent.model.image_platform import ImagePlatform
-from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind
+from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
 from agent.model.outside_text import login_values
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
@@ -30,6 +30,7 @@ from agent.wire.containerd import (
     events_v1_pb2,
     eventtypes_pb2,
     images_v1_pb2,
+    introspection_v1_pb2,
     leases_v1_pb2,
     streaming_v1_pb2,
     transfer_v1_pb2,
@@ -42,6 +43,8 @@ SERVICES = "/containerd.services."
 # The bus has many topics; those of tasks are the life of containers.
 TASK_FILTER = 'topic~="/tasks/(create|start|exit|delete|oom)"'
 STORE_FILTER = 'topic~="/(snapshot/(prepare|commit)|images/(create|update|delete))"'
+
+SNAPSHOTTER_PLUGIN, CONTENT_PLUGIN = "io.containerd.snapshotter.v1", "io.containerd.content.v1"
 
 REQUEST_S, TRANSFER_S = 10.0, 3600.0
 Answer = TypeVar("Answer", bound=Message)
@@ -61,6 +64,18 @@ class Containerd:
         """containerd's version, such as `1.6.20`."""
         answer = await self._call("version.v1.Version/Version", Empty(), version_v1_pb2.VersionResponse)
         return answer.version.removeprefix("v").partition("~")[0].partition("+")[0]
+
+    async def store_roots(self) -> StoreRoots:
+        """Where its plugins say that they keep things (FSY-01)."""
+        kinds = (f"type=={SNAPSHOTTER_PLUGIN}", f"type=={CONTENT_PLUGIN}")
+        request = introspection_v1_pb2.PluginsRequest(filters=kinds)
+        answer = await self._call(
+            "introspection.v1.Introspection/Plugins", request, introspection_v1_pb2.PluginsResponse
+        )
+        roots = [(one.type, one.id, one.exports.get("root", "")) for one in answer.plugins]
+        content = next((root for kind, _, root in roots if kind == CONTENT_PLUGIN), "")
+        named = {name: root for kind, name, root in roots if kind == SNAPSHOTTER_PLUGIN and root}
+        return StoreRoots(content=content, snapshotters=named)
 
     async def list_ingests(self) -> list[Ingest]:
         answer = await self._call(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from agent.model.image_credential import Credential
 from agent.model.image_platform import ImagePlatform
-from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent
+from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreRoots
 from agent.model.runtime_error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
 from agent.model.runtime_event import RuntimeEvent
 
@@ -23,6 +23,7 @@ class FakeContainerd:
         self.ingests: list[Ingest] = []
         self._leases: dict[str, dict[str, str]] = {}
         self.records: dict[str, ImageRecord] = {}
+        self.roots = StoreRoots(content="/", snapshotters={"overlayfs": "/"})
         self.blobs: dict[str, tuple[BlobInfo, bytes]] = {}
         self.lease_resources: dict[str, list[tuple[str, str]]] = {}
         self._listeners: list[asyncio.Queue[RuntimeEvent]] = []
@@ -45,6 +46,10 @@ class FakeContainerd:
     async def version(self) -> str:
         self._enter("Version")
         return self.version_text
+
+    async def store_roots(self) -> StoreRoots:
+        self._enter("Plugins")
+        return self.roots
 
     async def list_ingests(self) -> list[Ingest]:
         self._enter("ListStatuses")

@@ -254,6 +254,11 @@ class CriRuntime:
         images = tuple(one.fs_id.mountpoint for one in answer.image_filesystems if one.fs_id.mountpoint)
         return images, tuple(one.fs_id.mountpoint for one in answer.container_filesystems if one.fs_id.mountpoint)
 
+    async def image_use(self) -> dict[str, int]:
+        """Bytes of unpacked images, by the paths that they lie at."""
+        answer = await self.call(IMAGE_FS_INFO, pb.ImageFsInfoRequest())
+        return {one.fs_id.mountpoint: one.used_bytes.value for one in answer.image_filesystems}
+
     async def sandbox_image(self) -> str:
         """What sandboxes are made of, as containerd tells in its configuration; empty if this runtime does not."""
         image = (await self._told_config()).get("sandboxImage")

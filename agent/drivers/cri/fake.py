@@ -39,6 +39,7 @@ class FakeCri:
         self.sizes: dict[str, int] = {}
         self.pause_image = ""
         self.unpackers = frozenset({"overlayfs"})
+        self.image_places: tuple[str, ...] = ("/",)
         self.used: dict[str, int] = {}
         self.pulls: list[tuple[str, str, str]] = []
         self.while_pulling: Callable[[str, pb.AuthConfig | None], Awaitable[None]] | None = None
@@ -242,8 +243,14 @@ class FakeCri:
         return image_id
 
     async def image_filesystem(self) -> str:
+        return (await self.file_systems())[0][0]
+
+    async def file_systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         self._enter("ImageFsInfo")
-        return "/"
+        return self.image_places, ()
+
+    async def image_use(self) -> dict[str, int]:
+        return dict.fromkeys((await self.file_systems())[0], 0)
 
     async def snapshotters(self) -> frozenset[str]:
         self._enter("Status")

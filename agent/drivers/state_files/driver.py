@@ -131,6 +131,8 @@ def measure_filesystem(path: str) -> Filesystem:
         available_bytes=figures.f_bavail * figures.f_frsize,
         inodes=figures.f_files,
         free_inodes=figures.f_favail,
+        device_number=Path(path).stat().st_dev,
+        is_read_only=bool(figures.f_flag & os.ST_RDONLY),
     )
 
 

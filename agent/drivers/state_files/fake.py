@@ -17,6 +17,7 @@ class FakeStateFiles:
         self.failure: OSError | None = None
         self.writes: list[str] = []
         self.disk = Filesystem(capacity_bytes=100 * GIB, available_bytes=90 * GIB, inodes=1000, free_inodes=900)
+        self.disks: dict[str, Filesystem] = {}
 
     def close(self) -> None:
         """Nothing to close."""
@@ -49,7 +50,7 @@ class FakeStateFiles:
     async def measure(self, path: str) -> Filesystem:
         if not Path(path).is_absolute():
             raise FileNotFoundError(2, "No such file or directory", path)
-        return self.disk
+        return self.disks.get(path, self.disk)
 
 
 def _checked(name: str) -> str:

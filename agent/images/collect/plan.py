@@ -2,17 +2,18 @@
 """Decides which images are removed, in which order and why; and why each other image stays.
 
 The sizes that runtimes report are compressed and count shared layers twice, so the space phase is planned again after
-each removal, with the file system measured again.
-Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G01 to G13.
+each removal, with the file systems measured again.
+Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G01 to G13, FSY-03.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
 import msgspec
 
+from agent.images.collect.disks import DiskRules, Freed, ImageDisk, Need, lies_on, need_of
 from agent.model.image_store import Filesystem
 from agent.model.image_text import bytes_text, duration_text
 
@@ -52,6 +53,12 @@ class CollectRules(msgspec.Struct, frozen=True, kw_only=True):
     """Names (globs) that stay."""
     keep_last: int = 0
     """Tags of a repository that stay, the newest ones; 0 = all."""
+    by_path: Mapping[str, DiskRules] = msgspec.field(default_factory=dict)
+    """Other thresholds, by a path on the file system that they are for."""
+
+    def of_disk(self, disk: ImageDisk) -> DiskRules:
+        own = DiskRules(high=self.high, low=self.low, inode_high=self.inode_high, inode_low=self.inode_low)
+        return next((rules for path, rules in self.by_path.items() if path in disk.paths), own)
 
 
 class NodeImage(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +74,8 @@ class NodeImage(msgspec.Struct, frozen=True, kw_only=True):
     handler: str = ""
     named_at: Mapping[str, float] = msgspec.field(default_factory=dict)
     """When each name was given, where the runtime tells."""
+    devices: tuple[int, ...] = ()
+    """Of the file systems that it lies on; empty = on the first."""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -96,17 +105,27 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class CollectPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`missing_bytes` and `missing_inodes`: what has to become free; 0 when there is enough. `unnames` are names that
-    go while their images stay under others."""
+    """`needs`: what has to become free, by file system. `unnames` are names that go while their images stay under
+    others."""
 
     removals: tuple[Removal, ...] = ()
     unnames: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
-    missing_bytes: int = 0
-    missing_inodes: int = 0
-    problem: str = ""
-    used_percent: int = 0
+    needs: tuple[Need, ...] = ()
     expected_bytes: int = 0
+
+    @property
+    def missing_bytes(self) -> int:
+        return sum(one.missing_bytes for one in self.needs)
+
+    @property
+    def missing_inodes(self) -> int:
+        return sum(one.missing_inodes for one in self.needs)
+
+    @property
+    def used_percent(self) -> int:
+        """Of the first, where the runtime keeps images unless another place is asked for."""
+        return self.needs[0].used_percent if self.needs else 0
 
     def __str__(self) -> str:
         names = [f"remove the name {name}: newer ones of its repository are kept" for name in self.unnames]
@@ -115,26 +134,40 @@ class CollectPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 def rules_fault(rules: CollectRules) -> str:
     """What is wrong with the numbers together; empty = nothing."""
-    if not 0 <= rules.low < rules.high <= 100:
-        return f"images.gc.low ({rules.low}) must be less than images.gc.high ({rules.high})"
-    if not 0 <= rules.inode_low < rules.inode_high <= 100:
-        return f"images.gc.inodeLow ({rules.inode_low}) must be less than images.gc.inodeHigh ({rules.inode_high})"
+    own = rules.of_disk(ImageDisk())
+    if fault := _disk_rules_fault(own, "images.gc."):
+        return fault
+    for place, others in rules.by_path.items():
+        if fault := _disk_rules_fault(others, ""):
+            return f"images.gc.filesystems: {place}: {fault}"
     if rules.max_age_s and rules.max_age_s <= rules.min_age_s:
         return "images.gc.maxAge must be longer than images.gc.minAge, or 0s for off"
     return ""
 
 
+def _disk_rules_fault(rules: DiskRules, prefix: str) -> str:
+    if not 0 <= rules.low < rules.high <= 100:
+        return f"{prefix}low ({rules.low}) must be less than {prefix}high ({rules.high})"
+    if not 0 <= rules.inode_low < rules.inode_high <= 100:
+        return f"{prefix}inodeLow ({rules.inode_low}) must be less than {prefix}inodeHigh ({rules.inode_high})"
+    return ""
+
+
 def plan_collection(
     images: Sequence[NodeImage],
-    disk: Filesystem,
+    disks: Sequence[ImageDisk],
     rules: CollectRules,
     now_s: float,
     *,
     is_forced: bool = False,
+    only: Collection[int] = (),
     previous: CollectPlan | None = None,
 ) -> CollectPlan:
-    """What to remove now. `is_forced`: everything unprotected, whatever the thresholds say (`gc --now`). `previous`: of
-    the same run; a run that `high` began goes on until `low`."""
+    """What to remove now. `is_forced`: everything unprotected, whatever the thresholds say (`gc --now`); `only`: of
+    that, what lies on these devices. `previous`: of the same run; a run that `high` began goes on until `low`."""
+    is_on = rules.mode is CollectMode.FULL and not is_forced
+    before = previous.needs if previous is not None else ()
+    needs = tuple(need_of(disk, rules.of_disk(disk), before, is_on=is_on) for disk in disks)
     free: list[NodeImage] = []
     kept: list[Kept] = []
     for image in images:
@@ -145,38 +178,45 @@ def plan_collection(
             free.append(image)
     free.sort(key=lambda one: (one.last_used_s, one.first_seen_s, -one.size_bytes, one.id))
     if is_forced:
+        going = [one for one in free if not only or any(lies_on(one.devices, device, needs) for device in only)]
         return CollectPlan(
-            removals=tuple(_removals(free, RemovalReason.MANUAL, now_s)),
+            removals=tuple(_removals(going, RemovalReason.MANUAL, now_s)),
             kept=tuple(kept),
-            used_percent=disk.used_percent,
-            expected_bytes=sum(image.size_bytes for image in free),
+            needs=needs,
+            expected_bytes=sum(image.size_bytes for image in going),
         )
     surplus = _surplus_tags(images, rules)
     reasons = [(image, _reason(image, rules, surplus, now_s)) for image in free]
     removals = [Removal(image, reason, _age_s(image, now_s)) for image, reason in reasons if reason]
-    rest = [image for image, reason in reasons if not reason]
-    missing_bytes, missing_inodes, problem = _missing(disk, rules, previous or CollectPlan())
-    enough: list[NodeImage] = []
-    freed = sum(removal.image.size_bytes for removal in removals)
-    if missing_bytes or missing_inodes:
-        for image in rest:
-            if freed >= missing_bytes and not missing_inodes:
-                break
-            enough.append(image)
-            freed += image.size_bytes
+    enough, rest = _for_space([image for image, reason in reasons if not reason], removals, needs)
     removals += _removals(enough, RemovalReason.SPACE, now_s)
-    kept += [Kept(image, _why_not_now(image, rules, problem, now_s)) for image in rest[len(enough) :]]
-    going = {removal.image.id for removal in removals}
+    kept += [Kept(image, _why_not_now(image, rules, needs, now_s)) for image in rest]
+    gone = {removal.image.id for removal in removals}
     return CollectPlan(
         removals=tuple(removals),
-        unnames=tuple(name for image in free if image.id not in going for name in image.tags if name in surplus),
+        unnames=tuple(name for image in free if image.id not in gone for name in image.tags if name in surplus),
         kept=tuple(kept),
-        missing_bytes=missing_bytes,
-        missing_inodes=missing_inodes,
-        problem=problem,
-        used_percent=disk.used_percent,
-        expected_bytes=freed,
+        needs=needs,
+        expected_bytes=sum(removal.image.size_bytes for removal in removals),
     )
+
+
+def _for_space(
+    images: Iterable[NodeImage], removals: Iterable[Removal], needs: Sequence[Need]
+) -> tuple[list[NodeImage], list[NodeImage]]:
+    """Those that go for want of space, and those that stay."""
+    freed = Freed(needs)
+    for removal in removals:
+        freed.add(removal.image.devices, removal.image.size_bytes)
+    enough: list[NodeImage] = []
+    rest: list[NodeImage] = []
+    for image in images:
+        if freed.helps(image.devices):
+            freed.add(image.devices, image.size_bytes)
+            enough.append(image)
+        else:
+            rest.append(image)
+    return enough, rest
 
 
 def removals_for_space(forced: CollectPlan, rules: CollectRules, now_s: float) -> Sequence[Removal]:
@@ -192,11 +232,13 @@ def removals_for_space(forced: CollectPlan, rules: CollectRules, now_s: float) -
             return forced.removals
 
 
-def room_for(size_bytes: int | None) -> int:
-    """What a pull takes on the disk: its blobs stay beside what is unpacked from them, and something is left over."""
+def room_for(size_bytes: int | None, roles: Collection[str] = ("image", "content")) -> int:
+    """What a pull takes on a disk that has these roles: its blobs stay, and so does what is unpacked from them, and
+    something is left over."""
     if size_bytes is None:
         return UNKNOWN_ROOM_BYTES
-    return round(size_bytes * (1 + UNPACKED_FACTOR) * SPARE_FACTOR)
+    parts = ("content" in roles) + UNPACKED_FACTOR * ("image" in roles)
+    return round(size_bytes * parts * SPARE_FACTOR)
 
 
 def no_room_text(disk: Filesystem, needed_bytes: int, mode: CollectMode) -> str:
@@ -248,26 +290,13 @@ def _age_s(image: NodeImage, now_s: float) -> float:
     return max(0.0, now_s - max(image.last_used_s, image.first_seen_s))
 
 
-def _missing(disk: Filesystem, rules: CollectRules, previous: CollectPlan) -> tuple[int, int, str]:
-    if rules.mode is not CollectMode.FULL:
-        return 0, 0, ""
-    if not disk.is_measured:
-        return 0, 0, "invalid capacity 0 on image filesystem"
-    missing = 0
-    if rules.high < 100 and (previous.missing_bytes or disk.used_percent >= rules.high):
-        missing = disk.capacity_bytes * (100 - rules.low) // 100 - disk.available_bytes
-    inodes = 0
-    if rules.inode_high < 100 and (previous.missing_inodes or disk.used_inodes_percent >= rules.inode_high):
-        inodes = disk.inodes * (100 - rules.inode_low) // 100 - disk.free_inodes
-    return max(0, missing), max(0, inodes), ""
-
-
 def _removals(images: Iterable[NodeImage], reason: RemovalReason, now_s: float) -> Iterable[Removal]:
     return (Removal(image, reason, _age_s(image, now_s)) for image in images)
 
 
-def _why_not_now(image: NodeImage, rules: CollectRules, problem: str, now_s: float) -> str:
-    why = problem or "its space is not needed"
+def _why_not_now(image: NodeImage, rules: CollectRules, needs: Sequence[Need], now_s: float) -> str:
+    here = [one for one in needs if lies_on(image.devices, one.device, needs)]
+    why = next((one.problem for one in here if one.problem), "its space is not needed")
     if rules.mode is not CollectMode.FULL:
         why = "collection is off" if rules.mode is CollectMode.OFF else "images go by age alone"
     return f"{why}; unused for {duration_text(float(round(_age_s(image, now_s))))}"

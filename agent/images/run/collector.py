@@ -6,12 +6,13 @@ Source of behaviour: IMG-G02 to G12, G16, V06.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
+from agent.images.collect.disks import ImageDisk, Need, lies_on
 from agent.images.collect.plan import (
     CollectPlan,
     NodeImage,
@@ -25,13 +26,16 @@ from agent.images.collect.plan import (
 from agent.images.ports import Content, Files, ImageEvents, ImageNames, ImageRuntime, Leases, Usage, WantedImages
 from agent.images.prefetch.plan import normalised
 from agent.images.run.history import ImageHistory
+from agent.images.run.image_disks import ImageDisks
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
+from agent.images.view.disks import images_on_disks
 from agent.images.view.texts import ImageEvent, Sentence
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
+from agent.model.file_system import ImagesOnDisk
 from agent.model.image_pull import NO_POD
 from agent.model.image_state import CollectedImage, CollectionState, ImageState
 from agent.model.image_store import Filesystem, is_expired
@@ -64,7 +68,7 @@ class CollectorParts(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Look(msgspec.Struct, frozen=True):
     images: tuple[NodeImage, ...]
-    disk: Filesystem
+    disks: tuple[ImageDisk, ...]
     now_s: float
 
 
@@ -78,9 +82,16 @@ class ImageCollector:
         self._failures = 0
         self._mounted: dict[str, tuple[str, ...]] = {}
         self._pinned_by_us: frozenset[str] = frozenset()
+        self._failed: frozenset[str] = frozenset()
+        self._last: tuple[_Look, CollectPlan] | None = None
+        self._disks = ImageDisks(parts.runtime, parts.files, parts.content)
         self.images: Feed[ImageState] = Feed()
-        self.disk = Filesystem()
         self.collected_at_s = 0.0
+
+    @property
+    def disk(self) -> Filesystem:
+        """The first file system of images."""
+        return self._disks.first
 
     def apply(self, settings: ImageSettings) -> None:
         self._settings = settings
@@ -95,7 +106,10 @@ class ImageCollector:
                 pause_s = self._settings.keys.gc.period
                 try:
                     state = await self.collect(is_forced=False)
-                    report.ready(f"{len(self.images.items)} images, {state.usage_percent}% of the disk used")
+                    if self._failed:
+                        report.degraded("; ".join(sorted(self._failed)))
+                    else:
+                        report.ready(f"{len(self.images.items)} images, {state.usage_percent}% of the disk used")
                 except RuntimeCallFailed as error:
                     report.degraded(f"images cannot be inspected: {error.details}")
                     pause_s = RETRY_S
@@ -104,36 +118,63 @@ class ImageCollector:
         finally:
             await asyncio.shield(self._parts.history.save(is_last=True))
 
-    async def collect(self, *, dry_run: bool = False, is_forced: bool = True) -> CollectionState:
-        """One run; `is_forced`: all that nothing protects. Raises RuntimeCallFailed if the node cannot be seen."""
+    async def collect(
+        self, *, dry_run: bool = False, is_forced: bool = True, only: Collection[int] = ()
+    ) -> CollectionState:
+        """One run; `is_forced`: all that nothing protects, of some file systems `only`, by their devices. Raises
+        RuntimeCallFailed if the node cannot be seen."""
         async with self._lock:
             look = await self._observe()
-            plan = self._plan(look, is_forced=is_forced)
+            plan = self._plan(look, is_forced=is_forced, only=only)
             self._show(look, plan)
             if dry_run:
                 listed = [self._collected(removal, is_removed=False) for removal in plan.removals]
                 return CollectionState(tuple(listed), plan.expected_bytes, plan.used_percent)
-            return await self._carry_out(look, plan, is_forced=is_forced)
+            return await self._carry_out(look, plan, is_forced=is_forced, only=only)
 
     async def make_room(self, image: str, size_bytes: int | None) -> str:
         """Remove what may go until there is room for an image of that compressed size. Answers why there is none, or
         nothing where there is (IMG-B06). What may go is what the mode lets go."""
-        needed_bytes = room_for(size_bytes)
         async with self._lock:
             try:
                 look = await self._observe()
-                for removal in removals_for_space(self._plan(look, is_forced=True), self._settings.collect, look.now_s):
-                    if not self.disk.is_measured or self.disk.available_bytes > needed_bytes:
+                going = self._plan(look, is_forced=True)
+                for removal in removals_for_space(going, self._settings.collect, look.now_s):
+                    short = self._short_for(size_bytes)
+                    if short is None or not short.space.is_measured:
                         break
-                    await self._remove(removal, RemovalReason.SPACE)
+                    if lies_on(removal.image.devices, short.device, going.needs):
+                        await self._remove(removal, RemovalReason.SPACE)
             except RuntimeCallFailed as error:
                 log.warning("image_room_not_made", error=error.details)
                 return f"images cannot be inspected: {error.details}"
-            if self.disk.available_bytes > needed_bytes:
+            short = self._short_for(size_bytes)
+            if short is None:
                 return ""
-            why = no_room_text(self.disk, needed_bytes, self._settings.collect.mode)
+            needed_bytes = self._needed_bytes(size_bytes, short)
+            why = no_room_text(short.space, needed_bytes, self._settings.collect.mode)
         self._tell(Sentence(True, "FreeDiskSpaceFailed", f"No room for image {quoted(image)}: {why}"))
         return why
+
+    def _short_for(self, size_bytes: int | None) -> ImageDisk | None:
+        """The file system that has no room for an image of that size, of those that a pull writes to."""
+        first, *others = self._disks.disks
+        written = [first, *(one for one in others if "content" in one.roles)]
+        return next((one for one in written if one.space.available_bytes <= self._needed_bytes(size_bytes, one)), None)
+
+    def _needed_bytes(self, size_bytes: int | None, disk: ImageDisk) -> int:
+        # Where downloads lie may be unknown; then they are taken to lie with the images.
+        is_apart = any("content" in one.roles for one in self._disks.disks)
+        return room_for(size_bytes, disk.roles) if is_apart else room_for(size_bytes)
+
+    async def on_disks(self) -> tuple[ImagesOnDisk, ...]:
+        """What collection does where images lie; while it does, as its plan is. Raises RuntimeCallFailed."""
+        if not self._lock.locked():
+            await self.refresh()
+        if self._last is None:
+            return ()
+        look, plan = self._last
+        return images_on_disks(look.disks, plan, self._plan(look, is_forced=True), self._settings.collect)
 
     async def refresh(self) -> Sequence[ImageState]:
         """All images as they are now. Raises RuntimeCallFailed."""
@@ -142,16 +183,24 @@ class ImageCollector:
             self._show(look, self._plan(look, is_forced=False))
         return list(self.images.items.values())
 
-    def _plan(self, look: _Look, *, is_forced: bool, previous: CollectPlan | None = None) -> CollectPlan:
-        rules = self._settings.collect
-        return plan_collection(look.images, look.disk, rules, look.now_s, is_forced=is_forced, previous=previous)
+    def _plan(
+        self, look: _Look, *, is_forced: bool, only: Collection[int] = (), previous: CollectPlan | None = None
+    ) -> CollectPlan:
+        plan = plan_collection(
+            look.images, look.disks, self._settings.collect, look.now_s,
+            is_forced=is_forced, only=only, previous=previous,
+        )  # fmt: skip
+        if not is_forced:
+            self._last = (look, plan)
+        return plan
 
-    async def _carry_out(self, look: _Look, plan: CollectPlan, *, is_forced: bool) -> CollectionState:
+    async def _carry_out(
+        self, look: _Look, plan: CollectPlan, *, is_forced: bool, only: Collection[int]
+    ) -> CollectionState:
         """Remove one image, measure, plan again; until the plan is empty or nothing more works."""
-        if plan.problem:
-            self._tell(Sentence(True, "InvalidDiskCapacity", plan.problem))
+        self._tell_problems(plan.needs)
         done: list[CollectedImage] = []
-        before = look.disk.available_bytes
+        before = self._disks.available_bytes
         tried: set[str] = set()
         while True:
             left = [removal for removal in plan.removals if removal.image.id not in tried]
@@ -162,16 +211,27 @@ class ImageCollector:
             done.append(await self._remove(removal, removal.reason))
             gone = {one.image.id for one in done if one.is_removed}
             remaining = tuple(image for image in look.images if image.id not in gone)
-            look = replace(look, images=remaining, disk=self.disk)
-            plan = self._plan(look, is_forced=is_forced, previous=plan)
+            look = replace(look, images=remaining, disks=self._disks.disks)
+            plan = self._plan(look, is_forced=is_forced, only=only, previous=plan)
         await self._unname(plan)
-        self._judge(plan, self.disk.available_bytes - before)
+        self._judge(plan, self._disks.available_bytes - before)
         self.collected_at_s = self._clock.wall_s()
         if done:
             look = await self._observe()
             self._show(look, self._plan(look, is_forced=False))
         await self._tidy_up()
-        return CollectionState(tuple(done), max(0, self.disk.available_bytes - before), self.disk.used_percent)
+        freed_bytes = max(0, self._disks.available_bytes - before)
+        return CollectionState(tuple(done), freed_bytes, self.disk.used_percent)
+
+    def _tell_problems(self, needs: Sequence[Need]) -> None:
+        """FSY-02: one that cannot be written to is told once, one that cannot be measured each time."""
+        failed = frozenset(one.problem for one in needs if one.is_failed)
+        for problem in sorted(failed - self._failed):
+            self._tell(Sentence(True, "FilesystemFailed", problem))
+        self._failed = failed
+        for one in needs:
+            if one.problem and not one.is_failed:
+                self._tell(Sentence(True, "InvalidDiskCapacity", one.problem))
 
     async def _unname(self, plan: CollectPlan) -> None:
         names = self._parts.names
@@ -186,31 +246,33 @@ class ImageCollector:
 
     async def _remove(self, removal: Removal, reason: RemovalReason) -> CollectedImage:
         image = removal.image
-        available = self.disk.available_bytes
+        available = self._disks.available_bytes
         try:
             await self._parts.runtime.remove_image(image.id)
-            await self._measure()
+            await self._disks.measure(self._settings.collect.by_path)
         except RuntimeCallFailed as error:
             log.warning("image_not_removed", image=image.shown_name, error=error.details)
             return self._collected(removal, is_removed=False, error=error.details)
-        self._parts.metrics.removed(str(reason), self.disk.available_bytes - available)
+        self._parts.metrics.removed(str(reason), self._disks.available_bytes - available)
         log.info("image_removed", image=image.shown_name, reason=str(reason), idle_s=round(removal.age_s))
         return self._collected(removal, is_removed=True)
 
     def _judge(self, plan: CollectPlan, freed_bytes: int) -> None:
         """Tell when a run could not free what it should (IMG-G12)."""
-        if not (plan.missing_bytes or plan.missing_inodes):
+        short = [one for one in plan.needs if one.is_some]
+        if not short:
             self._failures = 0
             return
         self._failures += 1
-        disk = self.disk
-        figures = f"{disk.used_percent}% of {disk.capacity_bytes} bytes used"
-        text = f"Failed to garbage collect required amount of images: {figures}, freed {max(0, freed_bytes)} bytes"
-        self._tell(Sentence(True, "FreeDiskSpaceFailed", text))
-        if self._failures >= 2:
-            self._tell(
-                Sentence(True, "ImageGCFailed", f"Image garbage collection failed {self._failures} times: {figures}")
-            )
+        for need in short:
+            disk = next(one for one in self._disks.disks if one.device == need.device)
+            where = f" on {disk.path}" if len(plan.needs) > 1 else ""
+            figures = f"{disk.space.used_percent}% of {disk.space.capacity_bytes} bytes used{where}"
+            text = f"Failed to garbage collect required amount of images: {figures}, freed {max(0, freed_bytes)} bytes"
+            self._tell(Sentence(True, "FreeDiskSpaceFailed", text))
+            if self._failures >= 2:
+                text = f"Image garbage collection failed {self._failures} times: {figures}"
+                self._tell(Sentence(True, "ImageGCFailed", text))
 
     def _tell(self, sentence: Sentence) -> None:
         log.warning("image_collection_warned", reason=sentence.reason, text=sentence.text)
@@ -227,7 +289,8 @@ class ImageCollector:
         created = await self._created()
         parts.history.observe(images, users.keys(), created)
         await parts.records.forget_absent({image.id for image in images}, listed_at_s)
-        await self._measure()
+        await self._disks.find(self._settings.collect.by_path)
+        devices = await self._disks.devices(images)
         known = parts.history.images
         return _Look(
             tuple(
@@ -241,10 +304,11 @@ class ImageCollector:
                     is_pinned=image.pinned or not self._pinned_by_us.isdisjoint(image.repo_tags),
                     users=tuple(sorted(users.get(image.id, ()))),
                     named_at={name: created[name] for name in image.repo_tags if name in created},
+                    devices=devices.get(image.id, ()),
                 )
                 for image in images
             ),
-            self.disk,
+            self._disks.disks,
             parts.history.now_s(),
         )
 
@@ -290,14 +354,6 @@ class ImageCollector:
             return {}
         self._pinned_by_us = frozenset(one.name for one in records if one.labels.get(PINNED_BY) == PINNED_BY_US)
         return {record.name: record.created_at_s for record in records}
-
-    async def _measure(self) -> None:
-        try:
-            mountpoint = await self._parts.runtime.image_filesystem()
-            self.disk = await self._parts.files.measure(mountpoint) if mountpoint else Filesystem()
-        except (OSError, RuntimeCallFailed) as error:
-            log.warning("image_disk_not_measured", error=str(error))
-            self.disk = Filesystem()
 
     async def _sandbox_image(self) -> str:
         """The image that sandboxes are made of: no container names it, and not every runtime pins it (IMG-G05)."""

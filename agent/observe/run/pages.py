@@ -128,7 +128,7 @@ class Pages:
         """A rate needs two looks, so who asks first waits a second."""
         before, sample = await usage.two()
         self._ask_for_space()
-        disks = [] if is_short else await usage.file_systems()
+        disks = [] if is_short else await usage.sizes()
         around = Around(node=node, disks=disks, spaces=self._spaces, is_short=is_short)
         return await asyncio.to_thread(lambda: msgspec.json.encode(summary(before, sample, around)))
 

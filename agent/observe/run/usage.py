@@ -23,7 +23,8 @@ class UsageAnswers:
         self._clock = clock
         self._node = node
         self._disk_share = disk_share
-        self.disks: Callable[[], Awaitable[Sequence[FileSystemReport]]] = _none
+        self.disks: Callable[..., Awaitable[Sequence[FileSystemReport]]] = _none
+        self.sizes: Callable[[], Awaitable[Sequence[FileSystemReport]]] = _none
         self._pair: tuple[NodeSample, NodeSample] | None = None
 
     async def usage(self, *, with_readings: bool = False) -> UsageReport:
@@ -44,8 +45,8 @@ class UsageAnswers:
         self._pair = pair
         return pair
 
-    async def file_systems(self) -> Sequence[FileSystemReport]:
-        return await self.disks()
+    async def file_systems(self, *, with_use: bool = False) -> Sequence[FileSystemReport]:
+        return await self.disks(with_use=with_use)
 
     async def watch(self, interval_s: float) -> AsyncIterator[UsageReport]:
         """One at once, then one each interval, with the rates of that interval."""
@@ -58,5 +59,6 @@ class UsageAnswers:
             before = sample
 
 
-async def _none() -> Sequence[FileSystemReport]:
+async def _none(*, with_use: bool = False) -> Sequence[FileSystemReport]:
+    del with_use
     return ()

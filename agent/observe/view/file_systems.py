@@ -1,9 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file systems that matter on a node, each once, with what is kept on it (FSY-01, FSY-02)."""
+"""The file systems of a node, each once, with what is kept on it and what would make room (FSY-01 to FSY-05)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from agent.model.file_system import FileSystemReport, LookedAt
+import msgspec
+from msgspec.structs import replace
+
+from agent.model.file_system import (
+    FileSystemReport,
+    ImagesOnDisk,
+    LookedAt,
+    Room,
+    SpaceUse,
+    no_room_on,
+    rooms_on,
+)
 
 MOST = 16
 FULL_FROM = 0.9
@@ -20,6 +31,50 @@ def file_system_reports(
         found = looked.get(path, "not looked at yet")
         together.setdefault(path if isinstance(found, str) else found.device_number, []).append((role, path))
     return tuple(_report(group, looked) for group in list(together.values())[:MOST])
+
+
+class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
+    """What planes of this kepd do about space: collection of images, and whether it keeps pods; `short` are paths on
+    file systems of which a threshold of eviction is met."""
+
+    images: Sequence[ImagesOnDisk] = ()
+    has_pods: bool = False
+    short: Collection[str] = ()
+
+
+def with_upkeep(report: FileSystemReport, upkeep: Upkeep) -> FileSystemReport:
+    """FSY-05: the collection's own plan says what goes next."""
+    if report.state in ("unknown", "read-only"):
+        return report
+    here = next((one for one in upkeep.images if not set(one.paths).isdisjoint(report.paths)), None)
+    is_short = any(path in report.paths for path in upkeep.short)
+    if is_short:
+        report = replace(
+            report, state="pressure", message="a threshold of eviction is met; see kepctl explain eviction"
+        )
+    elif here is not None and here.is_collecting:
+        report = replace(report, state="collecting", message=f"more than {here.collects_at} % is used")
+    return replace(report, collects_at=here.collects_at if here is not None else 0, next=_next(report, here, upkeep))
+
+
+def _next(report: FileSystemReport, here: ImagesOnDisk | None, upkeep: Upkeep) -> str:
+    can = {Room.IMAGES: here is not None, Room.CONTAINERS: upkeep.has_pods, Room.LOGS: upkeep.has_pods}
+    rooms = [one for one in rooms_on(report.roles) if can[one]]
+    if not rooms:
+        return no_room_on(report.mount)
+    images = here.next if here is not None else ""
+    return ", ".join(text for one in rooms if (text := images if one is Room.IMAGES else str(one)))
+
+
+def with_use(report: FileSystemReport, uses: Iterable[tuple[str, str, int]]) -> FileSystemReport:
+    """`uses` are kinds, paths and bytes; what none of them explains is other."""
+    found: dict[str, int] = {}
+    for what, path, size in uses:
+        if path in report.paths:
+            found[what] = found.get(what, 0) + size
+    other = max(report.used_bytes - sum(found.values()), 0)
+    parts = [*(SpaceUse(what, size) for what, size in found.items()), SpaceUse("other", other)]
+    return replace(report, used_by=tuple(parts)) if report.size_bytes else report
 
 
 def _report(group: Sequence[tuple[str, str]], looked: Mapping[str, LookedAt | str]) -> FileSystemReport:

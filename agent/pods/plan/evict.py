@@ -25,7 +25,7 @@ SIGNALS = (
 )
 """In the order in which they are acted on."""
 CONDITIONS = ("MemoryPressure", "DiskPressure", "PIDPressure")
-CLEANED_UP_S = 30.0
+CLEANED_UP_S, NEVER_S = 30.0, float("-inf")
 PERIODS_FRESH = 2
 
 
@@ -67,11 +67,11 @@ class EvictionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """`met_s`: since when each threshold is met without a gap; `held_s`: when a condition was last true; `collected_s`:
-    when room was last made; `ended_s`: when a pod was last chosen."""
+    when room was last made on each file system; `ended_s`: when a pod was last chosen."""
 
     met_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     held_s: Mapping[str, float] = msgspec.field(default_factory=dict)
-    collected_s: float = float("-inf")
+    collected_s: Mapping[str, float] = msgspec.field(default_factory=dict)
     ended_s: float = float("-inf")
 
 
@@ -150,9 +150,11 @@ def _act(
     for threshold in due:
         # The end of a pod may have left images and containers without use.
         since_s = max(seen.met_s[threshold.key], seen.ended_s)
-        if can_collect(threshold.signal) and seen.collected_s < since_s:
+        disk = _disk_of(threshold.signal, look)
+        if can_collect(threshold.signal) and seen.collected_s.get(disk, NEVER_S) < since_s:
+            collected = {**seen.collected_s, disk: now_s}
             return msgspec.structs.replace(
-                plan, collect=threshold.signal, seen=msgspec.structs.replace(seen, collected_s=now_s)
+                plan, collect=threshold.signal, seen=msgspec.structs.replace(seen, collected_s=collected)
             )
         if pods is None:
             return msgspec.structs.replace(plan, needs_pods=True)
@@ -165,6 +167,20 @@ def _act(
         if victim is not None:
             return msgspec.structs.replace(plan, victim=victim, seen=msgspec.structs.replace(seen, ended_s=now_s))
     return plan
+
+
+def is_short(signal: str, look: NodeLook, rules: EvictionRules) -> bool:
+    """Whether a threshold that was met for it is met still."""
+    amount = look.amounts.get(signal)
+    lines = [one.solved_line(amount.capacity) for one in rules.thresholds if one.signal == signal] if amount else []
+    return amount is not None and any(amount.available < line for line in lines)
+
+
+def _disk_of(signal: str, look: NodeLook) -> str:
+    """Signals about one file system share what was collected there."""
+    name = signal.partition(".")[0]
+    place = look.places.get(name)
+    return str(place.device) if place is not None else name
 
 
 class SignalLine(msgspec.Struct, frozen=True, kw_only=True):

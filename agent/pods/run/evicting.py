@@ -7,19 +7,20 @@ Never: ends a pod that is not kept here.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
 from agent.model.event import Event
 from agent.model.eviction_report import EvictionReport
+from agent.model.file_system import Room, no_room_on
 from agent.model.node_use import NodeLook, PodUse
 from agent.model.pod import PodSpec
 from agent.model.pod_space import PodSpace
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.admit import Refusal
 from agent.pods.plan.drain import priority_of
-from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, plan_eviction
+from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, condition_of, is_short, plan_eviction
 from agent.pods.plan.preempt import is_critical
 from agent.pods.plan.scarcity.checkpoints import bytes_wanted
 from agent.pods.plan.scarcity.pressure import ReturnState, refused_by, return_of
@@ -37,6 +38,7 @@ log = structlog.get_logger(plane="pods")
 
 MOST_STEPS = 4
 MEMORY, SOONEST_S = "memory.available", 1.0
+DISK = "DiskPressure"
 NO_USE = PodUse()
 
 
@@ -56,6 +58,7 @@ class Evictor:
         self._keepers = keepers
         self._settled = settled
         self._revive = revive
+        self.free_logs: Callable[[], Awaitable[None]] = _no_logs
         self._thrashing: dict[str, PodSpec] = {}
         self._reporting: asyncio.Task[EvictionReport] | None = None
         self.seen = Seen()
@@ -64,6 +67,12 @@ class Evictor:
     @property
     def conditions(self) -> frozenset[str]:
         return self._context.pressure.conditions
+
+    def short_paths(self) -> frozenset[str]:
+        """Where the file systems lie of which a threshold is met."""
+        places = self.look.places if self.look is not None else {}
+        names = {key.partition(".")[0] for key in self.seen.met_s}
+        return frozenset(places[name].path for name in names if name in places)
 
     @property
     def rules(self) -> EvictionRules | None:
@@ -122,6 +131,9 @@ class Evictor:
                 is_for_disk = any(not key.startswith(("memory.", "pid.")) for key in self.seen.met_s)
                 pods = await self.candidates(self.look, is_for_disk=is_for_disk)
                 plan = self._planned(rules, pods)
+                if plan.collect:
+                    await self._collect(plan.collect)
+                    continue
                 if plan.victim is not None:
                     self._end(plan.victim)
             break
@@ -148,33 +160,53 @@ class Evictor:
 
     def _note(self, conditions: frozenset[str]) -> None:
         pressure = self._context.pressure
+        self._note_rooms(conditions)
         if conditions == pressure.conditions:
             return
         for name in sorted(conditions - pressure.conditions):
             self._tell_node("NodeUnderPressure", f"The node has {name}; pods that would add to it wait")
         pressure.conditions = conditions
-        if pressure.is_short_of_disk:
+        self._settled()
+
+    def _note_rooms(self, conditions: frozenset[str]) -> None:
+        """What makes room where a disk is short goes on doing so for as long as the condition is held."""
+        pressure, look = self._context.pressure, self.look
+        before = pressure.rooms
+        if DISK not in conditions:
+            pressure.rooms = frozenset()
+        elif look is not None:
+            short = [key.partition("/")[0] for key in self.seen.met_s]
+            pressure.rooms = before.union(*(look.rooms(one) for one in short if condition_of(one) == DISK))
+        if Room.CONTAINERS in pressure.rooms - before:
             for keeper in self._keepers():
                 keeper.remove_dead()
-        self._settled()
 
     def _tell_node(self, reason: str, message: str) -> None:
         self._context.tell(Event(id="", is_warning=True, reason=reason, message=message, plane="pods"))
 
     async def _collect(self, signal: str) -> None:
+        """What cannot help a file system is not tried (FSY-04)."""
+        rooms = self.look.rooms(signal) if self.look is not None else ()
         try:
-            await self._node.make_room(signal)
-            await self._free_checkpoints(signal)
+            if Room.IMAGES in rooms:
+                await self._node.make_room(signal)
+            # What was logged may still be read, and no image is lost that cannot be pulled again.
+            if Room.LOGS in rooms and self.rules is not None and is_short(signal, await self._node.look(), self.rules):
+                await self.free_logs()
+            if not await self._free_checkpoints(signal) and not rooms and self.look is not None:
+                log.warning("no_room_to_make", text=no_room_on(self.look.places[signal.partition(".")[0]].path))
         except (OSError, RuntimeCallFailed) as error:
             log.warning("room_not_made", signal=signal, error=str(error))
 
-    async def _free_checkpoints(self, signal: str) -> None:
+    async def _free_checkpoints(self, signal: str) -> list[str]:
         """Where there is still too little, the oldest go before any pod does (CKP-13)."""
         rules, look = self.rules, await self._node.look()
+        gone: list[str] = []
         if rules is not None and (needed := bytes_wanted(signal, look, rules)) > 0:
             gone = await asyncio.to_thread(self._context.files.checkpoints.make_room, needed)
             if gone:
                 log.warning("checkpoints_removed", signal=signal, names=gone)
+        return gone
 
     async def report(self) -> EvictionReport:
         """As it would be decided now; nothing is done. It walks over what pods wrote, so callers at the same time share
@@ -269,6 +301,10 @@ class Evictor:
         self._thrashing.pop(run.pod.uid, None)
         log.info("pod_readmitted", pod=run.pod.key, evictions=len(run.memory.evictions))
         return True
+
+
+async def _no_logs() -> None:
+    """Where nothing looks after logs."""
 
 
 THRASHING_TEXT = (

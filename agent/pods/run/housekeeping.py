@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 
 import structlog
 
+from agent.model.file_system import Room
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.plan.scarcity.storage_use import has_storage_limits, storage_limit, why_over_limit
 from agent.pods.plan.scarcity.victims import HARD_GRACE_S
 from agent.pods.ports import NodeFigures
 from agent.pods.run.containment import contained
-from agent.pods.run.disk.logs import rotated_name
+from agent.pods.run.disk.logs import UNCOMPRESSED, rotated_name
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.pod_context import PodContext
 from agent.pods.runtime.seen import Instance, Stage
@@ -22,6 +23,8 @@ log = structlog.get_logger(plane="pods")
 
 VOLUME_PERIOD_S = 60.0
 CHECKPOINTS_S = 600.0
+# On a full disk a log is rotated at a tenth of its size, and only the one just rotated is kept.
+EARLY_PART = 10
 
 
 class Housekeeping:
@@ -68,15 +71,27 @@ class Housekeeping:
             await self.check_volumes(keeper)
         self._counted.discard(keeper.run.pod.uid)
 
-    async def rotate_logs(self, keeper: PodKeeper) -> None:
+    async def free_logs(self) -> None:
+        """Where logs lie there is no room: those of pods that ended go, and the others are rotated early (FSY-04)."""
+        for keeper in self._keepers():
+            with contained(keeper.run.pod.key, "make room on the disk of its logs"):
+                if keeper.run.memory.outcome is None:
+                    await self.rotate_logs(keeper, is_early=True)
+                elif freed := await asyncio.to_thread(self._context.files.logs.clear, keeper.run.log_directory):
+                    log.warning("logs_removed", pod=keeper.run.pod.key, size_bytes=freed)
+
+    async def rotate_logs(self, keeper: PodKeeper, *, is_early: bool = False) -> None:
         settings = self._context.settings()
+        most_bytes, most_files = settings.log_max_bytes, settings.log_files
+        if is_early or Room.LOGS in self._context.pressure.rooms:
+            most_bytes, most_files = most_bytes // EARLY_PART, min(most_files, UNCOMPRESSED)
         for one in keeper.run.seen.instances:
             if one.stage is not Stage.RUNNING:
                 continue
             path = keeper.run.log_directory / one.name / f"{one.attempt}.log"
-            if self._context.files.logs.is_full(path, settings.log_max_bytes):
+            if self._context.files.logs.is_full(path, most_bytes):
                 try:
-                    await self._rotate(keeper, one, settings.log_files)
+                    await self._rotate(keeper, one, most_files)
                 except (OSError, RuntimeCallFailed) as error:
                     log.warning("log_not_rotated", path=str(path), error=str(error))
 

@@ -16,6 +16,7 @@ from agent.model.container_devices import NO_DEVICES, ContainerDevices
 from agent.model.control_group import GroupShape
 from agent.model.device_problem import DevicesNotReady
 from agent.model.event import Event
+from agent.model.file_system import Room
 from agent.model.finding import printable
 from agent.model.pod import ContainerSpec, PodSpec
 from agent.model.runtime_error import RuntimeCallFailed
@@ -155,14 +156,12 @@ class SandboxLane:
 
 
 class NodePressure:
-    """What the node is short of now, by the names of its conditions. Written by the evictor alone."""
+    """What the node is short of now, by the names of its conditions, and what makes room where a disk is short. Written
+    by the evictor alone."""
 
     def __init__(self) -> None:
         self.conditions: frozenset[str] = frozenset()
-
-    @property
-    def is_short_of_disk(self) -> bool:
-        return "DiskPressure" in self.conditions
+        self.rooms: frozenset[Room] = frozenset()
 
 
 class Pauses:

@@ -5,6 +5,7 @@ import asyncio
 
 import structlog
 
+from agent.model.file_system import Room
 from agent.pods.plan.remove_dead import dead_ephemerals, dead_instances, dead_sandboxes
 from agent.pods.plan.work import RemovingDead
 from agent.pods.run.run_state import FAILURES, PodRun
@@ -26,8 +27,8 @@ class DeadRemover:
 
     def _dead(self) -> tuple[Instance, ...]:
         run = self._run
-        # A full disk needs the room more (EVN-04).
-        most = 0 if run.context.pressure.is_short_of_disk else run.context.settings().keep_dead
+        # A full disk that they lie on needs the room more (EVN-04, FSY-04).
+        most = 0 if Room.CONTAINERS in run.context.pressure.rooms else run.context.settings().keep_dead
         kept = dead_instances(run.pod, run.seen, most)
         return (*kept, *dead_ephemerals(run.seen, run.tasks))
 

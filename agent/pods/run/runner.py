@@ -99,12 +99,9 @@ class PodRunner:
         self._admitter = Admitter(self._context, self.pods, self._changed.set)
         self._displacer = Displacer(self._context, self._admitter, self._owners.keepers)
         self.evictor = Evictor(
-            self._context,
-            node,
-            lambda: list(self._owners.keepers.values()),
-            self._settle_pressure,
+            self._context, node, lambda: list(self._owners.keepers.values()), self._settle_pressure,
             self._displacer.readmit,
-        )
+        )  # fmt: skip
         self._admitter.why_pressed = self.evictor.why_refused
         self.node = node
         self.workloads = Workloads(self._context, self, take_out)
@@ -231,6 +228,7 @@ class PodRunner:
         await self.workloads.load(self._records.values())
         self._list_wanted()
         housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()), self.node)
+        self.evictor.free_logs = housekeeping.free_logs
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group

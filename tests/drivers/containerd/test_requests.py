@@ -15,6 +15,7 @@ PLATFORM = ImagePlatform("amd64")
 RECORD = ImageRecord("registry/a:1", "sha256:" + "a" * 64, "application/json", 3, {"a": "b"})
 CALLS = {
     "version": (),
+    "store_roots": (),
     "list_ingests": (),
     "image_records": (),
     "label_image": ("registry/a:1", {"pinned": "yes"}),

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from agent.images.collect.disks import DiskRules, ImageDisk, joined_disks
 from agent.images.collect.plan import (
     CollectMode,
     CollectRules,
@@ -36,17 +37,21 @@ def image(name, last_used=0.0, first_seen=0.0, size=100, **more) -> NodeImage:
     )
 
 
+def plan_on_one(images, space, rules, now_s, **more):
+    return plan_collection(images, [ImageDisk(path="/images", space=space)], rules, now_s, **more)
+
+
 def removed(plan) -> list[str]:
     return [removal.image.shown_name for removal in plan.removals]
 
 
 def test_use_and_need_are_counted_as_the_kubelet_counts_them() -> None:
     """IMG-G02: 90 % used, 1000 to free."""
-    plan = plan_collection([], FULL, RULES, NOW)
+    plan = plan_on_one([], FULL, RULES, NOW)
 
     assert FULL.used_percent == 90
     assert plan.missing_bytes == 1000
-    assert plan_collection([], ROOMY, RULES, NOW).missing_bytes == 0
+    assert plan_on_one([], ROOMY, RULES, NOW).missing_bytes == 0
 
 
 def test_the_longest_unused_goes_first_then_the_longest_here_then_the_larger() -> None:
@@ -56,7 +61,7 @@ def test_the_longest_unused_goes_first_then_the_longest_here_then_the_larger() -
         image("a", last_used=1, first_seen=1), image("e", last_used=1, first_seen=2, size=500),
     ]  # fmt: skip
 
-    assert removed(plan_collection(images, FULL, RULES, NOW)) == ["a", "e", "b"]
+    assert removed(plan_on_one(images, FULL, RULES, NOW)) == ["a", "e", "b"]
 
 
 def test_what_is_used_pinned_named_or_young_stays_and_says_why() -> None:
@@ -68,7 +73,7 @@ def test_what_is_used_pinned_named_or_young_stays_and_says_why() -> None:
         image("young", first_seen=NOW - 119),
         image("old", first_seen=NOW - 120),
     ]
-    plan = plan_collection(images, FULL, replace(RULES, keep=("r.io/*",)), NOW)
+    plan = plan_on_one(images, FULL, replace(RULES, keep=("r.io/*",)), NOW)
 
     assert removed(plan) == ["old"]
     assert {one.image.shown_name: one.why for one in plan.kept} == {
@@ -88,25 +93,25 @@ def test_an_image_that_was_never_used_is_as_old_as_our_knowledge_of_it() -> None
         image("used", NOW - 60, NOW - 7200),
     ]
 
-    assert removed(plan_collection(images, ROOMY, rules, NOW)) == ["stale"]
+    assert removed(plan_on_one(images, ROOMY, rules, NOW)) == ["stale"]
 
 
 def test_beside_a_kubelet_only_age_counts() -> None:
     """IMG-G14."""
     rules = replace(RULES, mode=CollectMode.AGE, max_age_s=3600)
     images = [image("stale", first_seen=NOW - 7200), image("fresh", first_seen=NOW - 600)]
-    plan = plan_collection(images, FULL, rules, NOW)
+    plan = plan_on_one(images, FULL, rules, NOW)
 
     assert removed(plan) == ["stale"]
     assert plan.missing_bytes == 0
     assert [one.why for one in plan.kept] == ["images go by age alone; unused for 10m0s"]
-    assert removed(plan_collection(images, FULL, replace(rules, mode=CollectMode.OFF), NOW)) == []
+    assert removed(plan_on_one(images, FULL, replace(rules, mode=CollectMode.OFF), NOW)) == []
 
 
 def test_inodes_have_thresholds_too() -> None:
     """IMG-G10."""
     disk = replace(ROOMY, inodes=1000, free_inodes=50)
-    plan = plan_collection([image("a"), image("b")], disk, RULES, NOW)
+    plan = plan_on_one([image("a"), image("b")], disk, RULES, NOW)
 
     assert plan.missing_inodes == 100
     assert removed(plan) == ["a", "b"]
@@ -116,28 +121,28 @@ def test_a_run_that_began_at_high_goes_on_until_low() -> None:
     """IMG-G02, G09, G10: between the two a run does not begin."""
     between = Filesystem(capacity_bytes=10000, available_bytes=1600, inodes=1000, free_inodes=110)
     images = [image("a"), image("b")]
-    by_space = plan_collection(images, replace(between, available_bytes=1200), RULES, NOW)
-    by_inodes = plan_collection(images, replace(between, free_inodes=90), RULES, NOW)
-    on = plan_collection(images, between, RULES, NOW, previous=by_space)
+    by_space = plan_on_one(images, replace(between, available_bytes=1200), RULES, NOW)
+    by_inodes = plan_on_one(images, replace(between, free_inodes=90), RULES, NOW)
+    on = plan_on_one(images, between, RULES, NOW, previous=by_space)
     enough = replace(between, available_bytes=2000)
 
-    assert removed(plan_collection(images, between, RULES, NOW)) == []
+    assert removed(plan_on_one(images, between, RULES, NOW)) == []
     assert (on.missing_bytes, on.missing_inodes) == (400, 0)
     assert removed(on) == ["a", "b"]
-    assert plan_collection(images, between, RULES, NOW, previous=by_inodes).missing_inodes == 40
-    assert removed(plan_collection(images, enough, RULES, NOW, previous=by_space)) == []
+    assert plan_on_one(images, between, RULES, NOW, previous=by_inodes).missing_inodes == 40
+    assert removed(plan_on_one(images, enough, RULES, NOW, previous=by_space)) == []
 
 
 def test_a_measurement_without_capacity_deletes_nothing() -> None:
     """IMG-G03."""
-    plan = plan_collection([image("a")], Filesystem(), RULES, NOW)
+    plan = plan_on_one([image("a")], Filesystem(), RULES, NOW)
 
     assert removed(plan) == []
-    assert plan.problem == "invalid capacity 0 on image filesystem"
+    assert [one.problem for one in plan.needs] == ["invalid capacity 0 on image filesystem"]
 
 
 def test_by_hand_everything_unprotected_goes() -> None:
-    plan = plan_collection([image("a"), image("b", is_pinned=True)], ROOMY, RULES, NOW, is_forced=True)
+    plan = plan_on_one([image("a"), image("b", is_pinned=True)], ROOMY, RULES, NOW, is_forced=True)
 
     assert [str(removal.reason) for removal in plan.removals] == ["manual"]
     assert str(plan.removals[0]).startswith("remove a (100 bytes, unused for ")
@@ -157,6 +162,81 @@ def test_numbers_that_contradict_each_other_are_named(changes, fault) -> None:
     assert rules_fault(replace(RULES, **changes)) == fault
 
 
+HERE, THERE = 1, 2
+
+
+def disk_with(available, device, *roles, path="", **more) -> ImageDisk:
+    space = Filesystem(capacity_bytes=10000, available_bytes=available, device_number=device, **more)
+    return ImageDisk(path=path or f"/{device}", paths=(path or f"/{device}",), roles=roles or ("image",), space=space)
+
+
+def test_images_go_from_the_file_system_that_is_full_alone() -> None:
+    """FSY-03: two snapshotters apart; what lies on the other has room, and its thresholds are its own."""
+    images = [image("a", devices=(HERE,)), image("b", devices=(THERE,)), image("c"), image("d", devices=(THERE,))]
+    full, roomy = disk_with(1950, THERE), disk_with(5000, HERE)
+    plan = plan_collection(images, [roomy, disk_with(1000, THERE)], RULES, NOW)
+    one = plan_collection(images, [disk_with(1000, HERE), disk_with(5000, THERE)], RULES, NOW)
+    own = replace(RULES, by_path={"/2": DiskRules(high=80, low=75), "/elsewhere": DiskRules(high=1, low=0)})
+
+    assert removed(plan) == ["b", "d"]
+    assert [(need.path, need.missing_bytes) for need in plan.needs] == [("/1", 0), ("/2", 1000)]
+    assert {kept.image.shown_name for kept in plan.kept} == {"a", "c"}
+    # Of which nothing is known lies with the first.
+    assert removed(one) == ["a", "c"]
+    assert removed(plan_collection(images, [roomy, full], RULES, NOW)) == []
+    assert removed(plan_collection(images, [roomy, full], own, NOW)) == ["b", "d"]
+
+
+def test_an_image_over_two_file_systems_counts_for_the_fuller_that_needs_room() -> None:
+    """FSY-03: layers and downloads apart."""
+    images = [image(name, size=400, devices=(HERE, THERE)) for name in "abcdefgh"]
+    layers = disk_with(1200, HERE)
+    fuller = plan_collection(images, [layers, disk_with(900, THERE, "content")], RULES, NOW)
+    calm = plan_collection(images, [layers, disk_with(9000, THERE, "content")], RULES, NOW)
+    high = replace(RULES, by_path={"/2": DiskRules(high=95, low=94)})
+    own = plan_collection(images, [layers, disk_with(900, THERE, "content")], high, NOW)
+
+    assert [need.missing_bytes for need in fuller.needs] == [800, 1100]
+    assert len(fuller.removals) == 3
+    assert len(calm.removals) == 2
+    # Fuller, but it needs nothing: the image still helps the other.
+    assert len(own.removals) == 2
+
+
+def test_a_file_system_that_is_read_only_is_left_alone_and_the_others_are_not() -> None:
+    """FSY-02."""
+    images = [image("a", devices=(HERE,)), image("b", devices=(THERE,))]
+    plan = plan_collection(images, [disk_with(500, HERE, is_read_only=True), disk_with(500, THERE)], RULES, NOW)
+
+    assert removed(plan) == ["b"]
+    assert [(need.problem, need.is_failed) for need in plan.needs] == [
+        ("/1 is mounted read-only, so no image can be removed there", True), ("", False),
+    ]  # fmt: skip
+    assert str(plan.kept[0]).startswith("keep a: /1 is mounted read-only")
+
+
+def test_by_hand_and_for_pressure_one_file_system_can_be_emptied() -> None:
+    """FSY-04."""
+    images = [image("a", devices=(HERE,)), image("b", devices=(THERE,)), image("c")]
+    places = [disk_with(5000, HERE), disk_with(5000, THERE)]
+
+    assert removed(plan_collection(images, places, RULES, NOW, is_forced=True)) == ["a", "b", "c"]
+    assert removed(plan_collection(images, places, RULES, NOW, is_forced=True, only=(THERE,))) == ["b"]
+    assert removed(plan_collection(images, places, RULES, NOW, is_forced=True, only=(HERE,))) == ["a", "c"]
+
+
+def test_places_on_one_device_are_one_disk_of_images() -> None:
+    """FSY-03."""
+    here, there = (Filesystem(capacity_bytes=9, available_bytes=5, device_number=one) for one in (HERE, THERE))
+    places = [("image", "/a", here), ("image", "/b", there), ("content", "/c", here), ("image", "/gone", Filesystem())]
+    found = joined_disks(places, [("/a/b", here), ("/none", Filesystem())])
+
+    assert [(one.path, one.paths, one.roles) for one in found] == [
+        ("/a", ("/a", "/c", "/a/b"), ("image", "content")), ("/b", ("/b",), ("image",)),
+        ("/gone", ("/gone",), ("image",)),
+    ]  # fmt: skip
+
+
 IMAGES = st.lists(
     st.builds(
         NodeImage,
@@ -169,15 +249,37 @@ IMAGES = st.lists(
 )  # fmt: skip
 
 
+@given(
+    IMAGES, st.integers(0, 10000), st.integers(0, 10000), st.lists(st.sampled_from([(HERE,), (THERE,), (HERE, THERE)]))
+)
+def test_with_two_file_systems_a_carried_out_plan_leaves_nothing(images, here, there, places) -> None:
+    """FSY-03, STY-03: each image gives its size back wherever it lies."""
+    placed = [replace(one, devices=places[at % len(places)] if places else ()) for at, one in enumerate(images)]
+
+    def disks_after(gone):
+        freed = {device: sum(one.size_bytes for one in gone if device in (one.devices or (HERE,))) for device in (1, 2)}
+        return [disk_with(min(10000, had + freed[device]), device) for had, device in ((here, HERE), (there, THERE))]
+
+    gone: list = []
+    left, plan = placed, plan_collection(placed, disks_after([]), RULES, NOW)
+    while plan.removals:
+        first = plan.removals[0].image
+        assert not first.users
+        assert not first.is_pinned
+        gone.append(first)
+        left = [one for one in left if one.id != first.id]
+        plan = plan_collection(left, disks_after(gone), RULES, NOW, previous=plan)
+
+    assert plan_collection(left, disks_after(gone), RULES, NOW, previous=plan).removals == ()
+
+
 @given(IMAGES, st.integers(0, 10000), st.sampled_from([0.0, 3600.0]))
 def test_after_any_prefix_of_a_plan_the_rest_is_planned_and_then_nothing(images, available, max_age_s) -> None:
     """STY-03: idempotence and crash safety, with a disk that gives back what an image weighs."""
     rules = replace(RULES, max_age_s=max_age_s)
 
     def after(count, start_images, start_available):
-        plan = plan_collection(
-            start_images, Filesystem(capacity_bytes=10000, available_bytes=start_available), rules, NOW
-        )
+        plan = plan_on_one(start_images, Filesystem(capacity_bytes=10000, available_bytes=start_available), rules, NOW)
         gone = plan.removals[:count]
         ids = {one.image.id for one in gone}
         left = [one for one in start_images if one.id not in ids]
@@ -191,7 +293,7 @@ def test_after_any_prefix_of_a_plan_the_rest_is_planned_and_then_nothing(images,
         rest, _, _ = after(100, left, room)
         assert {one.id for one in rest} >= {one.id for one in final}
     if plan.expected_bytes >= plan.missing_bytes:
-        assert not plan_collection(
+        assert not plan_on_one(
             final, Filesystem(capacity_bytes=10000, available_bytes=final_available), rules, NOW
         ).removals
 
@@ -204,15 +306,15 @@ def test_of_each_repository_the_newest_tags_stay() -> None:
         NodeImage(id="two", names=("r.io/c:1", "r.io/d:1", "r.io/c@sha256:1"), named_at={"r.io/c:1": 1, "r.io/d:1": 1}),
         image("r.io/c:2", first_seen=2),
     ]  # fmt: skip
-    plan = plan_collection(images, ROOMY, replace(RULES, keep_last=1), NOW)
+    plan = plan_on_one(images, ROOMY, replace(RULES, keep_last=1), NOW)
 
     assert removed(plan) == ["r.io/a:1", "r.io/a:2"]
     assert {str(removal.reason) for removal in plan.removals} == {"keep-last"}
     assert plan.unnames == ("r.io/c:1",)
     assert "remove the name r.io/c:1: newer ones of its repository are kept" in str(plan).splitlines()
-    assert removed(plan_collection(images, ROOMY, RULES, NOW)) == []
+    assert removed(plan_on_one(images, ROOMY, RULES, NOW)) == []
     off = replace(RULES, keep_last=1, mode=CollectMode.OFF)
-    assert not plan_collection(images, ROOMY, off, NOW).unnames
+    assert not plan_on_one(images, ROOMY, off, NOW).unnames
 
 
 # prefetch

@@ -21,7 +21,7 @@ from agent.images.settings import image_settings
 from agent.model.image_pull import ListedImage, PodIdentity, PullPolicy, PullRequest
 from agent.model.image_reference import parse_reference
 from agent.model.image_state import LayerStage
-from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreEventKind
+from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.images.harness import build_plane
@@ -270,6 +270,86 @@ async def test_a_runtime_that_is_away_degrades_the_collector_until_it_is_back() 
         host.cri.reachable = True
         await host.clock.advance(6)
         await host.until(lambda: host.plane.board.line("collector").state == "ready")
+
+
+def two_disks(host: Host, here: int, there: int) -> None:
+    """Two snapshotters apart, and downloads with the first."""
+    for path, available, device in (("/a", here, 1), ("/b", there, 2), ("/c", here, 1)):
+        host.files.disks[path] = Filesystem(
+            capacity_bytes=100 * GIB, available_bytes=available * GIB, device_number=device
+        )
+
+
+async def host_with_two_disks(here: int, there: int) -> Host:
+    """A and C lie on the first, B on the second and its download on the first."""
+    host = Host()
+    host.cri.image_places = ("/a", "/b")
+    host.containerd.roots = StoreRoots(content="/c", snapshotters={"one": "/a", "two": "/b", "unused": "/z"})
+    await host.put(A, B, C)
+    for name, snapshotter in ((A, "one"), (B, "two"), (C, "one")):
+        image = await host.cri.image_status(name)
+        host.containerd.put_blob(BlobInfo(image.id, 1, 0.0, {f"containerd.io/gc.ref.snapshot.{snapshotter}": "x"}))
+    two_disks(host, here, there)
+    await host.plane.collector.refresh()
+    await host.clock.advance(200)
+    return host
+
+
+async def test_only_the_file_system_that_is_full_is_collected() -> None:
+    """FSY-03: until it is below the low threshold, measured after each removal."""
+    host = await host_with_two_disks(50, 10)
+    before = await host.plane.collector.on_disks()
+    remove = host.cri.remove_image
+
+    async def removing(image: str) -> None:
+        await remove(image)
+        two_disks(host, 50, 30)
+
+    host.cri.remove_image = removing
+    state = await host.plane.collector.collect(is_forced=False)
+    after = await host.plane.collector.on_disks()
+
+    assert host.names() == {A, C}
+    assert state.freed_bytes == 20 * GIB
+    assert [(one.paths, one.collects_at, one.is_collecting, one.next) for one in before] == [
+        (("/a", "/c"), 85, False, A), (("/b",), 85, True, f"{B}, 5.0GiB"),
+    ]  # fmt: skip
+    assert [one.is_collecting for one in after] == [False, False]
+    assert after[1].next == ""
+
+
+async def test_one_file_system_alone_can_be_cleared_and_the_others_are_told_apart() -> None:
+    """FSY-02, FSY-04: what is short and cannot be helped is named; a read-only one is told once and degrades."""
+    host = await host_with_two_disks(50, 10)
+    host.cri.image_places = ("/a", "/b", "/r")
+    host.files.disks["/r"] = Filesystem(
+        capacity_bytes=GIB, available_bytes=0, device_number=3, is_read_only=True
+    )  # fmt: skip
+    await host.plane.collector.collect(only=(2,))
+    assert host.names() == {A, C}
+    for _ in range(2):
+        await host.plane.collector.collect(is_forced=False)
+
+    assert host.names() == {A, C}
+    assert host.plane.told.reasons().count("FilesystemFailed") == 1
+    failed = [text for text in host.plane.told.texts() if text.startswith("Failed to garbage collect")]
+    assert failed
+    assert all("90% of 107374182400 bytes used on /b, freed 0 bytes" in text for text in failed)
+    async with host.up():
+        await host.until(lambda: "read-only" in str(host.plane.board.line("collector").message))
+
+
+async def test_a_pull_makes_room_where_it_writes() -> None:
+    """FSY-03, IMG-B06: where layers and downloads lie, and by how much each of them takes."""
+    host = await host_with_two_disks(50, 10)
+    host.files.disks["/c"] = Filesystem(capacity_bytes=10 * GIB, available_bytes=2 * GIB, device_number=9)
+
+    assert await host.plane.collector.make_room("r.io/new:1", GIB) == ""
+    assert host.names() == {A, B, C}
+    why = await host.plane.collector.make_room("r.io/new:1", 2 * GIB)
+    assert why.startswith("about 2.4GiB are needed, 2.0GiB are free")
+    # All images have their downloads there.
+    assert host.names() == set()
 
 
 async def test_room_is_made_when_a_pull_found_the_disk_full() -> None:

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
-from agent.model.node_use import Amount, PodUse
+from agent.model.file_system import Room
+from agent.model.node_use import Amount, DiskPlace, PodUse
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.restart import RestartCurve
@@ -21,6 +22,7 @@ MI = 1 << 20
 MEMORY = Threshold(signal="memory.available", quantity=100 * MI)
 DISK = Threshold(signal="nodefs.available", share=0.1)
 QUICK = EvictionRules(thresholds=(MEMORY, DISK), period_s=0.05, transition_s=0.1)
+CRITICAL = "  priorityClassName: system-node-critical\n"
 # The first return comes at once.
 CURVE = RestartCurve(first_s=0.01, longest_s=0.01)
 
@@ -159,6 +161,62 @@ async def test_a_disk_is_cleared_before_a_pod_ends(tmp_path: Path) -> None:
         node.amounts["nodefs.available"] = Amount(5, 100)
         await plane.until_phases(web="Failed")
         assert "low on resource: ephemeral-storage" in plane.pod().message
+
+
+def place(*roles: str, path: str = "/disk") -> DiskPlace:
+    return DiskPlace(path=path, device=1, roles=roles)
+
+
+async def test_only_what_lies_on_a_full_disk_is_removed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """FSY-04: with images apart, pressure on the node's files removes no image."""
+    node = node_with(900)
+    node.places = {"nodefs": place("node", path="/var/lib/kepd"), "imagefs": place("image", "container", "content")}
+    node.amounts |= {"nodefs.available": Amount(5, 100), "imagefs.available": Amount(50, 100)}
+    images = Threshold(signal="imagefs.available", share=0.15)
+    rules = EvictionRules(thresholds=(DISK, images), period_s=0.05, transition_s=0.1)
+    async with plane_of(node, files("web", more=CRITICAL), tmp_path, eviction=rules) as plane:
+        await plane.until_phases(web="Running")
+        await plane.until(lambda: "DiskPressure" in plane.runner.evictor.conditions, "the condition")
+        await plane.until(lambda: node.looks > 5, "looks")
+        pressure = plane.runner._context.pressure
+        assert node.rooms == []
+        assert pressure.rooms == frozenset()
+        assert plane.runner.evictor.short_paths() == {"/var/lib/kepd"}
+        assert "no removal can make room on /var/lib/kepd" in capsys.readouterr().out
+        node.amounts["imagefs.available"] = Amount(5, 100)
+        await plane.until(lambda: node.rooms == ["imagefs.available"], "images to go")
+        await plane.until(lambda: pressure.rooms == {Room.IMAGES, Room.CONTAINERS}, "dead containers to go")
+        node.amounts |= {"nodefs.available": Amount(50, 100), "imagefs.available": Amount(50, 100)}
+        await plane.until(lambda: not pressure.rooms, "the end")
+        assert plane.runner.evictor.short_paths() == frozenset()
+
+
+async def test_logs_of_pods_that_ended_make_room_before_one_is_evicted(tmp_path: Path) -> None:
+    """FSY-04: and those of pods that run are rotated early."""
+    node = node_with(900)
+    node.places = {"nodefs": place("node", "logs")}
+    node.amounts["nodefs.available"] = Amount(50, 100)
+    manifests = files("once", "web", more=CRITICAL + "  restartPolicy: Never\n")
+    async with plane_of(node, manifests, tmp_path, log_max_bytes=1000) as plane:
+        await plane.until_phases(once="Running", web="Running")
+        plane.cri.exit(plane.pod("once-n").containers[0].id, 0)
+        plane.runner.look_again()
+        await plane.until_phases(once="Succeeded", web="Running")
+        once, web = (next((tmp_path / "logs").glob(f"default_{name}-n_*/a")) for name in ("once", "web"))
+        for folder in (once, web):
+            (folder / "0.log").write_bytes(b"x" * 200)
+        node.places = {"nodefs": place("node", "logs", "image")}
+        node.freed = lambda _signal: node.amounts.update({"nodefs.available": Amount(50, 100)})
+        node.amounts["nodefs.available"] = Amount(5, 100)
+        await plane.until(lambda: node.rooms == ["nodefs.available"], "images to go")
+        await plane.until(lambda: not plane.runner.evictor.conditions, "the condition to end")
+        assert (once / "0.log").stat().st_size == 200, "images were enough"
+        node.places, node.freed = {"nodefs": place("node", "logs")}, lambda _signal: None
+        node.amounts["nodefs.available"] = Amount(5, 100)
+        await plane.until(lambda: (once / "0.log").stat().st_size == 0, "its log to go")
+        await plane.until(lambda: not (web / "0.log").exists(), "the other to be rotated")
+        assert node.rooms == ["nodefs.available"]
+        assert sum(path.stat().st_size for path in web.iterdir()) == 200
 
 
 async def test_a_look_that_fails_ends_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

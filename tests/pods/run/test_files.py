@@ -263,6 +263,31 @@ class TestLogs:
         assert files.logs.is_full(log, 0)
         assert not files.logs.is_full(log, -1)
 
+    def test_what_a_pod_logged_is_cleared_but_its_numbers_are_not_used_again(
+        self, files: PodFiles, tmp_path: Path
+    ) -> None:
+        """FSY-04: also where a pod's log leads elsewhere, which it does not."""
+        folder = files.logs.pod("ns", "web", "u-1")
+        (folder / "main").mkdir(parents=True)
+        for name in ("0.log", "1.log", "1.log.20260102-030405.gz", "other"):
+            (folder / "main" / name).write_bytes(b"x" * 10)
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "0.log").write_text("stays")
+        (folder / "linked").symlink_to(outside)
+        freed = files.logs.clear(folder)
+
+        assert freed == 30
+        assert {path.name: path.stat().st_size for path in (folder / "main").iterdir()} == {"1.log": 0, "other": 10}
+        assert files.logs.next_attempt(folder, "main") == 2
+        assert (outside / "0.log").read_text() == "stays"
+        assert files.logs.clear(tmp_path / "none") == 0
+        (folder / "main" / "1.log").unlink()
+        (folder / "main" / "1.log").symlink_to(outside / "0.log")
+        with pytest.raises(OSError, match="symbolic"):
+            files.logs.clear(folder)
+        assert (outside / "0.log").read_text() == "stays"
+
     def test_a_full_disk_keeps_no_half_of_a_compressed_log(
         self, files: PodFiles, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -7,6 +7,7 @@ Never: follows a link or leaves its directory, whatever a sandbox claims to be c
 """
 
 import gzip
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -76,6 +77,16 @@ class LogDirectories:
         with suppress(FileNotFoundError, ValueError):
             remove_tree(self.pod(namespace, pod, uid))
 
+    def clear(self, log_directory: Path) -> int:
+        """All logs of a pod that ended; answers the bytes. The newest of each container stays as an empty file, for its
+        number must not be used again."""
+        freed = 0
+        with suppress(FileNotFoundError):
+            for folder in log_directory.iterdir():
+                if folder.is_dir() and not folder.is_symlink():
+                    freed += _clear(folder)
+        return freed
+
     def is_full(self, log: Path, most_bytes: int) -> bool:
         with suppress(FileNotFoundError):
             return most_bytes >= 0 and log.stat().st_size >= most_bytes
@@ -99,6 +110,19 @@ class LogDirectories:
         moved = rotated_name(log, stamp)
         log.rename(moved)
         return moved
+
+
+def _clear(folder: Path) -> int:
+    found = [(int(match[1]), path) for path in folder.iterdir() if (match := ATTEMPT.match(path.name))]
+    newest = max((attempt for attempt, _ in found), default=0)
+    freed = 0
+    for _, path in found:
+        freed += path.lstat().st_size
+        if path.name == f"{newest}.log":
+            os.close(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC))
+        else:
+            path.unlink(missing_ok=True)
+    return freed
 
 
 def _compress(path: Path) -> None:
