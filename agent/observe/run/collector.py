@@ -7,7 +7,7 @@ Never: fails for a file. What cannot be read is missing in the sample, is counte
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 
@@ -17,13 +17,13 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.observe.kernel.group_text import GroupFigures, read_figures, read_limits
-from agent.observe.kernel.hierarchies import CONTROLLERS, UNIFIED, read_mounts
+from agent.observe.kernel.hierarchies import read_mounts
 from agent.observe.kernel.node_text import Interface, count_processors, read_boot_time, read_interfaces, read_memory
 from agent.observe.kernel.numbers import one_of, pairs
 from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
 from agent.observe.ports import KernelFiles
 from agent.observe.run.roster import Observed, ObservedPod, Roster
-from agent.observe.sample.group_files import GroupKind, group_files, limit_files, without_throttling
+from agent.observe.sample.group_files import without_throttling
 from agent.observe.sample.node_sample import (
     ContainerSample,
     NodeFigures,
@@ -122,9 +122,9 @@ class Collector:
         await self._know(settings)
         roster = self._roster
         wall_s = self._clock.wall_s()
-        for some in roster.slices(GROUPS_AT_ONCE):
-            await asyncio.to_thread(self._read_pods, some)
-        interfaces = await asyncio.to_thread(self._interfaces)
+        waiting = deque(roster.pods.values())
+        while waiting:
+            await asyncio.to_thread(self._read_some, waiting)
         node, parents = await asyncio.to_thread(self._node)
         self.saw(node)
         return NodeSample(
@@ -134,7 +134,7 @@ class Collector:
             files=self._files.kept,
             version=roster.hierarchies.version,
             node=node,
-            pods=tuple(self._pod(pod, interfaces.get(pod.sandbox.id, ())) for pod in roster.pods.values()),
+            pods=tuple(self._pod(pod) for pod in roster.pods.values()),
             parents=parents,
         )
 
@@ -160,17 +160,26 @@ class Collector:
             self._told.add(source)
             log.warning("figures_unreadable", source=source, error=str(error))
 
-    def _read_pods(self, pods: list[ObservedPod]) -> None:
+    def _read_some(self, waiting: deque[ObservedPod]) -> None:
+        """As many groups as may be read at once; one pod may have more."""
+        now_s, read = self._clock.now_s(), 0
+        while waiting and (not read or read + len(waiting[0].living) + 1 <= GROUPS_AT_ONCE):
+            pod = waiting.popleft()
+            read += self._read_pod(pod, now_s)
+            pod.interfaces = () if pod.hold is None or pod.is_on_host_network else self._interfaces(pod.hold)
+
+    def _read_pod(self, pod: ObservedPod, now_s: float) -> int:
         """What containers do the kernel counts for their pod as well, so below a pod at rest nothing is read. A pod
-        is at rest when nothing of it changed and nothing waits; what is in it must have been found still before."""
-        now_s = self._clock.now_s()
-        for pod in pods:
-            if pod.own is not None:
-                self._read(pod.own, now_s)
-            is_at_rest = pod.own is not None and _is_at_rest(pod.own)
-            for one in pod.living:
-                if not is_at_rest or not self._is_still(one, now_s):
-                    self._read(one, now_s)
+        is at rest when nothing of it changed and nothing waits; what is in it must have been found still before.
+        Answers how many groups were read."""
+        groups = pod.living
+        if pod.own is not None:
+            self._read(pod.own, now_s)
+            if _is_at_rest(pod.own):
+                groups = [one for one in groups if not self._is_still(one, now_s)]
+        for one in groups:
+            self._read(one, now_s)
+        return len(groups) + 1
 
     def _is_still(self, one: Observed, now_s: float) -> bool:
         """Whether its figures are those of before, if its pod is at rest."""
@@ -238,24 +247,17 @@ class Collector:
             self._files.forget(one.files.paths)
             one.files = one.every_file if limits.quota_us is not None else without_throttling(one.every_file)
 
-    def _interfaces(self) -> dict[str, tuple[Interface, ...]]:
-        """Of every pod with a network of its own (NIF-01, NIF-02)."""
-        found = {}
-        for pod in list(self._roster.pods.values()):
-            if pod.hold is None or pod.is_on_host_network:
-                continue
-            try:
-                text = self._files.read_of_process(pod.hold, "net/dev")
-            except OSError as error:
-                self._fault("network", error)
-                continue
-            if text:
-                found[pod.sandbox.id] = read_interfaces(text)
-        return found
+    def _interfaces(self, hold: int) -> tuple[Interface, ...]:
+        """Of a pod with a network of its own (NIF-01, NIF-02)."""
+        try:
+            return read_interfaces(self._files.read_of_process(hold, "net/dev") or b"")
+        except OSError as error:
+            self._fault("network", error)
+            return ()
 
     def _node(self) -> tuple[NodeFigures, tuple[ParentSample, ...]]:
         hierarchies = self._roster.hierarchies
-        root = self._figures(dict.fromkeys((*CONTROLLERS, UNIFIED), "/"))
+        root = self._figures(self._roster.root())
         texts, faults = self._files.read_all((*NODE_FILES, *NODE_PRESSURES))
         for error in faults:
             self._fault("node", error)
@@ -274,20 +276,18 @@ class Collector:
             oom_kills=one_of(pairs(kills or b""), b"oom_kill"),
             booted_at_s=read_boot_time(processors or b""),
         )
-        parents = (ParentSample(shown, self._figures(groups)) for shown, groups in self._roster.parents().items())
+        parents = (ParentSample(shown, self._figures(one)) for shown, one in self._roster.parents.items())
         return node, tuple(parents)
 
-    def _figures(self, groups: Mapping[str, str]) -> GroupFigures:
-        hierarchies = self._roster.hierarchies
-        files = group_files(GroupKind.CONTAINER, groups, hierarchies, has_pressure=self._roster.has_pressure)
-        of_limits = limit_files(groups, hierarchies)
+    def _figures(self, one: Observed) -> GroupFigures:
+        files, of_limits, version = one.files, one.limit_files, self._roster.hierarchies.version
         texts, faults = self._files.read_all((*files.paths, *of_limits.paths))
         for error in faults:
             self._fault("group", error)
         found = dict(zip((*files.names, *of_limits.names), texts, strict=True))
-        return read_figures(hierarchies.version, found, read_limits(hierarchies.version, found))
+        return read_figures(version, found, read_limits(version, found))
 
-    def _pod(self, pod: ObservedPod, interfaces: tuple[Interface, ...]) -> PodSample:
+    def _pod(self, pod: ObservedPod) -> PodSample:
         own = pod.own
         return PodSample(
             namespace=pod.namespace,
@@ -296,7 +296,7 @@ class Collector:
             sandbox=self._container(pod.sandbox),
             group=own.group if own is not None else "",
             figures=own.figures if own is not None else None,
-            interfaces=interfaces,
+            interfaces=pod.interfaces,
             containers=tuple(self._containers(pod)),
             is_ours=pod.is_ours,
             created_at_s=pod.created_at_s,

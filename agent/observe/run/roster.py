@@ -6,7 +6,7 @@ by the process of the sandbox: its containers' groups lie beside its own and are
 is not, the container's own process says where. Never: a path that was guessed from a setting.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -15,7 +15,8 @@ import structlog
 
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.observe.kernel.group_text import NO_FIGURES, NO_LIMITS, GroupFigures, GroupLimits
-from agent.observe.kernel.hierarchies import UNIFIED, Hierarchies, above, neighbour, read_groups
+from agent.observe.kernel.hierarchies import CONTROLLERS, UNIFIED, Hierarchies, above, neighbour, read_groups
+from agent.observe.kernel.node_text import Interface
 from agent.observe.ports import Instances, KernelFiles
 from agent.observe.sample.group_files import NO_FILES, GroupFiles, GroupKind, group_files, limit_files
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -39,8 +40,7 @@ class _Info(msgspec.Struct):
 @dataclass(kw_only=True)
 class Observed:
     """One group, and what was read of it last. Of `every_file` those that say something are `files`; `limit_files` are
-    read seldom. `ended_s` is when it was found to be
-    gone."""
+    read seldom. `ended_s` is when it was found to be gone."""
 
     id: str
     name: str = ""
@@ -82,6 +82,7 @@ class ObservedPod:
     own: Observed | None
     hold: int | None
     created_at_s: float = 0.0
+    interfaces: tuple[Interface, ...] = ()
     containers: dict[str, Observed] = field(default_factory=dict)
 
     @property
@@ -108,6 +109,7 @@ class Roster:
         self.is_stale = True
         self.has_pressure = True
         self.hierarchies = Hierarchies({})
+        self.parents: dict[str, Observed] = {}
 
     async def look(self, keep_ended_s: float) -> None:
         """Take over what the runtime lists. Raises RuntimeCallFailed where it does not answer; then the next try
@@ -126,6 +128,7 @@ class Roster:
         ready = {one.id for one in sandboxes.values() if one.state == pb.SANDBOX_READY}
         self._end(ready, running)
         self._forget(keep_ended_s)
+        self.parents = self._parents()
 
     async def _one(self, begins: Awaitable[None]) -> None:
         """What has gone meanwhile, or what the runtime will not tell of, keeps nothing else from being seen."""
@@ -221,22 +224,13 @@ class Roster:
             if pod.sandbox.ended_s is not None and pod.sandbox.ended_s < until_s and not pod.containers:
                 del self.pods[sandbox_id]
 
+    def root(self) -> Observed:
+        return self._observed("/", GroupKind.CONTAINER, dict.fromkeys((*CONTROLLERS, UNIFIED), "/"))
+
     def find(self, instance: str) -> Observed | None:
         return next((pod.containers[instance] for pod in self.pods.values() if instance in pod.containers), None)
 
-    def slices(self, most: int) -> Iterator[list[ObservedPod]]:
-        """All pods with groups to read, so many groups at once; one pod may have more."""
-        some, count = list[ObservedPod](), 0
-        for pod in list(self.pods.values()):
-            groups = len(pod.living) + (pod.own is not None)
-            if some and count + groups > most:
-                yield some
-                some, count = [], 0
-            some.append(pod)
-            count += groups
-        yield some
-
-    def parents(self) -> dict[str, Mapping[str, str]]:
+    def _parents(self) -> dict[str, Observed]:
         """The groups above pods, by the path that is shown, without the root."""
         found: dict[str, Mapping[str, str]] = {}
         for pod in self.pods.values():
@@ -244,7 +238,10 @@ class Roster:
                 for levels in _levels_above(pod.own.groups):
                     found.setdefault(next((levels[one] for one in SHOWN if one in levels), ""), levels)
         found.pop("", None)
-        return found
+        return {
+            shown: self.parents.get(shown) or self._observed(shown, GroupKind.CONTAINER, groups)
+            for shown, groups in found.items()
+        }
 
     def close(self) -> None:
         for pod in self.pods.values():

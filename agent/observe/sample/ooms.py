@@ -6,7 +6,7 @@ an instance has the largest of what three sources say, and a container has its i
 never falls, and reading a source again changes nothing.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
@@ -62,9 +62,9 @@ class ContainerOoms(msgspec.Struct, kw_only=True):
                 found[scope] = found.get(scope, 0) + count
         return found or {CONTAINER: 0}
 
-    def forget(self, keep: Iterable[str]) -> None:
+    def forget(self, keep: Container[str]) -> None:
         """Instances that are gone. Their counts stay."""
-        for instance in set(self.instances) - set(keep):
+        for instance in [one for one in self.instances if one not in keep]:
             for scope, count in self.instances.pop(instance).scopes.items():
                 self.past[scope] = self.past.get(scope, 0) + count
             self.past_ids = [*self.past_ids, instance][-MOST_PAST:]
