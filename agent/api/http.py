@@ -15,14 +15,19 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import structlog
 
-from agent.api.http_connections import END, HEAD_BYTES, Connections
+from agent.api.http_connections import END, HEAD_BYTES, Connections, Wrap
 from agent.model.component import Component, Report
 
 log = structlog.get_logger(plane="api")
 
 # Connections that wait to be taken. A flood fills a short line, and the kernel lets those behind it try again in 1 s.
 BACKLOG = 4096
-PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error"}
+PHRASES = {
+    200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    500: "Internal Server Error",
+}  # fmt: skip
+# For probes of a kubelet, which has no certificate to show.
+FOR_ALL = frozenset({"/livez", "/readyz"})
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -32,6 +37,7 @@ class Page(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+UNKNOWN = Page(403, b"this page is for clients with a certificate of api.httpTLS.clientCAFile\n")
 FAILED = Page(500, b"this page failed; the daemon's log has the cause\n")
 
 Query = Mapping[str, Sequence[str]]
@@ -82,25 +88,35 @@ def listening(family: socket.AddressFamily, host: str, port: int, *, takes_both:
 
 class HttpServer:
     def __init__(
-        self, address: str, pages: Mapping[str, Handler], other: Handler | None = None, *, key: str = "api.httpAddress"
+        self,
+        address: str,
+        pages: Mapping[str, Handler],
+        other: Handler | None = None,
+        *,
+        key: str = "api.httpAddress",
+        tls: Callable[[], Wrap] | None = None,
     ) -> None:
-        """`other` answers every path that has no page of its own; `key` names the setting in messages."""
+        """`other` answers every path that has no page of its own; `key` names the setting in messages; `tls` reads
+        certificates and raises OSError."""
         self._address = address
         self._pages = pages
         self._other = other
         self._key = key
+        self._tls = tls
 
     async def run(self, report: Report) -> None:
-        connections = Connections(open_listener(self._address, self._key), self.answer)
-        report.ready(self._address)
+        wrap = self._tls() if self._tls is not None else None
+        connections = Connections(open_listener(self._address, self._key), self.answer, wrap)
+        report.ready(self._address if wrap is None else f"https://{self._address}")
         try:
             await asyncio.Event().wait()
         finally:
             connections.close()
 
-    def answer(self, came: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-        """To the head of a question, or to what is none. HEAD tells the length that GET would bring."""
-        page, has_body = self._found(came)
+    def answer(self, came: bytes, is_known: bool = True) -> bytes | Coroutine[Any, Any, bytes]:
+        """To the head of a question, or to what is none. HEAD tells the length that GET would bring. `is_known`: who
+        asks showed a certificate, or none is asked for."""
+        page, has_body = self._found(came, is_known=is_known)
         if isinstance(page, Page):
             return _encoded(page, has_body=has_body)
         return self._later(page, has_body=has_body)
@@ -112,7 +128,7 @@ class HttpServer:
             log.error("http_page_failed", error=repr(error), exc_info=error)
             return _encoded(FAILED, has_body=has_body)
 
-    def _found(self, came: bytes) -> tuple[Page | Awaitable[Page], bool]:
+    def _found(self, came: bytes, *, is_known: bool) -> tuple[Page | Awaitable[Page], bool]:
         """The page, and whether its body is asked for too."""
         head, end, _ = came[: HEAD_BYTES + len(END)].partition(END)
         if not end:
@@ -122,14 +138,16 @@ class HttpServer:
         target = rest.partition(" ")[0]
         if method not in ("GET", "HEAD"):
             return Page(405, b"only GET is served here; kepctl does everything else\n"), True
-        return self._page(target, lines), method == "GET"
+        return self._page(target, lines, is_known=is_known), method == "GET"
 
-    def _page(self, target: str, lines: Sequence[str]) -> Page | Awaitable[Page]:
+    def _page(self, target: str, lines: Sequence[str], *, is_known: bool) -> Page | Awaitable[Page]:
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         try:
             parts = urlsplit(target)
         except ValueError:
             return Page(400, b"not a URL\n")
+        if not is_known and parts.path not in FOR_ALL:
+            return UNKNOWN
         handler = self._pages.get(parts.path, self._other)
         if handler is None:
             return Page(404, f"pages: {' '.join(self._pages)}\n".encode())

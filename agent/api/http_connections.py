@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 HEAD_BYTES = 8192
 READ_BYTES = 64 << 10
@@ -22,13 +22,40 @@ TAKEN_AT_ONCE = 50
 PAUSE_S = 0.5
 
 
+class Client(Protocol):
+    """A socket, or what is between one and TLS."""
+
+    def fileno(self) -> int: ...
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def send(self, data: memoryview, /) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class TlsClient(Client, Protocol):
+    @property
+    def is_known(self) -> bool: ...
+
+
+Wrap = Callable[[socket.socket], TlsClient]
+
+
 class Connections:
     """`answer` makes of what came the answer, or what will be one; it may be the head of a question, more than one may
-    have, or part of one whose sender is done."""
+    have, or part of one whose sender is done; and it hears whether its sender showed a certificate, where that is
+    asked. `wrap`: each connection is one of TLS; it raises OSError."""
 
-    def __init__(self, listener: socket.socket, answer: Callable[[bytes], bytes | Coroutine[Any, Any, bytes]]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        answer: Callable[[bytes, bool], bytes | Coroutine[Any, Any, bytes]],
+        wrap: Wrap | None = None,
+    ) -> None:
         self._listener = listener
         self._answer = answer
+        self._wrap = wrap
         self._open: dict[_Connection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._pause: asyncio.TimerHandle | None = None
@@ -64,11 +91,23 @@ class Connections:
             if len(self._open) >= MAX_CONNECTIONS:
                 # Whoever asks and reads at once is never kept out by those who do not.
                 self._end(next(iter(self._open)))
-            one = _Connection(client, self._loop.time() + REQUEST_LIMIT_S)
-            self._open[one] = None
-            self._read(one)
+            self._begin(client)
             if self._timer is None and self._open:
                 self._timer = self._loop.call_later(REQUEST_LIMIT_S, self._end_late)
+
+    def _begin(self, client: socket.socket) -> None:
+        until_s = self._loop.time() + REQUEST_LIMIT_S
+        if self._wrap is None:
+            one = _Connection(client, until_s)
+        else:
+            try:
+                one = _Connection(self._wrap(client), until_s)
+            except OSError:
+                # It is gone already.
+                client.close()
+                return
+        self._open[one] = None
+        self._read(one)
 
     def _end_late(self) -> None:
         self._timer = None
@@ -94,7 +133,7 @@ class Connections:
             if one.is_watched:
                 self._loop.remove_reader(one.client)
                 one.is_watched = False
-            answer = self._answer(bytes(one.came))
+            answer = self._answer(bytes(one.came), getattr(one.client, "is_known", True))
             if isinstance(answer, bytes):
                 one.answer = memoryview(answer)
                 self._write(one)
@@ -139,7 +178,7 @@ class Connections:
 class _Connection:
     __slots__ = ("answer", "came", "client", "is_watched", "is_writing", "task", "until_s")
 
-    def __init__(self, client: socket.socket, until_s: float) -> None:
+    def __init__(self, client: Client, until_s: float) -> None:
         self.client, self.until_s = client, until_s
         self.came = bytearray()
         self.answer = memoryview(b"")

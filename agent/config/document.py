@@ -76,11 +76,25 @@ class RuntimeSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HttpTls:
+    """With both files `api.httpAddress` serves HTTPS."""
+
+    cert_file: str = restart(MAYBE_PATH, "", "Certificate of the HTTP port, in PEM; read again when it changes.")
+    key_file: str = restart(MAYBE_PATH, "", "Its private key, without a password.")
+    client_ca_file: str = restart(
+        MAYBE_PATH,
+        "",
+        "Authorities of clients: all pages but /livez and /readyz are then for those that have a certificate of them.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     socket: str = restart(PATH, "", "Unix socket of the gRPC API.", "<runDirectory>/kepd.sock")
     http_address: str = restart(
         ADDRESS, "127.0.0.1:10241", "Address that serves /metrics, /livez and /readyz; empty = off."
     )
+    http_tls: HttpTls = HttpTls()
     read_group: str = key(GROUP, "kepd", "Group (name or gid) that may read; empty = root only.")
     operate_group: str = key(GROUP, "", "Group (name or gid) that may also pull, restart and drain; empty = root only.")
 

@@ -54,7 +54,9 @@ def _camel(name: str) -> str:
     return head + "".join(ACRONYMS.get(word, word.capitalize()) for word in rest)
 
 
-ACRONYMS = MappingProxyType({"dns": "DNS", "cidrs": "CIDRs", "oom": "OOM", "ips": "IPs", "qps": "QPS", "ttl": "TTL"})
+ACRONYMS = MappingProxyType(
+    {"ca": "CA", "dns": "DNS", "tls": "TLS", "cidrs": "CIDRs", "oom": "OOM", "ips": "IPs", "qps": "QPS", "ttl": "TTL"}
+)
 
 
 def _walk(section: object, path: str, names: tuple[str, ...]) -> Iterator[KeyEntry]:

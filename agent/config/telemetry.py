@@ -24,7 +24,7 @@ class ContainerFigures:
         either("auto", BOOL),
         "auto",
         "Serve figures of containers at /metrics/cadvisor and /metrics/resource; they have names of pods, so `auto` "
-        "does it where `api.httpAddress` is a loopback address.",
+        "does it where `api.httpAddress` is a loopback address, or `api.httpTLS` asks clients for a certificate.",
     )
     of: str = key(
         choice("auto", "own", "all"),

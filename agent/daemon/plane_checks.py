@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent.config.document import Configuration
-from agent.config.loopback import is_loopback
+from agent.config.loopback import is_for_few
 from agent.config.sources import FurtherCheck
 from agent.daemon.dns.settings import dns_faults
 from agent.daemon.traces.extra import tracing_faults
@@ -30,19 +30,32 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
     if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))
-    found += [*page_faults(configuration), *tracing_faults(configuration)]
+    found += [*page_faults(configuration), *tls_faults(configuration), *tracing_faults(configuration)]
     return [*found, *in_pod_faults(configuration, os.environ)]
 
 
 def page_faults(configuration: Configuration) -> Iterator[Finding]:
     """OBS-09: whoever reaches the port reads the page."""
     address = configuration.api.http_address
-    if configuration.telemetry.containers.page is True and not is_loopback(address):
+    if configuration.telemetry.containers.page is True and not is_for_few(configuration.api):
         text = (
-            f"true, so names of pods would be readable at {address or 'no address'}; expected api.httpAddress on "
-            "a loopback address, such as 127.0.0.1:10241, or auto here"
+            f"true, so names of pods would be readable at {address or 'no address'} without TLS; expected "
+            "api.httpAddress on a loopback address, such as 127.0.0.1:10241, api.httpTLS with clientCAFile, or auto "
+            "here"
         )
         yield Finding("", "telemetry.containers.page", text)
+
+
+def tls_faults(configuration: Configuration) -> Iterator[Finding]:
+    """Files that make sense only together."""
+    tls = configuration.api.http_tls
+    given = {"certFile": tls.cert_file, "keyFile": tls.key_file, "clientCAFile": tls.client_ca_file}
+    if any(given.values()) and not (tls.cert_file and tls.key_file):
+        missing = " and ".join(name for name in ("certFile", "keyFile") if not given[name])
+        text = f"{missing} not set; expected certFile and keyFile, or nothing of this section for HTTP without TLS"
+        yield Finding("", "api.httpTLS", text)
+    if any(given.values()) and not configuration.api.http_address:
+        yield Finding("", "api.httpTLS", "set, but api.httpAddress is empty; expected an address to serve HTTPS at")
 
 
 def _memory_bytes() -> int:

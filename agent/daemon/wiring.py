@@ -37,6 +37,7 @@ from agent.config.effective import enabled_planes
 from agent.daemon.checkup.surroundings import Scope, Surroundings
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.event_ring import EventRing
+from agent.daemon.http_tls import tls_of
 from agent.daemon.lifecycle import DaemonLifecycle
 from agent.daemon.logs import Levels
 from agent.daemon.memory import give_back_pages, settle_memory
@@ -490,8 +491,7 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     if parts.node_looks is not None:
         parts.node_looks.collector = observed.collector
     parts.add_unit("observe", observed.run)
-    configuration = parts.configuration
-    if not serves_pages(configuration.telemetry.containers, configuration.api.http_address):
+    if not serves_pages(parts.configuration):
         return {}
     return {**observed.pages, "/metrics/probes": FamilyPage(parts.probe_families).page}
 
@@ -506,7 +506,7 @@ def _http(parts: Daemon, further: Mapping[str, Handler]) -> HttpServer:
 
     pages: dict[str, Handler] = {"/metrics": parts.metrics.page, "/livez": livez, "/readyz": readyz}
     pages.update(further)
-    return HttpServer(parts.configuration.api.http_address, pages)
+    return HttpServer(parts.configuration.api.http_address, pages, tls=tls_of(parts.configuration, parts.clock))
 
 
 def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:

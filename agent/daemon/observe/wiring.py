@@ -11,7 +11,8 @@ import msgspec
 from prometheus_client.core import Metric
 
 from agent.api.http import Handler, Headers, Page, Query
-from agent.config.loopback import is_loopback
+from agent.config.document import Configuration
+from agent.config.loopback import is_for_few
 from agent.config.telemetry import ContainerFigures
 from agent.daemon.outside import Outside
 from agent.drivers.file_systems.driver import FileSystems
@@ -62,9 +63,10 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     close: Callable[[], Awaitable[None]]
 
 
-def serves_pages(figures: ContainerFigures, address: str) -> bool:
-    """OBS-09: pages have names of pods, and a port of this node has no question for a name."""
-    return is_loopback(address) if figures.page == "auto" else bool(figures.page)
+def serves_pages(configuration: Configuration) -> bool:
+    """OBS-09: pages have names of pods, which are for this node and for clients that show a certificate."""
+    page = configuration.telemetry.containers.page
+    return is_for_few(configuration.api) if page == "auto" else bool(page)
 
 
 def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:

@@ -6,16 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.document import Configuration
+from agent.config.document import Api, Configuration, HttpTls
 from agent.config.telemetry import ContainerFigures
 from agent.daemon.logs import Levels
 from agent.daemon.observe.wiring import OwnPods, file_system_of, serves_pages
-from agent.daemon.plane_checks import page_faults
+from agent.daemon.plane_checks import page_faults, tls_faults
 from agent.daemon.wiring import wire
 from agent.model.feed import Feed
 from agent.model.pod_space import PodSpace
 from agent.model.pod_state import PodState
 from tests.daemon.test_key_effects import Running, everything_on
+
+
+def api_at(address: str, clients: str = "", certificate: str = "/c", key: str = "/k") -> Api:
+    tls = HttpTls(cert_file=certificate, key_file=key, client_ca_file=clients)
+    return replace(Configuration().api, http_address=address, http_tls=tls)
+
+
+def showing(page: bool | str, api: Api) -> Configuration:
+    plain = Configuration()
+    figures = ContainerFigures(page=page)  # type: ignore[arg-type]
+    return replace(plain, telemetry=replace(plain.telemetry, containers=figures), api=api)
 
 
 @pytest.mark.parametrize(
@@ -29,18 +40,45 @@ from tests.daemon.test_key_effects import Running, everything_on
 )  # fmt: skip
 def test_names_of_pods_stay_on_the_node(page: bool | str, address: str, expected: bool) -> None:
     """OBS-09."""
-    assert serves_pages(ContainerFigures(page=page), address) is expected  # type: ignore[arg-type]
+    assert serves_pages(showing(page, api_at(address))) is expected
 
 
-@pytest.mark.parametrize(("address", "faults"), [("127.0.0.1:1", 0), ("0.0.0.0:10241", 1), ("", 1)])
-def test_a_page_for_everybody_is_refused(address: str, faults: int) -> None:
+def test_clients_with_a_certificate_may_see_names_of_pods_from_elsewhere() -> None:
     """OBS-09."""
-    plain = Configuration()
-    shown = replace(plain.telemetry, containers=ContainerFigures(page=True))
-    found = list(page_faults(replace(plain, telemetry=shown, api=replace(plain.api, http_address=address))))
+    assert serves_pages(showing("auto", api_at("0.0.0.0:1", "/ca")))
+    assert not serves_pages(showing("auto", api_at("", "/ca")))
+    assert not serves_pages(showing(False, api_at("0.0.0.0:1", "/ca")))
+
+
+@pytest.mark.parametrize(
+    ("api", "faults"),
+    [
+        (api_at("0.0.0.0:1", "/ca"), []),
+        (api_at("0.0.0.0:1"), []),
+        (api_at("0.0.0.0:1", "", "", ""), []),
+        (api_at("0.0.0.0:1", "", "/c", ""), ["keyFile not set"]),
+        (api_at("0.0.0.0:1", "/ca", "", ""), ["certFile and keyFile not set"]),
+        (api_at("", "/ca"), ["set, but api.httpAddress is empty"]),
+    ],
+)
+def test_files_of_a_certificate_are_given_together(api: Api, faults: list[str]) -> None:
+    """OBS-09."""
+    found = [str(one) for one in tls_faults(showing("auto", api))]
+
+    assert len(found) == len(faults)
+    assert all(text in one and one.startswith("api.httpTLS: ") for text, one in zip(faults, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("address", "clients", "faults"),
+    [("127.0.0.1:1", "", 0), ("0.0.0.0:10241", "", 1), ("", "", 1), ("0.0.0.0:10241", "/ca", 0), ("", "/ca", 1)],
+)
+def test_a_page_for_everybody_is_refused(address: str, clients: str, faults: int) -> None:
+    """OBS-09: a certificate of the server alone keeps nobody out."""
+    found = list(page_faults(showing(True, api_at(address, clients))))
 
     assert len(found) == faults
-    assert all("names of pods would be readable" in str(one) for one in found)
+    assert all(f"readable at {address or 'no address'} without TLS; expected" in str(one) for one in found)
 
 
 @pytest.mark.parametrize(
