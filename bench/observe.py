@@ -25,11 +25,13 @@ import msgspec
 from agent.daemon.memory import share_heaps
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kernel_files.driver import KernelFiles
+from agent.drivers.oom_signals.driver import OomSignals
 from agent.model.runtime_event import RuntimeEvent
 from agent.observe.kernel.hierarchies import Hierarchies, read_mounts
 from agent.observe.run.collector import Collector, CollectorSettings
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
+from agent.observe.run.oom_watch import OomWatch
 from agent.observe.run.pages import Pages, PageSettings, Sources
 from agent.observe.run.roster import Roster
 from tests.observe.kernel_tree import ListedInstances
@@ -160,7 +162,8 @@ async def scrapes(groups: RealGroups, count: int) -> Scraped:
     roster = Roster(groups, files, lambda _one: True, clock.now_s)
     collector = Collector(roster, files, clock, CollectorSettings)
     book = OomBook(roster, Records(), lambda _event: None)
-    Observer(collector, roster, book, _NoEvents(), _nothing())
+    watch = OomWatch(collector, roster, OomSignals(), clock, lambda: False)
+    Observer(collector, roster, book, _NoEvents(), _nothing(), watch)
     pages = Pages(collector, book, Sources(groups, files, clock), PageSettings, lambda _event: None)
     await pages.cadvisor(PACKED)
     for number in range(2 * count):

@@ -32,6 +32,7 @@ class ContainerFigures:
         "Whose pods: those of kepd, or all of this node; `auto` is all, but beside a kubelet, which shows its own.",
     )
     psi: bool = key(BOOL, True, "Read pressure stall information of each container and pod.")
+    oom_watch: bool = key(BOOL, True, "Look at a container as soon as the kernel says that it ran out of memory.")
     keep_ended: float = key(
         duration(0.0), 300.0, "How long counters of a container stay after its end; at least two scrapes."
     )

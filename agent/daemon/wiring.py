@@ -491,6 +491,7 @@ def _observation(parts: Daemon) -> Mapping[str, Handler]:
     if parts.node_looks is not None:
         parts.node_looks.collector = observed.collector
     parts.add_unit("observe", observed.run)
+    parts.running.listeners.append(lambda _configuration, _plan: observed.changed())
     if not serves_pages(parts.configuration):
         return {}
     return {**observed.pages, "/metrics/probes": FamilyPage(parts.probe_families).page}

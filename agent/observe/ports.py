@@ -76,6 +76,16 @@ class KernelFiles(Protocol):
     def let_go(self, hold: int) -> None: ...
 
 
+class OomSignals(Protocol):
+    """The kernel's word that the count in a file may have grown. `keep`: watch these, by name, and no others."""
+
+    def keep(self, files: Mapping[str, str]) -> None: ...
+
+    async def woken(self) -> frozenset[str]: ...
+
+    def close(self) -> None: ...
+
+
 class OomRecords(Protocol):
     """Small files that are there whole or not at all."""
 

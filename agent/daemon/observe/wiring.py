@@ -18,6 +18,7 @@ from agent.daemon.outside import Outside
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.kernel_files.driver import KernelFiles
 from agent.drivers.kubelet.signs import kubelet_sign
+from agent.drivers.oom_signals.driver import OomSignals
 from agent.drivers.state_files.driver import StateFiles
 from agent.model.component import Report
 from agent.model.feed import ChangeKind, Feed, Overtaken
@@ -28,6 +29,7 @@ from agent.observe.run.collector import Collector, CollectorSettings
 from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
+from agent.observe.run.oom_watch import OomWatch
 from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
 from agent.observe.run.roster import OURS, Roster
 from agent.observe.run.usage import UsageAnswers
@@ -60,6 +62,7 @@ class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
     families: Callable[[], Iterable[Metric]]
     usage: UsageAnswers
     collector: Collector
+    changed: Callable[[], None]
     close: Callable[[], Awaitable[None]]
 
 
@@ -89,7 +92,9 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         lambda: CollectorSettings(keep_ended_s=figures().keep_ended, has_pressure=figures().psi),
     )  # fmt: skip
     book = OomBook(roster, records, outside.tell, pods.is_wanted if pods else lambda _uid: False)
-    observer = Observer(collector, roster, book, outside.runtime.events, pods.changes() if pods else _nothing())
+    watch = OomWatch(collector, roster, OomSignals(), outside.clock, lambda: figures().oom_watch)
+    changes = pods.changes() if pods else _nothing()
+    observer = Observer(collector, roster, book, outside.runtime.events, changes, watch)
     pages = Pages(
         collector, book, Sources(outside.runtime.cri, files, outside.clock),
         lambda: PageSettings(most_series=figures().max_series, space_every_s=figures().space_every), outside.tell,
@@ -117,7 +122,13 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         "/stats/summary": _summary(pages, usage, lambda: configuration().node.name),
     }
     return NodeObservation(
-        run=observer.run, pages=shown, families=families, usage=usage, collector=collector, close=close
+        run=observer.run,
+        pages=shown,
+        families=families,
+        usage=usage,
+        collector=collector,
+        changed=watch.due,
+        close=close,
     )
 
 

@@ -103,6 +103,14 @@ class Collector:
             node, _ = await asyncio.to_thread(self._node)
         return node
 
+    async def know(self) -> None:
+        """Which groups there are; asks the runtime if it told of a change, and reads nothing of them."""
+        async with self._turn:
+            try:
+                await self._know(self._settings())
+            except OSError as error:
+                self._fault("node", error)
+
     async def look_at(self, instance: str) -> None:
         """At one container alone, as something just happened to it. One that is not known is looked up, but for all
         such the runtime is asked once a second at most: a container that dies again and again costs no more."""

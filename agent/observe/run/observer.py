@@ -3,6 +3,7 @@
 
     run
     ├── events of the runtime: the lists are looked at again with the next sample; a kill counts at once
+    ├── signals of the kernel: the counter of one container is read
     ├── ends: the pods plane tells of each end of its containers, with the reason
     └── records: counts of kills are written when they have changed
 
@@ -21,6 +22,7 @@ from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.observe.ports import RuntimeEvents
 from agent.observe.run.collector import Collector
 from agent.observe.run.oom_book import OomBook
+from agent.observe.run.oom_watch import OomWatch
 from agent.observe.run.roster import Roster
 from agent.observe.sample.node_sample import NodeFigures
 
@@ -33,8 +35,15 @@ class Observer:
     """`ends` are the states of pods that changed."""
 
     def __init__(
-        self, collector: Collector, roster: Roster, book: OomBook, events: RuntimeEvents, ends: AsyncIterator[PodState]
+        self,
+        collector: Collector,
+        roster: Roster,
+        book: OomBook,
+        events: RuntimeEvents,
+        ends: AsyncIterator[PodState],
+        watch: OomWatch,
     ) -> None:
+        self._watch = watch
         self._collector = collector
         self._roster = roster
         self._book = book
@@ -51,6 +60,7 @@ class Observer:
             group.create_task(self._follow_events(), name="observe-events")
             group.create_task(self._follow_ends(), name="observe-ends")
             group.create_task(self._keep_records(), name="observe-records")
+            group.create_task(self._watch.run(self._book, self._changed.set), name="observe-oom-watch")
 
     def _saw(self, node: NodeFigures) -> None:
         memory = node.memory
@@ -68,6 +78,7 @@ class Observer:
     async def _heard(self, event: RuntimeEvent) -> None:
         if event.kind is not EventKind.CREATED:
             self._roster.is_stale = True
+            self._watch.due()
         if event.kind is not EventKind.OOM:
             return
         # The counter and the limit are still there, unless the container died of it.

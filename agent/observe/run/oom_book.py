@@ -125,6 +125,20 @@ class OomBook:
         ooms.read = max(ooms.read, kills_of(one.figures) or 0)
         self._settle(pod, one, ooms, scope_by_limits(one.figures))
 
+    def looked(self, instance: str) -> bool:
+        """At its counter, out of turn. Answers whether there is something new."""
+        found = self._find(instance)
+        if found is None:
+            return False
+        pod, one = found
+        ooms = self._of(pod, one)
+        kills = kills_of(one.figures) or 0
+        if kills <= ooms.read:
+            return False
+        ooms.read = kills
+        self._settle(pod, one, ooms, scope_by_limits(one.figures))
+        return True
+
     def ended(self, pod: PodState, container: str, instance: str) -> None:
         """The runtime said of the end of one of our containers that memory was the reason; told often, counted once."""
         known = self.pods.setdefault(pod.uid, PodOoms(namespace=pod.namespace, name=pod.name, uid=pod.uid))
