@@ -30,6 +30,8 @@ from agent.wire.kepd.v1 import node_pb2 as pb
 
 MOST_VERBOSE = 9
 LEAST_INTERVAL_S = 1.0
+# Of one message of a stream.
+PART_BYTES = 256 << 10
 
 
 class NodeService:
@@ -135,6 +137,11 @@ class NodeService:
         interval_s = max(request.interval.ToMicroseconds() / 1e6, LEAST_INTERVAL_S)
         async for report in self._figures().watch(interval_s):
             yield to_message(pb.ListStatsResponse, report, meta=None)
+
+    async def get_stats_summary(self, request: pb.GetStatsSummaryRequest) -> AsyncIterator[pb.GetStatsSummaryResponse]:
+        text = await self._figures().summary(is_short=request.only_cpu_and_memory)
+        for begin in range(0, len(text), PART_BYTES):
+            yield pb.GetStatsSummaryResponse(json=text[begin : begin + PART_BYTES])
 
     async def list_filesystems(self, request: pb.ListFilesystemsRequest) -> pb.ListFilesystemsResponse:
         found = await self._figures().file_systems(with_use=request.with_use)

@@ -196,6 +196,9 @@ def test_top_shows_what_the_page_shows(kepd: Kepd, image: str) -> None:
     node = kepd.ctl("top", "node").stdout.splitlines()
     found = kepd.json("top", "pods")
     wide = kepd.ctl("stats", "burns-n1", "-o", "wide").stdout.splitlines()
+    summary = json.loads(kepd.ctl("stats", "--summary").stdout)
+    every = kepd.ctl("stats").stdout.splitlines()
+    both = kepd.ctl("stats", "burns-n1", "--summary")
     missing = kepd.ctl("top", "pods", "none")
     refused = kepd.ctl("top", "everything")
     (pod,) = found["pods"]
@@ -207,7 +210,11 @@ def test_top_shows_what_the_page_shows(kepd: Kepd, image: str) -> None:
     assert node[1].split()[0] == "n1"
     assert pod["usage"]["cpuLimitCores"] == pytest.approx(0.1)
     assert any(line.split()[1] == "memory.stat" and line.endswith("/memory.stat") for line in wide[1:])
-    assert (missing.returncode, refused.returncode) == (3, 2), (missing, refused)
+    assert [one["podRef"]["name"] for one in summary["pods"]] == ["burns-n1"]
+    assert summary["node"]["nodeName"] == "n1"
+    assert summary["pods"][0]["containers"][0]["memory"]["workingSetBytes"] > 0
+    assert (every[0], every[1].split()[:3]) == (table[0], cells[:3])
+    assert (missing.returncode, refused.returncode, both.returncode) == (3, 2, 2), (missing, refused, both)
     assert "\x1b" not in "".join([*table, *node, *wide])
 
 

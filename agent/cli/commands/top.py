@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 WORDS = {"no": "node", "nodes": "node", "po": "pods", "pod": "pods", "container": "containers"}
 EVERY_S = 2.0
 METHOD, WATCH = "kepd.v1.NodeService/ListStats", "kepd.v1.NodeService/WatchStats"
+SUMMARY = "kepd.v1.NodeService/GetStatsSummary"
 
 
 @click.command()
@@ -126,12 +127,29 @@ def _again(daemon: Client, shown: Shown, every_s: float, output: str, session: S
 
 
 @click.command()
-@click.argument("pod", metavar="POD[/CONTAINER]")
+@click.argument("pod", default="", metavar="[POD[/CONTAINER]]")
+@click.option("--summary", is_flag=True, help="Print the JSON of /stats/summary, as a kubelet has it.")
 @namespace_option()
 @output_option("table", "wide", "json", "yaml")
 @click.pass_obj
-def stats(session: Session, pod: str, namespace: str, output: str) -> None:
-    """Show every figure of a pod's containers as the kernel's files have it; -o wide names the files."""
+def stats(session: Session, pod: str, *, summary: bool, namespace: str, output: str) -> None:
+    """Show every figure of a pod's containers as the kernel's files have it; -o wide names the files. Without a pod,
+    what all containers use, as `kepctl top containers` does."""
+    if summary and (pod or namespace or output != "table"):
+        raise CommandFailed("--summary is of the whole node and in JSON; expected no pod, -n or -o with it", USAGE)
+    if summary:
+        with connected(session) as daemon:
+            parts = daemon.follow(SUMMARY, node_pb2.GetStatsSummaryRequest(), node_pb2.GetStatsSummaryResponse)
+            click.echo(b"".join(part.json for part in parts))
+    elif not pod:
+        with connected(session) as daemon:
+            answer = daemon.call(METHOD, node_pb2.ListStatsRequest(), node_pb2.ListStatsResponse)
+        Shown("containers", (), namespace, "name", None).print(answer, "table" if output == "wide" else output, session)
+    else:
+        _of_pod(session, pod, namespace, output)
+
+
+def _of_pod(session: Session, pod: str, namespace: str, output: str) -> None:
     name, _, container = pod.partition("/") if pod.count("/") == 1 and not namespace else (pod, "", "")
     request = node_pb2.ListStatsRequest(with_readings=True)
     with connected(session) as daemon:

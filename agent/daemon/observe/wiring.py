@@ -107,6 +107,7 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     usage = UsageAnswers(collector, outside.clock, lambda: configuration().node.name, lambda: used_share(state))
     file_systems = _file_systems(outside, pods)
     usage.disks, usage.sizes = file_systems.reports, file_systems.look
+    usage.summary_page = lambda is_short: pages.summary(usage, configuration().node.name, is_short=is_short)
 
     async def close() -> None:
         roster.close()
@@ -119,7 +120,7 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     shown: dict[str, Handler] = {
         "/metrics/cadvisor": _handler(pages.cadvisor),
         "/metrics/resource": _handler(pages.resource),
-        "/stats/summary": _summary(pages, usage, lambda: configuration().node.name),
+        "/stats/summary": _summary(usage),
     }
     return NodeObservation(
         run=observer.run,
@@ -164,10 +165,10 @@ def _handler(make: Callable[[Headers], Awaitable[MadePage]]) -> Handler:
     return answer
 
 
-def _summary(pages: Pages, usage: UsageAnswers, node: Callable[[], str]) -> Handler:
+def _summary(usage: UsageAnswers) -> Handler:
     async def answer(query: Query, _headers: Headers) -> Page:
         is_short = query.get("only_cpu_and_memory", [""])[-1] in TRUE
-        return Page(200, await pages.summary(usage, node(), is_short=is_short), "application/json")
+        return Page(200, await usage.summary(is_short=is_short), "application/json")
 
     return answer
 

@@ -25,6 +25,7 @@ class UsageAnswers:
         self._disk_share = disk_share
         self.disks: Callable[..., Awaitable[Sequence[FileSystemReport]]] = _none
         self.sizes: Callable[[], Awaitable[Sequence[FileSystemReport]]] = _none
+        self.summary_page: Callable[[bool], Awaitable[bytes]] = _nothing
         self._pair: tuple[NodeSample, NodeSample] | None = None
 
     async def usage(self, *, with_readings: bool = False) -> UsageReport:
@@ -48,6 +49,10 @@ class UsageAnswers:
     async def file_systems(self, *, with_use: bool = False) -> Sequence[FileSystemReport]:
         return await self.disks(with_use=with_use)
 
+    async def summary(self, *, is_short: bool) -> bytes:
+        """The page for metrics servers, as JSON."""
+        return await self.summary_page(is_short)
+
     async def watch(self, interval_s: float) -> AsyncIterator[UsageReport]:
         """One at once, then one each interval, with the rates of that interval."""
         yield await self.usage()
@@ -57,6 +62,10 @@ class UsageAnswers:
             sample = await self._collector.sample()
             yield usage_report(before, sample, self._node(), disk_share=self._disk_share())
             before = sample
+
+
+async def _nothing(_is_short: bool) -> bytes:
+    return b"{}"
 
 
 async def _none(*, with_use: bool = False) -> Sequence[FileSystemReport]:
