@@ -130,21 +130,36 @@ def test_pressure_that_was_cut_off_is_what_is_left(text: bytes, expected: Pressu
     assert read_pressure(text) == expected
 
 
-@given(
-    version=st.sampled_from((1, 2)),
-    texts=st.dictionaries(
-        st.sampled_from([*LEGACY, *UNIFIED]),
-        st.one_of(
-            st.none(), st.binary(max_size=300),
-            st.sampled_from([text[:cut] for text in (*LEGACY.values(), *UNIFIED.values()) for cut in (1, 9, 40)]),
-        ),
+TEXTS = st.dictionaries(
+    st.sampled_from([*LEGACY, *UNIFIED]),
+    st.one_of(
+        st.none(), st.binary(max_size=300),
+        st.sampled_from([text[:cut] for text in (*LEGACY.values(), *UNIFIED.values()) for cut in (1, 9, 40)]),
     ),
 )  # fmt: skip
+
+
+@given(version=st.sampled_from((1, 2)), texts=TEXTS)
 def test_rubbish_gives_figures_that_are_missing_and_nothing_else(version: int, texts: dict[str, bytes | None]) -> None:
     """OBS-07."""
     found = read_figures(version, texts, read_limits(version, texts))
 
     assert all(value is None or value >= 0 for value in (found.cpu_ns, found.usage, found.working_set, found.oom_kills))
+
+
+@given(version=st.sampled_from((1, 2)), first=TEXTS, then=TEXTS)
+def test_figures_of_what_changed_are_those_of_all(
+    version: int, first: dict[str, bytes | None], then: dict[str, bytes | None]
+) -> None:
+    """CMX-01."""
+    limits = read_limits(version, LEGACY if version == 1 else UNIFIED)
+    whole = {1: LEGACY, 2: UNIFIED}[version]
+    before, after = {**whole, **first}, {**whole, **then}
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+
+    found = read_figures(version, after, limits, read_figures(version, before, limits), changed)
+
+    assert found == read_figures(version, after, limits)
 
 
 @pytest.mark.parametrize(

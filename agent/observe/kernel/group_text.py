@@ -5,7 +5,8 @@ All sizes are bytes, all times nanoseconds. What a file does not say is None and
 that is not set is 0, as cAdvisor has it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -86,14 +87,24 @@ class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 NO_FIGURES = GroupFigures()
 
+Found = dict[str, Any]
+Part = Callable[[Texts, GroupLimits], Found]
+"""Figures of some files, by their names."""
 
-def read_figures(version: int, texts: Texts, limits: GroupLimits = NO_LIMITS) -> GroupFigures:
-    found = _legacy(texts, limits) if version == 1 else _unified(texts, limits)
-    devices = _legacy_devices(texts) if version == 1 else _unified_devices(texts.get("io.stat") or b"")
-    cpu, memory, io = [read_pressure(text) if (text := texts.get(name)) else NOTHING for name in PRESSURES]
-    return GroupFigures(
-        **found, limits=limits, devices=devices, cpu_pressure=cpu, memory_pressure=memory, io_pressure=io
-    )
+
+def read_figures(
+    version: int,
+    texts: Texts,
+    limits: GroupLimits = NO_LIMITS,
+    before: GroupFigures = NO_FIGURES,
+    changed: Iterable[str] | None = None,
+) -> GroupFigures:
+    """`before` are figures with the same limits, and `changed` the names of files whose texts are others since."""
+    parts = LEGACY_PARTS if version == 1 else UNIFIED_PARTS
+    found: dict[str, Any] = {"limits": limits}
+    for part in {parts[name] for name in (texts if changed is None else changed) if name in parts}:
+        found.update(part(texts, limits))
+    return msgspec.structs.replace(before, **found)
 
 
 def read_limits(version: int, texts: Texts) -> GroupLimits:
@@ -124,26 +135,36 @@ UNIFIED_KEYS = {
 }  # fmt: skip
 
 
-def _legacy(texts: Texts, limits: GroupLimits) -> dict[str, int | None]:
+def _figure(field: str, name: str, read: Callable[[bytes], int | None] = number) -> Part:
+    return lambda texts, _limits: {field: _of(texts, name, read)}
+
+
+def _pressure(field: str, name: str) -> Part:
+    return lambda texts, _limits: {field: read_pressure(text) if (text := texts.get(name)) else NOTHING}
+
+
+def _legacy_memory(texts: Texts, _limits: GroupLimits) -> Found:
     stat = texts.get("memory.stat") or b""
     # Without a hierarchy only the keys of the group itself are there.
     memory = chosen(stat, TOTAL_KEYS if b"total_inactive_file" in stat else LEGACY_KEYS)
     usage = _of(texts, "memory.usage_in_bytes")
+    return {**memory, "usage": usage, "working_set": _working_set(usage, memory["inactive_file"])}
+
+
+def _legacy_times(texts: Texts, _limits: GroupLimits) -> Found:
     times = pairs(texts.get("cpuacct.stat") or b"")
     return {
-        "cpu_ns": _of(texts, "cpuacct.usage"),
         "user_ns": _scaled(one_of(times, b"user"), TICK_NS),
         "system_ns": _scaled(one_of(times, b"system"), TICK_NS),
-        **_throttling(texts, limits, b"throttled_time", b"burst_time", 1),
-        **memory,
-        "usage": usage,
-        "working_set": _working_set(usage, memory["inactive_file"]),
-        "kernel": _of(texts, "memory.kmem.usage_in_bytes"),
-        "max_usage": _of(texts, "memory.max_usage_in_bytes"),
-        "failures": _of(texts, "memory.failcnt"),
-        "oom_kills": one_of(pairs(texts.get("memory.oom_control") or b""), b"oom_kill"),
-        **_tasks(texts),
     }
+
+
+def _legacy_kills(texts: Texts, _limits: GroupLimits) -> Found:
+    return {"oom_kills": one_of(pairs(texts.get("memory.oom_control") or b""), b"oom_kill")}
+
+
+def _legacy_throttling(texts: Texts, limits: GroupLimits) -> Found:
+    return _throttling(texts, limits, b"throttled_time", b"burst_time", 1)
 
 
 def _legacy_limits(texts: Texts) -> GroupLimits:
@@ -158,26 +179,29 @@ def _legacy_limits(texts: Texts) -> GroupLimits:
     )
 
 
-def _unified(texts: Texts, limits: GroupLimits) -> dict[str, int | None]:
+def _unified_memory(texts: Texts, _limits: GroupLimits) -> Found:
     memory = chosen(texts.get("memory.stat") or b"", UNIFIED_KEYS)
-    cpu = pairs(texts.get("cpu.stat") or b"")
-    events, own = (pairs(texts.get(one) or b"") for one in ("memory.events", "memory.events.local"))
     usage = _of(texts, "memory.current")
+    return {**memory, "usage": usage, "working_set": _working_set(usage, memory["inactive_file"])}
+
+
+def _unified_times(texts: Texts, limits: GroupLimits) -> Found:
+    cpu = pairs(texts.get("cpu.stat") or b"")
     return {
         "cpu_ns": _scaled(one_of(cpu, b"usage_usec"), US_NS),
         "user_ns": _scaled(one_of(cpu, b"user_usec"), US_NS),
         "system_ns": _scaled(one_of(cpu, b"system_usec"), US_NS),
         **_throttling(texts, limits, b"throttled_usec", b"burst_usec", US_NS),
-        **memory,
-        "usage": usage,
-        "working_set": _working_set(usage, memory["inactive_file"]),
-        "swap": _of(texts, "memory.swap.current"),
-        "max_usage": _of(texts, "memory.peak"),
+    }
+
+
+def _unified_events(texts: Texts, _limits: GroupLimits) -> Found:
+    events, own = (pairs(texts.get(one) or b"") for one in ("memory.events", "memory.events.local"))
+    return {
         "failures": one_of(events, b"max"),
         "oom_kills": one_of(events, b"oom_kill"),
         "group_kills": one_of(events, b"oom_group_kill"),
         "own_ooms": one_of(own, b"oom"),
-        **_tasks(texts),
     }
 
 
@@ -195,16 +219,7 @@ def _unified_limits(texts: Texts) -> GroupLimits:
     )
 
 
-def _tasks(texts: Texts) -> dict[str, int | None]:
-    return {
-        "threads": _of(texts, "pids.current"),
-        "processes": _of(texts, "cgroup.procs", count_lines),
-    }
-
-
-def _throttling(
-    texts: Texts, limits: GroupLimits, throttled: bytes, burst: bytes, factor: int
-) -> dict[str, int | None]:
+def _throttling(texts: Texts, limits: GroupLimits, throttled: bytes, burst: bytes, factor: int) -> Found:
     """Only where there is a quota: elsewhere cAdvisor has no such series, and rates of nothing would be drawn."""
     if limits.quota_us is None:
         return {}
@@ -237,7 +252,7 @@ def _shares(weight: int | None) -> int | None:
     return LEAST_SHARES + (weight - 1) * (MOST_SHARES - LEAST_SHARES) // (MOST_WEIGHT - 1)
 
 
-def _legacy_devices(texts: Texts) -> tuple[DeviceUse, ...]:
+def _legacy_devices(texts: Texts, _limits: GroupLimits) -> Found:
     """Lines of `8:0 Read 4096`, with other operations and a total among them."""
     sizes, counts = (texts.get(f"blkio.throttle.{one}") or b"" for one in ("io_service_bytes", "io_serviced"))
     found: dict[bytes, dict[str, int]] = {}
@@ -249,16 +264,50 @@ def _legacy_devices(texts: Texts) -> tuple[DeviceUse, ...]:
             count = number(value)
             if operation in names and count is not None:
                 found.setdefault(device, {})[names[operation]] = count
-    return tuple(DeviceUse(device.decode("ascii", "replace"), **found[device]) for device in list(found)[:MOST_DEVICES])
+    uses = (DeviceUse(device.decode("ascii", "replace"), **found[device]) for device in list(found)[:MOST_DEVICES])
+    return {"devices": tuple(uses)}
 
 
-def _unified_devices(text: bytes) -> tuple[DeviceUse, ...]:
+def _unified_devices(texts: Texts, _limits: GroupLimits) -> Found:
     """Lines of `8:0 rbytes=1 wbytes=2 rios=3 wios=4 …`."""
     found = []
-    for line in text.splitlines()[:MOST_DEVICES]:
+    for line in (texts.get("io.stat") or b"").splitlines()[:MOST_DEVICES]:
         device, _, rest = line.partition(b" ")
         counts = {key: number(value) or 0 for key, _, value in (word.partition(b"=") for word in rest.split())}
         if counts:
             order = (counts.get(key, 0) for key in (b"rbytes", b"wbytes", b"rios", b"wios"))
             found.append(DeviceUse(device.decode("ascii", "replace"), *order))
-    return tuple(found)
+    return {"devices": tuple(found)}
+
+
+# By the names of files: who reads them, and those that say more together have one reader.
+_BOTH: Mapping[str, Part] = {
+    "pids.current": _figure("threads", "pids.current"),
+    "cgroup.procs": _figure("processes", "cgroup.procs", count_lines),
+    **{name: _pressure(name.replace(".", "_"), name) for name in PRESSURES},
+}
+LEGACY_PARTS: Mapping[str, Part] = {
+    **_BOTH,
+    "cpuacct.usage": _figure("cpu_ns", "cpuacct.usage"),
+    "cpuacct.stat": _legacy_times,
+    "cpu.stat": _legacy_throttling,
+    "memory.stat": _legacy_memory,
+    "memory.usage_in_bytes": _legacy_memory,
+    "memory.kmem.usage_in_bytes": _figure("kernel", "memory.kmem.usage_in_bytes"),
+    "memory.max_usage_in_bytes": _figure("max_usage", "memory.max_usage_in_bytes"),
+    "memory.failcnt": _figure("failures", "memory.failcnt"),
+    "memory.oom_control": _legacy_kills,
+    "blkio.throttle.io_service_bytes": _legacy_devices,
+    "blkio.throttle.io_serviced": _legacy_devices,
+}
+UNIFIED_PARTS: Mapping[str, Part] = {
+    **_BOTH,
+    "cpu.stat": _unified_times,
+    "memory.stat": _unified_memory,
+    "memory.current": _unified_memory,
+    "memory.swap.current": _figure("swap", "memory.swap.current"),
+    "memory.peak": _figure("max_usage", "memory.peak"),
+    "memory.events": _unified_events,
+    "memory.events.local": _unified_events,
+    "io.stat": _unified_devices,
+}

@@ -157,8 +157,8 @@ def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefo
     place = 0
     for one in FAMILIES:
         below, columns = every if one.kind == COUNTER else alive, []
-        for extra, _ in one.variants:
-            head = (f"{one.name}{{{extra}," if extra else f"{one.name}{{").encode()
+        for variant in one.variants:
+            head = (f"{one.name}{{{variant.labels}," if variant.labels else f"{one.name}{{").encode()
             columns.append(column_of(head, top.labels, top.ends[place]))
             columns.append(before.columns.of(head, head, below.labels, below.ends[place]))
             place += 1

@@ -14,7 +14,6 @@ from agent.observe.kernel.node_text import Interface
 from agent.observe.kernel.pressure_text import Pressure
 from agent.observe.pages.exposition import COUNTER, GAUGE
 
-Value = Callable[[GroupFigures], float | int | None]
 NS, US = 1e9, 1e6
 
 # What is left out first where there are too many series; those of no group stay whatever happens (OBS-11).
@@ -24,39 +23,32 @@ DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES = (
 DROP_ORDER = (DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES)
 
 
-class Family(msgspec.Struct, frozen=True):
-    """`variants` are values with labels of their own."""
+class Variant(msgspec.Struct, frozen=True):
+    """A figure with labels of its own; its unit is such a part of that of the page, or that of the page."""
 
+    labels: str
+    field: str
+    unit: float | None
+
+
+class Family(msgspec.Struct, frozen=True):
     name: str
     kind: str
     text: str
-    variants: tuple[tuple[str, Value], ...]
+    variants: tuple[Variant, ...]
     group: str = ""
 
 
-def _plain(field: str) -> Value:
-    read: Value = attrgetter(field)
-    return read
-
-
-def _seconds(field: str, unit: float) -> Value:
-    read = attrgetter(field)
-
-    def value(figures: GroupFigures) -> float | None:
-        found = read(figures)
-        return None if found is None else found / unit
-
-    return value
-
-
-def _one(name: str, kind: str, text: str, value: Value, group: str = "", extra: str = "") -> Family:
-    return Family(name, kind, text, ((extra, value),), group)
+def _one(
+    name: str, kind: str, text: str, field: str, group: str = "", *, unit: float | None = None, labels: str = ""
+) -> Family:
+    return Family(name, kind, text, (Variant(labels, field, unit),), group)
 
 
 def _failures() -> Family:
     fields = {"pgfault": "faults", "pgmajfault": "major_faults"}
     variants = tuple(
-        (f'failure_type="{kind}",scope="{scope}"', _plain(field))
+        Variant(f'failure_type="{kind}",scope="{scope}"', field, None)
         for kind, field in fields.items()
         for scope in ("container", "hierarchy")
     )
@@ -69,7 +61,7 @@ def _pressures() -> Iterable[Family]:
             yield _one(
                 f"container_pressure_{what}_{word}_seconds_total", COUNTER,
                 f"Time in which {'some tasks' if word == 'waiting' else 'all tasks'} waited for {what}.",
-                _seconds(f"{field}.{part}", US), PSI,
+                f"{field}.{part}", PSI, unit=US,
             )  # fmt: skip
 
 
@@ -87,7 +79,7 @@ def _memory() -> Iterable[Family]:
         ("max_usage_bytes", GAUGE, "The most memory that was in use.", "max_usage"),
         ("failcnt", COUNTER, "How often the limit of memory was met.", "failures"),
     ):
-        yield _one(f"container_memory_{name}", kind, text, _plain(field))
+        yield _one(f"container_memory_{name}", kind, text, field)
 
 
 def _specs() -> Iterable[Family]:
@@ -99,36 +91,30 @@ def _specs() -> Iterable[Family]:
         ("memory_swap_limit_bytes", "Limit of memory with swap; 0 is none.", "limits.memory_and_swap"),
         ("memory_reservation_limit_bytes", "Memory that is protected; 0 is none.", "limits.reservation"),
     ):
-        yield _one(f"container_spec_{name}", GAUGE, text, _plain(field))
+        yield _one(f"container_spec_{name}", GAUGE, text, field)
 
 
 def _cpu() -> Iterable[Family]:
-    yield _one(
-        "container_cpu_usage_seconds_total", COUNTER, "Processor time.", _seconds("cpu_ns", NS), extra='cpu="total"'
-    )
-    yield _one(
-        "container_cpu_user_seconds_total", COUNTER, "Processor time outside the kernel.", _seconds("user_ns", NS)
-    )
-    yield _one(
-        "container_cpu_system_seconds_total", COUNTER, "Processor time in the kernel.", _seconds("system_ns", NS)
-    )
-    yield _one("container_cpu_cfs_periods_total", COUNTER, "Periods of the quota.", _plain("periods"))
+    yield _one("container_cpu_usage_seconds_total", COUNTER, "Processor time.", "cpu_ns", unit=NS, labels='cpu="total"')
+    yield _one("container_cpu_user_seconds_total", COUNTER, "Processor time outside the kernel.", "user_ns", unit=NS)
+    yield _one("container_cpu_system_seconds_total", COUNTER, "Processor time in the kernel.", "system_ns", unit=NS)
+    yield _one("container_cpu_cfs_periods_total", COUNTER, "Periods of the quota.", "periods")
     yield _one(
         "container_cpu_cfs_throttled_periods_total", COUNTER, "Periods in which the quota was used up.",
-        _plain("throttled_periods"),
+        "throttled_periods",
     )  # fmt: skip
     yield _one(
         "container_cpu_cfs_throttled_seconds_total", COUNTER, "Time held back by the quota.",
-        _seconds("throttled_ns", NS),
+        "throttled_ns", unit=NS,
     )  # fmt: skip
-    yield _one("container_cpu_cfs_burst_periods_total", COUNTER, "Periods with a burst.", _plain("burst_periods"))
-    yield _one("container_cpu_cfs_burst_seconds_total", COUNTER, "Time of bursts.", _seconds("burst_ns", NS))
+    yield _one("container_cpu_cfs_burst_periods_total", COUNTER, "Periods with a burst.", "burst_periods")
+    yield _one("container_cpu_cfs_burst_seconds_total", COUNTER, "Time of bursts.", "burst_ns", unit=NS)
 
 
 def _tasks() -> Iterable[Family]:
-    yield _one("container_processes", GAUGE, "Processes.", _plain("processes"), LIMITS)
-    yield _one("container_threads", GAUGE, "Threads.", _plain("threads"), LIMITS)
-    yield _one("container_threads_max", GAUGE, "Limit of threads; 0 is none.", _plain("limits.threads"), LIMITS)
+    yield _one("container_processes", GAUGE, "Processes.", "processes", LIMITS)
+    yield _one("container_threads", GAUGE, "Threads.", "threads", LIMITS)
+    yield _one("container_threads_max", GAUGE, "Limit of threads; 0 is none.", "limits.threads", LIMITS)
 
 
 FAMILIES = (*_cpu(), *_memory(), _failures(), *_pressures(), *_specs(), *_tasks())

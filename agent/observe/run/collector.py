@@ -9,7 +9,8 @@ Never: fails for a file. What cannot be read is missing in the sample, is counte
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
-from itertools import count
+from itertools import compress, count
+from operator import ne
 
 import msgspec
 import structlog
@@ -213,11 +214,17 @@ class Collector:
             # Its last figures stay until the runtime's list says that it is gone.
             self._roster.is_stale = True
         elif texts != one.texts:
+            one.figures = self._changed(one, texts)
             one.texts, one.same = texts, 0
-            found = dict(zip(one.files.names, texts, strict=True))
-            one.figures = read_figures(self._roster.hierarchies.version, found, one.limits)
         else:
             one.same += 1
+
+    def _changed(self, one: Observed, texts: list[bytes | None]) -> GroupFigures:
+        names, version = one.files.names, self._roster.hierarchies.version
+        found = dict(zip(names, texts, strict=True))
+        if len(one.texts) != len(texts):
+            return read_figures(version, found, one.limits)
+        return read_figures(version, found, one.limits, one.figures, compress(names, map(ne, texts, one.texts)))
 
     def _texts(self, one: Observed, *, is_whole: bool) -> tuple[list[bytes | None], list[OSError]]:
         """Of a group that does nothing only its signs are read, and what changes by waiting. The kernel brings some
