@@ -24,7 +24,7 @@ MOST_DEVICES = 16
 PRESSURES = ("cpu.pressure", "memory.pressure", "io.pressure")
 
 
-class DeviceUse(msgspec.Struct, frozen=True):
+class DeviceUse(msgspec.Struct, frozen=True, gc=False):
     """Of one block device, `major:minor`."""
 
     device: str
@@ -34,7 +34,7 @@ class DeviceUse(msgspec.Struct, frozen=True):
     writes: int = 0
 
 
-class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
+class GroupLimits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What somebody set; it changes seldom. `quota_us` is None without a quota, and then nothing is throttled."""
 
     quota_us: int | None = None
@@ -49,7 +49,7 @@ class GroupLimits(msgspec.Struct, frozen=True, kw_only=True):
 NO_LIMITS = GroupLimits()
 
 
-class GroupFigures(msgspec.Struct, frozen=True, kw_only=True):
+class GroupFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`oom_kills` are processes that the kernel killed here for want of memory, `group_kills` whole groups."""
 
     limits: GroupLimits = NO_LIMITS

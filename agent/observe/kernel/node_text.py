@@ -18,7 +18,7 @@ BOOT = re.compile(rb"^btime (\d+)$", re.MULTILINE)
 CPU = re.compile(rb"^cpu[0-9]+ ", re.MULTILINE)
 
 
-class Interface(msgspec.Struct, frozen=True, kw_only=True):
+class Interface(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     name: str
     received_bytes: int
     received_packets: int

@@ -13,7 +13,7 @@ from agent.observe.kernel.numbers import number
 LINE = re.compile(rb"^(some|full) avg10=([0-9]{1,3}\.[0-9]{1,2}) .*total=([0-9]+)\s*$", re.MULTILINE)
 
 
-class Pressure(msgspec.Struct, frozen=True):
+class Pressure(msgspec.Struct, frozen=True, gc=False):
     """None where the file does not say, as with `full` of the processor on older kernels."""
 
     waiting_us: int | None = None

@@ -42,7 +42,7 @@ class FileSystem(msgspec.Struct, frozen=True):
     inodes_free: int
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, gc=False):
     """Something with figures. `labels` are all of its lines'. One that has ended has counters alone."""
 
     labels: bytes

@@ -10,7 +10,7 @@ from itertools import chain, compress, repeat
 import msgspec
 
 
-class Column(msgspec.Struct, frozen=True):
+class Column(msgspec.Struct, frozen=True, gc=False):
     """Lines that begin alike, each with labels and an end; a row whose end is empty has no line. There are `count`
     lines with `size` bytes."""
 

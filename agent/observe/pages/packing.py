@@ -20,7 +20,7 @@ LAST_BLOCK = isal_zlib.compress(b"", wbits=PLAIN)
 LEAST_LINES = 32
 
 
-class Part(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True, gc=False):
     packed: bytes
     checksum: int
     size: int

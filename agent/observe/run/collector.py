@@ -37,7 +37,7 @@ from agent.observe.sample.node_sample import (
 log = structlog.get_logger(plane="observe")
 
 SHARED_FOR_S = 1.0
-GROUPS_AT_ONCE = 50
+GROUPS_AT_ONCE = 25
 LIMITS_EVERY_S, WHOLE_EVERY_S = 60.0, 300.0
 STILL = 2
 MOUNTS = "/proc/self/mountinfo"

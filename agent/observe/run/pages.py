@@ -98,14 +98,17 @@ class Pages:
         self._ask_for_space()
         ooms = list(family_rows(self._book.pods))
 
-        def make() -> tuple[MadePage, int, dict[str, int]]:
+        def families() -> tuple[list[Written], dict[str, int]]:
             wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces)
             kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._before)
             known = self._before.columns
             kept += [_oom_family(ooms, known, is_open=is_open), _restart_family(sample, known, is_open=is_open)]
-            return _made(kept, headers, self._packing, is_open=is_open), sum(one.series for one in kept), dropped
+            return kept, dropped
 
-        made, series, dropped = await asyncio.to_thread(make)
+        # In two turns, between which the loop has its own.
+        written, dropped = await asyncio.to_thread(families)
+        made = await asyncio.to_thread(_made, written, headers, self._packing, is_open=is_open)
+        series = sum(one.series for one in written)
         self.metrics.shown("cadvisor", series, dropped)
         self._tell_dropped(dropped)
         return made

@@ -11,7 +11,7 @@ from agent.observe.kernel.pressure_text import NOTHING, Pressure
 from agent.observe.sample.group_files import NO_FILES, GroupFiles
 
 
-class ContainerSample(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One container, between two starts. `group` is its path below the mount. One that has ended keeps its counters for
     a while (OBS-10). `ooms` are kills of this instance for want of memory."""
 
@@ -32,7 +32,7 @@ class ContainerSample(msgspec.Struct, frozen=True, kw_only=True):
     """Of the files, as they were read."""
 
 
-class PodSample(msgspec.Struct, frozen=True, kw_only=True):
+class PodSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sandbox with its containers. `figures` are of the pod's own group, which also holds what no container counts:
     the sandbox, volumes in memory, cache of containers that are gone (CMX-06)."""
 
