@@ -4,7 +4,8 @@
 import asyncio
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -523,7 +524,7 @@ async def test_below_a_pod_at_rest_nothing_is_read_until_it_does_something(obser
     waiting = [await look() for _ in range(6)][-1]
 
     assert [one for one, _ in seen] == [3] * 6
-    assert seen[0][1] > at_rest[1] + 20
+    assert seen[0][1] > at_rest[1] + 15
     assert seen[-1] == (3, at_rest[1])
     assert waiting[1] > at_rest[1], "it waits, so all of it is looked at"
 
@@ -547,3 +548,52 @@ async def test_a_limit_that_comes_later_is_seen_with_what_it_holds_back(observed
     assert (before.containers[0].figures.limits.quota_us, before.containers[0].figures.periods) == (None, None)
     assert after.containers[0].figures.limits.quota_us == 50_000
     assert after.containers[0].figures.periods is not None
+
+
+async def test_who_waits_in_no_pod_waits_in_no_container(observed: Observed) -> None:
+    """OBS-03: of a container at work the files of pressure are read once those of its pod say something new."""
+    observed.runtime.add_pod("web")
+    tree, places = observed.tree, ("/kepd/pod-web", "/kepd/pod-web/c-web-main-0")
+    processor = "cpuacct_usage" if tree.version == 1 else "cpu_stat"
+    turns = count()
+
+    async def waited(pod: int, container: int) -> tuple[int | None, int]:
+        for group, total in zip(places, (pod, container), strict=True):
+            text = b"some avg10=0.00 avg60=0.00 avg300=0.00 total=%d\n" % total
+            pressures = dict.fromkeys(("cpu_pressure", "memory_pressure", "io_pressure"), text)
+            used = f"{next(turns)}\n" if tree.version == 1 else f"usage_usec {next(turns)}\n"
+            tree.group(group, **pressures, **{processor: used.encode()})
+        before = observed.files.asked
+        await observed.later()
+        (found,) = (await observed.collector.sample()).pods
+        return found.containers[0].figures.io_pressure.waiting_us, observed.files.asked - before
+
+    calm = [await waited(1, 1) for _ in range(6)][-1]
+    unread = await waited(1, 2)
+    seen = await waited(2, 2)
+
+    assert unread == calm, "the kernel cannot say this of a real pod"
+    assert seen == (2, calm[1] + 3)
+
+
+async def test_a_turn_of_a_pass_reads_few_groups(observed: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OBS-05."""
+    for number in range(40):
+        observed.runtime.add_pod(f"p{number}", ("main", "side"))
+    turns: list[set[str]] = []
+    in_thread, read_all = asyncio.to_thread, observed.files.read_all
+
+    async def turn(do: Callable[..., object], *of: object) -> object:
+        turns.append(set())
+        return await in_thread(do, *of)
+
+    def read(paths: Sequence[str]) -> tuple[list[bytes | None], list[OSError]]:
+        turns[-1] |= {path.partition("/kepd/")[2].rpartition("/")[0] for path in paths} - {""}
+        return read_all(paths)
+
+    monkeypatch.setattr(asyncio, "to_thread", turn)
+    monkeypatch.setattr(observed.files, "read_all", read)
+    await observed.collector.sample()
+
+    assert len(set().union(*turns)) == 40 * 4
+    assert max(map(len, turns)) <= 50

@@ -17,7 +17,7 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.runtime_error import RuntimeCallFailed
-from agent.observe.kernel.group_text import GroupFigures, read_figures, read_limits
+from agent.observe.kernel.group_text import PRESSURES, GroupFigures, read_figures, read_limits
 from agent.observe.kernel.hierarchies import read_mounts
 from agent.observe.kernel.node_text import Interface, count_processors, read_boot_time, read_interfaces, read_memory
 from agent.observe.kernel.numbers import one_of, pairs
@@ -40,6 +40,7 @@ SHARED_FOR_S = 1.0
 GROUPS_AT_ONCE = 25
 LIMITS_EVERY_S, WHOLE_EVERY_S = 60.0, 300.0
 STILL = 2
+NONE = frozenset[str]()
 MOUNTS = "/proc/self/mountinfo"
 NODE_FILES = ("/proc/meminfo", "/proc/stat", "/proc/vmstat", "/proc/1/net/dev")
 NODE_PRESSURES = tuple(f"/proc/pressure/{one}" for one in ("cpu", "memory", "io"))
@@ -181,13 +182,16 @@ class Collector:
         """What containers do the kernel counts for their pod as well, so below a pod at rest nothing is read. A pod
         is at rest when nothing of it changed and nothing waits; what is in it must have been found still before.
         Answers how many groups were read."""
-        groups = pod.living
+        groups, calm = pod.living, NONE
         if pod.own is not None:
+            before = pod.own.figures
             self._read(pod.own, now_s)
             if _is_at_rest(pod.own):
                 groups = [one for one in groups if not self._is_still(one, now_s)]
+            elif not self._roster.is_stale:
+                calm = _calm(before, pod.own.figures)
         for one in groups:
-            self._read(one, now_s)
+            self._read(one, now_s, calm)
         return len(groups) + 1
 
     def _is_still(self, one: Observed, now_s: float) -> bool:
@@ -198,7 +202,8 @@ class Collector:
             self._read_limits(one, now_s, is_whole=False)
         return bool(one.texts)
 
-    def _read(self, one: Observed, now_s: float) -> None:
+    def _read(self, one: Observed, now_s: float, calm: frozenset[str] = NONE) -> None:
+        """`calm` are files that say what they said."""
         is_whole = _is_whole_due(one, now_s)
         if is_whole or now_s - one.limits_read_s >= LIMITS_EVERY_S:
             self._read_limits(one, now_s, is_whole=is_whole)
@@ -206,7 +211,7 @@ class Collector:
             # All groups that are found in one pass would be due together ever after.
             turn = next(self._turns) if one.whole_s is None else 0
             one.limits_read_s, one.whole_s = now_s - turn % LIMITS_EVERY_S, now_s - turn % WHOLE_EVERY_S
-        texts, faults = self._texts(one, is_whole=is_whole)
+        texts, faults = self._texts(one, NONE if is_whole else calm, is_whole=is_whole)
         for error in faults:
             self._fault("group", error)
         one.is_whole = not faults
@@ -226,18 +231,28 @@ class Collector:
             return read_figures(version, found, one.limits)
         return read_figures(version, found, one.limits, one.figures, compress(names, map(ne, texts, one.texts)))
 
-    def _texts(self, one: Observed, *, is_whole: bool) -> tuple[list[bytes | None], list[OSError]]:
+    def _texts(
+        self, one: Observed, calm: frozenset[str], *, is_whole: bool
+    ) -> tuple[list[bytes | None], list[OSError]]:
         """Of a group that does nothing only its signs are read, and what changes by waiting. The kernel brings some
         figures up to date a little later than it counts what was done, so that is believed at the second look."""
         files, before = one.files, one.texts
         few = files.signs + files.always
-        texts, faults = self._files.read_all(files.paths[:few])
+        texts, faults = self._first_texts(one, few, calm)
         is_still = files.signs > 0 and len(before) == len(files.paths) and texts[: files.signs] == before[: files.signs]
         one.still = one.still + 1 if is_still else 0
         if one.still > STILL and one.is_whole and not is_whole:
             return [*texts, *before[few:]], faults
         rest, further = self._files.read_all(files.paths[few:])
         return [*texts, *rest], [*faults, *further]
+
+    def _first_texts(self, one: Observed, few: int, calm: frozenset[str]) -> tuple[list[bytes | None], list[OSError]]:
+        if not calm or not one.is_whole or len(one.texts) != len(one.files.paths):
+            return self._files.read_all(one.files.paths[:few])
+        is_read = [name not in calm for name in one.files.names[:few]]
+        found, faults = self._files.read_all(list(compress(one.files.paths, is_read)))
+        new = iter(found)
+        return [next(new) if is_new else text for is_new, text in zip(is_read, one.texts, strict=False)], faults
 
     def _read_limits(self, one: Observed, now_s: float, *, is_whole: bool) -> None:
         """Some of them say whether any changed; descriptors of the others are not worth keeping."""
@@ -350,6 +365,13 @@ def _is_at_rest(pod: Observed) -> bool:
     figures = pod.figures
     waits = (figures.cpu_pressure, figures.memory_pressure, figures.io_pressure)
     return pod.same > STILL and pod.is_whole and not any(one.waiting_avg10 for one in waits)
+
+
+def _calm(before: GroupFigures, now: GroupFigures) -> frozenset[str]:
+    """Who waits in a container waits in its pod as well, so these files of a pod's containers are what they were."""
+    fields = {name: name.replace(".", "_") for name in PRESSURES}
+    same = {name for name, field in fields.items() if getattr(now, field) is getattr(before, field)}
+    return frozenset(name for name in same if getattr(now, fields[name]).waiting_avg10 == 0)
 
 
 def _pressure(text: bytes | None) -> Pressure:
