@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One machine for all tests of a run: first as a newcomer has it, with the package and nothing set up, then as the
-Vagrantfile sets it up. They share it, so each leaves it as it was."""
+"""One machine for all tests of a process: first as a newcomer has it, with the package and nothing set up, then as the
+Vagrantfile sets it up. They share it, so each leaves it as it was. Two processes share the files, each with a machine:
+one emulated machine keeps little more than one processor busy."""
 
+import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,14 +18,17 @@ from tests.vm.machine import QEMU, Machine
 from tests.vm.release import Release, chosen
 
 HERE = Path(__file__).parent
-# By file: one that wants a machine without anything, one that takes kepd off it, one that begins there with another.
-ORDER = {"test_first_hour.py": -1, "test_uninstall.py": 1, "test_upgrade.py": 2}
+# By file: one that wants a machine without anything, one that reads a whole journal, the longest; then one that takes
+# kepd off the machine, and one that begins there with another.
+ORDER = {"test_first_hour.py": -3, "test_bare.py": -2, "test_ends.py": -1, "test_uninstall.py": 1, "test_upgrade.py": 2}
 # Half an hour of its own, so it is part of `make vm-test` and not of CI.
 LONG = ("test_features.py", "test_upgrade.py")
 collect_ignore = [] if os.environ.get("KEPD_VM_ALL") == "1" else [str(HERE / name) for name in LONG]
 # Commits: one whose state a machine may have, and the version before this one.
 EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS", "HEAD~")}
 PAUSE = "registry.k8s.io/pause:3.10"
+# One of several that share the tests has a name.
+PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "")
 NEEDED = (QEMU, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
 
 
@@ -38,13 +45,23 @@ def disk(release: Release, request: pytest.FixtureRequest, tmp_path_factory: pyt
     assert not missing, f"missing: {', '.join(missing)}; scripts/prepare installs them, KEPD_NO_VM=1 does without"
     is_upgraded = any(item.path.name == "test_upgrade.py" for item in request.session.items)
     earlier = {name: os.environ.get(variable) or commit for name, (variable, commit) in EARLIER.items()}
-    return make(release, tmp_path_factory.mktemp("disk") / "made", earlier if is_upgraded else {})
+    # Machines write above it, so one is enough for all processes: the first makes it, the others wait.
+    place = tmp_path_factory.getbasetemp()
+    place = (place.parent if PROCESS else place) / "disk"
+    place.mkdir(exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        note = place / "made.json"
+        if not note.exists():
+            made = make(release, place / "made", earlier if is_upgraded else {})
+            note.write_text(json.dumps({name: str(path) for name, path in asdict(made).items()}))
+        return Disk(**{name: Path(path) for name, path in json.loads(note.read_text()).items()})
 
 
 @pytest.fixture(scope="session")
 def fresh(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """Debian's containerd as its package sets it up, and kepd's package. Nothing was set up or started."""
-    with Machine(disk, tmp_path_factory.mktemp("bare")) as machine:
+    with Machine(disk, tmp_path_factory.mktemp(f"{PROCESS}bare")) as machine:
         give_images(machine)
         yield machine
 

@@ -52,7 +52,7 @@ def remove(machine: Machine, *names: str) -> None:
 
 def shown(machine: Machine) -> dict[str, dict[str, Any]]:
     """All pods by the names in their manifests, as `kepctl` has them."""
-    done = machine.attempt("kepctl --timeout 60 api PodService/ListPods")
+    done = machine.kepctl("api", "PodService/ListPods")
     if done.returncode != 0:
         return {"?": {"answer": done.stderr}}
     return {one["name"].removesuffix("-kepd-vm"): one for one in json.loads(done.stdout).get("pods", [])}

@@ -88,8 +88,8 @@ def test_a_container_that_is_not_root_reads_and_writes_what_is_meant_for_it(bare
     bare.write("/etc/kepd/manifests/sources.yaml", "\n---\n".join(map(json.dumps, sources)), "0600")
     put(bare, pod)
     until_ready(bare, "humble")
-    bare.until_prints("kepctl logs humble", "done")
-    said = bare.run("kepctl --timeout 60 logs humble").splitlines()
+    bare.until("it has said all", lambda: "done" in bare.kepctl("logs", "humble").stdout)
+    said = bare.kepctl("logs", "humble").stdout.splitlines()
     remove(bare, "sources", "humble")
 
     assert said[:6] == ["1000", "1000 2000", "from the map", "from the secret", "humble-kepd-vm", "from the map"]

@@ -38,10 +38,14 @@ print(len(answered), "of", count)
 def named(bare: Machine) -> Machine:
     """`kepd setup` switches names on; the example has a Service named web."""
     bare.until_prints("systemctl is-active kepd-dns.socket", "active")
-    bare.until_prints("kepctl --timeout 60 get dns", "answering")
-    bare.until_prints(f"kepctl --timeout 60 explain dns {NAME}", "NOERROR")
+    until_answering(bare)
+    bare.until("the name is known", lambda: "NOERROR" in bare.kepctl("explain", "dns", NAME).stdout)
     bare.write("/root/stream.py", STREAM)
     return bare
+
+
+def until_answering(machine: Machine) -> None:
+    machine.until("names are answered", lambda: "answering" in machine.kepctl("get", "dns").stdout)
 
 
 def test_its_sockets_are_those_of_the_service_manager(named: Machine) -> None:
@@ -76,7 +80,7 @@ def test_the_daemon_may_end_and_names_stay(named: Machine) -> None:
     named.run("systemctl stop kepd")
     answered = named.run("python3 /root/stream.py 100 100")
     named.run("systemctl start kepd")
-    named.until_prints("kepctl --timeout 60 get dns", "answering")
+    until_answering(named)
 
     assert answered.split() == ["100", "of", "100"]
 
@@ -84,7 +88,6 @@ def test_the_daemon_may_end_and_names_stay(named: Machine) -> None:
 def test_names_are_back_after_a_reboot(named: Machine) -> None:
     """DNS-30: sockets before addresses, addresses and rules with the daemon."""
     named.reboot()
-    named.until_prints(f"kepctl --timeout 60 explain dns {NAME}", "NOERROR")
     named.until_prints("python3 /root/stream.py 100 100", "100 of 100")
     failed = named.run("systemctl --failed --no-legend --plain").split()
 
