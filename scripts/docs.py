@@ -78,8 +78,8 @@ def reference() -> str:
         "\n".join(f"- `{reason.value}`" for reason in FailureReason),
         "## Metrics",
         (
-            "At `api.httpAddress`, page `/metrics`. Counters end in `_total` there. `kubeproxy_*` appears only "
-            "with `telemetry.metricsCompat`, and a plane's metrics only where the plane runs."
+            "At `api.httpAddress`, page `/metrics`. Counters end in `_total` there. `kubeproxy_*` and "
+            "`kubelet_*` appear only with `telemetry.metricsCompat`, and a plane's metrics only where the plane runs."
         ),
         metric_table(),
         "## Reasons of events",

@@ -21,6 +21,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.observe.run.file_systems import file_system_families
 from agent.observe.run.metrics import ObserveMetrics
+from agent.pods.run.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
 
@@ -266,7 +267,9 @@ async def metrics() -> list[Metric]:
     found = [
         *Metrics("0", tuple).collect(),
         *ImageMetrics().families(Gauges()),
+        *ImageMetrics().kubelet_families(),
         *PodMetrics().families(),
+        *kubelet_families(PodMetrics(), (), 0),
         *DeviceMetrics().families(),
         *ObserveMetrics().families(),
         *file_system_families(()),

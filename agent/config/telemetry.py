@@ -63,7 +63,7 @@ class Telemetry:
         choice("auto", "json", "logfmt", "console"), "auto", "Log format; `auto`: console on a terminal, else logfmt."
     )
     metrics_compat: Words = key(
-        list_of(choice("kube-proxy", "coredns"), "metric families"),
+        list_of(choice("kube-proxy", "coredns", "kubelet"), "metric families"),
         (),
         "Also export metrics under these programs' names; the port of kube-proxy, 10249, opens at the next restart.",
     )

@@ -35,6 +35,7 @@ from agent.config.diff import ReloadPlan
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
 from agent.daemon.checkup.surroundings import Scope, Surroundings
+from agent.daemon.compatible import Families, asks_for, compatible
 from agent.daemon.configuration import RunningConfiguration
 from agent.daemon.event_ring import EventRing
 from agent.daemon.http_tls import tls_of
@@ -168,6 +169,9 @@ class Daemon:
         if self.levels.of("daemon") >= CALLS_LEVEL:
             log.info("cri_call_finished", method=method, code=code, duration_s=round(duration_s, 4), v=CALLS_LEVEL)
 
+    def add_compatible(self, program: str, families: Families) -> None:
+        self.metrics.sources.append(compatible(lambda: self.running.configuration, program, families))
+
     def add_unit(
         self,
         name: str,
@@ -285,6 +289,7 @@ def _images(parts: Daemon) -> ImageService:
     collection = parts.board.add("image-collection", State.STARTING, "starting")
     prefetch = parts.board.add("image-prefetch", State.STARTING, "starting")
     parts.metrics.sources.append(plane.families)
+    parts.add_compatible("kubelet", plane.kubelet_families)
     parts.closers.append(plane.close)
     parts.advisers.append(plane.advice)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
@@ -375,12 +380,13 @@ def _services(parts: Daemon) -> ServiceProxyService:
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
     parts.metrics.sources.append(plane.families)
     configured = parts.configuration
-    parts.metrics.sources.append(lambda: plane.compatible() if _is_compatible(parts.running.configuration) else ())
+    parts.add_compatible("kube-proxy", plane.compatible)
     # Units end in reverse: health is answered until the plane has drained.
     if configured.services.healthz_address:
         server = HttpServer(configured.services.healthz_address, plane.pages, key="services.healthzAddress")
         parts.add_unit("services-health", server.run)
-    metrics_address = configured.services.metrics_address or ("127.0.0.1:10249" if _is_compatible(configured) else "")
+    is_compatible = asks_for(configured, "kube-proxy")
+    metrics_address = configured.services.metrics_address or ("127.0.0.1:10249" if is_compatible else "")
     if metrics_address:
         pages: dict[str, Handler] = {
             "/metrics": parts.metrics.page,
@@ -406,19 +412,13 @@ def _dns(parts: Daemon) -> DnsService:
     parts.closers.append(plane.close)
     parts.running.listeners.append(lambda configuration, _plan: plane.apply(configuration))
     parts.metrics.sources.append(plane.families)
-    parts.metrics.sources.append(
-        lambda: plane.compatible() if "coredns" in parts.running.configuration.telemetry.metrics_compat else ()
-    )
+    parts.add_compatible("coredns", plane.compatible)
     if parts.configuration.dns.metrics_address:
         pages: dict[str, Handler] = {"/metrics": parts.metrics.page}
         address = parts.configuration.dns.metrics_address
         parts.add_unit("dns-metrics", HttpServer(address, pages, key="dns.metricsAddress").run)
     parts.add_unit("dns", plane.run, is_plane=True)
     return DnsService(plane.view)
-
-
-def _is_compatible(configuration: Configuration) -> bool:
-    return "kube-proxy" in configuration.telemetry.metrics_compat
 
 
 def _kube(parts: Daemon) -> "KubeClient | None":
@@ -450,6 +450,7 @@ def _pods(parts: Daemon) -> PodService:
     parts.created_of = plane.runner.workloads.created_s
     parts.sheds.append(plane.runner.past.clear)
     parts.metrics.sources.append(plane.metrics.families)
+    parts.add_compatible("kubelet", plane.kubelet_families)
     parts.probe_families = plane.metrics.probes.named_families
     parts.closers.append(plane.close)
     parts.advisers.append(plane.advice)

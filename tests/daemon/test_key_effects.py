@@ -74,7 +74,7 @@ READ_WHEN_NEEDED = {
         f"telemetry.nodeLogs.{name}": "daemon/observe/node_logs.py"
         for name in ("enabled", "units", "directories", "journal", "maxBytes")
     },
-    "telemetry.metricsCompat": "daemon/wiring.py",
+    "telemetry.metricsCompat": "daemon/compatible.py",
     "telemetry.perService": "daemon/services/wiring.py",
     "telemetry.tracing.ratio": "daemon/traces/tracing.py",
 }

@@ -34,7 +34,7 @@ class LivingNode(Node):
             images=collector.counts(),
             collected_at_s=collector.collected_at_s,
         )
-        return self.plane.metrics.families(gauges)
+        return [*self.plane.metrics.families(gauges), *self.plane.metrics.kubelet_families()]
 
 
 async def images_life(folder: Path) -> set[str]:

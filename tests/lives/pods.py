@@ -9,8 +9,9 @@ from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.node_use import Amount, PodUse
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.run.checkpoints.making import CheckpointMaker
+from agent.pods.run.kubelet_names import kubelet_families
 from tests.lives.figures import Watched
-from tests.pods.plane import FakeNode, Slow, running
+from tests.pods.plane import FakeNode, Slow, manifest, running
 
 POD = b"""
 apiVersion: v1
@@ -40,7 +41,14 @@ async def pods_life(folder: Path) -> set[str]:
     short = Threshold(signal="memory.available", quantity=100)
     node, rules = FakeNode(), EvictionRules(thresholds=(short,), period_s=0.05, transition_s=0.1)
     async with running(Checkpoints(), manifests, folder / "logs", node=node, eviction=rules) as plane:
-        watched = Watched(plane.metrics.families)
+        versions = [0]
+        watched = Watched(
+            lambda: (
+                *plane.metrics.families(),
+                *kubelet_families(plane.metrics, plane.runner.pods.items.values(), versions[-1]),
+            )
+        )
+        versions.append(2)
         page = Metrics("", plane.board.lines)
         daemon = Watched(lambda: (one for one in page.collect() if one.name == "kepd_plane_ready"))
         await plane.until_ready()
@@ -55,6 +63,11 @@ async def pods_life(folder: Path) -> set[str]:
         watched.look()
         del plane.probe_client.answers[81]
         await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "the sidecar is restarted")
+        manifests.put("/m/bad.yaml", manifest("bad", "nowhere"))
+        await plane.until(lambda: any(plane.metrics.start_errors), "a container without an image")
+        watched.look()
+        manifests.put("/m/bad.yaml", None)
+        await plane.until(lambda: "bad-n" not in plane.phases, "it is gone")
         node.uses = {one: PodUse(memory=1 << 30) for one in plane.runner.keepers}
         node.amounts["memory.available"] = Amount(99, 1000)
         await plane.until_phases(web="Failed")

@@ -74,6 +74,7 @@ class ImagePlane(msgspec.Struct, frozen=True):
     on_disks: Callable[[], Awaitable[Sequence[ImagesOnDisk]]]
     images: NodeImages
     families: Callable[[], Iterable[Metric]]
+    kubelet_families: Callable[[], Iterable[Metric]]
     apply: Callable[[Configuration], None]
     advice: Callable[[], Awaitable[Sequence[Advice]]]
     run: Callable[[Report, Report, Report], Awaitable[None]]
@@ -137,20 +138,32 @@ def wire_images(outside: Outside) -> ImagePlane:
         await shared.store.close()
         shared.files.close()
 
-    async def advice() -> Sequence[Advice]:
-        cri = outside.runtime.cri
-        try:
-            names, is_off = await cri.snapshotters(), await cri.are_snapshot_annotations_off()
-        except RuntimeCallFailed:
-            return ()
-        keys = outside.configuration()
-        signatures = keys.images.verify.signatures if keys.proxy.enabled else ""
-        return [*snapshotter_advice(names, are_annotations_off=is_off), *signature_advice(signatures)]
-
     containerd = outside.runtime.containerd
     inspector = ImageInspector(collector, containerd, containerd, shared.records, lambda: puller.settings)
     images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder, inspector)
-    return ImagePlane(puller, collector.collect, collector.on_disks, images, families, apply, advice, run, close)
+    return ImagePlane(
+        puller,
+        collector.collect,
+        collector.on_disks,
+        images,
+        families,
+        shared.metrics.kubelet_families,
+        apply,
+        partial(_advice, outside),
+        run,
+        close,
+    )
+
+
+async def _advice(outside: Outside) -> Sequence[Advice]:
+    cri = outside.runtime.cri
+    try:
+        names, is_off = await cri.snapshotters(), await cri.are_snapshot_annotations_off()
+    except RuntimeCallFailed:
+        return ()
+    keys = outside.configuration()
+    signatures = keys.images.verify.signatures if keys.proxy.enabled else ""
+    return [*snapshotter_advice(names, are_annotations_off=is_off), *signature_advice(signatures)]
 
 
 def _settings(configuration: Configuration, environment: Mapping[str, str]) -> ImageSettings:

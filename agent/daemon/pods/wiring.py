@@ -3,13 +3,14 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
+from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
 from agent.daemon.configuration import instance_id
@@ -48,6 +49,7 @@ from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.disk.network_results import RESULTS, unreadable_results
 from agent.pods.run.draining import Drainer
+from agent.pods.run.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.node_shutdown import NodeShutdown
 from agent.pods.run.pod_context import NoDevices, PodContext, PodNodeFacts, PodSettings
@@ -96,6 +98,7 @@ class PodPlane(msgspec.Struct, kw_only=True):
     streams: StreamUrls
     shutdown: NodeShutdown
     node: NodeLooks
+    cgroup_version: int
     metrics: PodMetrics
     records: StateFiles
     slices: SystemdSlices
@@ -113,6 +116,9 @@ class PodPlane(msgspec.Struct, kw_only=True):
                     await self.runner.run(report)
                 finally:
                     arrival.cancel()
+
+    def kubelet_families(self) -> Iterator[Metric]:
+        return kubelet_families(self.metrics, self.runner.pods.items.values(), self.cgroup_version)
 
     async def advice(self) -> Sequence[Advice]:
         """For `kepctl doctor`."""
@@ -141,8 +147,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     facts = replace(node_facts(configuration, groups.shape()), has_kubelet=bool(look()))
     directory = Path(configuration.pods.directory)
     records = StateFiles(directory)
-    metrics = PodMetrics()
-    instance = instance_id(Path(configuration.node.state_directory))
+    metrics, instance = PodMetrics(), instance_id(Path(configuration.node.state_directory))
     cri = outside.runtime.cri
     settings = CurrentSettings(
         outside.configuration, facts, lambda now, known: pod_settings(now, known, instance), outside.clock.now_s
@@ -188,6 +193,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         streams=StreamUrls(commands, cri),
         shutdown=shutdown,
         node=node,
+        cgroup_version=groups.shape().version,
         metrics=metrics,
         records=records,
         slices=slices,

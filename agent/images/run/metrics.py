@@ -114,6 +114,11 @@ class ImageMetrics:
         self._removed[reason] += 1
         self.freed_bytes += max(0, freed_bytes)
 
+    def kubelet_families(self) -> Iterable[Metric]:
+        """Under the name that a kubelet has for it (CMX-08)."""
+        name, text = "kubelet_image_pull_duration_seconds", "Duration of pulls, with waiting."
+        yield self._pull_s.family(name, text, ["image_size_in_bytes"])
+
     def _registry(self, registry: str) -> str:
         """The label of a registry: the most used ones by name."""
         if len(self._use) <= MOST_REGISTRIES:

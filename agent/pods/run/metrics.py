@@ -30,10 +30,12 @@ class PodMetrics:
         self.phases: Callable[[], Counter[str]] = Counter
         self.conditions: Callable[[], Collection[str]] = tuple
         self._restarts: Counter[str] = Counter()
-        self._evictions: Counter[tuple[str, str]] = Counter()
+        self.started: Counter[str] = Counter()
+        self.start_errors: Counter[tuple[str, str]] = Counter()
+        self.evictions: Counter[tuple[str, str]] = Counter()
         self._starts = Histogram(START_BOUNDS)
-        self._totals = Histogram(POD_BOUNDS)
-        self._own_starts = Histogram(POD_BOUNDS)
+        self.totals = Histogram(POD_BOUNDS)
+        self.own_starts = Histogram(POD_BOUNDS)
         self._stops = Histogram(STOP_BOUNDS)
         self._hooks = Histogram(HOOK_BOUNDS)
         self._lags = Histogram(LAG_BOUNDS)
@@ -45,8 +47,8 @@ class PodMetrics:
     def pod_started(self, seconds: float, own_s: float, span: SpanRef | None = None) -> None:
         """Time from first seeing a pod to all its containers started; `own_s` without pulls and init containers."""
         self._starts.observe((), seconds, span)
-        self._totals.observe((), seconds)
-        self._own_starts.observe((), own_s)
+        self.totals.observe((), seconds)
+        self.own_starts.observe((), own_s)
 
     def pod_stopped(self, outcome: str, seconds: float) -> None:
         """`in_time` or `over_budget`."""
@@ -55,14 +57,18 @@ class PodMetrics:
     def container_started(self, kind: str, seconds: float, waited_s: float, span: SpanRef | None = None) -> None:
         """Since its turn came; `waited_s` of it for its image. Both are observed, so a slow registry shows as the
         difference (DUR-01)."""
+        self.started[kind] += 1
         self._containers.observe((kind, "with"), seconds, span)
         self._containers.observe((kind, "without"), max(seconds - waited_s, 0.0), span)
+
+    def start_failed(self, kind: str, reason: str) -> None:
+        self.start_errors[kind, reason] += 1
 
     def restarted(self, kind: str) -> None:
         self._restarts[kind] += 1
 
     def evicted(self, signal: str, kind: str) -> None:
-        self._evictions[signal, kind] += 1
+        self.evictions[signal, kind] += 1
 
     def checkpoint_made(self, seconds: float) -> None:
         self._checkpoints.observe((), seconds)
@@ -85,7 +91,7 @@ class PodMetrics:
         evictions = CounterMetricFamily(
             "kepd_evictions", "Pods that ended because the node ran short of something.", labels=("signal", "kind")
         )
-        for which, count in sorted(self._evictions.items()):
+        for which, count in sorted(self.evictions.items()):
             evictions.add_metric(which, count)
         yield evictions
         conditions = GaugeMetricFamily(
@@ -98,12 +104,12 @@ class PodMetrics:
         yield self._starts.family(
             "kepd_pod_start_duration_seconds", "Time from first seeing a pod to all its containers started.", ()
         )
-        yield self._totals.family(
+        yield self.totals.family(
             "kepd_pod_start_total_duration_seconds",
             "The same, in a kubelet's buckets: with pulls and init containers.",
             (),
         )
-        yield self._own_starts.family(
+        yield self.own_starts.family(
             "kepd_pod_start_sli_duration_seconds", "Time to start a pod without pulls and init containers.", ()
         )
         yield self._stops.family(

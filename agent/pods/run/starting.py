@@ -39,6 +39,8 @@ AFTER_SIGNAL_S = 2
 INTERRUPTED_HOOK = "PostStartHook was interrupted by a restart of kepd; it counts as done and is not run again"
 
 Result = TypeVar("Result")
+# As a kubelet calls what a runtime refused.
+NOT_CREATED, NOT_STARTED = "CreateContainerError", "RunContainerError"
 
 
 class AlreadyStarted(Exception):
@@ -88,15 +90,18 @@ class Starter:
         except ConfigProblem as error:
             self._failed(container, error.reason, str(error))
         except FAILURES as error:
-            self._failed(container, "CreateContainerError", reason_of_error(error))
+            self._failed(container, NOT_CREATED, reason_of_error(error))
 
     async def launch_ephemeral(self, step: Launch, container: ContainerSpec) -> Refused | None:
         """TRM-27: once. Why it does not run, or None; what was created and not started DeadRemover takes away."""
         run, name = self._run, container.name
+        began_s, metrics = self._context.clock.now_s(), self._context.metrics
         try:
             image = await self._interruptible(name, self._images.of(container))
+            waited_s = self._context.clock.now_s() - began_s
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
+                metrics.container_started(container.kind.value, self._context.clock.now_s() - began_s, waited_s)
                 return None
             left = run.seen.instance(instance.id)
             why = (left.message if left is not None else "") or "`kepctl get events` has the runtime's answer"
@@ -104,8 +109,10 @@ class Starter:
         except LaunchInterrupted:
             return Refused("precondition", f"{name} was not started: pod {run.pod.key} ends")
         except ConfigProblem as error:
+            metrics.start_failed(container.kind.value, error.reason)
             refused = Refused("precondition", f"{name} was not started: {error.reason}: {error}")
         except FAILURES as error:
+            metrics.start_failed(container.kind.value, NOT_CREATED)
             refused = Refused("unavailable", f"{name} was not started: {reason_of_error(error)}")
         run.tell("Failed", f"Error: {refused}", name, is_warning=True)
         return refused
@@ -216,6 +223,7 @@ class Starter:
             await context.containers.start_container(instance.id)
         except FAILURES as error:
             run.tell("Failed", f"Error: {reason_of_error(error)}", container.name, is_warning=True)
+            context.metrics.start_failed(container.kind.value, NOT_STARTED)
             await run.refresh(instance.id)
             return False
         # It may have ended already; only the runtime knows.
@@ -300,6 +308,7 @@ class Starter:
         run = self._run
         if container.name not in run.pod.by_name:
             return
+        self._context.metrics.start_failed(container.kind.value, reason)
         known = run.memory.of(container.name)
         is_image = reason in IMAGE_REASONS
         first_s, longest_s = (

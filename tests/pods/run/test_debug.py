@@ -91,6 +91,7 @@ async def test_it_gets_a_name_an_image_and_a_place_in_the_pod(given: FakeManifes
         await plane.until(has(plane, name, "Running"), "it is shown")
         _, lines = commands_of(plane, tmp_path).explain("", "web-n")
         told = [one.reason for one in plane.events if one.container == name]
+        assert plane.metrics.started["ephemeral"] == 1
 
     config, sandbox = cri.made[name]
     target = next(one.id for one in cri._containers.values() if one.metadata.name == "a")

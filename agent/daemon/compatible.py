@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures under the names of other programs, while the configuration asks for them."""
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client.core import Metric
+
+from agent.config.document import Configuration
+
+Families = Callable[[], Iterable[Metric]]
+
+
+def asks_for(configuration: Configuration, program: str) -> bool:
+    return program in configuration.telemetry.metrics_compat
+
+
+def compatible(current: Callable[[], Configuration], program: str, families: Families) -> Families:
+    return lambda: families() if asks_for(current(), program) else ()
