@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.observe.pages.cadvisor_page import FileSystem, PageBefore, Wishes, cadvisor_families
+from agent.observe.pages.cadvisor_page import FileSystem, PageBefore, Wishes, cadvisor_families, fitting_families
 from agent.observe.pages.columns import Column
 from agent.observe.pages.exposition import COUNTER, Written, family, page
+from agent.observe.pages.families import POD_GROUPS
 from agent.observe.pages.packing import LEAST_LINES, Packing
 from agent.observe.sample.node_sample import NodeSample
 from tests.observe.samples import container, figures, pod, sample
@@ -68,6 +69,19 @@ def test_columns_without_a_change_are_those_of_the_page_before() -> None:
     assert {head for head in first if first[head] is not second[head]} == {
         b'container_cpu_usage_seconds_total{cpu="total",', b"container_memory_usage_bytes{", b"container_last_seen{",
     }  # fmt: skip
+
+
+def test_a_page_that_is_too_large_has_columns_of_the_one_before_as_well() -> None:
+    """OBS-11: its rows are not those of the page that was tried first."""
+    node, before = sample(*(pod(f"p{number}") for number in range(40))), PageBefore()
+    most = sum(one.series for one in cadvisor_families(node, Wishes())) // 2
+
+    def large() -> list[Column]:
+        kept, dropped = fitting_families(node, Wishes(), most, 1 << 40, before)
+        assert POD_GROUPS in dropped
+        return [column for one in kept for column in one.columns if column.count >= LEAST_LINES]
+
+    assert [first is second for first, second in zip(large(), large(), strict=True)].count(False) == 1
 
 
 def test_a_page_of_nothing_is_packed_as_well() -> None:

@@ -5,7 +5,7 @@ Never: a time of its own, so that Prometheus marks a series that ended as stale 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -69,6 +69,11 @@ class PageBefore:
         self.values = RowValues()
         self.columns = Columns()
 
+    @cached_property
+    def without_pod_groups(self) -> "PageBefore":
+        """Once such a page was made."""
+        return PageBefore()
+
 
 def cadvisor_families(sample: NodeSample, wishes: Wishes, before: PageBefore | None = None) -> list[Written]:
     """In the order of the page."""
@@ -92,7 +97,7 @@ def fitting_families(
     kept, dropped = fitted(made, most, BEFORE_PODS, most_bytes)
     if _fits(kept, most, most_bytes):
         return kept, dropped
-    fewer = cadvisor_families(_without_pod_groups(sample), wishes, before)
+    fewer = cadvisor_families(_without_pod_groups(sample), wishes, before and before.without_pod_groups)
     fewer = [one for one in fewer if one.group not in dropped]
     of_pods = sum(one.series for one in kept) - sum(one.series for one in fewer)
     kept, further = fitted(fewer, most, AFTER_PODS, most_bytes)
