@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 
 from agent.api.metrics import Metrics
 from agent.config.document import Configuration
+from agent.daemon.pods.kubelet_names import kubelet_families
 from agent.daemon.services.wiring import ServiceParts, wire_services
 from agent.daemon.traces.tracing import span_family
 from agent.devices.run.metrics import DeviceMetrics
@@ -21,7 +22,6 @@ from agent.drivers.clock.driver import SystemClock
 from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.observe.run.file_systems import file_system_families
 from agent.observe.run.metrics import ObserveMetrics
-from agent.pods.run.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
 

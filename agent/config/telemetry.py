@@ -33,6 +33,9 @@ class ContainerFigures:
     )
     psi: bool = key(BOOL, True, "Read pressure stall information of each container and pod.")
     oom_watch: bool = key(BOOL, True, "Look at a container as soon as the kernel says that it ran out of memory.")
+    descriptors: bool = key(
+        BOOL, False, "Count what containers have open, with each scrape of /metrics/cadvisor; it walks /proc."
+    )
     keep_ended: float = key(
         duration(0.0), 300.0, "How long counters of a container stay after its end; at least two scrapes."
     )

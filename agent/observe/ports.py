@@ -54,7 +54,8 @@ class Disks(Protocol):
 
 
 class KernelFiles(Protocol):
-    """Files of the kernel by absolute paths; blocking calls. `read` and `hold_process` raise OSError."""
+    """Files of the kernel by absolute paths; blocking calls. `read`, `hold_process` and `count_open`
+    raise OSError."""
 
     @property
     def kept(self) -> int: ...
@@ -74,6 +75,8 @@ class KernelFiles(Protocol):
     def read_of_process(self, hold: int, name: str) -> bytes | None: ...
 
     def let_go(self, hold: int) -> None: ...
+
+    def count_open(self, pid: int, most: int) -> tuple[int, int] | None: ...
 
 
 class OomSignals(Protocol):

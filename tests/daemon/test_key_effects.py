@@ -68,7 +68,7 @@ READ_WHEN_NEEDED = {
     "services.drainTaints": "daemon/services/health.py",
     **{
         f"telemetry.containers.{name}": "daemon/observe/wiring.py"
-        for name in ("of", "psi", "oomWatch", "keepEnded", "maxSeries", "spaceEvery")
+        for name in ("of", "psi", "oomWatch", "descriptors", "keepEnded", "maxSeries", "spaceEvery")
     },
     **{
         f"telemetry.nodeLogs.{name}": "daemon/observe/node_logs.py"

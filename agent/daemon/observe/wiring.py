@@ -97,7 +97,7 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     observer = Observer(collector, roster, book, outside.runtime.events, changes, watch)
     pages = Pages(
         collector, book, Sources(outside.runtime.cri, files, outside.clock),
-        lambda: PageSettings(most_series=figures().max_series, space_every_s=figures().space_every), outside.tell,
+        lambda: _page_settings(figures()), outside.tell,
     )  # fmt: skip
     pages.file_system = file_system_of
     if pods is not None:
@@ -130,6 +130,12 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         collector=collector,
         changed=watch.due,
         close=close,
+    )
+
+
+def _page_settings(figures: ContainerFigures) -> PageSettings:
+    return PageSettings(
+        most_series=figures.max_series, space_every_s=figures.space_every, has_descriptors=figures.descriptors
     )
 
 

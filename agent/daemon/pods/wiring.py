@@ -20,6 +20,7 @@ from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.current_settings import CurrentSettings, own_addresses
 from agent.daemon.pods.eviction_rules import eviction_rules
+from agent.daemon.pods.kubelet_names import kubelet_families
 from agent.daemon.pods.node_looks import NodeLooks
 from agent.daemon.pods.queued_images import PlainImages, QueuedImages
 from agent.drivers.cgroups.driver import ControlGroups
@@ -49,7 +50,6 @@ from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.disk.network_results import RESULTS, unreadable_results
 from agent.pods.run.draining import Drainer
-from agent.pods.run.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.node_shutdown import NodeShutdown
 from agent.pods.run.pod_context import NoDevices, PodContext, PodNodeFacts, PodSettings

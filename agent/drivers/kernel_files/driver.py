@@ -16,6 +16,7 @@ READ_BYTES = 16 << 10
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
 # Pressure stall information is switched off.
 OFF = errno.EOPNOTSUPP
+SOCKET = "socket:"
 
 
 class KernelFiles:
@@ -102,6 +103,25 @@ class KernelFiles:
             raise
         finally:
             os.close(handle)
+
+    def count_open(self, pid: int, most: int) -> tuple[int, int] | None:
+        """Descriptors of a process and the sockets among them, counted up to a number; None once it has ended. Raises
+        OSError where it may not be looked at."""
+        folder = f"{self._root}/proc/{pid}/fd"
+        descriptors = sockets = 0
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if descriptors >= most:
+                        break
+                    descriptors += 1
+                    with suppress(FileNotFoundError):
+                        sockets += os.readlink(entry.path).startswith(SOCKET)  # noqa: PTH115 - a million times
+        except OSError as error:
+            if error.errno in GONE:
+                return None
+            raise
+        return descriptors, sockets
 
     def let_go(self, hold: int) -> None:
         with suppress(OSError):

@@ -24,6 +24,7 @@ from agent.observe.pages.families import (
     POD_GROUPS,
     with_pressure,
 )
+from agent.observe.pages.opened import Opened, opened_families
 from agent.observe.pages.pod_spaces import space_families
 from agent.observe.pages.row_values import VARIANTS, RowValues, Values
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
@@ -54,12 +55,13 @@ class Row(msgspec.Struct, frozen=True, gc=False):
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     """What the page is to have. `devices` are names by `major:minor`, `layers` the file system of writable layers,
-    `spaces` what pods of ours have on disks."""
+    `spaces` what pods of ours have on disks, `opened` what containers have open, where that is asked for."""
 
     is_open: bool = False
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
     layers: FileSystem | None = None
     spaces: Sequence[PodSpace] = ()
+    opened: Mapping[str, Opened] | None = None
 
 
 class PageBefore:
@@ -207,6 +209,8 @@ def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes, known: 
         [(text, one.ooms) for text, one in own], is_open=wishes.is_open, known=known,
     )  # fmt: skip
     yield from _layers(living, wishes, known)
+    if wishes.opened is not None:
+        yield from opened_families([(text, one.id) for text, one in living], wishes.opened, is_open=wishes.is_open)
     yield family(
         "container_start_time_seconds", GAUGE, "When it was started.",
         [(text, one.started_at_s) for text, one in living if one.started_at_s], is_open=wishes.is_open,

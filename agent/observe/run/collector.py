@@ -111,7 +111,7 @@ class Collector:
             try:
                 await self._know(self._settings())
             except OSError as error:
-                self._fault("node", error)
+                self.fault("node", error)
 
     async def look_at(self, instance: str) -> None:
         """At one container alone, as something just happened to it. One that is not known is looked up, but for all
@@ -157,14 +157,15 @@ class Collector:
             try:
                 await roster.look(settings.keep_ended_s)
             except RuntimeCallFailed as error:
-                self._fault("runtime", error)
+                self.fault("runtime", error)
 
     async def _find_mounts(self) -> None:
         if not self._roster.hierarchies.mounts:
             text = await asyncio.to_thread(self._files.read, MOUNTS)
             self._roster.hierarchies = read_mounts(text.decode("utf-8", "replace"))
 
-    def _fault(self, source: str, error: Exception) -> None:
+    def fault(self, source: str, error: Exception) -> None:
+        """Counted, and logged once."""
         self.errors[source] += 1
         if source not in self._told:
             self._told.add(source)
@@ -213,7 +214,7 @@ class Collector:
             one.limits_read_s, one.whole_s = now_s - turn % LIMITS_EVERY_S, now_s - turn % WHOLE_EVERY_S
         texts, faults = self._texts(one, NONE if is_whole else calm, is_whole=is_whole)
         for error in faults:
-            self._fault("group", error)
+            self.fault("group", error)
         one.is_whole = not faults
         if all(text is None for text in texts):
             # Its last figures stay until the runtime's list says that it is gone.
@@ -265,7 +266,7 @@ class Collector:
             self._files.forget(others)
             texts, faults = [*texts, *rest], [*faults, *further]
         for error in faults:
-            self._fault("group", error)
+            self.fault("group", error)
         if len(texts) < len(files.paths):
             return
         one.limit_texts = texts
@@ -282,7 +283,7 @@ class Collector:
         try:
             return read_interfaces(self._files.read_of_process(hold, "net/dev") or b"")
         except OSError as error:
-            self._fault("network", error)
+            self.fault("network", error)
             return ()
 
     def _node(self) -> tuple[NodeFigures, tuple[ParentSample, ...]]:
@@ -290,7 +291,7 @@ class Collector:
         root = self._figures(self._roster.root())
         texts, faults = self._files.read_all((*NODE_FILES, *NODE_PRESSURES))
         for error in faults:
-            self._fault("node", error)
+            self.fault("node", error)
         memory_text, processors, kills, network, *pressures = texts
         memory = read_memory(memory_text or b"")
         cpu, of_memory, io = (_pressure(text) for text in pressures)
@@ -313,7 +314,7 @@ class Collector:
         files, of_limits, version = one.files, one.limit_files, self._roster.hierarchies.version
         texts, faults = self._files.read_all((*files.paths, *of_limits.paths))
         for error in faults:
-            self._fault("group", error)
+            self.fault("group", error)
         found = dict(zip((*files.names, *of_limits.names), texts, strict=True))
         return read_figures(version, found, read_limits(version, found))
 

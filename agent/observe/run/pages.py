@@ -30,6 +30,7 @@ from agent.observe.pages.resource_page import resource_families
 from agent.observe.pages.summary_page import Around, summary
 from agent.observe.ports import Instances, KernelFiles
 from agent.observe.run.collector import Collector
+from agent.observe.run.descriptors import opened_of
 from agent.observe.run.metrics import ObserveMetrics
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.usage import UsageAnswers
@@ -45,6 +46,7 @@ MOST_BYTES = 8 << 20
 class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
     most_series: int = 50_000
     space_every_s: float = 60.0
+    has_descriptors: bool = False
 
 
 class MadePage(msgspec.Struct, frozen=True):
@@ -97,9 +99,13 @@ class Pages:
         sample = await self._sample()
         self._ask_for_space()
         ooms = list(family_rows(self._book.pods))
+        fault = self._collector.fault
+        opened = await opened_of(sample, self._files, fault) if self._settings().has_descriptors else None
 
         def families() -> tuple[list[Written], dict[str, int]]:
-            wishes = Wishes(is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces)
+            wishes = Wishes(
+                is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces, opened=opened
+            )
             kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._before)
             known = self._before.columns
             kept += [_oom_family(ooms, known, is_open=is_open), _restart_family(sample, known, is_open=is_open)]

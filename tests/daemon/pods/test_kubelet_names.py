@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.api.metrics import FamilyPage
 from agent.config.document import Configuration
 from agent.daemon.compatible import compatible
+from agent.daemon.pods.kubelet_names import kubelet_families
 from agent.drivers.manifests.fake import FakeManifestDirectory
-from agent.pods.run.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from tests.pods.plane import Slow, manifest, running
 
