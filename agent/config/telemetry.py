@@ -70,6 +70,9 @@ class Telemetry:
         (),
         "Also export metrics under these programs' names; the port of kube-proxy, 10249, opens at the next restart.",
     )
+    per_namespace: bool = key(
+        BOOL, False, "Start durations of containers by namespace; of the first 200, the others together."
+    )
     per_service: bool = key(BOOL, False, "Export metrics with one series per Service.")
     events: EventsSection = EventsSection()
     containers: ContainerFigures = ContainerFigures()

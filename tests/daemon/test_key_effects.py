@@ -75,6 +75,7 @@ READ_WHEN_NEEDED = {
         for name in ("enabled", "units", "directories", "journal", "maxBytes")
     },
     "telemetry.metricsCompat": "daemon/compatible.py",
+    "telemetry.perNamespace": "daemon/pods/wiring.py",
     "telemetry.perService": "daemon/services/wiring.py",
     "telemetry.tracing.ratio": "daemon/traces/tracing.py",
 }

@@ -147,8 +147,8 @@ def wire_pods(outside: Outside) -> PodPlane:
     facts = replace(node_facts(configuration, groups.shape()), has_kubelet=bool(look()))
     directory = Path(configuration.pods.directory)
     records = StateFiles(directory)
-    metrics, instance = PodMetrics(), instance_id(Path(configuration.node.state_directory))
-    cri = outside.runtime.cri
+    metrics = PodMetrics(lambda: outside.configuration().telemetry.per_namespace)
+    cri, instance = outside.runtime.cri, instance_id(Path(configuration.node.state_directory))
     settings = CurrentSettings(
         outside.configuration, facts, lambda now, known: pod_settings(now, known, instance), outside.clock.now_s
     )

@@ -22,11 +22,13 @@ CONTAINER_BOUNDS = (
 )  # fmt: skip
 POD_BOUNDS = CONTAINER_BOUNDS[2:]
 CHECKPOINT_BOUNDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+MOST_NAMESPACES = 200
 CHECKPOINT_STATES = ("ready", "writing", "broken")
 
 
 class PodMetrics:
-    def __init__(self) -> None:
+    def __init__(self, is_per_namespace: Callable[[], bool] = lambda: False) -> None:
+        self._is_per_namespace = is_per_namespace
         self.phases: Callable[[], Counter[str]] = Counter
         self.conditions: Callable[[], Collection[str]] = tuple
         self._restarts: Counter[str] = Counter()
@@ -42,6 +44,8 @@ class PodMetrics:
         self.checkpoints: Callable[[], tuple[Counter[str], int]] = lambda: (Counter(), 0)
         self._checkpoints = Histogram(CHECKPOINT_BOUNDS)
         self._containers = Histogram(CONTAINER_BOUNDS)
+        self._by_namespace = Histogram(CONTAINER_BOUNDS)
+        self._namespaces: set[str] = set()
         self.probes = ProbeFigures()
 
     def pod_started(self, seconds: float, own_s: float, span: SpanRef | None = None) -> None:
@@ -54,12 +58,22 @@ class PodMetrics:
         """`in_time` or `over_budget`."""
         self._stops.observe((outcome,), seconds)
 
-    def container_started(self, kind: str, seconds: float, waited_s: float, span: SpanRef | None = None) -> None:
+    def container_started(
+        self, kind: str, seconds: float, waited_s: float, span: SpanRef | None = None, *, namespace: str = ""
+    ) -> None:
         """Since its turn came; `waited_s` of it for its image. Both are observed, so a slow registry shows as the
         difference (DUR-01)."""
         self.started[kind] += 1
-        self._containers.observe((kind, "with"), seconds, span)
-        self._containers.observe((kind, "without"), max(seconds - waited_s, 0.0), span)
+        for pull, took_s in (("with", seconds), ("without", max(seconds - waited_s, 0.0))):
+            self._containers.observe((kind, pull), took_s, span)
+            if self._is_per_namespace():
+                self._by_namespace.observe((kind, pull, self._known(namespace)), took_s, span)
+
+    def _known(self, namespace: str) -> str:
+        """Who may make namespaces makes no more series than these (DUR-02)."""
+        if len(self._namespaces) < MOST_NAMESPACES:
+            self._namespaces.add(namespace)
+        return namespace if namespace in self._namespaces else ""
 
     def start_failed(self, kind: str, reason: str) -> None:
         self.start_errors[kind, reason] += 1
@@ -116,11 +130,11 @@ class PodMetrics:
             "kepd_pod_stop_duration_seconds", "Time from the decision to stop a pod to its end.", ("outcome",)
         )
         yield self._hooks.family("kepd_pod_hook_duration_seconds", "Duration of hooks.", ("hook", "outcome"))
-        yield self._containers.family(
-            "kepd_container_start_duration_seconds",
-            "Time from a container's turn to its start; with and without the time for its image.",
-            ("kind", "pull"),
-        )
+        text = "Time from a container's turn to its start; with and without the time for its image."
+        times, labels = self._containers, ["kind", "pull"]
+        if self._is_per_namespace():
+            times, labels = self._by_namespace, [*labels, "namespace"]
+        yield times.family("kepd_container_start_duration_seconds", text, labels)
         yield self.probes.duration_family()
         yield self._lags.family("kepd_pod_probe_lag_seconds", "Delay of probes behind their schedule.", ("type",))
 

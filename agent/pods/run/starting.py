@@ -83,7 +83,8 @@ class Starter:
             if await self._start(instance, container, step):
                 took_s = self._context.clock.now_s() - began_s
                 span = run.trace.of_container(step.name) if run.trace is not None else None
-                self._context.metrics.container_started(container.kind.value, took_s, waited_s, span)
+                kind, namespace = container.kind.value, run.pod.namespace
+                self._context.metrics.container_started(kind, took_s, waited_s, span, namespace=namespace)
                 await self._run_post_start(container, instance.id)
         except (LaunchInterrupted, AlreadyStarted):
             return
@@ -101,7 +102,8 @@ class Starter:
             waited_s = self._context.clock.now_s() - began_s
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
-                metrics.container_started(container.kind.value, self._context.clock.now_s() - began_s, waited_s)
+                took_s = self._context.clock.now_s() - began_s
+                metrics.container_started(container.kind.value, took_s, waited_s, namespace=run.pod.namespace)
                 return None
             left = run.seen.instance(instance.id)
             why = (left.message if left is not None else "") or "`kepctl get events` has the runtime's answer"

@@ -5,7 +5,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from agent.api.metrics import FamilyPage
 from agent.pods.plan.probe import AnswerKind
-from agent.pods.run.metrics import PodMetrics
+from agent.pods.run.metrics import MOST_NAMESPACES, PodMetrics
 from agent.pods.run.probe_figures import Probed
 
 ACCEPT = {"accept": "application/openmetrics-text; version=1.0.0"}
@@ -47,3 +47,27 @@ def test_a_start_is_told_with_and_without_its_image() -> None:
     sums = {one.labels["pull"]: one.value for one in family.samples if one.name.endswith("_sum")}
 
     assert sums == {"with": 3.0, "without": 0.5}
+
+
+def test_on_demand_starts_have_a_namespace_and_of_these_there_is_a_bound() -> None:
+    """DUR-02: beyond it they share one series."""
+    is_on = [True]
+    metrics = PodMetrics(lambda: is_on[-1])
+    for number in range(MOST_NAMESPACES + 50):
+        metrics.container_started("main", 1.0, 0.0, namespace=f"n{number}")
+    metrics.container_started("main", 1.0, 0.0, namespace="n7")
+
+    def counts() -> dict[str | None, float]:
+        family = next(one for one in metrics.families() if one.name == "kepd_container_start_duration_seconds")
+        return {
+            one.labels.get("namespace"): one.value
+            for one in family.samples
+            if one.name.endswith("_count") and one.labels["pull"] == "with"
+        }
+
+    found = counts()
+    is_on.append(False)
+
+    assert len(found) == MOST_NAMESPACES + 1
+    assert (found["n0"], found["n7"], found[""]) == (1, 2, 50)
+    assert counts() == {None: MOST_NAMESPACES + 51}
