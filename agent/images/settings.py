@@ -4,6 +4,7 @@
 Also the defaults that depend on other keys, and faults that only a combination of keys has (IMG-S23).
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
@@ -229,6 +230,9 @@ def image_faults(images: Images, given: Collection[str] = ()) -> Sequence[Findin
         found.append(Finding("", LIMIT_KEY, "must be 1 when images.serializePulls is true"))
     if fault := rules_fault(_collect(images, "full")):
         found.append(Finding("", "images.gc", fault))
+    paths = Counter(str(dict(one)["path"]) for one in images.gc.filesystems)
+    twice = [path for path, count in paths.items() if count > 1]
+    found += [Finding("", "images.gc.filesystems", f"{path} is given twice; expected once") for path in twice]
     faults = filter(None, map(allowlist_fault, images.verify.allowlist))
     found += [Finding("", "images.verify.allowlist", fault) for fault in faults]
     for position, rule in enumerate(_rewrite(images)):

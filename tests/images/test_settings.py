@@ -152,6 +152,7 @@ def test_lists_and_maps_become_values() -> None:
 
 
 OWN_RULES = (("path", "/images"), ("high", 70), ("low", None), ("inodeHigh", None), ("inodeLow", None))
+PLAIN_RULES = (("path", "/a"), *((key, None) for key in ("high", "low", "inodeHigh", "inodeLow")))
 BROKEN_RULE = (("match", "("), ("replace", ""), ("only", False))
 
 
@@ -162,6 +163,10 @@ BROKEN_RULE = (("match", "("), ("replace", ""), ("only", False))
         (
             Images(gc=ImageCollection(filesystems=(OWN_RULES,))),
             "images.gc: images.gc.filesystems: /images: low (80) must be less than high (70)",
+        ),
+        (
+            Images(gc=ImageCollection(filesystems=(PLAIN_RULES, PLAIN_RULES))),
+            "images.gc.filesystems: /a is given twice; expected once",
         ),
         (Images(verify=ImageVerify(allowlist=("a*",))), "images.verify.allowlist: not a valid wildcard pattern"),
         (
