@@ -6,13 +6,14 @@ Never: a time of its own, so that Prometheus marks a series that ended as stale 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import islice
 
 import msgspec
 
 from agent.model.pod_space import PodSpace
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
-from agent.observe.pages.columns import Columns, column_of
+from agent.observe.pages.columns import Columns
 from agent.observe.pages.exposition import COUNTER, GAUGE, Written, family, fitted, head_of, labels
 from agent.observe.pages.families import (
     DEVICE_FAMILIES,
@@ -26,7 +27,8 @@ from agent.observe.pages.families import (
 )
 from agent.observe.pages.opened import Opened, opened_families
 from agent.observe.pages.pod_spaces import space_families
-from agent.observe.pages.row_values import VARIANTS, RowValues, Values
+from agent.observe.pages.row_values import RowValues
+from agent.observe.pages.table import EVERY, Table, columns_of
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
 
 ROOT = "/"
@@ -69,6 +71,7 @@ class PageBefore:
 
     def __init__(self) -> None:
         self.values = RowValues()
+        self.counters, self.gauges = Table(COUNTER), Table(GAUGE)
         self.columns = Columns()
 
     @cached_property
@@ -158,27 +161,14 @@ def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefo
     """Most of a page. The first rows are groups that pods are in, which change all the time: they have columns of their
     own."""
     values = before.values.of((row.labels, row.figures) for row in rows)
-    top, every = _Table(values[:above]), _Table(values[above:])
     living = [of for row, of in zip(rows, values, strict=True) if not row.is_ended]
-    alive = every if len(living) == len(rows) else _Table(living[above:])
-    place = 0
+    top = columns_of(values[:above])
+    below = {**before.counters.of(values[above:]), **before.gauges.of(living[above:])}
+    places = iter(EVERY)
     for one in FAMILIES:
-        below, columns = every if one.kind == COUNTER else alive, []
-        for variant in one.variants:
-            head = (f"{one.name}{{{variant.labels}," if variant.labels else f"{one.name}{{").encode()
-            columns.append(column_of(head, top.labels, top.ends[place]))
-            columns.append(before.columns.of(head, head, below.labels, below.ends[place]))
-            place += 1
-        head = head_of(one.name, one.kind, one.text, is_open=wishes.is_open)
-        yield Written(one.name, head, tuple(columns), one.group)
-
-
-class _Table:
-    """Rows, and what they have for each variant."""
-
-    def __init__(self, rows: Sequence[tuple[bytes, Values]]) -> None:
-        self.labels = [labels for labels, _ in rows]
-        self.ends = list(zip(*(values for _, values in rows), strict=True)) or [()] * len(VARIANTS)
+        own = islice(places, len(one.variants))
+        columns = tuple(column for at in own for column in (top[at], below[at]))
+        yield Written(one.name, head_of(one.name, one.kind, one.text, is_open=wishes.is_open), columns, one.group)
 
 
 def _devices(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Written]:

@@ -40,10 +40,7 @@ class Columns:
     def __init__(self) -> None:
         self._kept: dict[Hashable, tuple[Sequence[object], Column]] = {}
 
-    def of(self, key: Hashable, head: bytes, labels: Sequence[bytes], ends: Sequence[bytes]) -> Column:
-        return self.written(key, head, labels, ends, lambda: ends)
-
-    def written(
+    def of(
         self,
         key: Hashable,
         head: bytes,

@@ -74,7 +74,7 @@ def family(
     def ends() -> list[bytes]:
         return [end(one, at) for one in figures]
 
-    column = known.written(name, head, named, figures, ends) if known else column_of(head, named, ends())
+    column = known.of(name, head, named, figures, ends) if known else column_of(head, named, ends())
     return Written(name, head_of(name, kind, text, is_open=is_open), (column,), group)
 
 
