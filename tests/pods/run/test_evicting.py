@@ -191,6 +191,28 @@ async def test_only_what_lies_on_a_full_disk_is_removed(tmp_path: Path, capsys: 
         assert plane.runner.evictor.short_paths() == frozenset()
 
 
+@pytest.mark.parametrize(("roles", "left"), [(("image", "container"), 1), (("image",), 2)])
+async def test_dead_containers_go_where_their_layers_are_short_of_room(
+    tmp_path: Path, roles: tuple[str, ...], left: int
+) -> None:
+    """FSY-04: else the last dead one of each container stays, for people to look at."""
+    node = node_with(900)
+    node.places = {"nodefs": place(*roles)}
+    node.amounts["nodefs.available"] = Amount(50, 100)
+    async with plane_of(node, files("web", more=CRITICAL), tmp_path) as plane:
+        await plane.until_phases(web="Running")
+        for count in (1, 2):
+            plane.cri.exit(plane.pod().containers[0].id, 1)
+            plane.runner.look_again()
+            await plane.until(lambda wanted=count: plane.pod().containers[0].restart_count == wanted, "a restart")
+        await plane.until(lambda: len(plane.cri._containers) == 2, "one dead one to stay")
+        node.amounts["nodefs.available"] = Amount(5, 100)
+        await plane.until(lambda: "DiskPressure" in plane.runner.evictor.conditions, "the condition")
+        await plane.until(lambda: len(plane.cri._containers) == left, "what may go to be gone")
+        await plane.rounds()
+        assert len(plane.cri._containers) == left
+
+
 async def test_logs_of_pods_that_ended_make_room_before_one_is_evicted(tmp_path: Path) -> None:
     """FSY-04: and those of pods that run are rotated early."""
     node = node_with(900)
