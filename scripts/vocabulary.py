@@ -115,6 +115,7 @@ EVENTS = {
     "ResizeInfeasible": "The node can never grant the new resources, or they would change the pod's QoS class.",
     "ResizeStarted": "Resources of a running container are being changed.",
     "RestartAllContainers": "A rule of a container's restart policy restarts the whole pod in place.",
+    "Restored": "A container began from a checkpoint, in the place of its image.",
     "RulesRepaired": "Another program changed rules of kepd; kepd restored them.",
     "SandboxChanged": "The pod's sandbox died or no longer fits; the pod gets a new one.",
     "SeriesDropped": "/metrics/cadvisor would be too large; the event names what is left out.",
@@ -184,6 +185,12 @@ ANNOTATIONS = (
         "duration, at most the CPU limit's part of 100ms",
         "Pod from a manifest",
         "CPU time that the container may save up while idle and use beyond its limit.",
+    ),
+    (
+        "restore.NAME",
+        "name of a checkpoint",
+        "Pod from a manifest",
+        "The container begins from it, once; `kepctl restore` writes it.",
     ),
     (
         "fallback-to-present",

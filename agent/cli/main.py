@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "release": ("claims", "Forget the record of a claim that cannot be given back."),
     "reset": ("claims", "Reset a device that is in quarantine."),
     "restart": ("pods", "Stop containers with grace and start them again."),
+    "restore": ("restoring", "Run a pod whose container begins from a checkpoint."),
     "retry": ("images", "Clear a back-off and retry at once."),
     "run": ("making", "Run an image as a pod."),
     "rollout": ("rollout", "Follow a change of a Deployment or DaemonSet, or make its pods anew."),

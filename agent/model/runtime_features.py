@@ -10,6 +10,9 @@ NUMBER = re.compile(r"v?(\d+)\.(\d+)")
 CONTAINERD_IMAGE_VOLUMES = (2, 1)
 CRIO_IMAGE_VOLUMES = (1, 31)
 CRIO_CDI = (1, 28)
+# An archive of a checkpoint in the place of an image: since 2.1, and no more in 2.4.
+CONTAINERD_RESTORES = ((2, 1), (2, 4))
+CONTAINERD_LOOKS_FIRST = (2, 2)
 
 
 class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +37,17 @@ class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
     def has_image_volumes(self) -> bool:
         """Whether an image can be mounted (VOL-09)."""
         return self._is_from(containerd=CONTAINERD_IMAGE_VOLUMES, crio=CRIO_IMAGE_VOLUMES)
+
+    @property
+    def restores_checkpoints(self) -> bool:
+        """Whether a container can be made of an archive of a checkpoint (CKP-14)."""
+        first, end = CONTAINERD_RESTORES
+        return self.name == "containerd" and first <= self._number < end
+
+    @property
+    def pulls_to_restore(self) -> bool:
+        """Whether it asks a registry for the image of a checkpoint even where the image is there."""
+        return self._number < CONTAINERD_LOOKS_FIRST
 
     @property
     def has_cdi(self) -> bool:

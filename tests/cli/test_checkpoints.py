@@ -57,3 +57,28 @@ async def test_a_runtime_without_checkpoints_is_a_conflict(tmp_path: Path, short
         done = await node.ctl("checkpoint web/a")
 
     assert (code(done), "cannot make checkpoints" in str(done.exception)) == (CONFLICT, True)
+
+
+TWO = {"/m/a.yaml": manifest("web", "i"), "/m/b.yaml": manifest("db", "i")}
+
+
+async def test_a_drain_may_keep_what_runs(tmp_path: Path, short_path: Path) -> None:
+    async with pod_node(tmp_path, short_path, TWO, Writes()) as node:
+        await node.plane.until_phases(web="Running", db="Running")
+        done = await node.ctl("drain --checkpoint")
+        listed = await node.ctl("get checkpoints")
+
+    assert done.exit_code == 0, done.output
+    assert [line.rpartition(".")[2] for line in done.output.splitlines()[:2]] == ["tar", "tar"]
+    assert done.output.count(" ended") == 2
+    assert len(listed.output.splitlines()) == 3
+
+
+async def test_what_cannot_be_kept_is_not_drained(tmp_path: Path, short_path: Path) -> None:
+    async with pod_node(tmp_path, short_path, TWO) as node:
+        await node.plane.until_phases(web="Running", db="Running")
+        refused = await node.ctl("drain --checkpoint")
+        phases = {*node.plane.phases.values()}
+
+    assert (code(refused), phases) == (CONFLICT, {"Running"})
+    assert "nothing was stopped" in str(refused.exception)

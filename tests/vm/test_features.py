@@ -2,6 +2,7 @@
 """What a pod can have only where the release has it: it works there, and elsewhere kepd says what is missing."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ DROP_IN = "/etc/systemd/system/kepd.service.d/features.conf"
 SWAP = "/var/tmp/swapfile"
 SWAP_MIB = 128
 WAITS = "exec sleep 2147483"
+# Begins by itself at 1; what it has in memory goes on.
+COUNTS = "trap 'exit 0' TERM; n=0; while true; do n=$((n + 1)); echo $n >/tmp/n; sleep 1; done"
 
 
 def pod(name: str, script: str, more: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
@@ -68,8 +71,13 @@ def test_a_pod_may_have_the_files_of_an_image(bare: Machine, containerd: tuple[i
 
 
 def test_a_container_that_runs_can_be_written_down(bare: Machine, containerd: tuple[int, int]) -> None:
-    """CKP-01."""
-    put(bare, pod("kept", WAITS))
+    """CKP-01, CKP-14: and its copy goes on from there."""
+    # containerd 2.1 restores an image alone that came from a registry.
+    bare.write("/root/registry.py", Path(__file__).with_name("registry.py").read_text())
+    bare.run(
+        "setsid python3 /root/registry.py /root/images/1.tar 5000 </dev/null >/dev/null 2>&1 & echo $! >/run/registry"
+    )
+    put(bare, pod("kept", COUNTS, image="localhost:5000/busybox:1.37"))
     until_ready(bare, "kept")
     before = shown(bare)["kept"]["containers"][0]["id"]
     done = bare.attempt("kepctl checkpoint kept")
@@ -78,13 +86,33 @@ def test_a_container_that_runs_can_be_written_down(bare: Machine, containerd: tu
         archive = done.stdout.strip()
         assert bare.run(f"stat -c '%a %U' {archive}").split() == ["600", "root"]
         assert {"spec.dump", "config.dump"} <= {*bare.run(f"tar -tf {archive}").split()}
-        bare.run(f"rm {archive}")
+        goes_on(bare, archive)
     else:
         assert done.returncode != 0
         assert "cannot make checkpoints; that needs CRI-O, or containerd 2.0 or later" in done.stderr
     until_ready(bare, "kept")
     assert shown(bare)["kept"]["containers"][0]["id"] == before
     remove(bare, "kept")
+    bare.run("kill $(cat /run/registry)")
+
+
+def goes_on(machine: Machine, archive: str) -> None:
+    """Another pod counts on from where the first stood, once."""
+    path = Path(archive)
+    stood_at = int(machine.run(f"tar -xOf {archive} rootfs-diff.tar | tar -xzO tmp/n"))
+    machine.run(f"kepctl --timeout 60 restore {path.name} --as again")
+    until_ready(machine, "again")
+    events = machine.kepctl("get", "events").stdout
+    goes_on_at = int(machine.run("kepctl --timeout 60 exec again -- cat /tmp/n"))
+    machine.run("kepctl --timeout 60 restart again/a")
+    machine.until("it runs again", lambda: shown(machine)["again"]["containers"][0].get("restartCount") == 1)
+    until_ready(machine, "again")
+    begins_at = int(machine.run("kepctl --timeout 60 exec again -- cat /tmp/n"))
+    machine.run(f"kepctl --timeout 60 delete pod/again --wait; kepctl --timeout 60 delete checkpoint {path.name}")
+
+    assert f"begins from checkpoint {path.name}" in events
+    assert stood_at < goes_on_at
+    assert begins_at < goes_on_at
 
 
 def test_a_container_may_use_as_much_swap_as_its_share_of_the_memory(bare: Machine) -> None:

@@ -119,13 +119,17 @@ def restart(session: Session, target: str) -> None:
     default=0,
     help="Longest time for each group, in seconds; 0 = the pods' own grace.",
 )
+@click.option("--checkpoint", "keeps", is_flag=True, help="First write a checkpoint of each running container.")
 @click.pass_obj
-def drain(session: Session, grace_s: int) -> None:
+def drain(session: Session, grace_s: int, *, keeps: bool) -> None:
     """Stop all pods of this node, lowest priority first, and wait; with --timeout only that long.
 
-    It goes on if you stop waiting: see `kepctl status`. No pod starts until `kepctl uncordon` or a reboot.
+    It goes on if you stop waiting: see `kepctl status`. No pod starts until `kepctl uncordon` or a reboot. With
+    --checkpoint nothing is stopped unless all checkpoints could be written.
     """
     session = patient(session)
+    if keeps:
+        _keep_all(session)
     request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
     try:
         answer = ask(session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
@@ -138,6 +142,23 @@ def drain(session: Session, grace_s: int) -> None:
         raise CommandFailed(text, error.exit_code) from error
     for pod in answer.pods:
         click.echo(f"pod/{pod} ended")
+
+
+def _keep_all(session: Session) -> None:
+    with connected(session) as daemon:
+        pods = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse).pods
+        for one in (one for pod in pods for one in pod.containers if one.state == "Running"):
+            namespace, name = one.pod_namespace, one.pod_name
+            request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=one.name)
+            try:
+                click.echo(_write(daemon, request).path)
+            except CommandFailed as error:
+                text = f"{namespace}/{name}, container {one.name}: {error}; nothing was stopped"
+                raise CommandFailed(text, error.exit_code) from error
+
+
+def _write(daemon: Client, request: pod_pb2.CheckpointContainerRequest) -> pod_pb2.CheckpointContainerResponse:
+    return daemon.call(f"{SERVICE}/CheckpointContainer", request, pod_pb2.CheckpointContainerResponse)
 
 
 @click.command()
@@ -162,7 +183,7 @@ def checkpoint(session: Session, target: str) -> None:
         namespace, name, container = find_container(daemon, target)
         request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)
         try:
-            answer = daemon.call(f"{SERVICE}/CheckpointContainer", request, pod_pb2.CheckpointContainerResponse)
+            answer = _write(daemon, request)
         except KeyboardInterrupt:
             click.echo("kepctl waits no longer; kepd goes on with it and logs checkpoint_ended", err=True)
             raise

@@ -9,6 +9,7 @@ import msgspec
 from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.plan.order import Dependency, Member, cycle, cycle_text
+from agent.pods.plan.scarcity.checkpoints import archive_of
 from agent.pods.plan.stop_state import ContainerEnding
 from agent.pods.runtime.qos import cpu_quota, effective_needs
 
@@ -31,6 +32,8 @@ class KepdAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     most_restarts: int | None = None
     restart_window_s: float = 0.0
     bursts_us: dict[str, int] = msgspec.field(default_factory=dict)
+    restores: dict[str, str] = msgspec.field(default_factory=dict)
+    """Archives of checkpoints that containers begin from (CKP-14)."""
     cycle: str = ""
     faults: tuple[tuple[str, str], ...] = ()
 
@@ -85,6 +88,7 @@ def read_annotations(
         most_restarts=most_restarts,
         restart_window_s=window_s,
         bursts_us=reader.by_container("cpu-burst", _burst(cpu_limits)),
+        restores=reader.by_container("restore", _checkpoint),
         cycle=circle,
         faults=tuple(reader.faults),
     )
@@ -92,6 +96,13 @@ def read_annotations(
 
 def _seconds(_name: str, text: str) -> float:
     return parse_duration(text)
+
+
+def _checkpoint(_name: str, text: str) -> str:
+    """A name that kepd gives, so it leads nowhere else."""
+    if archive_of(text, 0) is None:
+        raise AnnotationFault(f"{text!r} is no name of a checkpoint; kepctl get checkpoints lists them")
+    return text
 
 
 def _burst(cpu_limits: Mapping[str, int] | None) -> Callable[[str, str], int]:

@@ -49,6 +49,8 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     # What the running instance may use; None where an older version made it.
     resources: Resources | None = None
     burst_us: int = 0
+    # The checkpoint that it once began from: afterwards it begins as its manifest says (CKP-14).
+    restored: str = ""
 
     def of(self, instance: str) -> "ContainerMemory":
         """For a certain instance; of another one nothing is known."""

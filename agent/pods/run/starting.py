@@ -19,6 +19,7 @@ from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import FetchingAhead
+from agent.pods.run.checkpoints.restoring import archive_for
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.created_ahead import CreatedAhead
 from agent.pods.run.handlers.handler_target import ContainerTarget
@@ -188,6 +189,8 @@ class Starter:
         run, context = self._run, self._context
         made: Made = await self._setup.made(container, image, step.attempt)
         config = self._setup.container_config(container, replace(made, target_id=step.target_id))
+        archive = await archive_for(run, container, image)
+        config.image.image = archive or config.image.image
         if self._is_interrupted:
             raise LaunchInterrupted
         began_s = context.clock.now_s()
@@ -196,7 +199,11 @@ class Starter:
         sandbox.linux.security_context.privileged |= config.linux.security_context.privileged
         instance_id = await context.containers.create_container(step.sandbox_id, config, sandbox)
         resources = container.fields.resources
-        run.remember(container.name, lambda one: replace(one, resources=resources, burst_us=0))
+        restored = run.annotated.restores.get(container.name, "")
+        run.remember(container.name, lambda one: replace(one, resources=resources, burst_us=0, restored=restored))
+        if archive:
+            await run.save()
+            run.tell("Restored", f"Container begins from checkpoint {restored}", container.name)
         instance = Instance(
             id=instance_id,
             name=container.name,

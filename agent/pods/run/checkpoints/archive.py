@@ -28,8 +28,11 @@ class NotAnArchive(Exception):
 
 
 class Described(msgspec.Struct, frozen=True):
+    """`reference` is the image as the runtime finds it again: by a digest, or by its id alone if it was imported."""
+
     image: str = ""
     criu: str = ""
+    reference: str = ""
 
 
 class _Config(msgspec.Struct):
@@ -37,22 +40,23 @@ class _Config(msgspec.Struct):
 
     rootfs_image_name: str = msgspec.field(default="", name="rootfsImageName")
     rootfs_image: str = msgspec.field(default="", name="rootfsImage")
+    rootfs_image_ref: str = msgspec.field(default="", name="rootfsImageRef")
 
 
 def described(file: BinaryIO, size_bytes: int) -> Described:
     """Raises NotAnArchive."""
-    image = criu = ""
-    has_config = False
+    criu = ""
+    config = None
     for name, size in _members(file, size_bytes):
         if name == CONFIG:
-            has_config = True
-            image = _image(file, size)
+            config = _config(file, size)
         elif name == LOG:
             found = VERSION.search(file.read(min(size, LOG_BYTES)))
             criu = found[1].decode("ascii") if found is not None else ""
-    if not has_config:
+    if config is None:
         raise NotAnArchive(f"it has no {CONFIG}")
-    return Described(image, criu)
+    image = config.rootfs_image_name or config.rootfs_image
+    return Described(image[:MOST_SHOWN], criu, config.rootfs_image_ref[:MOST_SHOWN])
 
 
 def _members(file: BinaryIO, size_bytes: int) -> Iterator[tuple[str, int]]:
@@ -97,11 +101,10 @@ def _number(field: bytes) -> int:
     return int(text, 8) if text and not text.strip(b"01234567") else 0 if not text else -1
 
 
-def _image(file: BinaryIO, size: int) -> str:
+def _config(file: BinaryIO, size: int) -> _Config:
     if size > MOST_JSON_BYTES:
         raise NotAnArchive(f"{CONFIG} has {size} bytes; expected at most {MOST_JSON_BYTES}")
     try:
-        found = msgspec.json.decode(file.read(size), type=_Config)
+        return msgspec.json.decode(file.read(size), type=_Config)
     except (msgspec.DecodeError, RecursionError) as error:
         raise NotAnArchive(f"{CONFIG} cannot be read: {error}") from error
-    return (found.rootfs_image_name or found.rootfs_image)[:MOST_SHOWN]

@@ -57,6 +57,10 @@ class CheckpointFolder:
         self.size_bytes = sum(one.size_bytes for one in found)
         return found
 
+    def described(self, name: str) -> Described | None:
+        """None for one that is not there, not finished, or broken."""
+        return self._described(name) if name not in self.writing and archive_of(name, 0) is not None else None
+
     def remove(self, name: str) -> bool:
         """Whether it was there."""
         if name in self.writing or archive_of(name, 0) is None:
