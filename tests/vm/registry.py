@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A registry of one image, which runs in a machine: `python3 registry.py ARCHIVE PORT`. Reads, and nothing else."""
+"""A registry of one image, which runs in a machine: `python3 registry.py ARCHIVE PORT`. Reads, and nothing else.
 
+The image is that of the archive with another id: pods that have the archive's would have to show that they may use what
+another pod pulled.
+"""
+
+import hashlib
 import http.server
 import json
 import sys
@@ -30,12 +35,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815  # as the library calls it
 
 
+def put(text: bytes) -> str:
+    digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
+    Handler.blobs[digest] = text
+    return digest
+
+
 def main(archive: str, port: int) -> None:
     with tarfile.open(archive) as file:
         content = {one.name: found.read() for one in file if (found := file.extractfile(one)) is not None}
     prefix = "blobs/sha256/"
     Handler.blobs = {f"sha256:{name.removeprefix(prefix)}": text for name, text in content.items() if prefix in name}
-    Handler.first = json.loads(content["index.json"])["manifests"][0]["digest"]
+    manifest = json.loads(Handler.blobs[json.loads(content["index.json"])["manifests"][0]["digest"]])
+    settings = json.dumps(json.loads(Handler.blobs[manifest["config"]["digest"]]) | {"author": "tests"}).encode()
+    manifest["config"] |= {"digest": put(settings), "size": len(settings)}
+    Handler.first = put(json.dumps(manifest).encode())
     http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler).serve_forever()
 
 
