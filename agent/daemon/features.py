@@ -114,6 +114,12 @@ def _localhost(facts: FeatureFacts) -> Verdict:
     return WORKS if is_on else ("off", "services.nodePortAddresses: [primary, localhost]")
 
 
+def _checkpoints(facts: FeatureFacts) -> Verdict:
+    label = facts.runtime.label
+    restores = "can restore one" if facts.runtime.restores_checkpoints else "cannot restore one"
+    return "partly", f"{label} says when asked for one whether it can; it {restores}"
+
+
 def _tracing(facts: FeatureFacts) -> Verdict:
     if not facts.can_trace:
         return "needs", f"the extra otel, by: {install_line()}"
@@ -148,10 +154,10 @@ ENTRIES = (
     Entry("2000, 2712", "graceful shutdown of the node, by priority", "pods"),
     Entry(
         "2008",
-        "checkpoint of a container",
+        "checkpoint of a container, and restore",
         "pods",
-        "containerd 2.0 or CRI-O 1.25, with CRIU",
-        lambda facts: ("partly", f"{facts.runtime.label} says when asked; there is no restore"),
+        "containerd 2.0 or CRI-O 1.25, with CRIU; to restore, containerd 2.1 to 2.3",
+        _checkpoints,
     ),
     Entry("2086", "internalTrafficPolicy", "services"),
     Entry("2258", "logs of the node, by `kepctl node-logs`", "", "for units `journalctl` beside kepd", _node_logs),

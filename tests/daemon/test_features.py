@@ -52,10 +52,10 @@ def without(key: str, value: object) -> FeatureFacts:
 
 
 def test_where_everything_is_there_everything_works() -> None:
-    """FEA-01: but for checkpoints, which cannot be restored."""
+    """FEA-01: but for checkpoints, of which only the runtime knows."""
     own = list(feature_rows(EVERYTHING))[: len(ENTRIES)]
     assert {one.keps: one.why for one in own if one.state != "works"} == {
-        "2008": "containerd 2.1.9 says when asked; there is no restore"
+        "2008": "containerd 2.1.9 says when asked for one whether it can; it can restore one"
     }
     assert len({(one.keps, one.what) for one in feature_rows(EVERYTHING)}) == len(list(feature_rows(EVERYTHING)))
 
@@ -65,6 +65,7 @@ def test_where_everything_is_there_everything_works() -> None:
     [
         (replace(EVERYTHING, runtime=OLD), "127", "needs", "containerd 2.0 or CRI-O 1.30"),
         (replace(EVERYTHING, release=(6, 1)), "127", "partly", "Linux 6.3"),
+        (replace(EVERYTHING, runtime=OLD), "2008", "partly", "it cannot restore one"),
         (replace(EVERYTHING, runtime=OLD), "3619", "needs", "here is containerd 1.6.20"),
         (replace(EVERYTHING, runtime=OLD), "3857", "needs", "containerd 2.0"),
         (replace(EVERYTHING, runtime=OLD), "4639", "needs", "containerd 2.1"),
