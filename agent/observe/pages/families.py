@@ -17,10 +17,17 @@ from agent.observe.pages.exposition import COUNTER, GAUGE
 NS, US = 1e9, 1e6
 
 # What is left out first where there are too many series; those of no group stay whatever happens (OBS-11).
-DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES = (
-    "devices", "tasks", "network-errors", "pod-groups", "network", "pressure", "files",
+DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES, DETAILS = (
+    "devices", "tasks", "network-errors", "pod-groups", "network", "pressure", "files", "details",
 )  # fmt: skip
-DROP_ORDER = (DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES)
+# Details of processor and memory go last: with them the usual bound is met by 1 200 containers, without by 4 000.
+DROP_ORDER = (DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES, DETAILS)
+# Of processor and memory, what alerts and screens go by.
+ALWAYS = frozenset({
+    "container_cpu_usage_seconds_total", "container_cpu_cfs_periods_total", "container_cpu_cfs_throttled_periods_total",
+    "container_memory_usage_bytes", "container_memory_working_set_bytes", "container_memory_rss",
+    "container_spec_memory_limit_bytes",
+})  # fmt: skip
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -42,7 +49,7 @@ class Family(msgspec.Struct, frozen=True):
 def _one(
     name: str, kind: str, text: str, field: str, group: str = "", *, unit: float | None = None, labels: str = ""
 ) -> Family:
-    return Family(name, kind, text, (Variant(labels, field, unit),), group)
+    return Family(name, kind, text, (Variant(labels, field, unit),), group or ("" if name in ALWAYS else DETAILS))
 
 
 def _failures() -> Family:
@@ -52,7 +59,7 @@ def _failures() -> Family:
         for kind, field in fields.items()
         for scope in ("container", "hierarchy")
     )
-    return Family("container_memory_failures_total", COUNTER, "Memory faults.", variants)
+    return Family("container_memory_failures_total", COUNTER, "Memory faults.", variants, DETAILS)
 
 
 def _pressures() -> Iterable[Family]:
