@@ -26,6 +26,7 @@ WAIT = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done"
 # A child that grows until the kernel kills it. What runs it is not killed and says so.
 GROW = "tail /dev/zero; echo lost >> /out/lost"
 MIB = 1 << 20
+KILLS = "kepd_container_oom_kills_total"
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ metadata: {{name: {name}}}
 spec:
   terminationGracePeriodSeconds: 1
   {more}
-  containers:
+{"" if "containers:" in more else "  containers:"}
   - name: main
     image: "{image}"
     imagePullPolicy: IfNotPresent
@@ -113,7 +114,7 @@ def kills(kepd: Kepd, pod: str) -> float:
         one.value
         for family in found.values()
         for one in family.samples
-        if one.name == "kepd_container_oom_kills_total" and one.labels["pod"] == f"{pod}-n1"
+        if one.name == KILLS and one.labels["pod"] == f"{pod}-n1"
     )
 
 
@@ -268,6 +269,27 @@ def test_a_child_that_the_kernel_kills_counts_once_and_its_container_goes_on(kep
     kepd.start("--planes", "pods").wait_ready()
     kepd.wait(lambda: kills(kepd, "grows") == 1, "it is still counted, once")
     assert [pod["containers"][0].get("restartCount", 0) for pod in kepd.pods()] == [0]
+
+
+def test_a_pod_whose_group_has_no_memory_left_is_counted_with_its_container(kepd: Kepd, image: str) -> None:
+    """OOM-01, OOM-06: each container is below its limit, and both together have what the pod may have."""
+    holds = f"head -c 15000000 /dev/zero > /dev/shm/held; echo held > /out/held; {WAIT}"
+    resources = "{limits: {memory: 45Mi}}"
+    other = f"- {{name: other, image: '{image}', command: [sh, -c, {json.dumps(holds)}], resources: {resources}, "
+    other += "volumeMounts: [{name: out, mountPath: /out}]}"
+    more = f"resources: {{limits: {{memory: 50Mi}}}}\n  containers:\n  {other}"
+    script = f"until [ -e /out/go ]; do sleep 0.1; done; {GROW}; {WAIT}"
+    put(kepd, image, "shares", script, more, "memory: 45Mi")
+    running(kepd, "shares")
+    kepd.wait(lambda: (kepd.folder / "out/held").exists(), "the other one has its part")
+    assert kills(kepd, "shares") == 0
+    (kepd.folder / "out/go").touch()
+    kepd.wait(lambda: (kepd.folder / "out/lost").exists(), "the child was killed")
+    kepd.wait(lambda: kills(kepd, "shares") == 1, "it is counted")
+    time.sleep(1.2)
+
+    assert kills(kepd, "shares") == 1
+    assert value(scrape(kepd), KILLS, pod="shares-n1", container="main", scope="pod") == 1
 
 
 def test_a_container_that_dies_of_it_is_counted_each_time(kepd: Kepd, image: str) -> None:

@@ -311,6 +311,31 @@ async def test_a_kill_counts_once_whoever_tells_of_it(observed: Observed) -> Non
     assert [one.reason for one in observed.events] == ["ContainerOOM"]
 
 
+async def test_a_word_that_the_counter_denies_counts_nothing(observed: Observed) -> None:
+    """OOM-02: the runtime tells it of each container of a pod without memory, and calls their ends so as well."""
+    observed.runtime.add_pod("web")
+    oom(observed, "c-web-main-0", 0)
+    await observed.collector.sample()
+    observed.book.heard("c-web-main-0")
+    await observed.later()
+    await observed.collector.sample()
+    observed.book.ended(state("c-web-main-0"), "main", "c-web-main-0")
+
+    assert observed.book.count("c-web-main-0") == 0
+    assert observed.events == []
+
+
+async def test_a_word_counts_where_the_end_leaves_the_counter_no_time(observed: Observed) -> None:
+    """OOM-02."""
+    observed.runtime.add_pod("web")
+    oom(observed, "c-web-main-0", 0)
+    await observed.collector.sample()
+    observed.book.heard("c-web-main-0")
+    observed.book.ended(state("c-web-main-0"), "main", "c-web-main-0")
+
+    assert observed.book.count("c-web-main-0") == 1
+
+
 async def test_an_end_that_is_heard_of_again_counts_once_though_its_instance_was_never_seen(
     observed: Observed,
 ) -> None:

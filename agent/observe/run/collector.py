@@ -220,10 +220,10 @@ class Collector:
             # Its last figures stay until the runtime's list says that it is gone.
             self._roster.is_stale = True
         elif texts != one.texts:
-            one.figures = self._changed(one, texts)
+            one.figures, one.seen_s = self._changed(one, texts), now_s
             one.texts, one.same = texts, 0
         else:
-            one.same += 1
+            one.same, one.seen_s = one.same + 1, now_s
 
     def _changed(self, one: Observed, texts: list[bytes | None]) -> GroupFigures:
         names, version = one.files.names, self._roster.hierarchies.version

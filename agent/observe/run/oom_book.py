@@ -25,12 +25,15 @@ from agent.observe.sample.ooms import (
     kills_of,
     scope_by_limits,
     scope_of,
+    scope_of_one,
 )
 
 log = structlog.get_logger(plane="observe")
 
 FOLDER = "ooms"
 REASON = "ContainerOOM"
+# A counter that has not moved so long after the runtime's word for a kill will not move for it.
+LATE_S = 1.0
 
 
 class OomBook:
@@ -53,6 +56,8 @@ class OomBook:
         self._instances: dict[str, InstanceOoms] = {}
         # What the runtime told of containers that nobody has asked about yet.
         self._early: dict[str, bool] = {}
+        # When the runtime told of a kill in one whose counter says nothing of it.
+        self._words: dict[str, float] = {}
         # Kills since this process began: events, and processes that the kernel's counters of the groups explain.
         self.kills = 0
         self._processes = 0
@@ -114,16 +119,30 @@ class OomBook:
         return {"pods": self.kills, "node": self._node.count if self._node is not None else 0}
 
     def heard(self, instance: str) -> None:
-        """The runtime told of a kill in this container."""
+        """The runtime told of a kill in this container. With version 1 it does so of each container of a pod that has
+        no memory left, wherever the kill was, so where the counter can be read the counter decides."""
         found = self._find(instance)
         if found is None:
             self._early[instance] = True
             return
         pod, one = found
         ooms = self._of(pod, one)
+        kills = kills_of(one.figures)
+        if kills is not None and kills <= ooms.read and one.ended_s is None:
+            self._words[instance] = one.seen_s
+            return
         ooms.is_told = True
-        ooms.read = max(ooms.read, kills_of(one.figures) or 0)
-        self._settle(pod, one, ooms, scope_by_limits(one.figures))
+        ooms.read = max(ooms.read, kills or 0)
+        self._settle(pod, one, ooms, self._scope(pod, one))
+
+    def _scope(self, pod: ObservedPod, one: Observed) -> str:
+        of_pod = pod.own.figures.limits.memory if pod.own is not None else None
+        return scope_of_one(self._known(one.id), one.figures, of_pod)
+
+    def _is_denied(self, instance: str, one: Observed | None) -> bool:
+        """Whether the runtime's word was about another container: this one lived on, and its counter did not move."""
+        word_s = self._words.pop(instance, None)
+        return word_s is not None and one is not None and one.seen_s - word_s >= LATE_S and not kills_of(one.figures)
 
     def looked(self, instance: str) -> bool:
         """At its counter, out of turn. Answers whether there is something new."""
@@ -136,7 +155,7 @@ class OomBook:
         if kills <= ooms.read:
             return False
         ooms.read = kills
-        self._settle(pod, one, ooms, scope_by_limits(one.figures))
+        self._settle(pod, one, ooms, self._scope(pod, one))
         return True
 
     def ended(self, pod: PodState, container: str, instance: str) -> None:
@@ -147,8 +166,10 @@ class OomBook:
         ooms = known.instance(container, instance)
         if ooms.is_told:
             return
-        ooms.is_told = True
         found = self._find(instance)
+        if self._is_denied(instance, found[1] if found is not None else None):
+            return
+        ooms.is_told = True
         figures = found[1].figures if found is not None else NO_FIGURES
         kill = ooms.settle(instance, scope_by_limits(figures))
         if kill is not None:
@@ -207,6 +228,7 @@ class OomBook:
         kept = instances | self._roster.pods.keys()
         self._before = {one: figures for one, figures in self._before.items() if one in kept}
         self._instances = {one: ooms for one, ooms in self._instances.items() if one in instances}
+        self._words = {one: word_s for one, word_s in self._words.items() if one in instances}
 
 
 def _event(namespace: str, pod: str, container: str, figures: GroupFigures, kill: Kill, *, is_over: bool) -> Event:

@@ -61,6 +61,8 @@ class Observed:
     # When all there is of it was read last.
     whole_s: float | None = None
     figures: GroupFigures = NO_FIGURES
+    # When the figures were found to be so, last.
+    seen_s: float = 0.0
     ended_s: float | None = None
     is_whole: bool = True
 

@@ -130,6 +130,14 @@ def scope_of(
     return _node(available_share)
 
 
+def scope_of_one(before: GroupFigures, after: GroupFigures, of_pod: int | None) -> str:
+    """Where a container alone was looked at, and of its pod only the limit is known."""
+    is_own = (
+        _rose(before.own_ooms, after.own_ooms) if after.own_ooms is not None else _rose(before.failures, after.failures)
+    )
+    return scope_by_limits(after) if is_own or not of_pod or after.limits.memory == of_pod else POD
+
+
 def scope_by_limits(figures: GroupFigures) -> str:
     """Where only the runtime spoke, and the group is gone with its counters."""
     return CONTAINER if figures.limits.memory else UNKNOWN
