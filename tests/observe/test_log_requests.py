@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Requests for logs of the node as values: what is refused, how journalctl is asked, and how lines are cut."""
 
+import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -11,7 +12,7 @@ from agent.config.document import Configuration
 from agent.model.node_log import LogRequest
 from agent.observe.node_logs.checking import faults, lines_from_end, matches
 from agent.observe.node_logs.journal import journal_arguments, last_cursor, needs_search, no_journal, search_arguments
-from agent.observe.node_logs.lines import Between, LineCutter, line_time
+from agent.observe.node_logs.lines import LONGEST_LINE, Between, LineCutter, line_time
 
 USUAL = Configuration().telemetry.node_logs.units
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))
@@ -139,6 +140,21 @@ def test_lines_come_whole_however_they_are_cut_into_pieces(pieces: list[bytes], 
         kept, mark, _ = line.rpartition("…[+".encode())
         assert line == whole if len(whole) <= longest else mark
         assert whole.startswith(kept)
+
+
+def test_a_line_of_four_gibibytes_takes_no_more_memory_than_a_long_one() -> None:
+    """NLG-05."""
+    chunk, count = b"x" * (1 << 20), 4 << 10
+    cutter = LineCutter()
+    tracemalloc.start()
+    said = [cutter.feed(chunk) for _ in range(count)]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    line = cutter.feed(b"\n")
+
+    assert set(said) == {b""}
+    assert line == b"x" * LONGEST_LINE + f"…[+{(4 << 30) - LONGEST_LINE} bytes]\n".encode()
+    assert most < 4 << 20
 
 
 def test_a_long_line_says_how_much_it_lacks_and_keeps_signs_whole() -> None:

@@ -58,13 +58,14 @@ async def test_a_container_begins_from_its_checkpoint_once(tmp_path: Path) -> No
     manifests = asking()
     async with running(cri, manifests, tmp_path / "logs", runtime=CAN) as plane:
         await plane.until_phases(new="Running")
-        first = tuple(cri.made_of)
+        first, reasons = tuple(cri.made_of), [one.reason for one in plane.events]
     async with running(cri, manifests, tmp_path / "logs", runtime=CAN, events=News(cri)) as plane:
         await plane.until_phases(new="Running")
         cri.exit(plane.pod("new-n").containers[0].id, 1)
         await plane.until(lambda: len(cri.made_of) > len(first), "it is started again")
 
     assert first == (str(path),)
+    assert reasons.count("Restored") == 1
     assert not cri.made_of[-1].endswith(".tar")
 
 
