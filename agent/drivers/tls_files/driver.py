@@ -108,7 +108,7 @@ class TlsClient:
         return not self._is_asked or self._socket.getpeercert(binary_form=True) is not None
 
     def close(self) -> None:
-        # The other side is told that nothing was cut off; its answer is not waited for.
+        # A last word shows the client that nothing was cut off; the answer to it does not matter.
         with suppress(OSError, ValueError):
             self._socket.unwrap()
         self._socket.close()

@@ -224,7 +224,7 @@ class ImageCollector:
         return CollectionState(tuple(done), freed_bytes, self.disk.used_percent)
 
     def _tell_problems(self, needs: Sequence[Need]) -> None:
-        """FSY-02: one that cannot be written to is told once, one that cannot be measured each time."""
+        """FSY-02: a file system without writes has one event, one without a size an event at each run."""
         failed = frozenset(one.problem for one in needs if one.is_failed)
         for problem in sorted(failed - self._failed):
             self._tell(Sentence(True, "FilesystemFailed", problem))
