@@ -27,6 +27,8 @@ from tests.collector import Collector
 from tests.lab import Image, Lab
 
 RATIOS = (0.01, 1)
+# One part in a hundred shows in many calls alone.
+LONGER = 3
 STARTS_A_SECOND, PODS, LAYERS = 20, 300, 8
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 IMAGE = "registry.example.com/team/app:1"
@@ -72,10 +74,15 @@ def of_calls(lab: Lab, folder: Path) -> list[Row]:
         try:
             clients = [Client(one.link) for one in kepds]
             times: list[list[float]] = [[] for _ in clients]
-            for turn in range(1 + TURNS):
-                for place, client in enumerate(clients):
-                    made = [client.time_ms() for _ in range(TURN)]
+            order = list(range(len(clients)))
+            for turn in range(1 + TURNS * LONGER):
+                for place in order:
+                    made = [clients[place].time_ms() for _ in range(TURN)]
                     times[place] += made if turn else []
+                # Each comes after each as often.
+                order.insert(0, order.pop())
+                if turn % 3 == 2:
+                    order.reverse()
         finally:
             for one in kepds:
                 one.close()
