@@ -14,7 +14,7 @@ from agent.drivers.clock.fake import FakeClock
 from agent.model.event import Event
 from agent.model.pod_state import TERMINATED, ContainerState, PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.observe.run.collector import Collector, CollectorSettings
+from agent.observe.run.collector import WHOLE_EVERY_S, Collector, CollectorSettings
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import Pages, PageSettings, Sources
 from agent.observe.run.roster import Roster
@@ -512,7 +512,7 @@ async def test_a_group_that_does_nothing_costs_little_and_what_it_does_is_seen(o
     tree.group(group, **{count: b"7\n", processor: b"99\n" if tree.version == 1 else b"usage_usec 99\n"})
     seen = [await threads() for _ in range(4)]
     tree.group(group, **{count: b"9\n", processor: b"99\n" if tree.version == 1 else b"usage_usec 99\n"})
-    await observed.later(300.0)
+    await observed.later(WHOLE_EVERY_S)
     late = await threads()
 
     assert first[0][1] > first[3][1] + 20, "of a still group few files are read"

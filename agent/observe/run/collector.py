@@ -38,7 +38,7 @@ log = structlog.get_logger(plane="observe")
 
 SHARED_FOR_S = 1.0
 GROUPS_AT_ONCE = 25
-LIMITS_EVERY_S, WHOLE_EVERY_S = 60.0, 300.0
+LIMITS_EVERY_S, WHOLE_EVERY_S = 60.0, 600.0
 STILL = 2
 NONE = frozenset[str]()
 MOUNTS = "/proc/self/mountinfo"
