@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spans as a message of OTLP, written field by field.
 
-While spans are written, the calls of the node wait for the interpreter. To build the library's objects takes three times
-as long, and the SDK's own way five times as long as that. The library reads what was written here: a mistake shows at
-once, and the exporter sends nothing else.
+While spans are written, the calls of the node wait for the interpreter. Objects of the library take three times as
+long to build, and the way of its SDK takes five times as long as that. The library reads what was written here, so a
+mistake shows at once, and the exporter sends nothing else.
 Source: opentelemetry-proto, trace/v1/trace.proto and common/v1/common.proto.
 """
 
