@@ -2,13 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # A cluster of one node by kubeadm, whose kubelet reaches containerd through kepd. $KUBERNETES is a minor, such as v1.34.
 set -eu
-export DEBIAN_FRONTEND=noninteractive
-repository="https://pkgs.k8s.io/core:/stable:/$KUBERNETES/deb/"
-key=/usr/share/keyrings/kubernetes.gpg
-curl -fsSL "${repository}Release.key" | gpg --dearmor --yes -o "$key"
-printf 'deb [signed-by=%s] %s /\n' "$key" "$repository" >/etc/apt/sources.list.d/kubernetes.list
-apt-get update -qq
-apt-get install -y -qq --no-install-recommends kubelet kubeadm kubectl cri-tools
 swapoff -a
 
 # For the pods of the cluster: a bridge with addresses of 10.85.0.0/16, and NAT to the world.

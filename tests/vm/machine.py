@@ -181,6 +181,17 @@ class Machine:
         kept = f"cat >{draft} && chmod {mode} {draft} && sync {draft} && mv {draft} {path} && sync {folder}"
         self.run(f"mkdir -p {folder} && {kept}", given=text)
 
+    def send(self, path: Path, to: str) -> None:
+        """A program of this machine."""
+        command = [*self.ssh_command(), "-S", str(self._socket), f"cat >{to} && chmod 755 {to}"]
+        with path.open("rb") as file:
+            subprocess.run(command, stdin=file, check=True, timeout=CALL_S)
+
+    def lead_back(self, port: int, path: Path) -> None:
+        """From that port of its loopback to a socket here, for as long as the login lasts, which may not stand yet."""
+        command = [*self.ssh_command(), "-S", str(self._socket), "-O", "forward", "-R", f"127.0.0.1:{port}:{path}"]
+        self.until("a port leads back", lambda: subprocess.run(command, check=False, timeout=CALL_S).returncode == 0)
+
     def until(self, what: str, holds: Callable[[], bool], within_s: float = CALL_S) -> None:
         deadline_s = time.monotonic() + within_s
         while not holds():
