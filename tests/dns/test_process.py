@@ -23,6 +23,7 @@ from agent.dns.handover.status import Request, Status
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
 from agent.dns.run.inquiry import Heard, inquire
 from agent.dns.run.state_writer import StateWriter
+from agent.dns.run.upstream_tcp import MOST_WAITING
 from agent.dns.wire.names import to_wire
 from tests.dns.messages import ask as question
 from tests.lab.dns_holder import HOLDER
@@ -264,6 +265,25 @@ async def test_a_dead_server_leaves_stale_answers_and_a_bounded_wait(tmp_path: P
         assert (fresh.rcode(), [str(one) for one in fresh.options]) == (2, ["EDE 22 (No Reachable Authority)"])
         assert took_s < 5.0
         assert (again.rcode(), time.monotonic() - again_s < 0.5) == (2, True)
+
+
+async def test_a_server_that_was_silent_is_asked_again_by_the_same_connection(tmp_path: Path) -> None:
+    """DNS-42, DNS-95: as many questions as one server may have, none of them answered, hold no room when they are
+    over."""
+    is_silent = True
+
+    def moody(one: ScriptedDns, data: bytes, _way: str) -> Iterable[bytes]:
+        return () if is_silent else (answered(data, one.says),)
+
+    async with server(moody) as one, running(tmp_path, has_cluster=True) as process:
+        await process.use_for_cluster(one)
+        packets = [question(f"n{number}.cluster.local", id_=number) for number in range(MOST_WAITING)]
+        found = await asyncio.to_thread(process.raw, *packets, within_s=6.0)
+        is_silent = False
+
+        assert {text[3] & 0xF for text in found} == {2}
+        assert (await process.status()).in_flight == 0
+        assert addresses(await process.ask("later.cluster.local")) == ["192.0.2.1"]
 
 
 async def test_equal_questions_are_one(tmp_path: Path) -> None:

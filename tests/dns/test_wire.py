@@ -3,6 +3,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 import dns.exception
@@ -24,7 +25,9 @@ from agent.dns.wire.question import (
     NOTIMP,
     BadQuestion,
     Dropped,
+    Question,
     read_question,
+    read_whole,
 )
 from agent.dns.wire.records_text import data_text
 from agent.dns.wire.writing import (
@@ -56,6 +59,30 @@ def test_a_question_is_read_as_dnspython_wrote_it(name: str, kind: str, options:
     assert dns.message.from_wire(question_bytes(id_, found.section, found.flags, has_options=options)).question == (
         oracle.question
     )
+
+
+def test_what_is_known_of_a_domain_changes_no_question() -> None:
+    """DNS-50, DNS-90: names in other spellings, of 255 bytes and more, with other flags, and what mutation makes."""
+
+    def outcome(read: Callable[[bytes], Question], data: bytes) -> object:
+        try:
+            return read(data)
+        except (BadQuestion, Dropped) as error:
+            return type(error), str(error), getattr(error, "section", None)
+
+    domain = ".".join(["d" * 63] * 3)
+    packets = [ask(f"{'x' * size}.{domain}", options=options) for size in (1, 20, 61) for options in (True, False)]
+    # One byte more than a name may have, and a label that takes the next one's length with it.
+    packets += [one[:12] + b"\x3e" + b"y" * size + one[14:] for one in packets[:2] for size in (62, 61)]
+    packets += [ask("WEB.a"), ask("web.A"), ask("web.a", is_dnssec=True), ask("web.a", "TXT"), ask("a"), ask(".")]
+    packets += [one[:3] + bytes((one[3] | 0x10,)) + one[4:] for one in packets]
+    dice = random.Random(5)
+    packets += [mutated(packets, dice) for _ in range(20_000)]
+
+    different = [one for one in packets if outcome(read_question, one) != outcome(read_whole, one)]
+
+    assert different == []
+    assert {type(outcome(read_whole, one)) for one in packets} == {Question, tuple}
 
 
 @given(st.binary(min_size=1, max_size=63))

@@ -123,15 +123,20 @@ class Cache:
 
     def put(self, key: bytes, kept: Kept, bounds: Bounds, now_s: float, zone: int = 0) -> Entry:
         """The entry of an answer, which is kept if it may be: with `until_s` at `now_s` it is for those who wait."""
+        life_s = kept.life_s or 0
         if kept.is_negative:
-            life_s = 0 if kept.life_s is None else kept.life_s
             least_s, most_s = bounds.least_negative_s, bounds.most_negative_s
         else:
-            life_s, least_s, most_s = kept.life_s or 0, bounds.least_s, bounds.most_s
+            least_s, most_s = bounds.least_s, bounds.most_s
         is_kept = life_s > 0 and kept.records <= MOST_KEPT_RECORDS and len(kept.tail) <= MOST_KEPT_BYTES
-        if kept.is_negative and kept.life_s is None:
+        if kept.life_s is None:
             is_kept, least_s, most_s = True, 1, 1
-        life_s = min(max(life_s, least_s), most_s) if is_kept else 0
+        if not is_kept:
+            life_s = 0
+        elif life_s < least_s:
+            life_s = least_s
+        elif life_s > most_s:
+            life_s = most_s
         denied = shared_key(key)
         if kept.code == NXDOMAIN and not kept.answers:
             key = denied
@@ -142,13 +147,14 @@ class Cache:
             other.changes += 1
         shown_s = (least_s, most_s) if is_kept else (0, most_s)
         entry = entry_of(key, kept, life_s, shown_s, now_s, zone=zone, stale_s=bounds.stale_s if is_kept else 0.0)
-        self.failures.pop(key, None)
+        if self.failures:
+            self.failures.pop(key, None)
         return self._keep(entry, now_s) if is_kept else entry
 
     def _keep(self, entry: Entry, now_s: float) -> Entry:
         before = self.entries.get(entry.key)
         if before is not None:
-            self._account(before, -1)
+            self._account(before, -before.size)
             for name in ENTRY_FIELDS:
                 setattr(before, name, getattr(entry, name))
             before.changes += 1
@@ -156,7 +162,9 @@ class Cache:
             entry = before
         if entry.code == NXDOMAIN:
             self._end_staleness(entry, now_s)
-        if not self._make_room(entry, now_s):
+        size = entry.size
+        is_tight = entry.is_negative or self.bytes + size > self.most_bytes
+        if is_tight and not self._make_room(entry, size, now_s):
             self.counts.refused += 1
             if before is not None:
                 self.entries.pop(entry.key, None)
@@ -166,8 +174,9 @@ class Cache:
         if before is None:
             (self._negative_ring if entry.is_negative else self._ring).append(entry)
         self.entries[entry.key] = entry
-        self.has_signed = self.has_signed or bool(entry.key[-1] & SIGNED)
-        self._account(entry, 1)
+        if entry.key[-1] & SIGNED:
+            self.has_signed = True
+        self._account(entry, size)
         return entry
 
     def _end_staleness(self, entry: Entry, now_s: float) -> None:
@@ -180,15 +189,15 @@ class Cache:
                 other.keep_s = now_s
                 other.changes += 1
 
-    def _account(self, entry: Entry, sign: int) -> None:
-        size = entry.size * sign
+    def _account(self, entry: Entry, size: int) -> None:
+        """`size` below 0: it goes."""
         self.bytes += size
         if entry.is_negative:
             self.negative_bytes += size
-            self.negatives += sign
+            self.negatives += 1 if size > 0 else -1
 
-    def _make_room(self, entry: Entry, now_s: float) -> bool:
-        size, steps = entry.size, MOST_STEPS
+    def _make_room(self, entry: Entry, size: int, now_s: float) -> bool:
+        steps = MOST_STEPS
         while entry.is_negative and self.negative_bytes + size > self.most_bytes // NEGATIVE_SHARE:
             if not steps or not self._negative_ring:
                 return False
@@ -223,7 +232,7 @@ class Cache:
     def _remove(self, entry: Entry) -> None:
         if self.entries.get(entry.key) is entry:
             del self.entries[entry.key]
-            self._account(entry, -1)
+            self._account(entry, -entry.size)
         entry.is_gone = True
         entry.changes += 1
 

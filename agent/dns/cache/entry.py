@@ -50,7 +50,7 @@ class Entry(msgspec.Struct, gc=False):
 
     def answer(self, question: Question, now_s: float) -> bytes:
         """The whole message; the caller cuts it where a client takes less."""
-        tail = self.shown(now_s)
+        tail = self.tail if now_s == self.stored_s and not self.turn[2] else self.shown(now_s)
         return answer_bytes(question, self.code, tail, self.answers, self.authority, self.extra, marks=self.marks)
 
     def shown(self, now_s: float) -> bytes | bytearray:
@@ -100,26 +100,26 @@ def entry_of(
 ) -> Entry:
     """`shown_s`: within what TTLs are shown (DNS-51)."""
     least_s, most_s = shown_s
-    tail, values = kept.tail, []
-    for place in kept.ttls:
-        ttl = int.from_bytes(tail[place : place + 4], "big")
-        value = min(max(ttl, least_s), most_s)
-        if value != ttl:
+    tail, values = kept.tail, kept.values
+    # One that is 0 may be so for what cannot be one (DNS-51).
+    if values and not 0 < least_s <= min(values) <= max(values) <= most_s:
+        values = tuple([min(max(one, least_s), most_s) for one in values])
+        for place, value in zip(kept.ttls, values, strict=True):
             tail = tail[:place] + value.to_bytes(4, "big") + tail[place + 4 :]
-        values.append(value)
+    until_s = now_s + life_s
     return Entry(
-        key=key,
-        zone=zone,
-        code=kept.code & 0xF,
-        marks=0x20 if kept.is_authentic else 0,
-        answers=kept.answers,
-        authority=kept.authority,
-        tail=tail,
-        ttls=kept.ttls,
-        values=tuple(values),
-        is_negative=kept.is_negative,
-        stored_s=now_s,
-        until_s=now_s + life_s,
-        keep_s=now_s + life_s + stale_s,
+        key,
+        zone,
+        kept.code & 0xF,
+        0x20 if kept.is_authentic else 0,
+        kept.answers,
+        kept.authority,
+        tail,
+        kept.ttls,
+        values,
+        kept.is_negative,
+        now_s,
+        until_s,
+        until_s + stale_s,
         turn=turn_of(tail, kept.ttls, kept.answers) if kept.answers > 1 else NO_TURN,
     )

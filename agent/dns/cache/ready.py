@@ -44,20 +44,20 @@ class ReadyAnswers:
 
     def __init__(self, cache_bytes: int) -> None:
         self.recent: dict[bytes, Ready] = {}
-        self._older: dict[bytes, Ready] = {}
+        self.older: dict[bytes, Ready] = {}
         self._dropped: dict[bytes, Ready] = {}
         self.use(cache_bytes)
 
     def use(self, cache_bytes: int) -> None:
         """For other settings nothing that is ready is right."""
         self._most = min(MOST_READY, cache_bytes // CACHE_BYTES_EACH)
-        self.recent, self._older = {}, {}
+        self.recent, self.older = {}, {}
 
     def renewed(self, raw: bytes, now_s: float) -> Ready | None:
         """That of a question whose message is there, and right again."""
         found = self.recent.get(raw)
         if found is None:
-            found = self._older.pop(raw, None)
+            found = self.older.pop(raw, None)
             if found is None:
                 return None
             self.keep(raw, found)
@@ -70,5 +70,5 @@ class ReadyAnswers:
         if self._dropped:
             self._dropped.popitem()
         if len(self.recent) >= self._most:
-            self._dropped, self._older, self.recent = self._older, self.recent, {}
+            self._dropped, self.older, self.recent = self.older, self.recent, {}
         self.recent[raw] = ready

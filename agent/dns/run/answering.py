@@ -8,6 +8,7 @@ DNS-50, DNS-59, DNS-60, DNS-90, DNS-93, DNS-94.
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agent.dns.cache.cache import Cache
@@ -58,6 +59,8 @@ SAMPLE = 64
 PROBE = to_wire("probe.kepd.invalid")
 LOCALHOST, INVALID, ONION = to_wire("localhost"), to_wire("invalid"), to_wire("onion")
 RESERVED = (LOCALHOST, INVALID, ONION)
+# Types that are asked for by few, and answered here.
+RARE = (AXFR, IXFR, ANY)
 CHAOS = (to_wire("version.bind"), to_wire("id.server"))
 LOOPBACK = {A: b"\x7f\0\0\1", AAAA: bytes(15) + b"\1"}
 # An answer of each source's address is given within these (DNS-93).
@@ -69,13 +72,13 @@ UNLIMITED = 1 << 62
 Send = Callable[[bytes | bytearray], None]
 
 
-class Client:
-    """Where a question came from. `send` takes the answer when it comes later; `host` is who pays for one by UDP."""
+class Client(Struct, frozen=True, gc=False):
+    """Where a question came from. `send` takes the answer when it comes later."""
 
-    __slots__ = ("family", "host", "protocol", "send", "source")
-
-    def __init__(self, source: str, protocol: str, family: str, send: Send, host: bytes = b"") -> None:
-        self.source, self.protocol, self.family, self.send, self.host = source, protocol, family, send, host
+    source: str
+    protocol: str
+    family: str
+    send: Send
 
 
 class Answering:
@@ -133,9 +136,9 @@ class Answering:
     def _wants_refresh(self, entry: Entry, now_s: float) -> bool:
         return entry.hits > 2 and self.settings.does_prefetch and self.cache.wants_refresh(entry, now_s)
 
-    def take(self, data: bytes, client: Client, now_s: float) -> bytes | bytearray | None:
-        """The answer, or None: it comes later, or never."""
-        is_over = client.protocol == "udp" and self._over(client.host) and PROBE not in data
+    def take(self, data: bytes, client: Client, now_s: float, is_over: bool = False) -> bytes | bytearray | None:
+        """The answer, or None: it comes later, or never. `is_over`: its source had too many of late."""
+        is_over = is_over and PROBE not in data
         if is_over:
             # Every second one is not even read, and who only pretends to ask gets nothing to send on (DNS-93).
             self.counters.limited += 1
@@ -154,7 +157,9 @@ class Answering:
         key = question.key
         entry = self._own_answers.get(key)
         if entry is None:
-            entry = self.cache.get(key, now_s) or self._unsigned(question, now_s)
+            entry = self.cache.get(key, now_s)
+            if entry is None and self.cache.has_signed:
+                entry = self._unsigned(question, now_s)
             if entry is None:
                 return self._look(question, client, now_s)
             if self._wants_refresh(entry, now_s):
@@ -193,12 +198,6 @@ class Answering:
                 self.counters.names.note(read_question(data).name)
                 self.counters.sources.note(text_of(name))
 
-    def _over(self, source: bytes) -> bool:
-        count = self.taken.get(source, 0) + 1
-        if len(self.taken) < MOST_SOURCES or source in self.taken:
-            self.taken[source] = count
-        return count > self.most
-
     def _count(self, client: Client, question: Question, zone: str, code: int, source: str) -> None:
         kind = TYPES.get(question.type, "other")
         self.counters.answers[client.protocol, client.family, zone, kind, code, source] += 1
@@ -207,22 +206,24 @@ class Answering:
         return cut_bytes(question) if client.protocol == "udp" and len(text) > question.size else text
 
     def _look(self, question: Question, client: Client, now_s: float) -> bytes | None:
-        special = self._special(question)
-        if special is not None:
-            self._count(client, question, ".", special[3] & 0xF, "own")
-            return self._fit(client, question, special)
+        name = question.name
+        if question.type in RARE or question.klass != IN or name.endswith(RESERVED) or name in self.loop_names:
+            special = self._special(question)
+            if special is not None:
+                self._count(client, question, ".", special[3] & 0xF, "own")
+                return self._fit(client, question, special)
         own = self.own
-        if own is not None and question.klass == IN and own.is_own(question.name):
-            found = own.look(question.name, question.type)
+        if own is not None and question.klass == IN and own.is_own(name):
+            found = own.look(name, question.type)
             if not found.target:
                 return self._own(question, client, found, now_s)
             self._follow(question, client, found, now_s)
             return None
-        zone = self.zones.of(question.name)
-        if self.settings.cuts_searches and zone.kind == "cluster" and is_beyond_schema(question.name, zone.suffix):
+        zone, settings = self.zones.of(name), self.settings
+        if settings.cuts_searches and zone.kind == "cluster" and is_beyond_schema(name, zone.suffix):
             self._count(client, question, zone.label, NXDOMAIN, "own")
             return error_bytes(question, NXDOMAIN)
-        if self.settings.is_negative_below and zone.kind == "cluster":
+        if settings.is_negative_below and zone.kind == "cluster":
             above = self.cache.denied_above(question, zone.suffix, now_s)
             if above is not None:
                 self._count(client, question, zone.label, NXDOMAIN, "cache")
@@ -234,9 +235,9 @@ class Answering:
         return None
 
     def _fly(self, question: Question, client: Client, zone: Zone, now_s: float) -> None:
-        def reply(text: bytes, code: int, source: str) -> None:
+        def reply(text: bytes, code: int, source: str, then_s: float) -> None:
             self._count(client, question, zone.label, code, source)
-            self.counters.took(source, self.flights.now_s() - now_s)
+            self.counters.took(source, then_s - now_s)
             client.send(self._fit(client, question, text))
 
         self.flights.start(question, zone, reply, client.source, now_s, is_reliable=client.protocol == "tcp")
@@ -257,8 +258,6 @@ class Answering:
         if looped is not None:
             looped()
             return error_bytes(question, SERVFAIL)
-        if not name.endswith(RESERVED):
-            return None
         top = next((one for one in suffixes(name) if one in RESERVED), None)
         if top is None:
             return None
@@ -297,15 +296,15 @@ class Answering:
         )
         zone = self.zones.of(found.target)
 
-        def reply(text: bytes, code: int, source: str) -> None:
+        def reply(text: bytes, code: int, source: str, _then_s: float) -> None:
             self._count(client, question, self._labels.get(1, "."), code, source)
             client.send(self._fit(client, question, _joined(question, found, text, code)))
 
         entry = self.cache.get(target.key, now_s)
         if entry is not None:
-            reply(entry.answer(target, now_s), entry.code, "cache")
+            reply(entry.answer(target, now_s), entry.code, "cache", now_s)
         elif not question.flags & RD:
-            reply(error_bytes(target, NOERROR), NOERROR, "own")
+            reply(error_bytes(target, NOERROR), NOERROR, "own", now_s)
         else:
             is_reliable = client.protocol == "tcp"
             self.flights.start(target, zone, reply, client.source, now_s, is_reliable=is_reliable)

@@ -29,8 +29,8 @@ class Ask(msgspec.Struct, eq=False):
 
 
 class Asker(Protocol):
-    def answered(self, ask: Ask, data: bytes) -> None:
-        """A message whose id is that of the question."""
+    def answered(self, ask: Ask, data: bytes, now_s: float) -> None:
+        """A message whose id is that of the question. The clock is read once for all that are read at once."""
 
     def failed(self, ask: Ask, reason: str) -> None:
         """No answer will come: `refused`, `closed`, `spoofed`, `network`."""

@@ -18,10 +18,6 @@ class Histogram(msgspec.Struct):
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
     sum_s: float = 0.0
 
-    def observe(self, seconds: float, times: int = 1) -> None:
-        self.counts[bisect_left(BUCKETS_S, seconds)] += times
-        self.sum_s += seconds * times
-
 
 class Top:
     """The most frequent of many, with bounded counters: a new one costs all others one when there is no room."""
@@ -65,13 +61,15 @@ class Counters:
         return +found
 
     def took(self, source: str, seconds: float, times: int = 1) -> None:
-        found = self.durations.get(source)
-        if found is None:
-            found = self.durations[source] = Histogram()
-        found.observe(seconds, times)
+        _observe(self.durations, source, seconds, times)
 
     def upstream_took(self, upstream: str, seconds: float) -> None:
-        found = self.upstream_times.get(upstream)
-        if found is None:
-            found = self.upstream_times[upstream] = Histogram()
-        found.observe(seconds)
+        _observe(self.upstream_times, upstream, seconds, 1)
+
+
+def _observe(histograms: dict[str, Histogram], name: str, seconds: float, times: int) -> None:
+    found = histograms.get(name)
+    if found is None:
+        found = histograms[name] = Histogram()
+    found.counts[bisect_left(BUCKETS_S, seconds)] += times
+    found.sum_s += seconds * times

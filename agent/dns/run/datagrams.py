@@ -45,9 +45,11 @@ class Datagrams:
         self._out_places = [_place(self._out_names) + NAME_BYTES * one for one in range(BATCH)]
         for one in range(BATCH):
             self._lay_out(one)
-        packets, names = memoryview(self.packets), memoryview(self.names)
+        packets, names, to = memoryview(self.packets), memoryview(self.names), memoryview(self._out_names)
         self.views = [packets[IN_BYTES * one : IN_BYTES * (one + 1)] for one in range(BATCH)]
         self.hosts = [names[NAME_BYTES * one + begin : NAME_BYTES * one + end] for one in range(BATCH)]
+        self._names = [names[NAME_BYTES * one : NAME_BYTES * one + self.name_size] for one in range(BATCH)]
+        self._to = [to[NAME_BYTES * one : NAME_BYTES * one + self.name_size] for one in range(BATCH)]
         self.ports = names.cast("H")
         self.sizes = memoryview(self._headers).cast("I")
         self.out_sizes = memoryview(self._out_vectors).cast("Q")
@@ -71,17 +73,15 @@ class Datagrams:
         return max(0, found)
 
     def name(self, slot: int) -> bytes:
-        at = NAME_BYTES * slot
-        return bytes(self.names[at : at + self.name_size])
+        return self._names[slot].tobytes()
 
     def put(self, slot: int, name: bytes, text: bytes | bytearray) -> None:
         """An answer to whom `name` says, at a slot for sending."""
-        at = NAME_BYTES * slot
-        self._out_names[at : at + self.name_size] = name
+        at, size = OUT_BYTES * slot, len(text)
+        self._to[slot][:] = name
         self.out_places[8 * slot] = self._out_places[slot]
-        at = OUT_BYTES * slot
-        self.out[at : at + len(text)] = text
-        self.out_sizes[2 * slot + 1] = len(text)
+        self.out[at : at + size] = text
+        self.out_sizes[2 * slot + 1] = size
 
     def send(self, number: int, count: int) -> list[int]:
         """The first slots; what went wrong, by its number. Those behind one that fails go out all the same."""

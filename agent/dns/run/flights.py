@@ -34,8 +34,10 @@ MOST_OF_SOURCE = MOST_FLIGHTS // 4
 TRY_S, WHOLE_S, STALE_AFTER_S, REFRESH_S = 2.0, 4.5, 1.8, 30.0
 MOST_PREFETCHES = MOST_FLIGHTS // 10
 
-Reply = Callable[[bytes, int, str], None]
-"""Hears the message, its code, and where it is from: cache, stale, upstream or refused."""
+Reply = Callable[[bytes, int, str, float], None]
+"""Hears the message, its code, where it is from (cache, stale, upstream or refused), and what time it is."""
+Waiter = tuple[Question, Reply, str]
+"""The last is the address."""
 
 
 class Flight(msgspec.Struct, eq=False):
@@ -46,7 +48,7 @@ class Flight(msgspec.Struct, eq=False):
     zone: Zone
     started_s: float
     is_reliable: bool
-    waiters: list[tuple[Question, Reply, str]] = []
+    waiters: list[Waiter] = []
     open: list[Ask] = []
     asked: list[Server] = []
     codes: list[int] = []
@@ -86,30 +88,29 @@ class Flights:
         self, question: Question, zone: Zone, reply: Reply, source: str, now_s: float, *, is_reliable: bool = False
     ) -> None:
         """Ask, or wait for who asks already. `is_reliable`: the client came by TCP."""
-        flight = self.flights.get(question.key)
+        key, of_source = question.key, self.sources.get(source, 0)
+        flight = self.flights.get(key)
         if flight is not None:
             if len(flight.waiters) >= MOST_WAITERS:
                 self._overload(question, reply, "waiters", now_s)
                 return
             self._counters.merged += 1
             flight.waiters.append((question, reply, source))
-            self.sources[source] = self.sources.get(source, 0) + 1
+            self.sources[source] = of_source + 1
             if flight.has_stale:
                 self._send_stale(flight, now_s)
             return
-        failure = self._cache.failure(question.key, now_s) if self._cache.failures else None
+        failure = self._cache.failure(key, now_s) if self._cache.failures else None
         if failure is not None:
             if not self._reply_stale(question, reply, now_s):
-                reply(error_bytes(question, SERVFAIL, failure.note), SERVFAIL, "cache")
-            return
-        reason = self._refusal(source)
-        if reason:
-            self._overload(question, reply, reason, now_s)
-            return
-        flight = Flight(question.key, question, zone, now_s, is_reliable)
-        flight.waiters.append((question, reply, source))
-        self.sources[source] = self.sources.get(source, 0) + 1
-        self._take_off(flight, now_s)
+                reply(error_bytes(question, SERVFAIL, failure.note), SERVFAIL, "cache", now_s)
+        elif len(self.flights) >= MOST_FLIGHTS:
+            self._overload(question, reply, "flights", now_s)
+        elif of_source >= MOST_OF_SOURCE:
+            self._overload(question, reply, "source", now_s)
+        else:
+            self.sources[source] = of_source + 1
+            self._take_off(Flight(key, question, zone, now_s, is_reliable, [(question, reply, source)]), now_s)
 
     def refresh(self, question: Question, zone: Zone, now_s: float) -> None:
         """Ask ahead of the end of an entry; nobody waits (DNS-56)."""
@@ -121,27 +122,22 @@ class Flights:
         flight = Flight(question.key, question, zone, now_s, False, is_prefetch=True)
         self._take_off(flight, now_s)
 
-    def _refusal(self, source: str) -> str:
-        if len(self.flights) >= MOST_FLIGHTS:
-            return "flights"
-        return "source" if self.sources.get(source, 0) >= MOST_OF_SOURCE else ""
-
     def _overload(self, question: Question, reply: Reply, reason: str, now_s: float) -> None:
         self._counters.overload[reason] += 1
         if not self._reply_stale(question, reply, now_s):
-            reply(error_bytes(question, SERVFAIL, NETWORK_ERROR), SERVFAIL, "refused")
+            reply(error_bytes(question, SERVFAIL, NETWORK_ERROR), SERVFAIL, "refused", now_s)
 
     def _reply_stale(self, question: Question, reply: Reply, now_s: float) -> bool:
         entry = self._cache.stale(question.key, now_s)
         if entry is not None:
-            reply(entry.stale_answer(question), entry.code, "stale")
+            reply(entry.stale_answer(question), entry.code, "stale", now_s)
         return entry is not None
 
     def _take_off(self, flight: Flight, now_s: float) -> None:
         self.flights[flight.key] = flight
         self._ask_next(flight, now_s)
         if not flight.is_done:
-            flight.slot = self.wheel.add(flight, self._next_look(flight))
+            flight.slot = self.wheel.add(flight, min(now_s + STALE_AFTER_S, flight.hedge_s))
 
     def _next_look(self, flight: Flight) -> float:
         end_s = flight.started_s + (WHOLE_S if flight.has_stale else STALE_AFTER_S)
@@ -175,25 +171,26 @@ class Flights:
     def _ask(self, flight: Flight, health: Health, now_s: float, is_tcp: bool) -> bool:
         server = health.server
         has_options = not flight.is_plain and now_s >= health.plain_until_s
-        question, section, is_spelled = flight.question, flight.question.section, False
+        question, section = flight.question, flight.question.section
         if is_tcp:
-            if self.tcp.is_full(server):
+            ask = Ask(server, health, flight, question, section, has_options, now_s)
+            if not self.tcp.ask(ask):
                 flight.is_crowded = True
                 return False
         elif self.udp.is_full:
             flight.is_crowded = True
             return False
-        elif health.misspelled < MISSPELLED:
-            section, is_spelled = spelled(section, self.random.bits(16)), True
-        ask = Ask(server, health, flight, question, section, has_options, now_s, is_spelled=is_spelled)
-        flight.open.append(ask)
+        else:
+            is_spelled = health.misspelled < MISSPELLED
+            if is_spelled:
+                section = spelled(section, self.random.bits(16))
+            ask = Ask(server, health, flight, question, section, has_options, now_s, is_spelled=is_spelled)
+            if not self.udp.ask(ask):
+                health.asked += 1
+                self._failed(ask, "network")
+                return False
         health.asked += 1
-        if is_tcp:
-            self.tcp.ask(ask)
-        elif not self.udp.ask(ask):
-            flight.open.remove(ask)
-            self._failed(ask, "network")
-            return False
+        flight.open.append(ask)
         return True
 
     def _due(self, flight: Flight, now_s: float) -> None:
@@ -224,7 +221,7 @@ class Flights:
             if not self._reply_stale(question, reply, now_s):
                 flight.waiters.append((question, reply, source))
 
-    def _take_waiters(self, flight: Flight) -> list[tuple[Question, Reply, str]]:
+    def _take_waiters(self, flight: Flight) -> list[Waiter]:
         waiters, flight.waiters = flight.waiters, []
         for _, _, source in waiters:
             left = self.sources[source] - 1
@@ -234,16 +231,15 @@ class Flights:
                 del self.sources[source]
         return waiters
 
-    def answered(self, ask: Ask, data: bytes) -> None:
+    def answered(self, ask: Ask, data: bytes, now_s: float) -> None:
         flight = ask.flight
         if not isinstance(flight, Flight) or flight.is_done:
             return
-        now_s = self._loop.time()
         if ask in flight.open:
             flight.open.remove(ask)
         kept = read_plain(data, ask.section, flight.question)
         if kept is not None:
-            self._took(ask, now_s)
+            self._took(ask.health, now_s - ask.started_s)
             self._keep(flight, kept, now_s)
             return
         try:
@@ -255,7 +251,7 @@ class Flights:
                 return
             self._after_failure(flight, now_s)
             return
-        self._took(ask, now_s)
+        self._took(ask.health, now_s - ask.started_s)
         if answer.flags & TC and self._ask(flight, ask.health, now_s, is_tcp=True):
             return
         if answer.code in (FORMERR, NOTIMP) and ask.has_options:
@@ -269,10 +265,9 @@ class Flights:
             return
         self._land(flight, ask, data, answer, now_s)
 
-    def _took(self, ask: Ask, now_s: float) -> None:
-        took_s = now_s - ask.started_s
-        ask.health.answered(took_s)
-        self._counters.upstream_took(ask.health.label, took_s)
+    def _took(self, health: Health, took_s: float) -> None:
+        health.answered(took_s)
+        self._counters.upstream_took(health.label, took_s)
 
     def _check(self, ask: Ask, answer: Answer) -> None:
         """DNS-92: the question comes back byte for byte, with our spelling; errors may be without it."""
@@ -295,36 +290,39 @@ class Flights:
             self._after_failure(flight, now_s)
             return
         if answer.code not in (NOERROR, NXDOMAIN) or flight.question.type == ANY:
-            self._deliver(flight, lambda question: (error_bytes(question, answer.code), answer.code, "upstream"))
+            self._deliver(flight, now_s, lambda asked: (error_bytes(asked, answer.code), answer.code, "upstream"))
             return
         self._keep(flight, kept, now_s)
 
     def _keep(self, flight: Flight, kept: Kept, now_s: float) -> None:
         if flight.zone.kind == "other" and names_protected(kept, self._protected()):
             self._deliver(
-                flight, lambda question: (answer_bytes(question, 0, b"", 0, 0, note=BLOCKED), NOERROR, "refused")
+                flight, now_s, lambda asked: (answer_bytes(asked, 0, b"", 0, 0, note=BLOCKED), NOERROR, "refused")
             )
             return
-        entry = self._cache.put(flight.key, kept, flight.zone.bounds, now_s, flight.zone.number)
+        zone = flight.zone
+        entry = self._cache.put(flight.key, kept, zone.bounds, now_s, zone.number)
         self._end(flight)
         for question, reply, _ in self._take_waiters(flight):
-            reply(entry.answer(question, now_s), entry.code, "upstream")
+            reply(entry.answer(question, now_s), entry.code, "upstream", now_s)
 
-    def _deliver(self, flight: Flight, make: Callable[[Question], tuple[bytes, int, str]]) -> None:
+    def _deliver(self, flight: Flight, now_s: float, make: Callable[[Question], tuple[bytes, int, str]]) -> None:
         self._end(flight)
         for question, reply, _ in self._take_waiters(flight):
-            reply(*make(question))
+            reply(*make(question), now_s)
 
     def _end(self, flight: Flight) -> None:
         flight.is_done = True
         del self.flights[flight.key]
         self.wheel.drop(flight, flight.slot)
-        self.prefetching -= flight.is_prefetch
-        for ask in flight.open:
-            ask.is_done = True
-            if ask.server.protocol == "udp":
-                self.udp.give_up(ask)
-        flight.open.clear()
+        if flight.is_prefetch:
+            self.prefetching -= 1
+        if flight.open:
+            for ask in flight.open:
+                ask.is_done = True
+                if ask.server.protocol == "udp":
+                    self.udp.give_up(ask)
+            flight.open.clear()
 
     def failed(self, ask: Ask, reason: str) -> None:
         flight = ask.flight
@@ -361,7 +359,7 @@ class Flights:
         if flight.codes and len(flight.codes) >= len(servers):
             code = SERVFAIL if SERVFAIL in flight.codes else REFUSED
             if code == REFUSED:
-                self._deliver(flight, lambda question: (error_bytes(question, REFUSED), REFUSED, "upstream"))
+                self._deliver(flight, now_s, lambda asked: (error_bytes(asked, REFUSED), REFUSED, "upstream"))
                 return
         self._give_up(flight, now_s)
 
@@ -377,7 +375,7 @@ class Flights:
 
         if stale is not None:
             self._note_refresh(stale, now_s)
-        self._deliver(flight, last)
+        self._deliver(flight, now_s, last)
 
     def _note_refresh(self, entry: Entry, now_s: float) -> None:
         """A name that failed and has a stale answer is asked for again every 30 s at most."""

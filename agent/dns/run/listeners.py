@@ -7,16 +7,18 @@ import socket
 from collections import Counter
 from functools import partial
 
+from agent.dns.run.answering import MOST_SOURCES as MOST_TAKEN
 from agent.dns.run.answering import Answering, Client
 from agent.dns.run.counters import FAMILIES
 from agent.dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
 from agent.dns.run.flights import MOST_FLIGHTS
 
-BUSY_BATCH, BUSY_FLIGHTS = 16, 128
+BUSY_BATCH, BUSY_FLIGHTS = 32, 128
 MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
 IDLE_S, UNFINISHED_S, UNREAD_S = 10.0, 5.0, 5.0
 MOST_UNREAD = 1 << 16
 SWEEP_S = 1.0
+NEW = -1
 # Texts of addresses that are at hand.
 MOST_SOURCES = 1024
 
@@ -75,7 +77,7 @@ class UdpListener:
     def _answer(self, count: int, now_s: float) -> int:
         """What is ready goes out without a look at the question, the rest by `take`; how many can be sent at once."""
         answering, datagrams, own_port, family = self._answering, self._datagrams, self._own_port, self._index
-        recent, taken, most = answering.ready.recent, answering.taken, answering.most
+        recent, older, taken, most = answering.ready.recent, answering.ready.older, answering.taken, answering.most
         views, hosts, sizes, ports = datagrams.views, datagrams.hosts, datagrams.sizes, datagrams.ports
         out, out_sizes, out_places, places = (
             datagrams.out, datagrams.out_sizes, datagrams.out_places, datagrams.name_places,
@@ -85,12 +87,19 @@ class UdpListener:
             view = views[slot]
             raw = view[2 : sizes[FLAT * slot + LENGTH_AT]].tobytes()
             host = hosts[slot].tobytes()
-            got = taken.get(host, most)
+            got = taken.get(host, NEW)
             ready = recent.get(raw)
-            if ready is None or ready.until_s <= now_s or ready.changes != ready.entry.changes:
+            if ready is None:
+                if raw in older:
+                    ready = answering.renewed(raw, now_s)
+            elif ready.until_s <= now_s or ready.changes != ready.entry.changes:
                 ready = answering.renewed(raw, now_s)
-            if ready is None or got >= most or ports[16 * slot + 1] in (0, own_port):
-                text = self._take(slot, now_s)
+            if ready is None or not NEW < got < most or ports[16 * slot + 1] in (0, own_port):
+                if got > NEW:
+                    taken[host] = got + 1
+                elif len(taken) < MOST_TAKEN:
+                    taken[host] = 1
+                text = self._take(slot, host, now_s, got >= most)
                 if text is None:
                     continue
             else:
@@ -107,18 +116,17 @@ class UdpListener:
             done += 1
         return done
 
-    def _take(self, slot: int, now_s: float) -> bytes | bytearray | None:
+    def _take(self, slot: int, host: bytes, now_s: float, is_over: bool) -> bytes | bytearray | None:
         datagrams = self._datagrams
         name = datagrams.name(slot)
-        host = datagrams.hosts[slot].tobytes()
         source = self._sources.get(host) or self._source(host, name)
-        port = int.from_bytes(name[2:4], "big")
-        if not port or (source, port) == self._own:
+        port = datagrams.ports[16 * slot + 1]
+        if not port or (port == self._own_port and source == self._own[0]):
             self._answering.counters.malformed["port"] += 1
             return None
-        client = Client(source, "udp", self._family, partial(self._send, name), host)
+        client = Client(source, "udp", self._family, partial(self._send, name))
         data = datagrams.views[slot][: datagrams.sizes[FLAT * slot + LENGTH_AT]].tobytes()
-        return self._answering.take(data, client, now_s)
+        return self._answering.take(data, client, now_s, is_over)
 
     def _source(self, host: bytes, name: bytes) -> str:
         if len(self._sources) >= MOST_SOURCES:

@@ -5,6 +5,7 @@ Of the kernel, as the module `secrets` has them, which needs 15 ms to be there.
 """
 
 import os
+from collections.abc import Iterator
 
 PAGE = 4096
 
@@ -12,6 +13,15 @@ PAGE = 4096
 class Randomness:
     def __init__(self) -> None:
         self._page, self._at = b"", 0
+        self._ids: Iterator[int] = iter(())
+
+    def id(self) -> int:
+        """Of two bytes."""
+        found = next(self._ids, None)
+        if found is None:
+            self._ids = iter(memoryview(os.urandom(PAGE)).cast("H"))
+            return next(self._ids)
+        return found
 
     def bits(self, size: int) -> int:
         """Of so many bytes."""

@@ -36,6 +36,7 @@ class Connection(asyncio.BufferedProtocol):
         self._rest = b""
         self._buffer = bytearray(READ_BYTES)
         self._is_flushing = False
+        self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not isinstance(transport, asyncio.Transport):
@@ -52,18 +53,18 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
 
     def send(self, ask: Ask) -> None:
-        id_ = self._pool.random.bits(2)
-        while id_ in self.waiting:
+        id_, waiting = self._pool.random.id(), self.waiting
+        while id_ in waiting:
             id_ = (id_ + 1) & 0xFFFF
-        self.waiting[id_] = ask
+        waiting[id_] = ask
         question = ask.question
         text = question_bytes(
             id_, ask.section, question.flags, has_options=ask.has_options, is_dnssec=question.is_dnssec
         )
-        self._out.append(len(text).to_bytes(2, "big") + text)
-        if self._transport is not None and not self._is_flushing:
+        self._out += (len(text).to_bytes(2, "big"), text)
+        if not self._is_flushing and self._transport is not None:
             self._is_flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
         self._is_flushing = False
@@ -76,14 +77,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         data = self._rest + self._buffer[:nbytes]
-        at, size = 0, len(data)
-        while at + 2 <= size:
-            end = at + 2 + (data[at] << 8 | data[at + 1])
+        now_s = self._loop.time()
+        at, size = 2, len(data)
+        while at <= size:
+            end = at + (data[at - 2] << 8 | data[at - 1])
             if end > size:
                 break
-            self._take(data[at + 2 : end])
-            at = end
-        self._rest = data[at:]
+            self._take(data[at:end], now_s)
+            at = end + 2
+        self._rest = data[at - 2 :]
         if self.is_closed:
             return
         if len(self._rest) > MOST_UNREAD:
@@ -91,10 +93,10 @@ class Connection(asyncio.BufferedProtocol):
         elif not self.waiting:
             self._pool.is_idle(self)
 
-    def _take(self, message: bytes) -> None:
-        ask = self.waiting.pop(int.from_bytes(message[:2], "big"), None) if len(message) >= 12 else None
+    def _take(self, message: bytes, now_s: float) -> None:
+        ask = self.waiting.pop(message[0] << 8 | message[1], None) if len(message) >= 12 else None
         if ask is not None and not ask.is_done and message[2] & 0x80:
-            self._pool.asker.answered(ask, message)
+            self._pool.asker.answered(ask, message, now_s)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.close("closed")
@@ -112,6 +114,13 @@ class Connection(asyncio.BufferedProtocol):
             if not ask.is_done:
                 self._pool.asker.failed(ask, reason)
 
+    def forget_oldest(self) -> bool:
+        """As long as they are over; whether there was one."""
+        before = len(self.waiting)
+        while self.waiting and self.waiting[oldest := next(iter(self.waiting))].is_done:
+            del self.waiting[oldest]
+        return len(self.waiting) < before
+
     def forget_done(self) -> None:
         """Answers that come later than their question's end have nobody."""
         for id_ in [id_ for id_, ask in self.waiting.items() if ask.is_done]:
@@ -126,20 +135,18 @@ class TcpAsker:
         self._connecting: set[asyncio.Task[None]] = set()
         self._idle: dict[Connection, asyncio.TimerHandle] = {}
 
-    def is_full(self, server: Server) -> bool:
-        count = 0
-        for one in self._connections.get(server, ()):
-            count += len(one.waiting)
-        return count >= MOST_WAITING
-
-    def ask(self, ask: Ask) -> None:
-        """By the connection that waits for the fewest; a second one when that has many."""
-        best, fewest, count = None, SECOND_FROM, 0
+    def ask(self, ask: Ask) -> bool:
+        """By the connection that waits for the fewest; a second one when that has many. False: there is no room."""
+        best, fewest, count, all_waiting = None, SECOND_FROM, 0, 0
         for one in self._connections.get(ask.server, ()):
+            waiting = len(one.waiting)
+            all_waiting += waiting
             if not one.is_leaving:
                 count += 1
-                if best is None or len(one.waiting) < fewest:
-                    best, fewest = one, len(one.waiting)
+                if best is None or waiting < fewest:
+                    best, fewest = one, waiting
+        if all_waiting >= MOST_WAITING and not self._has_forgotten(ask.server):
+            return False
         if best is None or (fewest >= SECOND_FROM and count < MOST_CONNECTIONS):
             best = self._open(ask.server)
         if self._idle:
@@ -147,6 +154,11 @@ class TcpAsker:
             if idle is not None:
                 idle.cancel()
         best.send(ask)
+        return True
+
+    def _has_forgotten(self, server: Server) -> bool:
+        """Questions that are over hold no room, though their answers may still come."""
+        return any(one.forget_oldest() for one in self._connections[server])
 
     def _open(self, server: Server) -> Connection:
         made = Connection(server, self)

@@ -40,7 +40,7 @@ class UdpAsker:
         try:
             opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
             opened.connect(target_of(server.address, server.port))
-            id_ = self._random.bits(2)
+            id_ = self._random.id()
             flags, is_dnssec = ask.question.flags, ask.question.is_dnssec
             opened.send(question_bytes(id_, ask.section, flags, has_options=ask.has_options, is_dnssec=is_dnssec))
         except OSError:
@@ -55,10 +55,11 @@ class UdpAsker:
 
     def _ready(self) -> None:
         """One that was closed meanwhile is unknown, or is another's by now, which has nothing to read yet."""
+        now_s = self._loop.time()
         for number, _ in self._epoll.poll(0, MOST_AT_ONCE):
-            self._read(number)
+            self._read(number, now_s)
 
-    def _read(self, number: int) -> None:
+    def _read(self, number: int, now_s: float) -> None:
         found = self._open.get(number)
         if found is None:
             return
@@ -74,7 +75,7 @@ class UdpAsker:
                 return
             if len(data) >= 12 and data[:2] == id_.to_bytes(2, "big") and data[2] & 0x80:
                 if not ask.is_done:
-                    self._asker.answered(ask, data)
+                    self._asker.answered(ask, data, now_s)
                 self._finish(number)
                 return
             wrong[0] += 1

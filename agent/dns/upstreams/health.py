@@ -47,12 +47,14 @@ class Health(msgspec.Struct):
         return self.out_s > 0 and (now_s < self.out_until_s or self.is_trying)
 
     def answered(self, took_s: float) -> None:
-        self.smoothed_s = took_s if not self.smoothed_s else (1 - WEIGHT) * self.smoothed_s + WEIGHT * took_s
+        smoothed_s = self.smoothed_s
+        self.smoothed_s = smoothed_s + WEIGHT * (took_s - smoothed_s) if smoothed_s else took_s
         self.samples.append(took_s)
-        self.answers += 1
-        if self.answers <= EACH or not self.answers % EACH:
+        self.answers = answers = self.answers + 1
+        if not answers % EACH or answers < EACH:
             self.hedge_s = max(LEAST_HEDGE_S, 4 * sorted(self.samples)[len(self.samples) // 2])
-        self.failures, self.out_s, self.is_trying = 0, 0.0, False
+        if self.failures:
+            self.failures, self.out_s, self.is_trying = 0, 0.0, False
 
     def failed(self, now_s: float) -> bool:
         """Whether it is out from now on and was not before."""

@@ -70,8 +70,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 
 
 class Kept(msgspec.Struct, frozen=True, gc=False):
-    """What is left of an answer. `tail` follows a question, `ttls` are where in it its TTLs lie. `life_s` is the least
-    of them, of a negative answer by its SOA; None: a negative one without."""
+    """What is left of an answer. `tail` follows a question, `ttls` are where in it its TTLs lie, `values` what they are
+    worth. `life_s` is the least of them, of a negative answer by its SOA; None: a negative one without."""
 
     code: int
     is_authentic: bool
@@ -79,6 +79,7 @@ class Kept(msgspec.Struct, frozen=True, gc=False):
     authority: int
     tail: bytes
     ttls: tuple[int, ...]
+    values: tuple[int, ...]
     life_s: int | None
     is_negative: bool
     target: bytes
@@ -193,6 +194,7 @@ def keep(data: bytes, answer: Answer, question: Question) -> Kept:
         len(above),
         tail,
         ttls,
+        tuple(one.ttl for one in kept),
         None if is_negative and soa is None else life_s,
         is_negative,
         target,

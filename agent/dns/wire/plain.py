@@ -5,6 +5,9 @@ These have no part that has to go, so one walk over them does for what `answer` 
 of what is in doubt is decided here: it is left to that. Source of behaviour: DNS-91, DNS-92.
 """
 
+from struct import Struct
+from struct import error as struct_error
+
 from agent.dns.wire.answer import POINTER_TO_QUESTION, Kept, read_name
 from agent.dns.wire.names import Malformed
 from agent.dns.wire.question import HEADER, NXDOMAIN, OPT, SOA, Question
@@ -12,7 +15,11 @@ from agent.dns.wire.question import HEADER, NXDOMAIN, OPT, SOA, Question
 MOST_ANSWERS = 16
 SIZES = {b"\0\1\0\1": b"\0\4", b"\0\x1c\0\1": b"\0\x10"}
 """Of addresses, by type and class."""
+ADDRESS = Struct(">6sI2s")
+"""Owner, type and class of a record, its TTL and its length."""
 TYPE_SOA = SOA.to_bytes(2, "big")
+FIRST_TTL = (6,)
+"""Behind a pointer, a type and a class; that of one record."""
 TYPE_OPT = b"\0" + OPT.to_bytes(2, "big")
 
 
@@ -28,7 +35,7 @@ def read_plain(data: bytes, section: bytes, question: Question) -> Kept | None:
             return _addresses(data, section, question, answers, additional)
         if not answers and authority == 1 and flags & 0xF in (0, NXDOMAIN):
             return _nothing(data, section, question, additional)
-    except (IndexError, Malformed):
+    except (IndexError, Malformed, struct_error):
         pass
     return None
 
@@ -40,19 +47,22 @@ def _addresses(data: bytes, section: bytes, question: Question, count: int, addi
         return None
     begin = at = 12 + len(section)
     step = 12 + length[1]
-    head, life_s, ttls = POINTER_TO_QUESTION + kind, 0x7FFFFFFF, []
+    head, life_s, values = POINTER_TO_QUESTION + kind, 0x7FFFFFFF, []
     for _ in range(count):
-        ttl = int.from_bytes(data[at + 6 : at + 10], "big")
-        if data[at : at + 6] != head or data[at + 10 : at + 12] != length or ttl > 0x7FFFFFFF:
+        found, ttl, size = ADDRESS.unpack_from(data, at)
+        if found != head or size != length or ttl > 0x7FFFFFFF:
             return None
         if ttl < life_s:
             life_s = ttl
-        ttls.append(at + 6 - begin)
+        values.append(ttl)
         at += step
     if not _ends(data, at, additional):
         return None
+    ttls = FIRST_TTL if count == 1 else tuple(range(6, step * count, step))
     is_authentic = bool(data[3] & 0x20)
-    return Kept(0, is_authentic, count, 0, data[begin:at], tuple(ttls), life_s, False, question.name, count)
+    return Kept(
+        0, is_authentic, count, 0, data[begin:at], ttls, tuple(values), life_s, False, question.name, count,
+    )  # fmt: skip
 
 
 def _nothing(data: bytes, section: bytes, question: Question, additional: int) -> Kept | None:
@@ -68,7 +78,8 @@ def _nothing(data: bytes, section: bytes, question: Question, additional: int) -
         return None
     life_s = min(ttl, int.from_bytes(data[end - 4 : end], "big"))
     code, is_authentic = data[3] & 0xF, bool(data[3] & 0x20)
-    return Kept(code, is_authentic, 0, 1, data[begin:end], (at + 4 - begin,), life_s, True, question.name, 1)
+    ttls = (at + 4 - begin,)
+    return Kept(code, is_authentic, 0, 1, data[begin:end], ttls, (ttl,), life_s, True, question.name, 1)
 
 
 def _behind_ancestor(data: bytes, at: int) -> int:

@@ -4,6 +4,7 @@
 Source of behaviour: RFC 1035, 6891; DNS-46, DNS-47, DNS-50, DNS-59, DNS-90.
 """
 
+from functools import lru_cache
 from struct import Struct
 
 import msgspec
@@ -22,6 +23,9 @@ DO = 0x8000
 OPTIONS_HEAD = b"\0\0\x29"
 LEAST_UDP, MOST_UDP = 512, 1232
 LARGEST_QUESTION = 4096
+MOST_LABEL = 63
+# What followed the first labels of late, which few domains do; none is longer than a question by UDP.
+MOST_RESTS, LONGEST_REST = 1024, 300
 
 
 class Dropped(Malformed):
@@ -58,7 +62,34 @@ def key_of(name: bytes, kind: int, klass: int = IN, marks: int = 0) -> bytes:
 
 
 def read_question(data: bytes) -> Question:
-    """Raises Dropped or BadQuestion."""
+    """Raises Dropped or BadQuestion. Names differ by their first labels mostly, so what follows these is read once."""
+    size = len(data)
+    if 13 < size < LONGEST_REST and 0 < (length := data[12]) <= MOST_LABEL:
+        behind = 13 + length
+        try:
+            flags, name, section, key, kind, klass, room, has_options, is_dnssec = _rest(data[2:12], data[behind:])
+        except Malformed:
+            return read_whole(data)
+        if length + len(name) < MOST_NAME:
+            label = data[12:behind]
+            low = label.lower()
+            id_ = data[0] << 8 | data[1]
+            return Question(
+                id_, flags, low + name, label + section, low + key, kind, klass, room, has_options, is_dnssec
+            )
+    return read_whole(data)
+
+
+@lru_cache(MOST_RESTS)
+def _rest(head: bytes, behind: bytes) -> tuple[int, bytes, bytes, bytes, int, int, int, bool, bool]:
+    """Of a question, by its header without the id and by what is behind its first label, for which a letter stands."""
+    one = read_whole(b"\0\0" + head + b"\1x" + behind)
+    name, section, key = one.name[2:], one.section[2:], one.key[2:]
+    return one.flags, name, section, key, one.type, one.klass, one.size, one.has_options, one.is_dnssec
+
+
+def read_whole(data: bytes) -> Question:
+    """The same, byte by byte."""
     if len(data) < 12:
         raise Dropped("short")
     id_, flags, questions, answers, authority, additional = HEADER.unpack_from(data)

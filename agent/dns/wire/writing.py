@@ -29,6 +29,7 @@ from agent.dns.wire.question import (
 
 OPTIONS = Struct(">BHHIH")
 EDE = 15
+ANSWERED, REPEATED = QR | RA, RD | CD
 # RFC 8914.
 STALE, STALE_NXDOMAIN, BLOCKED, NO_UPSTREAM, NETWORK_ERROR = 3, 19, 15, 22, 23
 
@@ -53,7 +54,7 @@ PLAIN_OPTIONS, SIGNED_OPTIONS = options(), options(is_dnssec=True)
 
 
 def head(question: Question, code: int, answers: int, authority: int, extra: int, marks: int = 0) -> bytes:
-    flags = QR | RA | (question.flags & (RD | CD)) | marks | code & 0xF
+    flags = ANSWERED | question.flags & REPEATED | marks | code & 0xF
     return HEADER.pack(question.id, flags, 1, answers, authority, extra + question.has_options)
 
 
@@ -69,7 +70,7 @@ def answer_bytes(
     note: int | None = None,
 ) -> bytes:
     """`tail` fits behind the question. `marks`: AA and AD."""
-    if not question.flags & AD and not question.is_dnssec:
+    if marks and not question.flags & AD and not question.is_dnssec:
         marks &= ~AD
     text = head(question, code, answers, authority, extra, marks) + question.section + tail
     if not question.has_options:

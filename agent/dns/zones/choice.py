@@ -2,6 +2,7 @@
 """Whose a name is: the longest suffix decides, by whole labels (DNS-40)."""
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from ipaddress import ip_network
 from typing import Literal
 
@@ -13,6 +14,7 @@ from agent.dns.upstreams.addresses import Server, read_server
 from agent.dns.wire.names import Malformed, labels, to_wire
 
 Kind = Literal["own", "stub", "cluster", "other"]
+MOST_PARENTS = 1024
 
 
 class Zone(msgspec.Struct, frozen=True):
@@ -31,8 +33,13 @@ class Zones:
         self.all = tuple(zones)
         self._by_suffix: Mapping[bytes, Zone] = {one.suffix: one for one in self.all}
         self.default = next(one for one in self.all if one.kind == "other")
+        # Names have few parents.
+        self._above = lru_cache(MOST_PARENTS)(self._search)
 
     def of(self, name: bytes) -> Zone:
+        return self._by_suffix.get(name) or self._above(name[name[0] + 1 :] or name)
+
+    def _search(self, name: bytes) -> Zone:
         zones, at = self._by_suffix, 0
         while length := name[at]:
             found = zones.get(name[at:])
