@@ -54,7 +54,9 @@ class Dns:
     stub_domains: Mapping[str, Words] = key(map_of(SERVERS, "zone: servers"), {}, "Zones with servers of their own.")
     resolv_conf: str = key(PATH, "/etc/resolv.conf", "File with the servers for all other names.")
     authoritative: bool | str = key(
-        either("auto", BOOL), "auto", "Answer the cluster zone from known Services; `auto`: where these are manifests."
+        either("auto", BOOL),
+        "auto",
+        "Answer names of Services here; `auto`: of manifests, `true`: of a cluster too.",
     )
     cache_size: int = key(SIZE, 16 << 20, "Memory for answers.")
     stale: float = key(

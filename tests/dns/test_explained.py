@@ -7,8 +7,9 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli.main import cli
+from agent.dns.handover.status import Explanation
 from agent.dns.view.from_files import UnreadableFile, explain_files
-from agent.dns.view.searching import Search, cluster_search, questions, search_of
+from agent.dns.view.searching import Search, cluster_search, questions, search_of, step_of
 
 FILES = {
     "a.yaml": b"""
@@ -59,6 +60,14 @@ def test_files_tell_what_a_bare_node_would_answer() -> None:
     assert not later.is_found
     assert "default/later has no address in the files; kepd gives it one" in later.steps[0].sentences
     assert "default/pets has no endpoints in the files; those are pods that run" in pets.steps[0].sentences
+
+
+def test_a_name_that_is_denied_unasked_says_why() -> None:
+    """DNS-78, DNS-101: no server is named that would not be asked."""
+    found = step_of(Explanation(name="a.b.c.", zone="cluster.local", kind="denied", code=3), "A")
+
+    assert (found.code, len(found.sentences)) == ("NXDOMAIN", 1)
+    assert "dns.searchShortcut denies" in found.sentences[0]
 
 
 def test_a_pod_is_asked_for_by_its_own_search_list() -> None:

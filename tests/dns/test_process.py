@@ -18,7 +18,7 @@ import dns.flags
 import dns.message
 import pytest
 
-from agent.dns.handover.state import SOCKET_FILE, Settings, Upstream
+from agent.dns.handover.state import SOCKET_FILE, Port, ServiceName, Settings, Upstream
 from agent.dns.handover.status import Request, Status
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
 from agent.dns.run.inquiry import Heard, inquire
@@ -355,6 +355,59 @@ async def test_some_questions_concern_nobody_else(tmp_path: Path, name: str, kin
         found = await process.ask(name, kind)
 
         assert found.rcode() == code
+
+
+async def test_beside_a_cluster_known_services_are_answered_here(tmp_path: Path) -> None:
+    """DNS-77: what the cluster's DNS said of a name before it was known counts no more; all that is not the name of a
+    Service with an address goes on to it, pods and the zone itself too."""
+    zone = "svc.cluster.local"
+    async with (
+        server(lambda _one, data, _way: (answered(data, "", code=3),)) as one,
+        running(tmp_path, has_cluster=True, is_authoritative=True) as process,
+    ):
+        await process.use_for_cluster(one)
+        unknown = await process.ask(f"web.default.{zone}")
+        process.writer.put(ServiceName("default", "web", ("10.96.0.10",), (Port(80, "http"),)))
+        await process.client.ask(Request(do="reread"))
+        asked = len(one.asked)
+        known = await process.ask(f"web.default.{zone}")
+        other_family = await process.ask(f"web.default.{zone}", "AAAA")
+        port = await process.ask(f"_http._tcp.web.default.{zone}", "SRV")
+        ours = len(one.asked) - asked
+        for name in (f"pets.default.{zone}", f"10-1-0-7.default.pod.{zone}", zone, "dns-version.cluster.local"):
+            assert (await process.ask(name)).rcode() == 3
+            assert f"{name}." in {name for name, _ in one.asked}
+        process.writer.drop("default/web")
+        await process.client.ask(Request(do="reread"))
+        gone = await process.ask(f"web.default.{zone}")
+
+        assert [made.rcode() for made in (unknown, known, other_family, port, gone)] == [3, 0, 0, 0, 3]
+        assert addresses(known) == ["10.96.0.10"]
+        assert (ours, addresses(other_family), addresses(port)) == (0, [], [f"0 100 80 web.default.{zone}."])
+        assert known.flags & dns.flags.AA
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+async def test_names_that_a_search_made_are_denied_where_that_is_asked_for(tmp_path: Path, tcp: bool) -> None:
+    """DNS-78: at once, and without asking a server; as long as the settings say so. Names that a Service can have, and
+    all others, go on as before."""
+    made, port = "www.example.com.default.svc.cluster.local", "_http._tcp.web.default.svc.cluster.local"
+    names = (made, port, "rex.pets.default.svc.cluster.local", "www.example.com.cluster.local")
+    async with server() as one, running(tmp_path, has_cluster=True) as process:
+        await process.use_for_cluster(one)
+        found = {}
+        for is_on in (True, False):
+            await process.set(cuts_searches=is_on)
+            found[is_on] = [(await process.ask(name, tcp=tcp)).rcode() for name in names]
+            asked = {name for name, _ in one.asked}
+
+            assert (f"{made}." in asked) is not is_on
+            explained = (await process.client.ask(Request(do="explain", name=made))).explanation
+            assert explained is not None
+            assert (explained.kind, explained.code) == (("denied", 3) if is_on else ("cluster", None))
+
+        assert found == {True: [3, 0, 0, 0], False: [0, 0, 0, 0]}
+        assert {f"{name}." for name in names} <= asked
 
 
 async def test_tcp_clients_that_do_nothing_are_let_go(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of Services from manifests: told once the rules are in, and taken back before these go (DNS-74).
+"""Names of Services: told once the rules are in, and taken back before these go (DNS-74).
 
 A name without rules behind it, that of a headless Service or of an ExternalName, is told at once.
 """
@@ -33,22 +33,32 @@ class OwnNames:
     def offer(
         self, services: Iterable[Service], slices: Iterable[EndpointSlice], pods: Iterable[tuple[str, str]]
     ) -> None:
-        self._wanted = {one.key: one for one in service_names(services, slices)}
-        has_changed = self._writer.set_pods(tuple(sorted(pods)))
-        for key in [*self._writer.services]:
-            if key not in self._wanted:
-                has_changed |= self._writer.drop(key)
-        for key, one in self._wanted.items():
+        wanted: dict[str, ServiceName | None] = {one.key: one for one in service_names(services, slices)}
+        if self._writer.set_pods(tuple(sorted(pods))):
+            self._changed()
+        gone = [*self._writer.services, *self._wanted]
+        self.change(dict.fromkeys((one for one in gone if one not in wanted), None) | wanted)
+        self._complain()
+
+    def change(self, services: Mapping[str, ServiceName | None]) -> None:
+        """Some are as they are given, or gone."""
+        has_changed = False
+        for key, one in services.items():
             before = self._writer.services.get(key)
+            if one is None:
+                self._wanted.pop(key, None)
+                self._pending.discard(key)
+                has_changed |= self._writer.drop(key)
+                continue
+            self._wanted[key] = one
             if not one.addresses:
+                self._pending.discard(key)
                 has_changed |= self._writer.put(one)
             elif before != one:
                 self._pending.add(key)
                 if before is not None:
                     left = tuple(address for address in before.addresses if address in one.addresses)
                     has_changed |= self._writer.put(replace(one, addresses=left))
-        self._pending &= self._wanted.keys()
-        self._complain()
         if has_changed:
             self._changed()
         self._settle()
@@ -68,15 +78,15 @@ class OwnNames:
         self._settle()
 
     def _settle(self) -> None:
-        has_changed = False
+        told = []
         for key in tuple(self._pending):
             one = self._wanted[key]
             works = tuple(address for address in one.addresses if self._works(key, address))
             if works:
-                has_changed |= self._writer.put(replace(one, addresses=works))
+                told.append(replace(one, addresses=works))
             if works == one.addresses:
                 self._pending.discard(key)
-        if has_changed:
+        if self._writer.put_all(told):
             self._changed()
 
     def _works(self, key: str, address: str) -> bool:

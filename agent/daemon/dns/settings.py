@@ -97,6 +97,3 @@ def dns_faults(configuration: Configuration) -> Iterator[Finding]:
                 yield Finding("", f"dns.stubDomains.{zone}", text)
         if not servers:
             yield Finding("", f"dns.stubDomains.{zone}", "no server is given; expected at least one")
-    if dns.authoritative is True and has_cluster(configuration):
-        text = "true beside an API server: headless Services are not watched there; expected auto or false"
-        yield Finding("", "dns.authoritative", text)

@@ -10,6 +10,7 @@ import structlog
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
+from agent.daemon.dns.cluster_names import ClusterNames
 from agent.daemon.dns.names import OwnNames
 from agent.daemon.dns.settings import addresses, family_of, has_cluster, is_authoritative, process_settings
 from agent.daemon.dns.upstreams import read_key, upstreams_of
@@ -132,7 +133,7 @@ def wire_dns(
         asking=around.asking,
         settings=lambda: process_settings(around.configuration, around.all_addresses(), *around.networks()),
     )
-    _follow(around, services, plane, writer)
+    names = _follow(around, services, plane, writer)
 
     async def run(report: Report) -> None:
         await asyncio.to_thread(directory.mkdir, mode=0o755, parents=True, exist_ok=True)
@@ -141,6 +142,8 @@ def wire_dns(
     def apply(changed: Configuration) -> None:
         around.configuration = changed
         plane.apply()
+        if names is not None:
+            names.follow()
 
     async def close() -> None:
         for one in tables:
@@ -157,7 +160,7 @@ def wire_dns(
     )
 
 
-def _follow(around: Surroundings, services: ServiceUnit, plane: DnsPlane, writer: StateWriter) -> None:
+def _follow(around: Surroundings, services: ServiceUnit, plane: DnsPlane, writer: StateWriter) -> ClusterNames | None:
     """Changes of Services become names and servers, after each sync."""
     configuration = around.configuration
     syncs = services.plane.families
@@ -166,7 +169,13 @@ def _follow(around: Surroundings, services: ServiceUnit, plane: DnsPlane, writer
         services.source.names = names
         services.plane.followers.append(names.follow)
     if not has_cluster(configuration):
-        return
+        return None
+    of_cluster = ClusterNames(
+        OwnNames(writer, syncs, plane.state_changed),
+        services.plane.intake.fold,
+        tuple(syncs),
+        lambda: is_authoritative(around.configuration),
+    )
     known = [around.all_addresses(), around.networks()]
     own = [read_address(one) for one in around.own_addresses]
     services.plane.intake.set_aliases(
@@ -174,6 +183,7 @@ def _follow(around: Surroundings, services: ServiceUnit, plane: DnsPlane, writer
     )
 
     def follow(_family: Family, _report: SyncReport) -> None:
+        of_cluster.follow()
         dns = around.configuration.dns
         key = read_key(dns.upstream_service or dns.cluster_dns_service)
         if writer.set_upstreams(upstreams_of(syncs, key, is_intercepted=bool(around.cluster_addresses()))):
@@ -184,6 +194,7 @@ def _follow(around: Surroundings, services: ServiceUnit, plane: DnsPlane, writer
             plane.apply()
 
     services.plane.followers.append(follow)
+    return of_cluster
 
 
 def _guards(

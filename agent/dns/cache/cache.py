@@ -16,12 +16,13 @@ import msgspec
 from agent.dns.cache.entry import NXDOMAIN, Entry, entry_of
 from agent.dns.wire.answer import Kept
 from agent.dns.wire.names import is_within
-from agent.dns.wire.question import Question
+from agent.dns.wire.question import IN, Question
 
 MOST_STEPS = 256
 NEGATIVE_SHARE = 4
 MOST_KEPT_RECORDS, MOST_KEPT_BYTES = 128, 16384
 ANY_TYPE = b"\0\0"
+TYPES_OF_NAME = (b"\0\1", b"\0\x1c", b"\0\x21", b"\0\5", b"\0\x0c", b"\0\x10")
 MOST_FAILURES = 4096
 # Entries that are looked at in one go, and hits beyond which all are alike, where the most wanted ones are chosen.
 PORTION, MOST_HITS = 256, 4096
@@ -181,13 +182,21 @@ class Cache:
 
     def _end_staleness(self, entry: Entry, now_s: float) -> None:
         """What a name had before it stopped to exist is not sent any more (DNS-55)."""
-        name, marks = entry.key[:-5], entry.key[-3:]
-        for kind in (b"\0\1", b"\0\x1c", b"\0\x21", b"\0\5", b"\0\x0c", b"\0\x10"):
+        self._end(entry.key[:-5], entry.key[-3:], TYPES_OF_NAME, now_s)
+
+    def _end(self, name: bytes, marks: bytes, kinds: Iterable[bytes], now_s: float) -> None:
+        for kind in kinds:
             other = self.entries.get(name + kind + marks)
             if other is not None:
                 other.until_s = min(other.until_s, now_s)
                 other.keep_s = now_s
                 other.changes += 1
+
+    def displace(self, names: Iterable[bytes], now_s: float) -> None:
+        """What servers said of names that have become ours (DNS-77)."""
+        for name in names:
+            for marks in range(4):
+                self._end(name, IN.to_bytes(2, "big") + bytes((marks,)), (ANY_TYPE, *TYPES_OF_NAME), now_s)
 
     def _account(self, entry: Entry, size: int) -> None:
         """`size` below 0: it goes."""

@@ -220,7 +220,7 @@ class Answering:
             self._follow(question, client, found, now_s)
             return None
         zone, settings = self.zones.of(name), self.settings
-        if settings.cuts_searches and zone.kind == "cluster" and is_beyond_schema(name, zone.suffix):
+        if settings.cuts_searches and self.is_cut(name, zone):
             self._count(client, question, zone.label, NXDOMAIN, "own")
             return error_bytes(question, NXDOMAIN)
         if settings.is_negative_below and zone.kind == "cluster":
@@ -233,6 +233,10 @@ class Answering:
             return error_bytes(question, REFUSED)
         self._fly(question, client, zone, now_s)
         return None
+
+    def is_cut(self, name: bytes, zone: Zone) -> bool:
+        """Whether a search made it, and it is denied for that (DNS-78)."""
+        return self.settings.cuts_searches and zone.kind == "cluster" and is_beyond_schema(name, zone.suffix)
 
     def _fly(self, question: Question, client: Client, zone: Zone, now_s: float) -> None:
         def reply(text: bytes, code: int, source: str, then_s: float) -> None:

@@ -218,6 +218,10 @@ class Process:
                 log("name_refused", problem=text)
         elif changes:
             self.answering.own_changed()
+            if self.files.own is not None and not self.files.own.is_whole:
+                for one in changes:
+                    if one.put is not None:
+                        self.cache.displace(self.files.own.names_of(one.put.key), self._loop.time())
         if is_new or any(one.upstreams is not None for one in changes):
             self.servers.use(self.settings, self.files.upstreams)
         if is_new and self.opened:

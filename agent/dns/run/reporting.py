@@ -16,7 +16,7 @@ from agent.dns.upstreams.addresses import Server
 from agent.dns.view.explained import own_explanation
 from agent.dns.wire.answer import plain_data, read_answer
 from agent.dns.wire.names import to_text, to_wire
-from agent.dns.wire.question import IN, Question, key_of
+from agent.dns.wire.question import IN, NXDOMAIN, Question, key_of
 from agent.dns.wire.records_text import data_text, type_number, type_text
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ class Reporter:
         own = process.files.own
         if own is not None and own.is_own(wire):
             return own_explanation(own, wire, kind, zone.label, cached)
+        if process.answering.is_cut(wire, zone):
+            return Explanation(name=to_text(wire), zone=zone.label, kind="denied", code=NXDOMAIN, cached=cached)
         upstreams = tuple(_said(one, process.servers.why.get(one, "")) for one in process.servers.of(zone))
         return Explanation(name=to_text(wire), zone=zone.label, kind=zone.kind, cached=cached, upstreams=upstreams)
 

@@ -5,7 +5,17 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.dns.handover.state import CHANGES_FILE, STATE_FILE, Change, Gap, State, Upstream, read_changes, read_state
+from agent.dns.handover.state import (
+    CHANGES_FILE,
+    STATE_FILE,
+    Change,
+    Gap,
+    Settings,
+    State,
+    Upstream,
+    read_changes,
+    read_state,
+)
 from agent.dns.zones.own import OwnZone, faults
 
 LARGEST_STATE = 256 << 20
@@ -62,7 +72,7 @@ class StateFiles:
         self.state, self.number, self.error = state, state.number, ""
         self.upstreams = state.upstreams
         settings = state.settings
-        self.own = OwnZone(settings.zone, settings.addresses, state.number) if settings.is_authoritative else None
+        self.own = _own_zone(settings, state.number)
         self.faults = []
         if self.own is not None:
             for one in state.services:
@@ -108,6 +118,12 @@ class StateFiles:
     def _content(self, name: str) -> bytes:
         with (self._directory / name).open("rb") as file:
             return file.read(LARGEST_STATE)
+
+
+def _own_zone(settings: Settings, number: int) -> OwnZone | None:
+    if not settings.is_authoritative:
+        return None
+    return OwnZone(settings.zone, settings.addresses, number, is_whole=not settings.has_cluster)
 
 
 def read_number(content: bytes) -> int | None:

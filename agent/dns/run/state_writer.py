@@ -2,7 +2,7 @@
 """Writes the state for kepd-dns: whole at first and now and then, otherwise one line for each change (DNS-3)."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import json
@@ -19,7 +19,7 @@ from agent.dns.handover.state import (
     read_state,
 )
 
-MOST_CHANGES = 2000
+MOST_CHANGES, MANY = 2000, 200
 MODE = 0o644
 
 
@@ -55,6 +55,17 @@ class StateWriter:
         self.services[service.key] = service
         self._note(put=service)
         return True
+
+    def put_all(self, services: Sequence[ServiceName]) -> bool:
+        """Many are a new state, for a line of each would cost more."""
+        changed = [one for one in services if self.services.get(one.key) != one]
+        if len(changed) > MANY and self._has_begun:
+            self.services.update((one.key, one) for one in changed)
+            self._write_all()
+            return True
+        for one in changed:
+            self.put(one)
+        return bool(changed)
 
     def drop(self, key: str) -> bool:
         if self.services.pop(key, None) is None:

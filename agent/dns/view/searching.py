@@ -54,11 +54,13 @@ def _sentences(found: Explanation, cached: Sequence[Cached]) -> Iterator[str]:
         yield f"kepd answers {found.zone} itself, from the Services it knows"
         if found.target:
             yield f"the chain goes on at {found.target}, which is asked for elsewhere"
+    if found.kind == "denied":
+        yield "no Service has a name with so many labels, and dns.searchShortcut denies those without asking"
     for one in cached:
         if one.is_stale:
             yield f"an answer for {one.type} came {one.age_s:.0f} s ago and has ended; it is given if no server answers"
         elif one.left_s > 0:
             yield f"kept for {one.type}: {one.age_s:.0f} s old, {one.left_s:.0f} s left, given {one.hits} times"
-    if found.kind != "own":
+    if found.kind not in ("own", "denied"):
         asked = "; ".join(found.upstreams)
         yield f"asked for {found.zone} are: {asked}" if asked else f"there is no server for {found.zone}: SERVFAIL"

@@ -56,7 +56,7 @@ def zones_of(settings: Settings) -> tuple[Zones, tuple[str, ...]]:
     local = Bounds(most_s=30, most_negative_s=5, stale_s=min(30.0, settings.stale_s))
     bounds = _bounds(settings, local)
     if settings.has_cluster or settings.is_authoritative:
-        kind: Kind = "own" if settings.is_authoritative else "cluster"
+        kind: Kind = "cluster" if settings.has_cluster else "own"
         found.append(Zone(1, kind, to_wire(settings.zone), settings.zone, bounds))
     if settings.has_cluster:
         for text in settings.reverse_networks:

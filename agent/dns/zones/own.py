@@ -13,7 +13,7 @@ from ipaddress import ip_address
 import msgspec
 
 from agent.dns.handover.state import EndpointName, ServiceName
-from agent.dns.wire.names import Malformed, from_labels, labels, suffixes, to_wire
+from agent.dns.wire.names import Malformed, from_labels, is_within, labels, suffixes, to_wire
 from agent.dns.wire.question import AAAA, CNAME, NOERROR, NS, NXDOMAIN, PTR, SOA, SRV, TXT, A
 from agent.dns.wire.writing import Written
 
@@ -58,16 +58,20 @@ def faults(service: ServiceName) -> Iterator[str]:
 
 
 class OwnZone:
-    """`serial` is the number of the state. Changed by its owner alone."""
+    """`serial` is the number of the state. `is_whole`: nobody else answers names of the zone; otherwise those alone are
+    ours that Services have (DNS-77). Changed by its owner alone."""
 
-    def __init__(self, zone: str, addresses: Iterable[str] = (), serial: int = 0) -> None:
+    def __init__(self, zone: str, addresses: Iterable[str] = (), serial: int = 0, *, is_whole: bool = True) -> None:
         self.zone = to_wire(zone)
         self.serial = serial
+        self.is_whole = is_whole
         self._records: dict[bytes, Records] = {}
         self._exists: Counter[bytes] = Counter()
         self._services: dict[str, tuple[ServiceName, list[tuple[bytes, int, bytes]]]] = {}
         self._pods: set[tuple[bytes, bytes]] = set()
         self._server = to_wire(f"ns.dns.{zone}")
+        if not is_whole:
+            return
         self._add(to_wire(f"dns-version.{zone}"), TXT, bytes((len(VERSION),)) + VERSION)
         self._add(self.zone, NS, self._server)
         for kind, data in _addresses(addresses):
@@ -101,7 +105,12 @@ class OwnZone:
 
     def is_own(self, name: bytes) -> bool:
         """Names of the zone, and addresses that have a name in it."""
-        return (name.endswith(self.zone) and any(one == self.zone for one in suffixes(name))) or name in self._records
+        return name in self._records or (self.is_whole and is_within(name, self.zone))
+
+    def names_of(self, key: str) -> set[bytes]:
+        """Those that a Service has."""
+        known = self._services.get(key)
+        return {name for name, _, _ in known[1]} if known is not None else set()
 
     def look(self, name: bytes, kind: int) -> Found:
         """The answer to a question, whose chain is followed within the zone (section 7)."""

@@ -11,12 +11,13 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.daemon.dns import wiring
+from agent.daemon.dns.cluster_names import ClusterNames
 from agent.daemon.dns.names import OwnNames
 from agent.daemon.dns.settings import addresses, dns_faults, pod_servers, process_settings
 from agent.daemon.dns.upstreams import upstreams_of
 from agent.daemon.services.pods import local_pods, pod_choice, slices_of_pods
 from agent.daemon.services.wiring import ServiceParts, ServiceUnit, wire_services
-from agent.dns.handover.state import Settings, Upstream
+from agent.dns.handover.state import ServiceName, Settings, Upstream, read_state
 from agent.dns.run.state_writer import StateWriter
 from agent.dns.wire.names import to_text, to_wire
 from agent.dns.zones.manifests import service_names
@@ -179,6 +180,48 @@ def test_a_name_comes_after_its_rules_and_goes_before_them(tmp_path: Path) -> No
     assert told() == {"default/web": ("10.96.0.2",)}
 
 
+async def test_names_of_a_clusters_services_are_told_where_that_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
+    """DNS-77, DNS-74: those with an address, once their rules work; a reload begins it."""
+    intake, sync, writer = cluster.services.plane.intake, Sync(), cluster.names.plane.writer
+    wanted: list[bool] = []
+    syncs: Any = {"IPv4": sync}
+    names = ClusterNames(OwnNames(writer, syncs, lambda: None), intake.fold, ("IPv4",), lambda: bool(wanted))
+
+    def told() -> dict[str, tuple[str, ...]]:
+        names.follow()
+        return {key: one.addresses for key, one in writer.services.items()}
+
+    intake.put_service(make_service("web", ip="10.96.0.1"))
+    intake.put_service(make_service("pets", ip="None"))
+    unwanted = told()
+    wanted.append(True)
+    unready = told()
+    sync.works = True
+    ready = told()
+    intake.put_service(make_service("web", ip="10.96.0.2"))
+    moved = told()
+    intake.drop_service("shop", "web")
+    gone = told()
+
+    assert (unwanted, unready) == ({}, {})
+    assert (ready, moved) == ({"shop/web": ("10.96.0.1",)}, {"shop/web": ("10.96.0.2",)})
+    assert gone == {}
+    changed = process_settings(beside_a_cluster(tmp_path, authoritative=True), (), (), ())
+    assert (changed.is_authoritative, changed.has_cluster) == (True, True)
+
+
+def test_many_names_are_one_state(tmp_path: Path) -> None:
+    """DNS-3, DNS-77: thousands of Services at the start are not thousands of lines."""
+    writer = StateWriter(tmp_path, lambda: 1.0)
+    writer.begin(Settings())
+    before = writer.number
+    many = [ServiceName("default", f"s{number}", (f"10.96.{number // 256}.{number % 256}",)) for number in range(3000)]
+
+    assert [writer.put_all(one) for one in (many, many, many[:3])] == [True, False, False]
+    assert writer.number == before + 1
+    assert len(read_state((tmp_path / "state.json").read_bytes()).services) == 3000
+
+
 def test_endpoints_of_headless_services_are_those_that_are_ready() -> None:
     """DNS-71, IN-8, IN-11."""
     item = msgspec.convert(
@@ -203,11 +246,10 @@ def test_endpoints_of_headless_services_are_those_that_are_ready() -> None:
 def test_settings_that_cannot_work_are_told(tmp_path: Path) -> None:
     bad = beside_a_cluster(
         tmp_path, upstream_service="kube-dns", stub_domains={"corp": ("dns.corp",), "x..y": ("10.0.0.1",)},
-        authoritative=True,
     )  # fmt: skip
 
     assert [one.path for one in dns_faults(bad)] == [
-        "dns.upstreamService", "dns.stubDomains.corp", "dns.stubDomains.x..y", "dns.authoritative",
+        "dns.upstreamService", "dns.stubDomains.corp", "dns.stubDomains.x..y",
     ]  # fmt: skip
 
 
