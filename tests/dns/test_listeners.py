@@ -3,6 +3,7 @@
 
 import asyncio
 import socket
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
@@ -35,7 +36,7 @@ class Waiting:
 class Place:
     """A listener on loopback, and a client of it."""
 
-    def __init__(self, under_way: int = 0, **settings: Any) -> None:
+    def __init__(self, under_way: int = 0, datagrams: Any = None, **settings: Any) -> None:
         self.counters = Counters()
         self.answering = Answering(Cache(1 << 20), self.counters, Waiting(under_way), str)  # type: ignore[arg-type]
         self.answering.use(Settings(**{"per_source_qps": 0, **settings}), None)
@@ -44,7 +45,9 @@ class Place:
         self.client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.client.bind((HERE, 0))
         self.client.settimeout(5.0)
-        self.listener = UdpListener(self._opened, self.answering, Datagrams(socket.AF_INET))
+        self.port = self._opened.getsockname()[1]
+        self.datagrams = datagrams or Datagrams(socket.AF_INET)
+        self.listener = UdpListener(self._opened, self.answering, self.datagrams)
 
     def send(self, *packets: bytes) -> None:
         for one in packets:
@@ -115,6 +118,38 @@ async def test_a_known_question_is_not_read_again(monkeypatch: pytest.MonkeyPatc
     assert len({one[2:] for one in heard}) == 1
     assert len(tasks) == 1
     assert place.counters.all_answers()["udp", "ipv4", ".", "A", 0, "cache"] == 30
+
+
+class Claiming(Datagrams):
+    """Packets say that they come from a port that they do not."""
+
+    port = 0
+
+    def receive(self, number: int, most: int) -> int:
+        count = super().receive(number, most)
+        for slot in range(count):
+            self.ports[16 * slot + 1] = socket.htons(self.port)
+        return count
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_packets_from_port_0_and_from_ourselves_are_dropped(is_known: bool, is_own: bool) -> None:
+    """DNS-90: or two listeners would talk to each other for ever; whether the answer is ready or not."""
+    place = Place(datagrams=Claiming(socket.AF_INET))
+    if is_known:
+        place.keep("a.example")
+    place.send(question("a.example"))
+    await place.asked(1)
+    before = Counter(place.counters.malformed)
+    if is_own:
+        place.datagrams.port = place.port
+    place.send(question("a.example"))
+    await place.asked(2)
+    place.close()
+
+    assert (before, place.counters.malformed) == ({"port": 1}, {"port": 2})
+    assert sum(place.counters.all_answers().values()) == 0
 
 
 async def test_a_source_that_asks_too_much_is_told_to_come_by_tcp() -> None:

@@ -3,6 +3,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -423,6 +424,37 @@ async def test_tcp_clients_that_do_nothing_are_let_go(tmp_path: Path) -> None:
         assert sum(one == b"" or isinstance(one, ConnectionError) for one in closed) >= 6
         for _, one in [(reader, writer), *many]:
             one.close()
+
+
+async def test_a_tcp_client_that_does_not_read_is_let_go(tmp_path: Path) -> None:
+    """DNS-95: when 64 KiB of answers wait for it beside what the kernel holds; others are answered on."""
+    many = [f"10.0.0.{number}" for number in range(120)]
+
+    def large(_server: ScriptedDns, data: bytes, way: str) -> Iterable[bytes]:
+        made = dns.message.make_response(dns.message.from_wire(data))
+        made.answer.append(dns.rrset.from_text_list(made.question[0].name, 30, "IN", "A", many))
+        return (made.to_wire(max_size=65535),)
+
+    def pour(port: int) -> int:
+        """What became of its connection; nothing while it is open."""
+        text = question("many.example", id_=5)
+        ended = select.poll()
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as asking:
+            asking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            asking.settimeout(WITHIN_S)
+            asking.connect((HERE, port))
+            ended.register(asking, select.POLLHUP)
+            with suppress(ConnectionResetError, BrokenPipeError):
+                asking.sendall(20_000 * (len(text).to_bytes(2, "big") + text))
+            return sum(event for _, event in ended.poll(1000 * WITHIN_S))
+
+    async with server(large) as one, running(tmp_path) as process:
+        await process.use(one)
+        assert len(addresses(await process.ask("many.example", tcp=True))) == 120
+        what = await asyncio.to_thread(pour, process.port)
+
+        assert what & select.POLLHUP
+        assert len(addresses(await process.ask("many.example", tcp=True))) == 120
 
 
 async def test_a_client_may_ask_many_at_once_by_tcp(tmp_path: Path) -> None:

@@ -29,6 +29,16 @@ Answerer = Callable[["ScriptedDns", bytes, str], Iterable[bytes]]
 """From a question's bytes and how it came to what is sent, in order; nothing is silence."""
 
 
+HALF = b"half"
+"""For an answer of which a part is sent before the connection is reset."""
+
+
+def reset_mid_message(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"\1\0half")
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    writer.transport.abort()
+
+
 def opened(namespace: Namespace | None, address: str, port: int, kind: socket.SocketKind) -> socket.socket:
     def make() -> socket.socket:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -149,7 +159,10 @@ class ScriptedDns:
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
                 for one in self.answers(self, data, "tcp"):
-                    writer.write(one if one[:2] == b"RAW" else len(one).to_bytes(2, "big") + one)
+                    if one == HALF:
+                        reset_mid_message(writer)
+                        return
+                    writer.write(len(one).to_bytes(2, "big") + one)
                 await writer.drain()
         except (asyncio.IncompleteReadError, OSError):
             pass
@@ -207,9 +220,10 @@ class Stream:
 
 def stream(
     namespace: Namespace, server: str, name: str, *, count: int, rate: float, kinds: Sequence[str] = ("A",),
-    linger_s: float = 1.0,
+    linger_s: float = 1.0, is_new: bool = False,
 ) -> Stream:  # fmt: skip
-    """In a thread of its own. The number of a question is its id; kinds take turns."""
+    """In a thread of its own. The number of a question is its id; kinds take turns. `is_new`: its first label is that
+    number and another one, so that no name was asked for before."""
     texts = [bytearray(dns.message.make_query(name, kind, use_edns=False).to_wire()) for kind in kinds]
     asking = namespace.call(
         lambda: socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM)
@@ -224,6 +238,8 @@ def stream(
             while found.sent < min(count, (now_s - begun_s) * rate):
                 text = texts[found.sent % len(texts)]
                 text[:2] = found.sent.to_bytes(2, "big")
+                if is_new:
+                    text[12 : 13 + text[12]] = b"\x0a%010x" % (found.sent << 16 | id(found) & 0xFFFF)
                 sent_s[found.sent] = now_s
                 with suppress(OSError):
                     asking.sendto(text, (server, 53))

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dns.message import make_query
 
 from agent.daemon.dns.upstreams import upstreams_of
 from agent.dns.handover.state import Upstream
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import read_address
-from tests.lab.dns_servers import ScriptedDns, addresses, ask, stream
+from tests.lab.dns_servers import HALF, ScriptedDns, addresses, answered, ask, ordinary, stream
 from tests.lab.namespace import Namespace
 from tests.lab.network import Network
 from tests.node.dns_node import ADDRESSES, DnsNode
@@ -166,9 +167,11 @@ async def test_a_process_that_hangs_is_left_within_a_second(
         print(f"left after {left_s:.2f} s, back after {back_s:.2f} s")
 
 
-async def test_servers_follow_endpoints_and_hints(network: Network, tmp_path: Path) -> None:
-    """DNS-41: scaled to another node within a second; hints choose the near one; none: stale, then SERVFAIL."""
-    beside = Beside(network, tmp_path, "IPv4", "nftables", held=True)
+async def test_servers_follow_endpoints_and_hints(
+    network: Network, tmp_path: Path, family: Family, backend: str
+) -> None:
+    """DNS-41: scaled to another node within a second; hints choose the near one, whatever way the client came."""
+    beside = Beside(network, tmp_path, family, backend, held=True)
     async with beside.server() as one, beside.server("pod2", "192.0.2.2") as two, beside.running():
         assert addresses(await beside.ask()) == ["192.0.2.1"]
         await beside.scale("pod2")
@@ -180,21 +183,24 @@ async def test_servers_follow_endpoints_and_hints(network: Network, tmp_path: Pa
         await asyncio.sleep(0.5)
         asked = len(one.asked)
         for number in range(10):
-            assert addresses(await beside.ask(f"c{number}.{NAME}")) == ["192.0.2.2"]
+            assert addresses(await beside.ask(f"c{number}.{NAME}", tcp=number % 2 == 1)) == ["192.0.2.2"]
         assert len(one.asked) == asked
         assert len(two.asked) >= 11
-        assert beside.dns.writer.upstreams == (Upstream(network["pod2"].v4, 53, "PreferSameNode"),)
+        assert beside.dns.writer.upstreams == (Upstream(network["pod2"].address(family), 53, "PreferSameNode"),)
+        assert beside.dns.tracked() == []
 
 
-async def test_without_endpoints_the_outside_goes_on(network: Network, tmp_path: Path) -> None:
+async def test_without_endpoints_the_outside_goes_on(
+    network: Network, tmp_path: Path, family: Family, backend: str
+) -> None:
     """DNS-41, DNS-55: what is known is given on for a while, then SERVFAIL; never the node's resolvers."""
-    beside = Beside(network, tmp_path, "IPv4", "nftables", held=True)
+    beside = Beside(network, tmp_path, family, backend, held=True)
     async with (
         beside.server(),
-        ScriptedDns(network["far2"].v4, "203.0.113.5", network["remote"].namespace) as outside,
+        ScriptedDns(network["far2"].address(family), "203.0.113.5", network["remote"].namespace) as outside,
         beside.running(),
     ):
-        (tmp_path / "resolv.conf").write_text(f"nameserver {network['far2'].v4}\n")
+        (tmp_path / "resolv.conf").write_text(f"nameserver {network['far2'].address(family)}\n")
         await asyncio.sleep(1.1)
         fresh = await beside.ask()
         beside.dns.writer.set_upstreams(())
@@ -244,11 +250,78 @@ def rest_of(opened: socket.socket) -> bytes:
         return b""
 
 
+def silent(_server: ScriptedDns, _data: bytes, _way: str) -> Iterable[bytes]:
+    return ()
+
+
+def cut(_server: ScriptedDns, data: bytes, _way: str) -> Iterable[bytes]:
+    text = answered(data, BAD)
+    return (text[:2] + bytes((text[2] | 2,)) + text[3:],)
+
+
+def other_id(_server: ScriptedDns, data: bytes, _way: str) -> Iterable[bytes]:
+    text = answered(data, BAD)
+    return [bytes((text[0] ^ number, text[1])) + text[2:] for number in range(1, 12)]
+
+
+def other_question(_server: ScriptedDns, data: bytes, _way: str) -> Iterable[bytes]:
+    return (data[:2] + answered(make_query("bank.example").to_wire(), BAD)[2:],)
+
+
+def looping(_server: ScriptedDns, data: bytes, _way: str) -> Iterable[bytes]:
+    text = answered(data, BAD)
+    at = text.index(b"\xc0\x0c")
+    return (text[:at] + bytes((0xC0, at)) + text[at + 2 :],)
+
+
+def _plain(data: bytes) -> bytes:
+    """The question without options."""
+    end = data.index(0, 12) + 5
+    return data[:10] + b"\0\0" + data[12:end]
+
+
+def huge(_server: ScriptedDns, data: bytes, _way: str) -> Iterable[bytes]:
+    """4 000 records."""
+    text = answered(_plain(data), BAD)
+    return (text[:6] + (4000).to_bytes(2, "big") + text[8:-16] + 4000 * text[-16:],)
+
+
+def resetting(_server: ScriptedDns, _data: bytes, way: str) -> Iterable[bytes]:
+    return (HALF,) if way == "tcp" else ()
+
+
+BAD, GOOD = "192.0.2.66", "192.0.2.2"
+MISDEEDS = {"drops": silent, "is late": ordinary, "cuts": cut, "other id": other_id, "other question": other_question,
+            "loops": looping, "sends 64 KiB": huge, "resets": resetting}  # fmt: skip
+
+
+@pytest.mark.parametrize("deed", MISDEEDS)
+async def test_a_server_that_misbehaves_is_not_believed(
+    network: Network, tmp_path: Path, family: Family, deed: str
+) -> None:
+    """DNS-43, DNS-44, DNS-91, DNS-92, DNS-95: with real packets, by TCP of the cluster and by UDP of the node; another
+    server has the answer, to clients of both ways."""
+    beside = Beside(network, tmp_path, family, "nftables", held=True)
+    place, bad, good = network["remote"].namespace, network["far1"].address(family), network["far2"].address(family)
+    late_s = 3.0 if deed == "is late" else 0.0
+    async with (
+        ScriptedDns(bad, BAD, place, answers=MISDEEDS[deed], delay_s=late_s) as lying,
+        ScriptedDns(good, GOOD, place),
+        beside.running(),
+    ):
+        await beside.scale("far1", "far2")
+        (tmp_path / "resolv.conf").write_text(f"nameserver {bad}\nnameserver {good}\n")
+        await asyncio.sleep(1.1)
+        names = [f"m{number}.{zone}" for number in range(4) for zone in (NAME, "example")]
+        found = [addresses(await beside.ask(one, tcp=at % 4 > 1, within_s=5.0)) for at, one in enumerate(names)]
+
+        assert found == [[GOOD]] * len(names)
+        assert {way for _, way in lying.asked} == {"tcp", "udp"}
+        assert beside.dns.tracked() == []
+
+
 async def test_a_server_that_hangs_costs_less_than_a_second(network: Network, tmp_path: Path) -> None:
     """DNS-43, DNS-44, DNS-95: by UDP of the node and by TCP of the cluster; another is asked beside it."""
-
-    def silent(_server: ScriptedDns, _data: bytes, _way: str) -> Iterable[bytes]:
-        return ()
 
     beside = Beside(network, tmp_path, "IPv4", "nftables", held=True)
     place = network["remote"].namespace

@@ -93,7 +93,8 @@ def dns_faults(configuration: Configuration) -> Iterator[Finding]:
             yield Finding("", f"dns.stubDomains.{zone}", str(error))
         for one in servers:
             if read_server(one) is None:
-                text = f"{shown(one)} is no server; expected an address, perhaps with a port, such as 10.0.0.53:5353"
+                what = "asks for TLS, which kepd-dns does not speak" if one.startswith("tls://") else "is no server"
+                text = f"{shown(one)} {what}; expected an address, perhaps with a port, such as 10.0.0.53:5353"
                 yield Finding("", f"dns.stubDomains.{zone}", text)
         if not servers:
             yield Finding("", f"dns.stubDomains.{zone}", "no server is given; expected at least one")

@@ -4,7 +4,9 @@
 import asyncio
 import errno
 import socket
+import struct
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 
 from agent.dns.run.answering import MOST_SOURCES as MOST_TAKEN
@@ -19,6 +21,7 @@ IDLE_S, UNFINISHED_S, UNREAD_S = 10.0, 5.0, 5.0
 MOST_UNREAD = 1 << 16
 SWEEP_S = 1.0
 NEW = -1
+RESET = struct.pack("ii", 1, 0)
 # Texts of addresses that are at hand.
 MOST_SOURCES = 1024
 
@@ -297,5 +300,10 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        """Who did not read is reset, or the kernel would keep for it what it has."""
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size():
+            with suppress(OSError):
+                self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        self._transport.abort()

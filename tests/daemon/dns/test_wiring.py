@@ -244,13 +244,16 @@ def test_endpoints_of_headless_services_are_those_that_are_ready() -> None:
 
 
 def test_settings_that_cannot_work_are_told(tmp_path: Path) -> None:
+    """DNS-48: also that nobody is asked by TLS."""
     bad = beside_a_cluster(
         tmp_path, upstream_service="kube-dns", stub_domains={"corp": ("dns.corp",), "x..y": ("10.0.0.1",)},
     )  # fmt: skip
+    private = beside_a_cluster(tmp_path, stub_domains={"corp": ("tls://10.0.0.53#dns.corp",)})
 
     assert [one.path for one in dns_faults(bad)] == [
         "dns.upstreamService", "dns.stubDomains.corp", "dns.stubDomains.x..y",
     ]  # fmt: skip
+    assert "asks for TLS, which kepd-dns does not speak" in "".join(one.text for one in dns_faults(private))
 
 
 def test_pods_get_our_addresses_unless_servers_are_configured(tmp_path: Path) -> None:
