@@ -260,8 +260,8 @@ def test_a_child_that_the_kernel_kills_counts_once_and_its_container_goes_on(kep
     (kepd.folder / "out/go").touch()
     kepd.wait(lambda: (kepd.folder / "out/lost").exists(), "the child was killed")
     kepd.wait(lambda: kills(kepd, "grows") == 1, "it is counted")
-    said = [one["message"] for one in kepd.json("get", "events")["items"] if one["reason"] == "ContainerOOM"]
     time.sleep(1.2)
+    said = [one["message"] for one in kepd.json("get", "events")["items"] if one["reason"] == "ContainerOOM"]
     assert kills(kepd, "grows") == 1
     assert value(scrape(kepd), "container_oom_events_total", pod="grows-n1", container="main") == 1
     assert said == ["Container main: out of memory, limit 20.0MiB; 1 kill (container), the container goes on"]
@@ -310,3 +310,5 @@ def test_a_container_that_dies_of_it_is_counted_each_time(kepd: Kepd, image: str
     before = restarts()
     found = kills(kepd, "dies")
     assert before <= found <= restarts() + 1
+    said = {one["message"] for one in kepd.json("get", "events")["items"] if one["reason"] == "ContainerOOM"}
+    assert {one.rpartition(", ")[2] for one in said} == {"the container ended"}, "OOM-08"

@@ -311,6 +311,22 @@ async def test_a_kill_counts_once_whoever_tells_of_it(observed: Observed) -> Non
     assert [one.reason for one in observed.events] == ["ContainerOOM"]
 
 
+async def test_an_end_that_is_heard_of_before_a_kill_is_told_is_told_with_it(observed: Observed) -> None:
+    """OOM-08."""
+    observed.runtime.add_pod("web")
+    oom(observed, "c-web-main-0", 0)
+    await observed.collector.sample()
+    oom(observed, "c-web-main-0", 1)
+    await observed.collector.look_at("c-web-main-0")
+    assert observed.book.looked("c-web-main-0")
+    assert observed.events == []
+    for _ in range(2):
+        observed.book.ended(state("c-web-main-0"), "main", "c-web-main-0")
+    observed.book.tell("c-web-main-0")
+
+    assert [one.message.rpartition(", ")[2] for one in observed.events] == ["the container ended"]
+
+
 async def test_a_word_that_the_counter_denies_counts_nothing(observed: Observed) -> None:
     """OOM-02: the runtime tells it of each container of a pod without memory, and calls their ends so as well."""
     observed.runtime.add_pod("web")

@@ -93,14 +93,37 @@ async def test_a_signal_brings_a_look_and_its_count_is_an_event(watching: Watchi
             oom(observed, "c-web-main-0", 1)
             await observed.clock.advance(0.1)
         await watching.until(lambda: watching.count() == 1)
-        assert [one.reason for one in observed.events] == ["ContainerOOM"]
         await observed.clock.advance(2)
         sample = await observed.collector.sample()
 
     assert sample.pods[0].containers[0].ooms == 1
     assert watching.changes == 1
-    assert len(observed.events) == 1
+    assert [one.message.rpartition(", ")[2] for one in observed.events] == ["the container goes on"]
     assert watching.signals.is_closed
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+async def test_that_a_container_is_over_is_told_though_its_end_was_not_heard_of_yet(
+    watching: Watching, is_gone: bool
+) -> None:
+    """OOM-08: the kernel counts a kill a moment before the process is gone, and the runtime takes its group away."""
+    observed = watching.observed
+    async with watching.up():
+        await watching.until(lambda: len(watching.signals.files) == 2)
+        oom(observed, "c-web-main-0", 1)
+        watching.signals.wake("c-web-main-0")
+        for _ in range(5):
+            await observed.clock.advance(0.01)
+        await watching.until(lambda: watching.count() == 1)
+        said_at_once = list(observed.events)
+        observed.tree.group("/kepd/pod-web/c-web-main-0", cgroup_procs=b"")
+        if is_gone:
+            for path in observed.tree.root.rglob("c-web-main-0/*"):
+                path.unlink()
+        await observed.clock.advance(2)
+
+    assert said_at_once == []
+    assert [one.message.rpartition(", ")[2] for one in observed.events] == ["the container ended"]
 
 
 async def test_the_end_of_a_group_is_no_kill(watching: Watching) -> None:

@@ -142,3 +142,23 @@ def test_limits_stay_when_systemd_reloads_its_units(bare: Machine) -> None:
     assert third[-2:] == ["250ms", str(96 << 20)]
     assert fourth == third
     assert after["containers"][0]["id"] == pod["containers"][0]["id"], "no restart was needed"
+
+
+def test_a_kill_for_want_of_memory_is_counted_by_the_group_of_version_2(bare: Machine) -> None:
+    """OOM-01, OOM-03: in `memory.events`, which machines with version 1 have not."""
+    hungry = limited("500m", "48Mi")
+    hungry["metadata"] = {"name": "hungry"}
+    # What has no end of a line is kept until there is one.
+    hungry["spec"]["containers"][0]["command"] = ["tail", "-n", "1", "/dev/zero"]
+    hungry["spec"]["restartPolicy"] = "Never"
+    put(bare, hungry)
+    bare.until("it has failed", lambda: shown(bare).get("hungry", {}).get("phase") == "Failed")
+    events = bare.kepctl("get", "events").stdout
+    page = bare.run("curl -fsS http://127.0.0.1:10241/metrics/cadvisor | grep ^kepd_container_oom_kills_total")
+    counts = [line for line in page.splitlines() if 'pod="hungry' in line and not line.endswith(" 0")]
+    remove(bare, "hungry")
+
+    assert "Container a: out of memory, limit 48.0MiB; 1 kill (container), the container ended" in events, events
+    assert len(counts) == 1, page
+    assert 'scope="container"' in counts[0]
+    assert counts[0].endswith(" 1")

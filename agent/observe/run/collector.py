@@ -216,7 +216,9 @@ class Collector:
         for error in faults:
             self.fault("group", error)
         one.is_whole = not faults
-        if all(text is None for text in texts):
+        is_empty = all(text is None for text in texts)
+        one.is_gone = is_empty and not faults
+        if is_empty:
             # Its last figures stay until the runtime's list says that it is gone.
             self._roster.is_stale = True
         elif texts != one.texts:

@@ -57,7 +57,7 @@ class Observer:
         await self._book.load()
         report.ready("reads when it is asked")
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_events(), name="observe-events")
+            group.create_task(self._follow_events(group), name="observe-events")
             group.create_task(self._follow_ends(), name="observe-ends")
             group.create_task(self._keep_records(), name="observe-records")
             group.create_task(self._watch.run(self._book, self._changed.set), name="observe-oom-watch")
@@ -71,11 +71,11 @@ class Observer:
             self._book.forget()
         self._changed.set()
 
-    async def _follow_events(self) -> None:
+    async def _follow_events(self, group: asyncio.TaskGroup) -> None:
         async for event in self._events.listen():
-            await self._heard(event)
+            await self._heard(event, group)
 
-    async def _heard(self, event: RuntimeEvent) -> None:
+    async def _heard(self, event: RuntimeEvent, group: asyncio.TaskGroup) -> None:
         if event.kind is not EventKind.CREATED:
             self._roster.is_stale = True
             self._watch.due()
@@ -87,6 +87,7 @@ class Observer:
         except (RuntimeCallFailed, OSError) as error:
             log.warning("container_not_looked_at", error=str(error))
         self._book.heard(event.container_id)
+        group.create_task(self._watch.tell_later(event.container_id, self._book), name="observe-oom-told")
         self._changed.set()
 
     async def _follow_ends(self) -> None:

@@ -8,6 +8,7 @@ has changed, one small file for each pod that ever lost something.
 from collections.abc import Callable
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.event import Event
 from agent.model.image_text import bytes_text
@@ -58,6 +59,8 @@ class OomBook:
         self._early: dict[str, bool] = {}
         # When the runtime told of a kill in one whose counter says nothing of it.
         self._words: dict[str, float] = {}
+        # Kills that are counted and not told yet, for a moment later it shows whether their container goes on.
+        self._untold: dict[str, Kill] = {}
         # Kills since this process began: events, and processes that the kernel's counters of the groups explain.
         self.kills = 0
         self._processes = 0
@@ -97,6 +100,7 @@ class OomBook:
                 self._processes += max((one.figures.oom_kills or 0) - (self._known(one.id).oom_kills or 0), 0)
                 before = self._before.get(one.id, NO_FIGURES)
                 self._settle(pod, one, ooms, scope_of(before, one.figures, group, available_share))
+                self.tell(one.id)
                 self._before[one.id] = one.figures
             self._before[pod.sandbox.id] = own
 
@@ -158,19 +162,30 @@ class OomBook:
         self._settle(pod, one, ooms, self._scope(pod, one))
         return True
 
+    def tell(self, instance: str) -> None:
+        """What was counted of it and not told. The kernel counts a kill before the process is gone."""
+        kill, found = self._untold.pop(instance, None), self._find(instance)
+        if kill is not None and found is not None:
+            pod, one = found
+            is_over = one.ended_s is not None or one.is_gone or one.figures.processes == 0
+            self._tell(_event(pod.namespace, pod.name, one.name, one.figures, kill, is_over=is_over))
+
     def ended(self, pod: PodState, container: str, instance: str) -> None:
         """The runtime said of the end of one of our containers that memory was the reason; told often, counted once."""
         known = self.pods.setdefault(pod.uid, PodOoms(namespace=pod.namespace, name=pod.name, uid=pod.uid))
+        found = self._find(instance)
+        figures = found[1].figures if found is not None else NO_FIGURES
+        untold = self._untold.pop(instance, None)
+        if untold is not None:
+            self._tell(_event(pod.namespace, pod.name, container, figures, untold, is_over=True))
         if known.is_past(container, instance):
             return
         ooms = known.instance(container, instance)
         if ooms.is_told:
             return
-        found = self._find(instance)
         if self._is_denied(instance, found[1] if found is not None else None):
             return
         ooms.is_told = True
-        figures = found[1].figures if found is not None else NO_FIGURES
         kill = ooms.settle(instance, scope_by_limits(figures))
         if kill is not None:
             self.kills += kill.count
@@ -196,8 +211,8 @@ class OomBook:
         self._changed.add(pod.uid)
         log.warning("container_out_of_memory", pod=f"{pod.namespace}/{pod.name}", container=one.name, scope=scope)
         if pod.is_ours:
-            is_over = one.ended_s is not None
-            self._tell(_event(pod.namespace, pod.name, one.name, one.figures, kill, is_over=is_over))
+            before = self._untold.get(one.id)
+            self._untold[one.id] = kill if before is None else replace(kill, count=before.count + kill.count)
 
     async def save(self) -> None:
         """What changed, and the end of what is gone."""
@@ -229,6 +244,7 @@ class OomBook:
         self._before = {one: figures for one, figures in self._before.items() if one in kept}
         self._instances = {one: ooms for one, ooms in self._instances.items() if one in instances}
         self._words = {one: word_s for one, word_s in self._words.items() if one in instances}
+        self._untold = {one: kill for one, kill in self._untold.items() if one in instances}
 
 
 def _event(namespace: str, pod: str, container: str, figures: GroupFigures, kill: Kill, *, is_over: bool) -> Event:

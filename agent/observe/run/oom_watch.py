@@ -2,8 +2,8 @@
 """Looks at a container as soon as the kernel says that it ran out of memory (OOM-03).
 
 Which containers there are is asked when the runtime tells of a change, once a second at most. With version 1 the
-counter moves a little after the signal, so it is read several times; with version 2 once, and for a container that is
-always at its limit once a second. What the counter says is counted, never the signal: a group that is removed is
+counter moves a little after the signal; and that a container is over shows a little later. One that is always at its
+limit costs three looks a second. What the counter says is counted, never the signal: a group that is removed is
 signalled too.
 """
 
@@ -23,8 +23,10 @@ log = structlog.get_logger(plane="observe")
 
 LISTS_S = 1.0
 COUNTERS = ("memory.oom_control", "memory.events")
-# 10, 100 and 1000 ms after the signal; and at once, with a pause before the next.
-LEGACY_PAUSES_S, UNIFIED_PAUSES_S = (0.01, 0.09, 0.9), (0.0, 1.0)
+# 10, 100 and 1000 ms after the signal; and at once, then as often.
+LEGACY_PAUSES_S, UNIFIED_PAUSES_S = (0.01, 0.09, 0.9), (0.0, 0.1, 0.9)
+# By then what was killed is gone, and its container with it or not.
+OVER_S = 0.1
 
 
 class OomWatch:
@@ -84,17 +86,31 @@ class OomWatch:
             while True:
                 self._looking[instance] = False
                 legacy = self._roster.hierarchies.version == 1
+                since_s = 0.0
                 for pause_s in LEGACY_PAUSES_S if legacy else UNIFIED_PAUSES_S:
                     await self._clock.sleep(pause_s)
+                    since_s += pause_s
                     await self._collector.look_at(instance)
                     if book.looked(instance):
                         changed()
+                    if since_s >= OVER_S:
+                        book.tell(instance)
                 if not self._looking[instance]:
                     return
         except (OSError, RuntimeCallFailed) as error:
             log.warning("container_not_looked_at", error=str(error))
         finally:
             del self._looking[instance]
+
+
+    async def tell_later(self, instance: str, book: OomBook) -> None:
+        """Of a kill that the runtime told of, once it shows whether its container goes on."""
+        await self._clock.sleep(OVER_S)
+        try:
+            await self._collector.look_at(instance)
+        except (OSError, RuntimeCallFailed) as error:
+            log.warning("container_not_looked_at", error=str(error))
+        book.tell(instance)
 
 
 def _counter(one: Observed) -> str:

@@ -65,6 +65,8 @@ class Observed:
     seen_s: float = 0.0
     ended_s: float | None = None
     is_whole: bool = True
+    # Its group, before the runtime's list says so.
+    is_gone: bool = False
 
     @cached_property
     def group(self) -> str:
