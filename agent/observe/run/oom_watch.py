@@ -102,7 +102,6 @@ class OomWatch:
         finally:
             del self._looking[instance]
 
-
     async def tell_later(self, instance: str, book: OomBook) -> None:
         """Of a kill that the runtime told of, once it shows whether its container goes on."""
         await self._clock.sleep(OVER_S)
