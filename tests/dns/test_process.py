@@ -33,6 +33,8 @@ from tests.lab.dns_servers import ScriptedDns, addresses, answered, ask
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 10.0
 HERE = "127.0.0.1"
+# Addresses that one message by UDP has no room for.
+LARGE = 120
 
 
 class Running:
@@ -426,14 +428,15 @@ async def test_tcp_clients_that_do_nothing_are_let_go(tmp_path: Path) -> None:
             one.close()
 
 
+def large(_server: ScriptedDns, data: bytes, _way: str) -> Iterable[bytes]:
+    made = dns.message.make_response(dns.message.from_wire(data))
+    many = [f"10.0.0.{one}" for one in range(LARGE)]
+    made.answer.append(dns.rrset.from_text_list(made.question[0].name, 30, "IN", "A", many))
+    return (made.to_wire(max_size=65535),)
+
+
 async def test_a_tcp_client_that_does_not_read_is_let_go(tmp_path: Path) -> None:
     """DNS-95: when 64 KiB of answers wait for it beside what the kernel holds; others are answered on."""
-    many = [f"10.0.0.{number}" for number in range(120)]
-
-    def large(_server: ScriptedDns, data: bytes, way: str) -> Iterable[bytes]:
-        made = dns.message.make_response(dns.message.from_wire(data))
-        made.answer.append(dns.rrset.from_text_list(made.question[0].name, 30, "IN", "A", many))
-        return (made.to_wire(max_size=65535),)
 
     def pour(port: int) -> int:
         """What became of its connection; nothing while it is open."""
@@ -450,11 +453,11 @@ async def test_a_tcp_client_that_does_not_read_is_let_go(tmp_path: Path) -> None
 
     async with server(large) as one, running(tmp_path) as process:
         await process.use(one)
-        assert len(addresses(await process.ask("many.example", tcp=True))) == 120
+        assert len(addresses(await process.ask("many.example", tcp=True))) == LARGE
         what = await asyncio.to_thread(pour, process.port)
 
         assert what & select.POLLHUP
-        assert len(addresses(await process.ask("many.example", tcp=True))) == 120
+        assert len(addresses(await process.ask("many.example", tcp=True))) == LARGE
 
 
 async def test_a_client_may_ask_many_at_once_by_tcp(tmp_path: Path) -> None:
@@ -562,13 +565,6 @@ async def test_bad_packets_get_an_error_or_silence_and_harm_nothing(tmp_path: Pa
 
 async def test_who_looks_is_told_what_is_answered(tmp_path: Path) -> None:
     """DNS-101: by TCP where an answer is cut; silence is silence."""
-    many = [f"10.0.{one // 256}.{one % 256}" for one in range(90)]
-
-    def large(one: ScriptedDns, data: bytes, way: str) -> Iterable[bytes]:
-        made = dns.message.make_response(dns.message.from_wire(data))
-        made.answer.append(dns.rrset.from_text_list(made.question[0].name, 30, "IN", "A", many))
-        return (made.to_wire(max_size=65535),)
-
     async with server(large) as one, running(tmp_path) as process:
         await process.use(one)
         found = [await inquire(HERE, to_wire(name), 1, process.port) for name in ("localhost", "many.example")]
@@ -576,7 +572,7 @@ async def test_who_looks_is_told_what_is_answered(tmp_path: Path) -> None:
 
         assert found[0] == Heard("NOERROR", ("localhost. 3600 A 127.0.0.1",))
         assert found[1] is not None
-        assert len(found[1].records) == 90
+        assert len(found[1].records) == LARGE
         assert await inquire(HERE, to_wire("localhost"), 1, process.port) is None
 
 

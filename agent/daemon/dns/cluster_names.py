@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of Services beside a cluster, where kepd is to answer those that it knows (DNS-77).
 
-It watches Services for their rules anyway. Those without an address of the cluster stay with the cluster's DNS, for
-whom they consist of is not watched. Each change costs what changed.
+It watches Services for their rules anyway. Those without an address of the cluster stay with the cluster's DNS, since
+kepd does not watch the pods behind them. Each change costs what changed.
 """
 
 from collections.abc import Callable, Collection

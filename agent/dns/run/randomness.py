@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers that nobody can guess, a page of them at a time: ids and spellings of questions (DNS-92).
+"""Random numbers from the kernel, a page of them at a time: ids and spellings of questions (DNS-92).
 
-Of the kernel, as the module `secrets` has them, which needs 15 ms to be there.
+The module `secrets` has the same ones, but takes 15 ms to be there.
 """
 
 import os

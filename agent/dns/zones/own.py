@@ -58,8 +58,8 @@ def faults(service: ServiceName) -> Iterator[str]:
 
 
 class OwnZone:
-    """`serial` is the number of the state. `is_whole`: nobody else answers names of the zone; otherwise those alone are
-    ours that Services have (DNS-77). Changed by its owner alone."""
+    """`serial` is the number of the state. With `is_whole` all names of the zone are ours, without it only those that
+    Services have (DNS-77). Changed by its owner alone."""
 
     def __init__(self, zone: str, addresses: Iterable[str] = (), serial: int = 0, *, is_whole: bool = True) -> None:
         self.zone = to_wire(zone)
