@@ -111,8 +111,7 @@ def test_packets_travel_many_at_a_time(family: int, address: str) -> None:
         name = datagrams.name(0)
         counts.append(datagrams.receive(server.fileno(), BATCH))
         nobody = name[:2] + bytes(len(name) - 2)
-        for slot, (to, text) in enumerate([(name, b"first"), (nobody, b"lost"), (name, b"second")]):
-            datagrams.put(slot, to, text)
+        datagrams.put([(name, b"first"), (nobody, b"lost"), (name, b"second")])
         faults = datagrams.send(server.fileno(), 3)
         heard = [client.recv(100) for _ in range(2)]
 

@@ -2,10 +2,12 @@
 """Whom to ask: zones, servers as people write them, order by what is known."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.dns.handover.state import Settings
 from agent.dns.upstreams.addresses import Server, read_resolv_conf, read_server
-from agent.dns.upstreams.health import Healths
+from agent.dns.upstreams.health import EXPLORE, OUT_AFTER, Healths
 from agent.dns.wire.answer import Kept
 from agent.dns.wire.names import to_wire
 from agent.dns.zones.choice import is_beyond_schema, reverse_zones, zones_of
@@ -75,6 +77,35 @@ def test_the_fastest_server_is_asked_first_and_now_and_then_another() -> None:
 
     assert healths.order((ONE, TWO, THREE), 0.0, 0.5) == [TWO, ONE, THREE]
     assert healths.order((ONE, TWO, THREE), 0.0, 0.09)[0] == THREE
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.integers(0, 4)), max_size=4), st.floats(0, 1))
+def test_the_nearest_server_is_the_first_of_their_order(servers: list[tuple[float, int]], dice: float) -> None:
+    """DNS-44: where nothing is to be decided, it is found without an order."""
+    healths, listed = Healths(), tuple(Server(f"10.0.0.{number}") for number in range(len(servers)))
+    for server, (took_s, failures) in zip(listed, servers, strict=True):
+        healths.of(server).answered(took_s)
+        for _ in range(failures):
+            healths.of(server).failed(0.0)
+
+    found = healths.nearest(listed, dice)
+
+    if found is not None:
+        assert found.server == healths.order(listed, 0.5, dice)[0]
+    else:
+        assert dice < EXPLORE or not servers or any(failures >= OUT_AFTER for _, failures in servers)
+
+
+def test_answers_that_come_together_are_one_sample() -> None:
+    """DNS-44: a batch of them does not outweigh what came before, and any answer ends a silence."""
+    health = Healths().of(ONE)
+    for took_s in (0.02, 0.1, 0.1, 0.1):
+        health.answered(took_s)
+    health.failed(0.0)
+    health.answered(0.1)
+
+    assert list(health.samples) == [0.02, 0.1, 0.1]
+    assert health.failures == 0
 
 
 def test_a_second_server_is_asked_when_the_first_is_slower_than_it_uses_to_be() -> None:

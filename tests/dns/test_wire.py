@@ -226,6 +226,9 @@ def test_what_is_not_plain_is_left_to_those_who_read_all() -> None:
         answer(asked, [], [SOA], code=3),
         answer(asked, [], code=2),
         good[:2] + bytes((good[2] | 2,)) + good[3:],
+        answer(asked, ["b.a. 30 IN A 10.0.0.1"]),
+        answer(asked, ["web.a. 30 IN AAAA fd00::1"]),
+        answer(asked, ["web.a. 30 IN A 10.0.0.1"]).replace(b"\0\0\0\x1e\0\4", b"\x80\0\0\x1e\0\4"),
         good + b"x",
         good[:-1],
         good[:40],
@@ -366,6 +369,8 @@ def test_a_million_mutated_packets_raise_nothing_but_malformed() -> None:
         answer(asked, [], [SOA], code=3),
         answer(ask("web.a"), RECORDS),
         answer(ask("a.b", "MX"), ["a.b. 1 IN MX 1 c."]),
+        answer(asked, ["web.default.svc.cluster.local. 30 IN A 10.0.0.1"]),
+        answer(ask("web.a", options=False), ["web.a. 30 IN A 10.0.0.1", "web.a. 30 IN A 10.0.0.2"]),
     ]
     reading = [read_question(one) for one in (asked, ask("web.a"), ask("a.b", "MX"))]
     dice = random.Random(20)

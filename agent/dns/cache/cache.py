@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from agent.dns.cache.entry import NXDOMAIN, Entry, entry_of
+from agent.dns.cache.entry import ENTRY_BYTES, NXDOMAIN, Entry, entry_of
 from agent.dns.wire.answer import Kept
 from agent.dns.wire.names import is_within
 from agent.dns.wire.question import IN, Question
@@ -76,7 +76,7 @@ class Cache:
         """A fresh one, whose use is noted."""
         entry = self.entries.get(key)
         if entry is None or entry.until_s <= now_s:
-            entry = self.entries.get(shared_key(key))
+            entry = self.entries.get(key[:-5] + ANY_TYPE + key[-3:])
             if entry is None or entry.until_s <= now_s:
                 return None
         entry.hits += 1
@@ -124,16 +124,16 @@ class Cache:
 
     def put(self, key: bytes, kept: Kept, bounds: Bounds, now_s: float, zone: int = 0) -> Entry:
         """The entry of an answer, which is kept if it may be: with `until_s` at `now_s` it is for those who wait."""
-        life_s = kept.life_s or 0
+        life_s = kept.life_s
         if kept.is_negative:
             least_s, most_s = bounds.least_negative_s, bounds.most_negative_s
         else:
             least_s, most_s = bounds.least_s, bounds.most_s
-        is_kept = life_s > 0 and kept.records <= MOST_KEPT_RECORDS and len(kept.tail) <= MOST_KEPT_BYTES
-        if kept.life_s is None:
-            is_kept, least_s, most_s = True, 1, 1
-        if not is_kept:
-            life_s = 0
+        is_kept = True
+        if life_s is None:
+            life_s = least_s = most_s = 1
+        elif not life_s or kept.records > MOST_KEPT_RECORDS or len(kept.tail) > MOST_KEPT_BYTES:
+            is_kept = False
         elif life_s < least_s:
             life_s = least_s
         elif life_s > most_s:
@@ -141,19 +141,22 @@ class Cache:
         denied = shared_key(key)
         if kept.code == NXDOMAIN and not kept.answers:
             key = denied
-        elif denied in self.entries:
-            # The name has come to exist.
-            other = self.entries[denied]
-            other.until_s = other.keep_s = now_s
-            other.changes += 1
-        shown_s = (least_s, most_s) if is_kept else (0, most_s)
-        entry = entry_of(key, kept, life_s, shown_s, now_s, zone=zone, stale_s=bounds.stale_s if is_kept else 0.0)
+        else:
+            other = self.entries.get(denied)
+            if other is not None:
+                # The name has come to exist.
+                other.until_s = other.keep_s = now_s
+                other.changes += 1
         if self.failures:
             self.failures.pop(key, None)
-        return self._keep(entry, now_s) if is_kept else entry
+        if not is_kept:
+            return entry_of(key, kept, 0, (0, most_s), now_s, zone=zone, stale_s=0.0)
+        entry = entry_of(key, kept, life_s, (least_s, most_s), now_s, zone=zone, stale_s=bounds.stale_s)
+        return self._keep(entry, now_s)
 
     def _keep(self, entry: Entry, now_s: float) -> Entry:
-        before = self.entries.get(entry.key)
+        key = entry.key
+        before = self.entries.get(key)
         if before is not None:
             self._account(before, -before.size)
             for name in ENTRY_FIELDS:
@@ -163,7 +166,7 @@ class Cache:
             entry = before
         if entry.code == NXDOMAIN:
             self._end_staleness(entry, now_s)
-        size = entry.size
+        size = ENTRY_BYTES + len(key) + len(entry.tail)
         is_tight = entry.is_negative or self.bytes + size > self.most_bytes
         if is_tight and not self._make_room(entry, size, now_s):
             self.counts.refused += 1
@@ -174,10 +177,13 @@ class Cache:
             return entry
         if before is None:
             (self._negative_ring if entry.is_negative else self._ring).append(entry)
-        self.entries[entry.key] = entry
-        if entry.key[-1] & SIGNED:
+        self.entries[key] = entry
+        if key[-1] & SIGNED:
             self.has_signed = True
-        self._account(entry, size)
+        if entry.is_negative:
+            self._account(entry, size)
+        else:
+            self.bytes += size
         return entry
 
     def _end_staleness(self, entry: Entry, now_s: float) -> None:

@@ -102,7 +102,13 @@ def entry_of(
     least_s, most_s = shown_s
     tail, values = kept.tail, kept.values
     # One that is 0 may be so for what cannot be one (DNS-51).
-    if values and not 0 < least_s <= min(values) <= max(values) <= most_s:
+    if len(values) == 1:
+        value = values[0]
+        if not 0 < least_s <= value <= most_s:
+            value = least_s if value < least_s else min(value, most_s)
+            values, place = (value,), kept.ttls[0]
+            tail = tail[:place] + value.to_bytes(4, "big") + tail[place + 4 :]
+    elif values and not 0 < least_s <= min(values) <= max(values) <= most_s:
         values = tuple([min(max(one, least_s), most_s) for one in values])
         for place, value in zip(kept.ttls, values, strict=True):
             tail = tail[:place] + value.to_bytes(4, "big") + tail[place + 4 :]

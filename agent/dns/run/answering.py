@@ -8,7 +8,6 @@ DNS-50, DNS-59, DNS-60, DNS-90, DNS-93, DNS-94.
 from collections.abc import Callable
 from contextlib import suppress
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from agent.dns.cache.cache import Cache
@@ -17,7 +16,7 @@ from agent.dns.cache.ready import Ready, ReadyAnswers, ready_of
 from agent.dns.handover.state import Settings
 from agent.dns.run.counters import TYPES, Counters
 from agent.dns.run.datagrams import text_of
-from agent.dns.run.flights import Flights
+from agent.dns.run.flights import Client, Flights, Waiter
 from agent.dns.wire.answer import keep, plain_data, read_answer
 from agent.dns.wire.names import Malformed, suffixes, to_wire
 from agent.dns.wire.question import AA as AUTHORITATIVE
@@ -68,17 +67,6 @@ BURST = 2
 MOST_SOURCES = 65536
 FAR = float("inf")
 UNLIMITED = 1 << 62
-
-Send = Callable[[bytes | bytearray], None]
-
-
-class Client(Struct, frozen=True, gc=False):
-    """Where a question came from. `send` takes the answer when it comes later."""
-
-    source: str
-    protocol: str
-    family: str
-    send: Send
 
 
 class Answering:
@@ -231,20 +219,22 @@ class Answering:
         if not question.flags & RD:
             self._count(client, question, zone.label, REFUSED, "refused")
             return error_bytes(question, REFUSED)
-        self._fly(question, client, zone, now_s)
+        self.flights.start(Waiter(question, client, zone.label, now_s, self._reply), zone, now_s)
         return None
 
     def is_cut(self, name: bytes, zone: Zone) -> bool:
         """Whether a search made it, and it is denied for that (DNS-78)."""
         return self.settings.cuts_searches and zone.kind == "cluster" and is_beyond_schema(name, zone.suffix)
 
-    def _fly(self, question: Question, client: Client, zone: Zone, now_s: float) -> None:
-        def reply(text: bytes, code: int, source: str, then_s: float) -> None:
-            self._count(client, question, zone.label, code, source)
-            self.counters.took(source, then_s - now_s)
-            client.send(self._fit(client, question, text))
-
-        self.flights.start(question, zone, reply, client.source, now_s, is_reliable=client.protocol == "tcp")
+    def _reply(self, waiter: Waiter, text: bytes, code: int, source: str, now_s: float) -> None:
+        question, client = waiter.question, waiter.client
+        protocol = client.protocol
+        kind = TYPES.get(question.type, "other")
+        self.counters.answers[protocol, client.family, waiter.zone, kind, code, source] += 1
+        self.counters.durations[source].note(now_s - waiter.since_s)
+        if protocol == "udp" and len(text) > question.size:
+            text = cut_bytes(question)
+        client.send(client.place, text)
 
     def _special(self, question: Question) -> bytes | None:
         """Questions that concern nobody else (DNS-24, DNS-54, DNS-60)."""
@@ -300,18 +290,18 @@ class Answering:
         )
         zone = self.zones.of(found.target)
 
-        def reply(text: bytes, code: int, source: str, _then_s: float) -> None:
-            self._count(client, question, self._labels.get(1, "."), code, source)
-            client.send(self._fit(client, question, _joined(question, found, text, code)))
+        def reply(_waiter: Waiter, text: bytes, code: int, source: str, _now_s: float) -> None:
+            self._count(client, question, waiter.zone, code, source)
+            client.send(client.place, self._fit(client, question, _joined(question, found, text, code)))
 
+        waiter = Waiter(target, client, self._labels.get(1, "."), now_s, reply)
         entry = self.cache.get(target.key, now_s)
         if entry is not None:
-            reply(entry.answer(target, now_s), entry.code, "cache", now_s)
+            reply(waiter, entry.answer(target, now_s), entry.code, "cache", now_s)
         elif not question.flags & RD:
-            reply(error_bytes(target, NOERROR), NOERROR, "own", now_s)
+            reply(waiter, error_bytes(target, NOERROR), NOERROR, "own", now_s)
         else:
-            is_reliable = client.protocol == "tcp"
-            self.flights.start(target, zone, reply, client.source, now_s, is_reliable=is_reliable)
+            self.flights.start(waiter, zone, now_s)
 
 
 def _joined(question: Question, found: Found, text: bytes, code: int) -> bytes:

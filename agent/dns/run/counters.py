@@ -3,7 +3,7 @@
 but for readers of the API (DNS-97, DNS-102)."""
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Hashable
 
 import msgspec
@@ -15,8 +15,25 @@ FAMILIES = ("ipv4", "ipv6")
 
 
 class Histogram(msgspec.Struct):
+    """What was read together took equally long, so that equal times in a row are put into a bucket once."""
+
     counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS_S) + 1))
     sum_s: float = 0.0
+    _last_s: float = 0.0
+    _times: int = 0
+
+    def note(self, seconds: float, times: int = 1) -> None:
+        if seconds != self._last_s:
+            self.settle()
+            self._last_s = seconds
+        self._times += times
+
+    def settle(self) -> None:
+        """Whoever reads does this before."""
+        if self._times:
+            self.counts[bisect_left(BUCKETS_S, self._last_s)] += self._times
+            self.sum_s += self._last_s * self._times
+            self._times = 0
 
 
 class Top:
@@ -42,11 +59,11 @@ class Counters:
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, str, str, int, str]] = Counter()
         self.ready: dict[tuple[str, str, int, str], list[int]] = {}
-        self.durations: dict[str, Histogram] = {}
+        self.durations: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.malformed: Counter[str] = Counter()
         self.overload: Counter[str] = Counter()
         self.failures: Counter[tuple[str, str]] = Counter()
-        self.upstream_times: dict[str, Histogram] = {}
+        self.upstream_times: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.prefetches = self.merged = self.spoofed = self.limited = 0
         self.names, self.sources = Top(), Top()
 
@@ -59,17 +76,3 @@ class Counters:
             for family, count in zip(FAMILIES, counts, strict=True):
                 found["udp", family, *key] += count
         return +found
-
-    def took(self, source: str, seconds: float, times: int = 1) -> None:
-        _observe(self.durations, source, seconds, times)
-
-    def upstream_took(self, upstream: str, seconds: float) -> None:
-        _observe(self.upstream_times, upstream, seconds, 1)
-
-
-def _observe(histograms: dict[str, Histogram], name: str, seconds: float, times: int) -> None:
-    found = histograms.get(name)
-    if found is None:
-        found = histograms[name] = Histogram()
-    found.counts[bisect_left(BUCKETS_S, seconds)] += times
-    found.sum_s += seconds * times

@@ -10,7 +10,7 @@ import ctypes
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 BATCH = 64
 IN_BYTES, OUT_BYTES, NAME_BYTES = 2048, 1536, 32
@@ -75,13 +75,17 @@ class Datagrams:
     def name(self, slot: int) -> bytes:
         return self._names[slot].tobytes()
 
-    def put(self, slot: int, name: bytes, text: bytes | bytearray) -> None:
-        """An answer to whom `name` says, at a slot for sending."""
-        at, size = OUT_BYTES * slot, len(text)
-        self._to[slot][:] = name
-        self.out_places[8 * slot] = self._out_places[slot]
-        self.out[at : at + size] = text
-        self.out_sizes[2 * slot + 1] = size
+    def put(self, batch: Sequence[tuple[bytes, bytes | bytearray]]) -> None:
+        """Answers to whom their names say, at the first slots for sending."""
+        out, sizes, places, own_places, to = self.out, self.out_sizes, self.out_places, self._out_places, self._to
+        at = 0
+        for slot, (name, text) in enumerate(batch):
+            size = len(text)
+            to[slot][:] = name
+            places[8 * slot] = own_places[slot]
+            out[at : at + size] = text
+            sizes[2 * slot + 1] = size
+            at += OUT_BYTES
 
     def send(self, number: int, count: int) -> list[int]:
         """The first slots; what went wrong, by its number. Those behind one that fails go out all the same."""

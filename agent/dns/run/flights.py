@@ -13,7 +13,7 @@ import msgspec
 
 from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
-from agent.dns.run.asks import Ask
+from agent.dns.run.asks import NOT_OPEN, Ask
 from agent.dns.run.counters import Counters
 from agent.dns.run.randomness import Randomness
 from agent.dns.run.upstream_tcp import TcpAsker
@@ -34,10 +34,28 @@ MOST_OF_SOURCE = MOST_FLIGHTS // 4
 TRY_S, WHOLE_S, STALE_AFTER_S, REFRESH_S = 2.0, 4.5, 1.8, 30.0
 MOST_PREFETCHES = MOST_FLIGHTS // 10
 
-Reply = Callable[[bytes, int, str, float], None]
+Reply = Callable[["Waiter", bytes, int, str, float], None]
 """Hears the message, its code, where it is from (cache, stale, upstream or refused), and what time it is."""
-Waiter = tuple[Question, Reply, str]
-"""The last is the address."""
+
+
+class Client(msgspec.Struct, frozen=True, gc=False):
+    """Where a question came from. `send` takes the answer when it comes later, and `place`, which is the sender's."""
+
+    source: str
+    protocol: str
+    family: str
+    send: Callable[[bytes, bytes | bytearray], None]
+    place: bytes = b""
+
+
+class Waiter(msgspec.Struct, frozen=True, gc=False):
+    """A question to us that waits for an answer to it."""
+
+    question: Question
+    client: Client
+    zone: str
+    since_s: float
+    reply: Reply
 
 
 class Flight(msgspec.Struct, eq=False):
@@ -50,10 +68,11 @@ class Flight(msgspec.Struct, eq=False):
     is_reliable: bool
     waiters: list[Waiter] = []
     open: list[Ask] = []
-    asked: list[Server] = []
-    codes: list[int] = []
+    asked: tuple[Server, ...] = ()
+    codes: tuple[int, ...] = ()
     hedge_s: float = 0.0
-    slot: int = 0
+    slot: dict["Flight", None] | None = None
+    """In the wheel."""
     is_done: bool = False
     has_stale: bool = False
     is_plain: bool = False
@@ -84,33 +103,33 @@ class Flights:
     def now_s(self) -> float:
         return self._loop.time()
 
-    def start(
-        self, question: Question, zone: Zone, reply: Reply, source: str, now_s: float, *, is_reliable: bool = False
-    ) -> None:
-        """Ask, or wait for who asks already. `is_reliable`: the client came by TCP."""
-        key, of_source = question.key, self.sources.get(source, 0)
-        flight = self.flights.get(key)
+    def start(self, waiter: Waiter, zone: Zone, now_s: float) -> None:
+        """Ask, or wait for who asks already."""
+        question, client = waiter.question, waiter.client
+        key, source, flights = question.key, client.source, self.flights
+        of_source = self.sources.get(source, 0)
+        flight = flights.get(key)
         if flight is not None:
             if len(flight.waiters) >= MOST_WAITERS:
-                self._overload(question, reply, "waiters", now_s)
+                self._overload(waiter, "waiters", now_s)
                 return
             self._counters.merged += 1
-            flight.waiters.append((question, reply, source))
+            flight.waiters.append(waiter)
             self.sources[source] = of_source + 1
             if flight.has_stale:
                 self._send_stale(flight, now_s)
             return
         failure = self._cache.failure(key, now_s) if self._cache.failures else None
         if failure is not None:
-            if not self._reply_stale(question, reply, now_s):
-                reply(error_bytes(question, SERVFAIL, failure.note), SERVFAIL, "cache", now_s)
-        elif len(self.flights) >= MOST_FLIGHTS:
-            self._overload(question, reply, "flights", now_s)
+            if not self._reply_stale(waiter, now_s):
+                waiter.reply(waiter, error_bytes(question, SERVFAIL, failure.note), SERVFAIL, "cache", now_s)
+        elif len(flights) >= MOST_FLIGHTS:
+            self._overload(waiter, "flights", now_s)
         elif of_source >= MOST_OF_SOURCE:
-            self._overload(question, reply, "source", now_s)
+            self._overload(waiter, "source", now_s)
         else:
             self.sources[source] = of_source + 1
-            self._take_off(Flight(key, question, zone, now_s, is_reliable, [(question, reply, source)]), now_s)
+            self._take_off(Flight(key, question, zone, now_s, client.protocol == "tcp", [waiter]), now_s)
 
     def refresh(self, question: Question, zone: Zone, now_s: float) -> None:
         """Ask ahead of the end of an entry; nobody waits (DNS-56)."""
@@ -122,22 +141,24 @@ class Flights:
         flight = Flight(question.key, question, zone, now_s, False, is_prefetch=True)
         self._take_off(flight, now_s)
 
-    def _overload(self, question: Question, reply: Reply, reason: str, now_s: float) -> None:
+    def _overload(self, waiter: Waiter, reason: str, now_s: float) -> None:
         self._counters.overload[reason] += 1
-        if not self._reply_stale(question, reply, now_s):
-            reply(error_bytes(question, SERVFAIL, NETWORK_ERROR), SERVFAIL, "refused", now_s)
+        if not self._reply_stale(waiter, now_s):
+            text = error_bytes(waiter.question, SERVFAIL, NETWORK_ERROR)
+            waiter.reply(waiter, text, SERVFAIL, "refused", now_s)
 
-    def _reply_stale(self, question: Question, reply: Reply, now_s: float) -> bool:
-        entry = self._cache.stale(question.key, now_s)
+    def _reply_stale(self, waiter: Waiter, now_s: float) -> bool:
+        entry = self._cache.stale(waiter.question.key, now_s)
         if entry is not None:
-            reply(entry.stale_answer(question), entry.code, "stale", now_s)
+            waiter.reply(waiter, entry.stale_answer(waiter.question), entry.code, "stale", now_s)
         return entry is not None
 
     def _take_off(self, flight: Flight, now_s: float) -> None:
         self.flights[flight.key] = flight
         self._ask_next(flight, now_s)
         if not flight.is_done:
-            flight.slot = self.wheel.add(flight, min(now_s + STALE_AFTER_S, flight.hedge_s))
+            slot = flight.slot = self.wheel.slot(min(now_s + STALE_AFTER_S, flight.hedge_s))
+            slot[flight] = None
 
     def _next_look(self, flight: Flight) -> float:
         end_s = flight.started_s + (WHOLE_S if flight.has_stale else STALE_AFTER_S)
@@ -146,20 +167,23 @@ class Flights:
     def _ask_next(self, flight: Flight, now_s: float) -> None:
         """Another server than before, as long as there is one."""
         servers = self._servers(flight.zone)
-        if len(servers) == 1 and not flight.asked:
-            server = servers[0]
-            flight.asked.append(server)
-            health = self.healths.of(server)
-            if self._ask(flight, health, now_s, server.protocol == "tcp" or flight.is_reliable):
-                # Nobody else could be asked beside it.
-                flight.hedge_s = now_s + TRY_S
-                return
-        order = self.healths.order(servers, now_s, self.random.bits(2) / 65536) if servers else []
+        dice = self.random.id() / 65536 if len(servers) > 1 else 1.0
+        if not flight.asked:
+            health = self.healths.nearest(servers, dice)
+            if health is not None:
+                server = health.server
+                flight.asked = (server,)
+                if self._ask(flight, health, now_s, server.protocol == "tcp" or flight.is_reliable):
+                    # Where it is alone nobody else could be asked beside it.
+                    hedge_s = health.hedge_s if len(servers) > 1 else TRY_S
+                    flight.hedge_s = now_s + min(TRY_S, hedge_s)
+                    return
+        order = self.healths.order(servers, now_s, dice) if servers else []
         left = [one for one in order if one not in flight.asked]
         if not left and not flight.open and len(flight.asked) < len(servers):
             left = [one for one in servers if one not in flight.asked]
         for server in left:
-            flight.asked.append(server)
+            flight.asked = (*flight.asked, server)
             health = self.healths.of(server)
             if self._ask(flight, health, now_s, server.protocol == "tcp" or flight.is_reliable):
                 flight.hedge_s = now_s + min(TRY_S, health.hedge_s)
@@ -208,22 +232,24 @@ class Flights:
             self._send_stale(flight, now_s)
         if now_s >= flight.hedge_s:
             if not flight.open and len(flight.asked) >= len(self._servers(flight.zone)):
-                flight.asked.clear()
+                flight.asked = ()
             self._ask_next(flight, now_s)
         if not flight.is_done:
-            flight.slot = self.wheel.add(flight, max(now_s + 0.01, self._next_look(flight)))
+            slot = flight.slot = self.wheel.slot(max(now_s + 0.01, self._next_look(flight)))
+            slot[flight] = None
 
     def _send_stale(self, flight: Flight, now_s: float) -> None:
         """The flight goes on for whoever asks next (DNS-55); of the cluster zone only when all servers fail."""
         if flight.zone.kind in ("cluster", "own") or self._cache.stale(flight.key, now_s) is None:
             return
-        for question, reply, source in self._take_waiters(flight):
-            if not self._reply_stale(question, reply, now_s):
-                flight.waiters.append((question, reply, source))
+        for waiter in self._take_waiters(flight):
+            if not self._reply_stale(waiter, now_s):
+                flight.waiters.append(waiter)
 
     def _take_waiters(self, flight: Flight) -> list[Waiter]:
         waiters, flight.waiters = flight.waiters, []
-        for _, _, source in waiters:
+        for waiter in waiters:
+            source = waiter.client.source
             left = self.sources[source] - 1
             if left:
                 self.sources[source] = left
@@ -235,13 +261,13 @@ class Flights:
         flight = ask.flight
         if not isinstance(flight, Flight) or flight.is_done:
             return
-        if ask in flight.open:
-            flight.open.remove(ask)
         kept = read_plain(data, ask.section, flight.question)
         if kept is not None:
             self._took(ask.health, now_s - ask.started_s)
             self._keep(flight, kept, now_s)
             return
+        if ask in flight.open:
+            flight.open.remove(ask)
         try:
             answer = read_answer(data)
             self._check(ask, answer)
@@ -259,7 +285,7 @@ class Flights:
             if self._ask(flight, ask.health, now_s, ask.server.protocol == "tcp"):
                 return
         if answer.code in (SERVFAIL, REFUSED):
-            flight.codes.append(answer.code)
+            flight.codes = (*flight.codes, answer.code)
             self._counters.failures[ask.health.label, "servfail" if answer.code == SERVFAIL else "refused"] += 1
             self._after_failure(flight, now_s)
             return
@@ -267,7 +293,7 @@ class Flights:
 
     def _took(self, health: Health, took_s: float) -> None:
         health.answered(took_s)
-        self._counters.upstream_took(health.label, took_s)
+        self._counters.upstream_times[health.label].note(took_s)
 
     def _check(self, ask: Ask, answer: Answer) -> None:
         """DNS-92: the question comes back byte for byte, with our spelling; errors may be without it."""
@@ -302,27 +328,28 @@ class Flights:
             return
         zone = flight.zone
         entry = self._cache.put(flight.key, kept, zone.bounds, now_s, zone.number)
-        self._end(flight)
-        for question, reply, _ in self._take_waiters(flight):
-            reply(entry.answer(question, now_s), entry.code, "upstream", now_s)
+        for waiter in self._end(flight):
+            waiter.reply(waiter, entry.answer(waiter.question, now_s), entry.code, "upstream", now_s)
 
     def _deliver(self, flight: Flight, now_s: float, make: Callable[[Question], tuple[bytes, int, str]]) -> None:
-        self._end(flight)
-        for question, reply, _ in self._take_waiters(flight):
-            reply(*make(question), now_s)
+        for waiter in self._end(flight):
+            waiter.reply(waiter, *make(waiter.question), now_s)
 
-    def _end(self, flight: Flight) -> None:
+    def _end(self, flight: Flight) -> list[Waiter]:
+        """Who waited for it to the last."""
         flight.is_done = True
         del self.flights[flight.key]
-        self.wheel.drop(flight, flight.slot)
+        if flight.slot is not None:
+            flight.slot.pop(flight, None)
         if flight.is_prefetch:
             self.prefetching -= 1
         if flight.open:
             for ask in flight.open:
                 ask.is_done = True
-                if ask.server.protocol == "udp":
+                if ask.number != NOT_OPEN:
                     self.udp.give_up(ask)
             flight.open.clear()
+        return self._take_waiters(flight)
 
     def failed(self, ask: Ask, reason: str) -> None:
         flight = ask.flight
@@ -352,9 +379,8 @@ class Flights:
         servers = self._servers(flight.zone)
         if flight.is_crowded:
             # Nobody failed; there was no room to ask (DNS-94).
-            self._end(flight)
-            for question, reply, _ in self._take_waiters(flight):
-                self._overload(question, reply, "upstream", now_s)
+            for waiter in self._end(flight):
+                self._overload(waiter, "upstream", now_s)
             return
         if flight.codes and len(flight.codes) >= len(servers):
             code = SERVFAIL if SERVFAIL in flight.codes else REFUSED

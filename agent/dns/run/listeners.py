@@ -10,10 +10,10 @@ from contextlib import suppress
 from functools import partial
 
 from agent.dns.run.answering import MOST_SOURCES as MOST_TAKEN
-from agent.dns.run.answering import Answering, Client
+from agent.dns.run.answering import Answering
 from agent.dns.run.counters import FAMILIES
 from agent.dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
-from agent.dns.run.flights import MOST_FLIGHTS
+from agent.dns.run.flights import MOST_FLIGHTS, Client
 
 BUSY_BATCH, BUSY_FLIGHTS = 32, 128
 MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
@@ -75,7 +75,7 @@ class UdpListener:
         self.questions += count
         packet = self._datagrams.views[count - 1][: self._datagrams.sizes[FLAT * (count - 1) + LENGTH_AT]]
         self._answering.sample(count, packet.tobytes(), self._datagrams.name(count - 1))
-        self._answering.counters.took("cache", (self._loop.time() - began_s) / count, count)
+        self._answering.counters.durations["cache"].note((self._loop.time() - began_s) / count, count)
 
     def _answer(self, count: int, now_s: float) -> int:
         """What is ready goes out without a look at the question, the rest by `take`; how many can be sent at once."""
@@ -102,7 +102,7 @@ class UdpListener:
                     taken[host] = got + 1
                 elif len(taken) < MOST_TAKEN:
                     taken[host] = 1
-                text = self._take(slot, host, now_s, got >= most)
+                text = self._take(slot, raw, host, now_s, got >= most)
                 if text is None:
                     continue
             else:
@@ -119,7 +119,7 @@ class UdpListener:
             done += 1
         return done
 
-    def _take(self, slot: int, host: bytes, now_s: float, is_over: bool) -> bytes | bytearray | None:
+    def _take(self, slot: int, raw: bytes, host: bytes, now_s: float, is_over: bool) -> bytes | bytearray | None:
         datagrams = self._datagrams
         name = datagrams.name(slot)
         source = self._sources.get(host) or self._source(host, name)
@@ -127,9 +127,8 @@ class UdpListener:
         if not port or (port == self._own_port and source == self._own[0]):
             self._answering.counters.malformed["port"] += 1
             return None
-        client = Client(source, "udp", self._family, partial(self._send, name))
-        data = datagrams.views[slot][: datagrams.sizes[FLAT * slot + LENGTH_AT]].tobytes()
-        return self._answering.take(data, client, now_s, is_over)
+        client = Client(source, "udp", self._family, self._send, name)
+        return self._answering.take(datagrams.views[slot][:2].tobytes() + raw, client, now_s, is_over)
 
     def _source(self, host: bytes, name: bytes) -> str:
         if len(self._sources) >= MOST_SOURCES:
@@ -147,8 +146,7 @@ class UdpListener:
         late, self._late = self._late, []
         for first in range(0, len(late), BATCH):
             batch = late[first : first + BATCH]
-            for slot, (name, text) in enumerate(batch):
-                self._datagrams.put(slot, name, text)
+            self._datagrams.put(batch)
             self._note(self._datagrams.send(self._number, len(batch)))
 
     def _note(self, faults: list[int]) -> None:
@@ -266,11 +264,11 @@ class ClientConnection(asyncio.Protocol):
             client = Client(self.source, "tcp", self._family, self._send)
             text = self._listener.answering.take(message, client, now_s)
             if text is not None:
-                self._send(text)
+                self._send(b"", text)
             elif len(message) < 12 or message[2] & 0x80:
                 self.abort()
 
-    def _send(self, text: bytes | bytearray) -> None:
+    def _send(self, _place: bytes, text: bytes | bytearray) -> None:
         self._pending -= 1
         if self._transport is None:
             return

@@ -124,6 +124,7 @@ def _said(server: Server, why: str) -> str:
 
 
 def _durations(one: Histogram) -> Durations:
+    one.settle()
     return Durations(tuple(one.counts), one.sum_s)
 
 

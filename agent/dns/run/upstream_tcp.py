@@ -6,6 +6,7 @@ What a connection did not answer when it ends goes back to the asker. Source of 
 
 import asyncio
 import socket
+import struct
 from collections.abc import Collection
 from contextlib import suppress
 
@@ -21,6 +22,9 @@ IDLE_S, LINGER_S, CONNECT_S = 10.0, 2.0, 2.0
 MOST_CONNECTIONS = 2
 MOST_UNREAD = 1 << 17
 READ_BYTES = 4096
+SHORTEST = 12
+FIRST = struct.Struct(">HH")
+"""The length of a message and its id."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -61,7 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         text = question_bytes(
             id_, ask.section, question.flags, has_options=ask.has_options, is_dnssec=question.is_dnssec
         )
-        self._out += (len(text).to_bytes(2, "big"), text)
+        self._out.append(len(text).to_bytes(2, "big") + text)
         if not self._is_flushing and self._transport is not None:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
@@ -78,25 +82,25 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         data = self._rest + self._buffer[:nbytes]
         now_s = self._loop.time()
-        at, size = 2, len(data)
-        while at <= size:
-            end = at + (data[at - 2] << 8 | data[at - 1])
-            if end > size:
+        at, last = 0, len(data) - 4
+        answered = self._pool.asker.answered
+        while at <= last:
+            length, id_ = FIRST.unpack_from(data, at)
+            end = at + 2 + length
+            if end > last + 4:
                 break
-            self._take(data[at:end], now_s)
-            at = end + 2
-        self._rest = data[at - 2 :]
+            if length >= SHORTEST:
+                ask = self.waiting.pop(id_, None)
+                if ask is not None and not ask.is_done and data[at + 4] & 0x80:
+                    answered(ask, data[at + 2 : end], now_s)
+            at = end
+        self._rest = data[at:]
         if self.is_closed:
             return
         if len(self._rest) > MOST_UNREAD:
             self.close("malformed")
         elif not self.waiting:
             self._pool.is_idle(self)
-
-    def _take(self, message: bytes, now_s: float) -> None:
-        ask = self.waiting.pop(message[0] << 8 | message[1], None) if len(message) >= 12 else None
-        if ask is not None and not ask.is_done and message[2] & 0x80:
-            self._pool.asker.answered(ask, message, now_s)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.close("closed")

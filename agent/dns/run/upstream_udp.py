@@ -74,9 +74,9 @@ class UdpAsker:
                 self._asker.failed(ask, "refused")
                 return
             if len(data) >= 12 and data[:2] == id_.to_bytes(2, "big") and data[2] & 0x80:
+                self._finish(number)
                 if not ask.is_done:
                     self._asker.answered(ask, data, now_s)
-                self._finish(number)
                 return
             wrong[0] += 1
             if wrong[0] > MOST_WRONG:

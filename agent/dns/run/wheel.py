@@ -14,26 +14,23 @@ class Wheel(Generic[What]):
         self._due = due
         self._loop = asyncio.get_running_loop()
         self._slots: dict[int, dict[What, None]] = {}
+        self._last_s, self._last = 0.0, dict[What, None]()
+        """Many are due at the same time."""
         self._handle: asyncio.TimerHandle | None = None
         self._next = 0
 
-    def add(self, what: What, when_s: float) -> int:
-        """Its slot, for whoever takes it out again."""
-        slot = int(when_s / SLOT_S) + 1
-        found = self._slots.get(slot)
-        if found is not None:
-            found[what] = None
-            return slot
-        self._slots[slot] = {what: None}
-        if self._handle is None or slot < self._next:
-            self._set(slot)
-        return slot
-
-    def drop(self, what: What, slot: int) -> None:
-        """Before its time. What ends early would else be kept until then."""
-        found = self._slots.get(slot)
-        if found is not None:
-            found.pop(what, None)
+    def slot(self, when_s: float) -> dict[What, None]:
+        """Takes what is due then, and gives up what ends before, which it would else keep until then."""
+        if when_s == self._last_s:
+            return self._last
+        number = int(when_s / SLOT_S) + 1
+        found = self._slots.get(number)
+        if found is None:
+            found = self._slots[number] = {}
+            if self._handle is None or number < self._next:
+                self._set(number)
+        self._last_s, self._last = when_s, found
+        return found
 
     def __len__(self) -> int:
         return sum(map(len, self._slots.values()))
@@ -47,8 +44,10 @@ class Wheel(Generic[What]):
     def _turn(self) -> None:
         self._handle = None
         now_s = self._loop.time()
+        self._last_s = 0.0
         for slot in sorted(slot for slot in self._slots if slot * SLOT_S <= now_s):
-            for what in self._slots.pop(slot):
+            # Whoever is called may give up others.
+            for what in tuple(self._slots.pop(slot)):
                 self._due(what, now_s)
         if self._slots and self._handle is None:
             self._set(min(self._slots))

@@ -40,6 +40,7 @@ class Health(msgspec.Struct):
     misspelled: int = 0
     asked: int = 0
     answers: int = 0
+    last_s: float = -1.0
     hedge_s: float = LEAST_HEDGE_S
     """How long it may be silent before another is asked as well."""
 
@@ -47,6 +48,10 @@ class Health(msgspec.Struct):
         return self.out_s > 0 and (now_s < self.out_until_s or self.is_trying)
 
     def answered(self, took_s: float) -> None:
+        """Answers that came together to questions that went together are one sample."""
+        if took_s == self.last_s and not self.failures:
+            return
+        self.last_s = took_s
         smoothed_s = self.smoothed_s
         self.smoothed_s = smoothed_s + WEIGHT * (took_s - smoothed_s) if smoothed_s else took_s
         self.samples.append(took_s)
@@ -73,6 +78,8 @@ class Healths:
 
     def __init__(self) -> None:
         self._all: dict[Server, Health] = {}
+        self._known: tuple[Sequence[Server], list[Health]] = (), []
+        """Those that were asked for last, which nearly always are asked for next."""
         self._turn = 0
         self.all_out = 0
         """Questions that came when every server was out."""
@@ -89,6 +96,25 @@ class Healths:
     def retain(self, servers: Iterable[Server]) -> None:
         wanted = set(servers)
         self._all = {server: one for server, one in self._all.items() if server in wanted}
+        self._known = (), []
+
+    def nearest(self, servers: Sequence[Server], dice: float) -> Health | None:
+        """The first of `order` where that is plain: none was out and none is to be explored."""
+        if dice < EXPLORE:
+            return None
+        known = self._known[1]
+        if servers is not self._known[0]:
+            known = [self.of(one) for one in servers]
+            self._known = servers, known
+        if len(known) == 1:
+            return known[0]
+        best = None
+        for one in known:
+            if one.out_s:
+                return None
+            if best is None or one.smoothed_s < best.smoothed_s:
+                best = one
+        return best
 
     def order(self, servers: Sequence[Server], now_s: float, dice: float) -> list[Server]:
         """`dice` is from 0 to 1; whoever is out comes only where no other is left, or for one question of trial."""

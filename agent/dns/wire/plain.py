@@ -17,6 +17,8 @@ SIZES = {b"\0\1\0\1": b"\0\4", b"\0\x1c\0\1": b"\0\x10"}
 """Of addresses, by type and class."""
 ADDRESS = Struct(">6sI2s")
 """Owner, type and class of a record, its TTL and its length."""
+ONE = {kind: (POINTER_TO_QUESTION + kind, size, 12 + size[1]) for kind, size in SIZES.items()}
+"""How a record of each begins, what its length is as it says, and how long it is."""
 TYPE_SOA = SOA.to_bytes(2, "big")
 FIRST_TTL = (6,)
 """Behind a pointer, a type and a class; that of one record."""
@@ -25,12 +27,14 @@ TYPE_OPT = b"\0" + OPT.to_bytes(2, "big")
 
 def read_plain(data: bytes, section: bytes, question: Question) -> Kept | None:
     """What is kept of it, if it answers the question as it was spelled and is as plain as that."""
-    if data[2] & 0xFA != 0x80 or data[12 : 12 + len(section)] != section:
+    if data[2] & 0xFA != 0x80 or not data.startswith(section, 12):
         return None
     _, flags, questions, answers, authority, additional = HEADER.unpack_from(data)
     if questions != 1 or additional > 1:
         return None
     try:
+        if answers == 1 and not flags & 0xF and not authority:
+            return _address(data, section, question, additional)
         if answers and not flags & 0xF and not authority and answers <= MOST_ANSWERS:
             return _addresses(data, section, question, answers, additional)
         if not answers and authority == 1 and flags & 0xF in (0, NXDOMAIN):
@@ -38,6 +42,20 @@ def read_plain(data: bytes, section: bytes, question: Question) -> Kept | None:
     except (IndexError, Malformed, struct_error):
         pass
     return None
+
+
+def _address(data: bytes, section: bytes, question: Question, additional: int) -> Kept | None:
+    """As below for one, which most answers have."""
+    one = ONE.get(section[-4:])
+    if one is None:
+        return None
+    head, length, step = one
+    begin = 12 + len(section)
+    tail = data[begin : begin + step]
+    found, ttl, size = ADDRESS.unpack_from(tail)
+    if found != head or size != length or ttl > 0x7FFFFFFF or not _ends(data, begin + step, additional):
+        return None
+    return Kept(0, bool(data[3] & 0x20), 1, 0, tail, FIRST_TTL, (ttl,), ttl, False, question.name, 1)
 
 
 def _addresses(data: bytes, section: bytes, question: Question, count: int, additional: int) -> Kept | None:

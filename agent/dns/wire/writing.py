@@ -29,7 +29,7 @@ from agent.dns.wire.question import (
 
 OPTIONS = Struct(">BHHIH")
 EDE = 15
-ANSWERED, REPEATED = QR | RA, RD | CD
+ANSWERED, REPEATED, ASKED = QR | RA, RD | CD, RD | AD | CD
 # RFC 8914.
 STALE, STALE_NXDOMAIN, BLOCKED, NO_UPSTREAM, NETWORK_ERROR = 3, 19, 15, 22, 23
 
@@ -53,11 +53,6 @@ def options(*, is_dnssec: bool = False, extended: int = 0, note: int | None = No
 PLAIN_OPTIONS, SIGNED_OPTIONS = options(), options(is_dnssec=True)
 
 
-def head(question: Question, code: int, answers: int, authority: int, extra: int, marks: int = 0) -> bytes:
-    flags = ANSWERED | question.flags & REPEATED | marks | code & 0xF
-    return HEADER.pack(question.id, flags, 1, answers, authority, extra + question.has_options)
-
-
 def answer_bytes(
     question: Question,
     code: int,
@@ -72,8 +67,10 @@ def answer_bytes(
     """`tail` fits behind the question. `marks`: AA and AD."""
     if marks and not question.flags & AD and not question.is_dnssec:
         marks &= ~AD
-    text = head(question, code, answers, authority, extra, marks) + question.section + tail
-    if not question.has_options:
+    flags = ANSWERED | question.flags & REPEATED | marks | code & 0xF
+    has_options = question.has_options
+    text = HEADER.pack(question.id, flags, 1, answers, authority, extra + has_options) + question.section + tail
+    if not has_options:
         return text
     if note is None:
         return text + (SIGNED_OPTIONS if question.is_dnssec else PLAIN_OPTIONS)
@@ -93,8 +90,7 @@ def refusal_bytes(id_: int, flags: int, code: int, section: bytes = b"") -> byte
 
 def cut_bytes(question: Question, marks: int = 0) -> bytes:
     """The question alone with TC: ask again by TCP (DNS-59)."""
-    text = head(question, 0, 0, 0, 0, TC | marks & AA) + question.section
-    return text + (SIGNED_OPTIONS if question.is_dnssec else PLAIN_OPTIONS) if question.has_options else text
+    return answer_bytes(question, 0, b"", 0, 0, marks=TC | marks & AA)
 
 
 def records_bytes(name: bytes, records: Iterable[Written]) -> tuple[bytes, tuple[int, ...]]:
@@ -110,7 +106,7 @@ def records_bytes(name: bytes, records: Iterable[Written]) -> tuple[bytes, tuple
 
 def question_bytes(id_: int, section: bytes, flags: int, *, has_options: bool, is_dnssec: bool = False) -> bytes:
     """To a server. Nothing a client sent goes with it but the question and its flags (DNS-46, DNS-47)."""
-    text = HEADER.pack(id_, flags & (RD | AD | CD), 1, 0, 0, has_options) + section
+    text = HEADER.pack(id_, flags & ASKED, 1, 0, 0, has_options) + section
     return text + (SIGNED_OPTIONS if is_dnssec else PLAIN_OPTIONS) if has_options else text
 
 
