@@ -24,7 +24,7 @@ import dns.rrset
 from tests.lab.namespace import Namespace
 
 SO_RCVBUFFORCE = 33
-TRIES = 20
+TRIES, AT_ONCE = 20, 64
 Answerer = Callable[["ScriptedDns", bytes, str], Iterable[bytes]]
 """From a question's bytes and how it came to what is sent, in order; nothing is silence."""
 
@@ -134,8 +134,9 @@ class ScriptedDns:
             self.asked.append((_name(data[2:]), way))
 
     def _read(self) -> None:
+        """A few, for whoever asks by TCP would else wait until nobody asks by UDP."""
         with suppress(BlockingIOError):
-            while True:
+            for _ in range(AT_ONCE):
                 data, peer = self._udp.recvfrom(4096)
                 self._note(data, "udp")
                 made = list(self.answers(self, data, "udp"))
@@ -220,15 +221,15 @@ class Stream:
 
 def stream(
     namespace: Namespace, server: str, name: str, *, count: int, rate: float, kinds: Sequence[str] = ("A",),
-    linger_s: float = 1.0, is_new: bool = False,
+    linger_s: float = 1.0, is_new: bool = False, found: Stream | None = None,
 ) -> Stream:  # fmt: skip
     """In a thread of its own. The number of a question is its id; kinds take turns. `is_new`: its first label is that
-    number and another one, so that no name was asked for before."""
+    number and another one, so that no name was asked for before. `found` is for whoever looks at it meanwhile."""
     texts = [bytearray(dns.message.make_query(name, kind, use_edns=False).to_wire()) for kind in kinds]
     asking = namespace.call(
         lambda: socket.socket(socket.AF_INET6 if ":" in server else socket.AF_INET, socket.SOCK_DGRAM)
     )
-    found, begun_s = Stream(), time.monotonic()
+    found, begun_s = found or Stream(), time.monotonic()
     sent_s: dict[int, float] = {}
     with asking:
         asking.setblocking(False)

@@ -19,7 +19,7 @@ from agent.dns.handover.state import Upstream
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import read_address
-from tests.lab.dns_servers import HALF, ScriptedDns, addresses, answered, ask, ordinary, stream
+from tests.lab.dns_servers import HALF, ScriptedDns, Stream, addresses, answered, ask, ordinary, stream
 from tests.lab.namespace import Namespace
 from tests.lab.network import Network
 from tests.node.dns_node import ADDRESSES, DnsNode
@@ -33,6 +33,7 @@ VIPS: dict[Family, str] = {"IPv4": "10.96.0.53", "IPv6": "fd00:96::53"}
 NAME = "web.default.svc.cluster.local"
 PORTS = ({"name": "dns", "protocol": "UDP", "port": 53}, {"name": "dns-tcp", "protocol": "TCP", "port": 53})
 KIND: dict[Family, str] = {"IPv4": "A", "IPv6": "A"}
+FEW = 16
 # What the cluster's DNS says by itself, and what the cache got from it.
 ITS, OURS = "192.0.2.1", "192.0.2.1"
 
@@ -129,18 +130,26 @@ async def test_its_endpoints_are_asked_by_two_connections_at_most(
 async def test_the_clusters_dns_answers_when_the_process_is_gone(
     network: Network, tmp_path: Path, family: Family, backend: str
 ) -> None:
-    """DNS-21, DNS-22: no socket, no match: from the next packet on; and back when there is one."""
+    """DNS-21, DNS-22: no socket, no match: from the next packet on; and back when there is one. What lies unread in a
+    socket goes with it, so the end comes at a moment when that is little; and each process begins with what an earlier
+    one stored, for no more than 256 questions wait for one name (DNS-15, DNS-57)."""
     beside = Beside(network, tmp_path, family, backend, held=False)
+    found = Stream()
     async with beside.server(), beside.running():
         assert addresses(await beside.ask()) == [ITS]
-        asking = asyncio.create_task(
-            off(stream, network["pod1"].namespace, beside.address, NAME, count=6000, rate=2000, linger_s=2.0)
-        )
+        await off(beside.dns.process.end, signal.SIGTERM)
+        beside.dns.process.start()
+        await beside.dns.tell()
+        ask_many = partial(stream, count=6000, rate=2000, linger_s=2.0, found=found)
+        asking = asyncio.create_task(off(ask_many, network["pod1"].namespace, beside.address, NAME))
         await asyncio.sleep(1.0)
+        while found.lost > FEW:
+            await asyncio.sleep(0)
+        beside.dns.process.send(signal.SIGKILL)
         await off(beside.dns.process.end)
         await asyncio.sleep(1.0)
         beside.dns.process.start()
-        found = await asking
+        await asking
 
         assert found.lost <= 64
         assert set(found.who.values()) == {"c0000201"}
@@ -161,7 +170,7 @@ async def test_a_process_that_hangs_is_left_within_a_second(
         back_s = await beside.dns.until_live()
 
         assert [addresses(one) for one in meanwhile] == [[ITS]] * 4
-        assert (left_s <= 1.5, back_s <= 2.0) == (True, True), (left_s, back_s)
+        assert (left_s <= 1.0, back_s <= 2.0) == (True, True), (left_s, back_s)
         assert addresses(await beside.ask()) == [ITS]
         assert [one for one in beside.dns.reasons() if one.startswith("Dns")] == ["DnsFallback", "DnsRecovered"]
         print(f"left after {left_s:.2f} s, back after {back_s:.2f} s")
@@ -297,11 +306,11 @@ MISDEEDS = {"drops": silent, "is late": ordinary, "cuts": cut, "other id": other
 
 @pytest.mark.parametrize("deed", MISDEEDS)
 async def test_a_server_that_misbehaves_is_not_believed(
-    network: Network, tmp_path: Path, family: Family, deed: str
+    network: Network, tmp_path: Path, family: Family, backend: str, deed: str
 ) -> None:
     """DNS-43, DNS-44, DNS-91, DNS-92, DNS-95: with real packets, by TCP of the cluster and by UDP of the node; another
     server has the answer, to clients of both ways."""
-    beside = Beside(network, tmp_path, family, "nftables", held=True)
+    beside = Beside(network, tmp_path, family, backend, held=True)
     place, bad, good = network["remote"].namespace, network["far1"].address(family), network["far2"].address(family)
     late_s = 3.0 if deed == "is late" else 0.0
     async with (
@@ -320,10 +329,10 @@ async def test_a_server_that_misbehaves_is_not_believed(
         assert beside.dns.tracked() == []
 
 
-async def test_a_server_that_hangs_costs_less_than_a_second(network: Network, tmp_path: Path) -> None:
+async def test_a_server_that_hangs_costs_less_than_a_second(network: Network, tmp_path: Path, backend: str) -> None:
     """DNS-43, DNS-44, DNS-95: by UDP of the node and by TCP of the cluster; another is asked beside it."""
 
-    beside = Beside(network, tmp_path, "IPv4", "nftables", held=True)
+    beside = Beside(network, tmp_path, "IPv4", backend, held=True)
     place = network["remote"].namespace
     async with (
         ScriptedDns(network["far1"].v4, "", place, answers=silent) as hanging,

@@ -14,7 +14,7 @@ PORT = 53
 PROBE_MARK = 0x4B445053
 """Of probes of this host, which have to reach the process even while all others are led elsewhere."""
 LIFE_S, REFRESH_S = 30, 5.0
-PROBE_S, REPEAT_S, SLOW_S = 0.45, 0.25, 0.25
+PROBE_S, REPEAT_S, SLOW_S = 0.3, 0.25, 0.25
 LAZY_PROBE_S, TCP_PROBE_S = 1.0, 5.0
 FAILURES = 2
 

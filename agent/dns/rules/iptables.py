@@ -47,6 +47,15 @@ def restore_text(asking: Asking, live: Iterable[str]) -> str:
     return "\n".join(("*raw", *raw, "COMMIT", "*filter", *accepted, "COMMIT", ""))
 
 
+def jumps_text(jumps: Iterable[tuple[str, str, str]]) -> str:
+    """Input of iptables-restore --noflush: these jumps before all other rules of their chains."""
+    lines = []
+    for table in TABLES:
+        found = [f"-I {chain} 1 -j {ours}" for one, chain, ours in jumps if one == table]
+        lines += [f"*{table}", *found, "COMMIT"] if found else []
+    return "\n".join((*lines, ""))
+
+
 WAYS = ("udp", "tcp")
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from agent.dns.ports import Programs, TimedTable
 from agent.dns.rules import iptables, nftables
 from agent.dns.rules.guards import LIFE_S, Asking
+from agent.dns.rules.iptables import JUMPS
 from agent.model.nft_table import Family
 
 
@@ -99,19 +100,24 @@ class IptablesGuards:
     async def _put(self, asking: Asking, live: Collection[str]) -> None:
         self._asking, self._live = asking, set(live)
         await self._programs.run("-restore", "-w", "5", "--noflush", text=iptables.restore_text(asking, sorted(live)))
-        for table, chain, ours in iptables.JUMPS:
-            if not await self._programs.succeeds("-w", "5", "-t", table, "-C", chain, "-j", ours):
-                await self._programs.run("", "-w", "5", "-t", table, "-I", chain, "-j", ours)
+        looks = [
+            self._programs.succeeds("-w", "5", "-t", table, "-C", chain, "-j", ours) for table, chain, ours in JUMPS
+        ]
+        missing = [jump for jump, is_there in zip(JUMPS, await asyncio.gather(*looks), strict=True) if not is_there]
+        if missing:
+            await self._programs.run("-restore", "-w", "5", "--noflush", text=iptables.jumps_text(missing))
         self._listed = await self._list()
 
     async def _list(self) -> tuple[str, ...]:
         """What our chains have."""
         return tuple(
-            [
-                await self._programs.found("-w", "5", "-t", table, "-S", one)
-                for table, chains in iptables.CHAINS.items()
-                for one in chains
-            ]
+            await asyncio.gather(
+                *(
+                    self._programs.found("-w", "5", "-t", table, "-S", one)
+                    for table, chains in iptables.CHAINS.items()
+                    for one in chains
+                )
+            )
         )
 
     async def is_intact(self) -> bool:
@@ -123,11 +129,9 @@ class IptablesGuards:
         """Lists alone: asked for a jump to a chain that goes away meanwhile, the programs fail."""
         if await self._list() != self._listed:
             return False
-        for table, chain, ours in iptables.JUMPS:
-            listed = await self._programs.found("-w", "5", "-t", table, "-S", chain)
-            if f"-A {chain} -j {ours}" not in listed.splitlines():
-                return False
-        return True
+        looks = [self._programs.found("-w", "5", "-t", table, "-S", chain) for table, chain, _ in JUMPS]
+        found = zip(JUMPS, await asyncio.gather(*looks), strict=True)
+        return all(f"-A {chain} -j {ours}" in listed.splitlines() for (_, chain, ours), listed in found)
 
     async def refresh(self, address: str) -> None:
         if self._asking is not None and address not in self._live:
@@ -141,7 +145,7 @@ class IptablesGuards:
         return any(await self._list())
 
     async def remove(self) -> None:
-        for table, chain, ours in iptables.JUMPS:
+        for table, chain, ours in JUMPS:
             if not await self._programs.succeeds("-w", "5", "-t", table, "-S", ours):
                 continue
             while await self._programs.succeeds("-w", "5", "-t", table, "-C", chain, "-j", ours):

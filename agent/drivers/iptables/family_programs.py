@@ -9,11 +9,11 @@ from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.sign import sign_of
 from agent.drivers.iptables.variant import choose, legacy_names, look
 from agent.drivers.netlink.connection import NetlinkSilent
-from agent.model.iptables_rules import Table, Variant
+from agent.model.iptables_rules import Variant
 from agent.model.nft_table import Family
 
 _NAMES = {"IPv4": "iptables", "IPv6": "ip6tables"}
-_DEADLINE_S, _LOOK_S = 30.0, 0.5
+_DEADLINE_S, _LOOK_S = 30.0, 0.25
 
 
 class FamilyPrograms:
@@ -25,7 +25,7 @@ class FamilyPrograms:
         *,
         prefix: Sequence[str] = (),
         variant: Variant | None = None,
-        sign: Callable[[Family, Variant, Sequence[Table]], bytes] = sign_of,
+        sign: Callable[[Family, Variant, Sequence[str]], bytes] = sign_of,
     ) -> None:
         self.family: Family = family
         self.variant = variant
@@ -47,12 +47,13 @@ class FamilyPrograms:
         return f"{_NAMES[self.family]}-{self.variant}"
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Somebody changed rules, perhaps ours: a number of the kernel's differs, which costs next to nothing."""
+        """Somebody changed rules, perhaps ours: a number of the kernel's differs, which costs next to nothing. Who
+        listens to the kernel instead makes it write down each rule of each change, those of 10 000 Services too."""
         last = b""
         while True:
             now = b""
             with suppress(OSError, NetlinkSilent):
-                now = self._sign(self.family, self.variant or "nft", ("filter",))
+                now = self._sign(self.family, self.variant or "nft", ("raw", "filter"))
             if last and now != last:
                 yield "a program changed rules of iptables"
             last = now

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from agent.drivers.netlink.attributes import attributes
 from agent.drivers.netlink.connection import Connection, open_socket
-from agent.model.iptables_rules import Table, Variant
+from agent.model.iptables_rules import Variant
 from agent.model.nft_table import Family
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -16,7 +16,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _GET_INFO, _INFO_BYTES, _GET_GENERATION, _WITHIN_S = 64, 84, 10 << 8 | 16, 1.0
 
 
-def sign_of(family: Family, variant: Variant, tables: Sequence[Table]) -> bytes:
+def sign_of(family: Family, variant: Variant, tables: Sequence[str]) -> bytes:
     """nft counts commits. A legacy table has no count: a rule in place of another one of its size leaves no sign."""
     if variant == "nft":
         with closing(Connection(open_socket())) as connection:
