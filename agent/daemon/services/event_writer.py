@@ -11,12 +11,12 @@ import asyncio
 import random
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 from prometheus_client.core import CounterMetricFamily
 
-from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.errors import Conflict, Denied, KubeError, Missing, Throttled, Unprocessable
 from agent.drivers.kube.resource import EVENTS
 from agent.model.clock import Clock
@@ -29,6 +29,9 @@ from agent.services.view.object_events import (
     is_written,
     series_body,
 )
+
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
 
 log = structlog.get_logger(plane="services")
 
@@ -58,7 +61,7 @@ class EventWriter:
 
     def __init__(
         self,
-        find: Callable[[], KubeClient | None],
+        find: "Callable[[], KubeClient | None]",
         node: str,
         clock: Clock,
         passes_on: Callable[[Event], None],
@@ -131,7 +134,7 @@ class EventWriter:
         self._tokens -= 1.0
         return True
 
-    async def _write(self, kube_client: KubeClient, name: str, one: WrittenEvent) -> bool:
+    async def _write(self, kube_client: "KubeClient", name: str, one: WrittenEvent) -> bool:
         """False: nothing more can be written for now."""
         try:
             self.outcomes[await self._written(kube_client, name, one)] += 1
@@ -162,7 +165,7 @@ class EventWriter:
         one.due_s = self._clock.now_s() + wait_s
         self._waiting.setdefault(name, one)
 
-    async def _written(self, kube_client: KubeClient, name: str, one: WrittenEvent) -> str:
+    async def _written(self, kube_client: "KubeClient", name: str, one: WrittenEvent) -> str:
         events = EVENTS.narrowed(namespace=event_namespace(one.event))
         now_s = self._clock.wall_s()
         if one.is_ours:
@@ -183,7 +186,7 @@ class EventWriter:
         one.due_s = self._clock.now_s() + REPEAT_S
         return "written"
 
-    async def _is_there(self, kube_client: KubeClient, name: str, one: WrittenEvent) -> bool:
+    async def _is_there(self, kube_client: "KubeClient", name: str, one: WrittenEvent) -> bool:
         try:
             await kube_client.get(EVENTS.narrowed(namespace=event_namespace(one.event)), name)
         except Missing:

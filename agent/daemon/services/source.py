@@ -7,12 +7,11 @@ Never: judges objects. While the server is silent everything stays as it was.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.decoding import ApiObject
 from agent.drivers.kube.resource import (
     ENDPOINT_SLICES,
@@ -35,6 +34,9 @@ from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
 
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
+
 log = structlog.get_logger(plane="services")
 
 T = TypeVar("T")
@@ -52,7 +54,7 @@ TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
 class KubeServices:
     def __init__(
         self,
-        find: Callable[[], KubeClient | None],
+        find: "Callable[[], KubeClient | None]",
         intake: Intake,
         node: str,
         proxy_name: str = "",

@@ -7,17 +7,19 @@ With `services.taintWhenDown` also puts it on, while there are no rules (SVN-60 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from agent.drivers.kube.client import JSON_PATCH, KubeClient
 from agent.drivers.kube.errors import KubeError
-from agent.drivers.kube.resource import NODES, Disconnected, Replaced
+from agent.drivers.kube.resource import JSON_PATCH, NODES, Disconnected, Replaced
 from agent.model.clock import Clock
 from agent.model.kube_objects import NodeObject, NodeTaint
 from agent.model.nft_table import Family
 from agent.services.run.family_sync import SyncReport
+
+if TYPE_CHECKING:
+    from agent.drivers.kube.client import KubeClient
 
 log = structlog.get_logger(plane="services")
 
@@ -55,7 +57,7 @@ class NeverAbsent:
 class StartupTaint:
     def __init__(
         self,
-        find: Callable[[], KubeClient | None],
+        find: "Callable[[], KubeClient | None]",
         node: str,
         clock: Clock,
         answers: Callable[[], bool],
@@ -169,7 +171,7 @@ def _tests(place: int, taint: NodeTaint) -> list[Mapping[str, object]]:
     ]
 
 
-async def lift_taint(kube_client: KubeClient, node: str, *, is_dry: bool) -> bool:
+async def lift_taint(kube_client: "KubeClient", node: str, *, is_dry: bool) -> bool:
     """Once, for `kepd cleanup`, after which no kepd comes to do it (SVN-64). Whether it was on the node. Raises
     KubeError, for an answer that does not come too."""
     async with aclosing(kube_client.follow(NODES.narrowed(field_selector=f"metadata.name={node}"))) as news:

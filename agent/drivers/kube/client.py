@@ -19,11 +19,8 @@ from agent.drivers.kube.decoding import ApiObject, Decoding
 from agent.drivers.kube.errors import AnswerUnreadable, Unanswered, Unreachable
 from agent.drivers.kube.follower import Follower
 from agent.drivers.kube.rate_limit import RequestBucket
-from agent.drivers.kube.resource import News, Resource
+from agent.drivers.kube.resource import MERGE_PATCH, News, Resource
 from agent.model.clock import Clock
-
-MERGE_PATCH = "application/merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 
 K = TypeVar("K", bound=ApiObject)
 T = TypeVar("T")

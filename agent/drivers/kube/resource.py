@@ -25,6 +25,10 @@ from agent.model.kube_objects import (
 
 T = TypeVar("T")
 
+# How what is changed of an object may be said.
+MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+
 
 class ObjectKey(msgspec.Struct, frozen=True):
     """An object among those of its kind; `namespace` is empty for kinds that have none."""

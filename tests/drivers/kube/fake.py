@@ -13,10 +13,17 @@ import msgspec
 from agent.drivers.kube.complaints import UnreadableObjects
 from agent.drivers.kube.decoding import ApiObject, BookmarkLine, Decoding
 from agent.drivers.kube.errors import AnswerUnreadable, ApiRefused, KubeError, Status, Unreachable, refusal
-from agent.drivers.kube.resource import Bookmark, Disconnected, Malformed, News, Replaced, Resource, Resumed
+from agent.drivers.kube.resource import (
+    MERGE_PATCH,
+    Bookmark,
+    Disconnected,
+    Malformed,
+    News,
+    Replaced,
+    Resource,
+    Resumed,
+)
 from tests.drivers.kube.fake_objects import KINDS, FakeObjects, StoreRefusal, event_object, list_body, read_selection
-
-MERGE_PATCH = "application/merge-patch+json"
 
 K = TypeVar("K", bound=ApiObject)
 T = TypeVar("T")

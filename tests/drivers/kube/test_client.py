@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from agent.drivers.kube import errors
-from agent.drivers.kube.client import JSON_PATCH, KubeClient
-from agent.drivers.kube.resource import NODES, Resource
+from agent.drivers.kube.client import KubeClient
+from agent.drivers.kube.resource import JSON_PATCH, NODES, Resource
 from agent.model.kube_objects import NodeObject
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates
