@@ -167,3 +167,19 @@ async def test_a_source_that_asks_too_much_is_told_to_come_by_tcp() -> None:
 
     cut = [one for one in heard if one[2] & 2]
     assert (len(heard) - len(cut), len(cut)) == (20, 20)
+
+
+async def test_what_was_asked_without_a_limit_does_not_count_when_there_is_one() -> None:
+    """DNS-93: who asked much before is answered as anybody is."""
+    place = Place()
+    place.keep("a.example")
+    place.send(*[question("a.example")] * 60)
+    await place.asked(60)
+    before = [place.client.recv(4096) for _ in range(60)]
+    place.answering.use(Settings(per_source_qps=10), None)
+    place.send(*[question("a.example")] * 20)
+    await place.asked(80)
+    after = [place.client.recv(4096) for _ in range(20)]
+    place.close()
+
+    assert [one[2] & 2 for one in (*before, *after)] == [0] * 80

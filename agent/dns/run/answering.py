@@ -90,6 +90,9 @@ class Answering:
         self.use(self.settings, self.own)
 
     def use(self, settings: Settings, own: OwnZone | None) -> None:
+        if settings.per_source_qps != self.settings.per_source_qps:
+            # By another limit, or where there was none, nobody has had too many so far.
+            self.taken = {}
         self.settings, self.own = settings, own
         self.zones = zones_of(settings)[0]
         self._labels = {one.number: one.label for one in self.zones.all}
@@ -108,7 +111,7 @@ class Answering:
             return
         passed = int(now_s - self._window_s) if self._window_s else 1
         self._window_s = now_s
-        less = self.settings.per_source_qps * passed
+        less = self.settings.per_source_qps * passed or UNLIMITED
         self.taken = {one: count - less for one, count in self.taken.items() if count > less}
 
     def renewed(self, raw: bytes, now_s: float) -> Ready | None:
