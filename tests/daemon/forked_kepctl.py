@@ -24,21 +24,21 @@ MOST = 1 << 20
 WITHIN_S = 30.0
 
 
-def forked_kepctl(*arguments: str) -> subprocess.CompletedProcess[str]:
+def forked_kepctl(*arguments: str, within_s: float = WITHIN_S) -> subprocess.CompletedProcess[str]:
     """What `kepctl ARGUMENTS` prints, and its exit code."""
     with (
         tempfile.TemporaryFile("w+") as out,
         tempfile.TemporaryFile("w+") as err,
         socket.socket(socket.AF_UNIX) as line,
     ):
-        line.settimeout(WITHIN_S)
+        line.settimeout(within_s)
         line.connect(_address())
         request = {"arguments": arguments, "environment": dict(os.environ), "folder": str(Path.cwd())}
         socket.send_fds(line, [json.dumps(request).encode()], [out.fileno(), err.fileno()])
         try:
             code = int(line.recv(16))
         except TimeoutError as error:
-            raise subprocess.TimeoutExpired(["kepctl", *arguments], WITHIN_S) from error
+            raise subprocess.TimeoutExpired(["kepctl", *arguments], within_s) from error
         return subprocess.CompletedProcess(["kepctl", *arguments], code, _content(out), _content(err))
 
 

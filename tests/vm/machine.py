@@ -16,14 +16,14 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from tests.daemon.process import PROGRAMS
+from tests.daemon.forked_kepctl import forked_kepctl
 from tests.vm.disk import Disk
 
 QEMU = "qemu-system-x86_64"
 MEMORY_MIB = 3072
 BOOT_S, END_S, CALL_S = 600.0, 400.0, 300.0
-# A look costs an emulated machine seconds of its processor.
-POLL_S = 4.0
+# A look by the shell costs an emulated machine most of a second of its processor.
+POLL_S = 2.0
 KVM_TRIAL_S = 15.0
 GREETING_S = 3.0
 # cmpxchg16b of the emulation is not what newer kernels expect; a fifth level of page tables makes each miss dearer.
@@ -171,8 +171,7 @@ class Machine:
 
     def kepctl(self, *words: str) -> "subprocess.CompletedProcess[str]":
         """Of this machine, at the API of that one: there it takes seconds to start."""
-        command = [str(PROGRAMS / "kepctl"), "--endpoint", str(self._api), "--timeout", "60", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=CALL_S)
+        return forked_kepctl("--endpoint", str(self._api), "--timeout", "60", *words, within_s=CALL_S)
 
     def write(self, path: str, text: str, mode: str = "0644") -> None:
         """A whole file at once, under its name only when it is complete, and on the disk: its power may be cut."""

@@ -1,37 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names under the shipped units: sockets of the service manager, restarts, kills and a reboot lose no answer."""
+"""Names under the shipped units: sockets of the service manager, restarts and kills lose no answer."""
 
 import pytest
 
 from tests.vm.machine import Machine
+from tests.vm.names import NAME, STREAM, STREAM_FILE
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
-
-NAME = "web.default.svc.cluster.local"
-# Numbers questions, sends so many a second from one socket, and says how many were answered.
-STREAM = """
-import select, socket, sys, time
-count, rate = int(sys.argv[1]), float(sys.argv[2])
-labels = "".join(chr(len(one)) + one for one in "NAME".split(".")).encode()
-rest = b"\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0" + labels + b"\\0\\0\\1\\0\\1"
-asking = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-asking.setblocking(False)
-asking.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)
-begun, sent, answered = time.monotonic(), 0, set()
-while time.monotonic() < begun + count / rate + 20 and len(answered) < count:
-    while sent < min(count, (time.monotonic() - begun) * rate):
-        asking.sendto(sent.to_bytes(2, "big") + rest, ("169.254.20.10", 53))
-        sent += 1
-    if select.select([asking], [], [], 0.002)[0]:
-        try:
-            while True:
-                text = asking.recv(4096)
-                if text[3] & 15 == 0:
-                    answered.add(text[:2])
-        except BlockingIOError:
-            pass
-print(len(answered), "of", count)
-""".replace("NAME", NAME)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +15,7 @@ def named(bare: Machine) -> Machine:
     bare.until_prints("systemctl is-active kepd-dns.socket", "active")
     until_answering(bare)
     bare.until("the name is known", lambda: "NOERROR" in bare.kepctl("explain", "dns", NAME).stdout)
-    bare.write("/root/stream.py", STREAM)
+    bare.write(STREAM_FILE, STREAM)
     return bare
 
 
@@ -64,8 +39,8 @@ def test_kills_and_a_restart_lose_no_answer(named: Machine) -> None:
     """DNS-11, DNS-12: three kills, then a restart; what was not read waits in the sockets. A batch that was read is all
     that a kill may take."""
     script = "systemctl kill -s KILL --kill-whom=main kepd-dns"
-    killed = named.run(f"python3 /root/stream.py 8000 2000 & for n in 1 2 3; do sleep 1; {script}; done; wait")
-    restarted = named.run("python3 /root/stream.py 4000 2000 & sleep 1; systemctl restart kepd-dns; wait")
+    killed = named.run(f"python3 {STREAM_FILE} 8000 2000 & for n in 1 2 3; do sleep 1; {script}; done; wait")
+    restarted = named.run(f"python3 {STREAM_FILE} 4000 2000 & sleep 1; systemctl restart kepd-dns; wait")
     left = named.run("conntrack -L 2>/dev/null | grep -c 'dport=53 .*169.254.20.10' || true")
     print(f"over three kills {killed.strip()}, over a restart {restarted.strip()}")
 
@@ -78,17 +53,8 @@ def test_kills_and_a_restart_lose_no_answer(named: Machine) -> None:
 def test_the_daemon_may_end_and_names_stay(named: Machine) -> None:
     """DNS-1: the process needs no daemon."""
     named.run("systemctl stop kepd")
-    answered = named.run("python3 /root/stream.py 100 100")
+    answered = named.run(f"python3 {STREAM_FILE} 100 100")
     named.run("systemctl start kepd")
     until_answering(named)
 
     assert answered.split() == ["100", "of", "100"]
-
-
-def test_names_are_back_after_a_reboot(named: Machine) -> None:
-    """DNS-30: sockets before addresses, addresses and rules with the daemon."""
-    named.reboot()
-    named.until_prints("python3 /root/stream.py 100 100", "100 of 100")
-    failed = named.run("systemctl --failed --no-legend --plain").split()
-
-    assert failed == []

@@ -3,11 +3,14 @@
 
 import os
 import random
+import subprocess
 import time
+from typing import NamedTuple
 
 import pytest
 
 from tests.vm.machine import Machine
+from tests.vm.names import STREAM, STREAM_FILE
 from tests.vm.pods import PLACE, is_ready, orderly, put, remove, shown, until_ready
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
@@ -17,49 +20,77 @@ MANY = int(os.environ.get("KEPD_VM_PODS", "3"))
 CUTS = int(os.environ.get("KEPD_VM_CUTS", "2"))
 LIFE = ["sidecar start", "main start", "hook", "main term", "sidecar term"]
 HOWS = ("systemctl reboot", "systemctl --no-block --job-mode=replace start reboot.target")
+LAST_WORDS = "journalctl -b -1 -u kepd --no-pager -o cat | tail -n 60"
+GUARD = "systemctl show -P Result -P ActiveState kepd-guard; nft list tables; cat /proc/sys/net/ipv4/ip_forward"
 SLICES = "systemctl list-units --plain --no-legend --state=active 'kepd-*-pod*.slice' | wc -l"
 RESULTS = "find /var/lib/cni/results -type f"
 TAKEN = "find /var/lib/cni/networks/kepd -type f -name '10.*'"
 REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceback' || true"
 
 
-def test_a_boot_is_guarded_until_there_are_rules(bare: Machine) -> None:
-    """SVN-21, SVN-23: by the unit, before there is a network; kepd lifts it."""
+class Reboots(NamedTuple):
+    """What was seen of two of them."""
+
+    orders: dict[str, list[str]]
+    ends: list[str]
+    """The last words of kepd before each."""
+    guard: str
+    """Its result and state, then the tables after the first boot, and how that forwards."""
+    times: list[str]
+    refused: "subprocess.CompletedProcess[str]"
+    failed: list[str]
+    """Units, after names were answered again."""
+    kept: str
+    """What is left of a guard that was switched off before the second."""
+
+
+@pytest.fixture(scope="module")
+def rebooted(bare: Machine) -> Reboots:
+    """A boot costs an emulated machine minutes, so two show all that a reboot is to show. The second is ordered by
+    systemd alone, without a word of logind, whose delay would hold it up."""
     drop_in = "/etc/systemd/system/kepd.service.d/guard.conf"
-    bare.write(drop_in, "[Service]\nEnvironment=KEPD_SERVICES__BOOT_GUARD=true\n")
-    bare.run("systemctl daemon-reload && systemctl enable kepd-guard && systemctl restart kepd")
-    bare.until_prints("cat /var/lib/kepd/services/guard.nft", "10.96.0.0/16")
-    bare.reboot()
-    until_ready(bare, "web")
-    said = bare.run(
-        "systemctl show -P Result -P ActiveState kepd-guard; nft list tables; cat /proc/sys/net/ipv4/ip_forward"
-    )
-    times = bare.run("systemctl show -P ActiveEnterTimestampMonotonic kepd-guard network-pre.target kepd").split()
-    refused = bare.attempt("systemctl start kepd-guard")
-    bare.run(f"rm {drop_in}; systemctl daemon-reload; systemctl disable kepd-guard; systemctl restart kepd")
-    bare.until("no file is left", lambda: not bare.run("ls /var/lib/kepd/services").count("guard.nft"))
-
-    assert said.split()[:2] == ["success", "active"]
-    assert "kepd_guard" not in said
-    assert times == sorted(times, key=int)
-    assert refused.returncode != 0, "beside a kepd that runs it would stop Services"
-
-
-def test_reboots_end_pods_in_order(bare: Machine) -> None:
-    """FP-22, FP-31: hooks run, sidecars end after those that they serve, no container is killed before its grace; also
-    where systemd ends the units of the machine without a word of logind, whose delay would hold it up."""
     names = [f"o{number}" for number in range(MANY)]
+    bare.write(drop_in, "[Service]\nEnvironment=KEPD_SERVICES__BOOT_GUARD=true\n")
+    bare.write(STREAM_FILE, STREAM)
+    bare.run("systemctl daemon-reload && systemctl enable kepd-guard && systemctl restart kepd")
     put(bare, *map(orderly, names))
+    bare.until_prints("cat /var/lib/kepd/services/guard.nft", "10.96.0.0/16")
     until_ready(bare, *names)
-    said = []
-    for how in HOWS:
-        bare.reboot(how)
-        until_ready(bare, *names)
-        said.append(bare.run("journalctl -b -1 -u kepd --no-pager -o cat | tail -n 60"))
+    bare.reboot(HOWS[0])
+    until_ready(bare, "web", *names)
+    ends = [bare.run(LAST_WORDS)]
+    guard = bare.run(GUARD)
+    times = bare.run("systemctl show -P ActiveEnterTimestampMonotonic kepd-guard network-pre.target kepd").split()
+    bare.until_prints(f"python3 {STREAM_FILE} 100 100", "100 of 100")
+    failed = bare.run("systemctl --failed --no-legend --plain").split()
+    refused = bare.attempt("systemctl start kepd-guard")
+    bare.run(f"rm {drop_in}; systemctl daemon-reload; systemctl disable kepd-guard")
+    bare.reboot(HOWS[1])
+    until_ready(bare, "web", *names)
+    ends.append(bare.run(LAST_WORDS))
     orders = {name: bare.run(f"cat {PLACE}/{name}").splitlines() for name in names}
+    kept = bare.run("ls /var/lib/kepd/services | grep guard || true")
     remove(bare, *names)
+    return Reboots(orders, ends, guard, times, refused, failed, kept)
 
-    assert orders == {name: [*LIFE, *LIFE, *LIFE[:2]] for name in names}, said
+
+def test_a_boot_is_guarded_until_there_are_rules(rebooted: Reboots) -> None:
+    """SVN-21, SVN-23: by the unit, before there is a network; kepd lifts it."""
+    assert rebooted.guard.split()[:2] == ["success", "active"]
+    assert "kepd_guard" not in rebooted.guard
+    assert rebooted.times == sorted(rebooted.times, key=int)
+    assert rebooted.refused.returncode != 0, "beside a kepd that runs it would stop Services"
+    assert rebooted.kept == ""
+
+
+def test_reboots_end_pods_in_order(rebooted: Reboots) -> None:
+    """FP-22, FP-31: hooks run, sidecars end after those that they serve, no container is killed before its grace."""
+    assert rebooted.orders == {f"o{number}": [*LIFE, *LIFE, *LIFE[:2]] for number in range(MANY)}, rebooted.ends
+
+
+def test_names_are_back_after_a_reboot(rebooted: Reboots) -> None:
+    """DNS-30: sockets before addresses, addresses and rules with the daemon."""
+    assert rebooted.failed == []
 
 
 @pytest.mark.parametrize("cut", range(CUTS))

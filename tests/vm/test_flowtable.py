@@ -59,7 +59,7 @@ os.rename("/tmp/.end", "/tmp/end")
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def fast(bare: Machine) -> Iterator[Machine]:
     """The node with the setting, a pod with a large file, and the guest."""
     devices = json.dumps(["guest0", "cni0"])
