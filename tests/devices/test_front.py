@@ -200,6 +200,7 @@ async def test_a_kubelet_that_gives_a_device_at_once_waits_for_its_reset(node: N
     node.runtime.end("s1")
     waiting = asyncio.create_task(node.kubelet.allocate(GPU, "gpu-0"))
     other = await node.kubelet.allocate(GPU, "gpu-1")
+    await node.until(lambda: node.front.metrics.holds["reset"] == 1, "the one that waits is counted")
     was_waiting = not waiting.done()
     holds = {one.labels["reason"]: one.value for it in node.front.metrics.families() if it.name == "kepd_device_holds"
              for one in it.samples}  # fmt: skip
