@@ -6,9 +6,12 @@ A command's module, gRPC and rich are imported when it runs, which keeps `kepctl
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
+from typing import NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -182,6 +185,7 @@ def main() -> None:
     from agent.cli.terminal import clean_streams
 
     clean_streams()
+    signal.signal(signal.SIGINT, _interrupted)
     try:
         status = cli.main(_hoisted(sys.argv[1:]), "kepctl", standalone_mode=False)
     except CommandFailed as error:
@@ -196,7 +200,7 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        sys.exit(INTERRUPTED)
+        _leave()
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(FAILURE)
@@ -206,6 +210,20 @@ def main() -> None:
         click.echo(f"kepctl: {what}: {error.strerror}", err=True)
         sys.exit(FAILURE)
     sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
+def _interrupted(*_: object) -> NoReturn:
+    """The first one unwinds, and who is impatient need not wait for that."""
+    signal.signal(signal.SIGINT, _leave)
+    raise KeyboardInterrupt
+
+
+def _leave(*_: object) -> NoReturn:
+    """Without the interpreter's own end: what a second interrupt left of gRPC may wait there for ever."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, RuntimeError):
+            stream.flush()
+    os._exit(INTERRUPTED)
 
 
 def _flushed(status: int) -> int:
