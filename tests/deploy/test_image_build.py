@@ -18,6 +18,7 @@ import pytest
 from agent import __version__
 from tests.daemon.process import ROOT
 from tests.lab import Lab
+from tests.lab.mounts import file_system_of
 from tests.lab.namespace import Namespace
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(900)]
@@ -84,8 +85,10 @@ class Builder:
 def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     assert shutil.which("buildah"), "no builder of container images here; scripts/prepare installs buildah"
     folder = tmp_path_factory.mktemp("builder")
+    # By layers, where those do not lie on layers: else each step copies all files.
+    driver = "vfs" if file_system_of(folder) == "overlay" else "overlay"
     (folder / "storage.conf").write_text(
-        f'[storage]\ndriver = "vfs"\ngraphroot = "{folder}/store"\nrunroot = "{folder}/run"\n'
+        f'[storage]\ndriver = "{driver}"\ngraphroot = "{folder}/store"\nrunroot = "{folder}/run"\n'
     )
     made = Builder(folder)
     try:
