@@ -67,6 +67,7 @@ async def test_it_waits_until_the_pod_is_ready_and_until_it_is_gone(tmp_path: Pa
         await node.plane.until(lambda: node.plane.runner.pods._followers, "it is watched")
         cri.may_pull.set()
         ready = await waiting
+        await node.plane.until(lambda: not node.plane.runner.pods._followers, "nothing watches")
         waiting = asyncio.create_task(node.ctl("wait pod/web --for=delete"))
         await node.plane.until(lambda: node.plane.runner.pods._followers, "it is watched")
         node.plane.manifests.put("/m/a.yaml", None)
