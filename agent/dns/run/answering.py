@@ -91,7 +91,7 @@ class Answering:
 
     def use(self, settings: Settings, own: OwnZone | None) -> None:
         if settings.per_source_qps != self.settings.per_source_qps:
-            # By another limit, or where there was none, nobody has had too many so far.
+            # Another limit counts from now on: what was answered before it, or without one, is forgotten.
             self.taken = {}
         self.settings, self.own = settings, own
         self.zones = zones_of(settings)[0]

@@ -174,7 +174,7 @@ class Flights:
                 server = health.server
                 flight.asked = (server,)
                 if self._ask(flight, health, now_s, server.protocol == "tcp" or flight.is_reliable):
-                    # Where it is alone nobody else could be asked beside it.
+                    # A single server has no other to be asked beside it.
                     hedge_s = health.hedge_s if len(servers) > 1 else TRY_S
                     flight.hedge_s = now_s + min(TRY_S, hedge_s)
                     return

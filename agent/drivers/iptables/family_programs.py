@@ -47,8 +47,8 @@ class FamilyPrograms:
         return f"{_NAMES[self.family]}-{self.variant}"
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Somebody changed rules, perhaps ours: a number of the kernel's differs, which costs next to nothing. Who
-        listens to the kernel instead makes it write down each rule of each change, those of 10 000 Services too."""
+        """Tells of each change of rules, perhaps of ours: a number of the kernel's differs, and reading that is cheap.
+        A listener would make the kernel write down each rule of each change, those of 10 000 Services too."""
         last = b""
         while True:
             now = b""
