@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine for people: `scripts/vm up|ssh|down`, and `scripts/vm test` for its tests. State is in build/vm."""
+"""A machine for people: `scripts/vm up|ssh|down`, and `scripts/vm test` for its tests. State is in build/vm. `packages`
+alone fetches what a disk is made of, which is kept for later."""
 
 import os
 import shutil
@@ -13,13 +14,15 @@ from pathlib import Path
 import msgspec
 
 from tests.daemon.process import ROOT
-from tests.vm.disk import Disk, make
+from tests.vm.disk import Disk, make, packages_of
 from tests.vm.machine import SSH, Machine
 from tests.vm.release import chosen
 
 PLACE = ROOT / "build/vm"
 STATE = PLACE / "state.json"
 END_S = 300
+# An emulated machine keeps little more than one processor busy, so two share the files.
+ALL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "tests/vm")
 
 
 class Kept(msgspec.Struct):
@@ -86,11 +89,15 @@ def main(arguments: list[str]) -> None:
         case ["ssh", *rest]:
             ssh(rest)
         case ["test", *rest]:
-            os.execv(sys.executable, [sys.executable, "-m", "pytest", "-q", "-m", "vm", *(rest or ["tests/vm"])])
+            os.execv(sys.executable, [sys.executable, "-m", "pytest", "-q", "-m", "vm", *(rest or ALL)])
         case ["down"]:
             down()
+        case ["packages"]:
+            print(packages_of(chosen()))
         case _:
-            sys.exit("scripts/vm up | ssh [COMMAND] | test [PYTEST ARGUMENTS] | down; KEPD_VM_RELEASE=12|13|forky")
+            sys.exit(
+                "scripts/vm up | ssh [COMMAND] | test [PYTEST ARGUMENTS] | down | packages; KEPD_VM_RELEASE=12|13|forky"
+            )
 
 
 if __name__ == "__main__":

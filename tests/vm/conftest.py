@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests.vm.disk import Disk, make
+from tests.vm.drop_in import GUARD, SETTINGS, settle
+from tests.vm.extent import IS_WHOLE
 from tests.vm.machine import QEMU, Machine
+from tests.vm.pods import until_ready
 from tests.vm.release import Release, chosen
 
 HERE = Path(__file__).parent
@@ -23,7 +26,7 @@ HERE = Path(__file__).parent
 ORDER = {"test_first_hour.py": -3, "test_bare.py": -2, "test_ends.py": -1, "test_uninstall.py": 1, "test_upgrade.py": 2}
 # Half an hour of its own, so it is part of `make vm-test` and not of CI.
 LONG = ("test_features.py", "test_kubelet.py", "test_upgrade.py")
-collect_ignore = [] if os.environ.get("KEPD_VM_ALL") == "1" else [str(HERE / name) for name in LONG]
+collect_ignore = [] if IS_WHOLE else [str(HERE / name) for name in LONG]
 # Commits: one whose state a machine may have, and the version before this one.
 EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS", "HEAD~")}
 PAUSE = "registry.k8s.io/pause:3.10"
@@ -67,11 +70,26 @@ def fresh(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mach
 
 
 @pytest.fixture(scope="session")
-def bare(fresh: Machine) -> Machine:
-    """A node with pods and Services from files, by the Vagrantfile's own scripts."""
-    for script in ("cgroups", "bare"):
-        fresh.run(f"sh /vagrant/deploy/vagrant/{script}.sh")
+def grouped(fresh: Machine) -> Machine:
+    """The same with containers in the groups of systemd, by the Vagrantfile's own script."""
+    fresh.run("sh /vagrant/deploy/vagrant/cgroups.sh")
     return fresh
+
+
+@pytest.fixture(scope="session")
+def bare(grouped: Machine) -> Machine:
+    """A node with pods and Services from files, by the Vagrantfile's own script, to which the README led already."""
+    grouped.run("sh /vagrant/deploy/vagrant/bare.sh")
+    return grouped
+
+
+@pytest.fixture(scope="session")
+def tuned(bare: Machine) -> Machine:
+    """The same with all that an administrator sets for the tests of the next files: kepd starts once for it."""
+    settle(bare, GUARD, *SETTINGS)
+    bare.run("systemctl daemon-reload && systemctl enable kepd-guard && systemctl restart kepd")
+    until_ready(bare, "web")
+    return bare
 
 
 @pytest.hookimpl(trylast=True)

@@ -37,6 +37,6 @@ chmod 600 "$tree/root/.ssh/authorized_keys"
 printf 'UseDNS no\nMaxSessions 40\nMaxStartups 40\n' >"$tree/etc/ssh/sshd_config.d/vm.conf"
 "$in_tree" "$tree" systemctl -q enable systemd-networkd.service ssh.service
 "$in_tree" "$tree" systemctl -q mask apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer \
-    fstrim.timer systemd-networkd-wait-online.service
+    e2scrub_reap.service fstrim.timer systemd-networkd-wait-online.service
 "$in_tree" "$tree" apt-get clean
 : >"$tree/etc/resolv.conf"

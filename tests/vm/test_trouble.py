@@ -3,7 +3,6 @@
 administrator does with its unit meanwhile. Containers run on through all of it."""
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.vm.drop_in import LIMIT_MIB
+from tests.vm.extent import only_whole
 from tests.vm.machine import Machine
 from tests.vm.pods import BUSYBOX, MANIFESTS, is_ready, put, remove, shown, until_ready
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
-IS_WHOLE = os.environ.get("KEPD_VM_ALL") == "1"
 DAYS_3 = 3 * 24 * 3600
 DROP_IN = "/etc/systemd/system/kepd.service.d/trouble.conf"
 FILL = "/var/tmp/fill"
@@ -65,7 +65,7 @@ def test_a_daemon_without_memory_is_started_again_and_its_pods_run_on(bare: Mach
     assert ids(bare, "web") == before
 
 
-@pytest.mark.skipif(not IS_WHOLE, reason="minutes of waiting: KEPD_VM_ALL=1, as make vm-test sets it")
+@only_whole("minutes of waiting")
 def test_a_clock_that_jumps_restarts_and_ends_nothing(bare: Machine) -> None:
     """CLK-03: three days ahead, three days behind with a kepd that begins anew there, and back."""
     put(bare, simple("slow", "trap '' TERM; until [ -e /go ]; do sleep 1; done", 600), simple("fails", "exit 3"))
@@ -107,7 +107,7 @@ def full_disk(machine: Machine) -> Iterator[None]:
         machine.run(f"rm -f {FILL} {FILL}.rest")
 
 
-@pytest.mark.skipif(not IS_WHOLE, reason="minutes of waiting: KEPD_VM_ALL=1, as make vm-test sets it")
+@only_whole("minutes of waiting")
 def test_a_full_disk_ends_nothing_and_is_said(bare: Machine) -> None:
     """SYS-16: also a container that ends meanwhile, and is counted although nothing could be written. Who shall end
     for it is another matter, and switched off here."""
@@ -149,19 +149,16 @@ def test_a_full_disk_ends_nothing_and_is_said(bare: Machine) -> None:
     assert counted == 1
 
 
-def test_a_drop_in_of_the_administrator_counts_and_the_journal_has_levels(bare: Machine) -> None:
+def test_a_drop_in_of_the_administrator_counts_and_the_journal_has_levels(tuned: Machine) -> None:
     """LOG-04."""
-    bare.write(DROP_IN, "[Service]\nEnvironment=KEPD_TELEMETRY__VERBOSITY=4\nMemoryMax=900M\n")
-    bare.run("systemctl daemon-reload && systemctl restart kepd")
-    bare.write(f"{MANIFESTS}/broken.yaml", "apiVersion: v1\nkind: Pod\n")
-    bare.until("it is said", lambda: "broken.yaml" in journal(bare, "-p warning"))
-    (pid, limit) = show_unit(bare, "MainPID", "MemoryMax")
-    lines = journal(bare, f"-o json --output-fields=MESSAGE,PRIORITY _PID={pid}").splitlines()
-    bare.run(f"rm {DROP_IN} {MANIFESTS}/broken.yaml && systemctl daemon-reload && systemctl restart kepd")
-    until_ready(bare, "web")
+    tuned.write(f"{MANIFESTS}/broken.yaml", "apiVersion: v1\nkind: Pod\n")
+    tuned.until("it is said", lambda: "broken.yaml" in journal(tuned, "-p warning"))
+    (pid, limit) = show_unit(tuned, "MainPID", "MemoryMax")
+    lines = journal(tuned, f"-o json --output-fields=MESSAGE,PRIORITY _PID={pid}").splitlines()
+    tuned.run(f"rm {MANIFESTS}/broken.yaml")
     said = {(one["MESSAGE"].partition(" level=")[2].split()[0], one["PRIORITY"]) for one in map(json.loads, lines)}
 
-    assert limit == str(900 << 20)
+    assert limit == str(LIMIT_MIB << 20)
     assert {("info", "6"), ("warning", "4")} <= said <= {*LEVELS}, said
 
 

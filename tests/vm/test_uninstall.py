@@ -3,6 +3,7 @@
 
 import pytest
 
+from tests.vm.drop_in import PATH
 from tests.vm.machine import Machine
 from tests.vm.pods import until_ready
 
@@ -21,7 +22,7 @@ def test_a_package_that_is_purged_leaves_nothing(bare: Machine) -> None:
     until_ready(bare, "web")
     bare.run("kepctl --timeout 120 delete --wait -f /usr/share/doc/kepd/examples/bare-node/web.yaml")
     bare.run("systemctl disable --now kepd.socket kepd; kepd cleanup --all")
-    bare.run(f"mkdir -p /var/lib/cni/unreadable && touch {LOST}")
+    bare.run(f"rm -f {PATH}; mkdir -p /var/lib/cni/unreadable && touch {LOST}")
     bare.run("apt-get purge -y kepd")
     left = bare.run(LEFT).split()
     running = bare.run("ctr -n k8s.io containers list -q")
