@@ -41,9 +41,15 @@ REFUSED_S = 60.0
 MINUTE_S = 60.0
 WRITE_S, WRITE_EACH_S = 0.1, 0.001
 MOST_SHOWN = 1000
+# How long somebody who ends connections by hand waits for the last change.
+UNWRITTEN_S, LOOK_S = 5.0, 0.02
 STRICT = (
     "net.netfilter.nf_conntrack_tcp_loose is 0, so a client would hear nothing instead of a reset; set it to 1 "
     "(another program's chain that drops invalid or unknown packets has the same effect, and kepd cannot see that)"
+)
+UNWRITTEN = (
+    "the kernel has not got the last changes of Services yet and would lead these connections back to where they were; "
+    "kepctl get events says what is in the way, nothing was ended"
 )
 Kept = Mapping[Family, Mapping[FlowTarget, int]]
 """Ways in whose Services say themselves what becomes of their connections, with the seconds they say."""
@@ -257,6 +263,16 @@ class ConnectionEnder:
         own = service.options.ends_after_s if service is not None else None
         return (self._settings().default_s, False) if own is None else (own, True)
 
+    async def _until_written(self, families: Iterable[Family]) -> None:
+        """What was told so far is in the kernel."""
+        fold, until_s = self._plane.intake.fold, self._clock.now_s() + UNWRITTEN_S
+        services, slices = fold.service_changes, fold.slice_changes
+        for sync in map(self._plane.families.__getitem__, families):
+            while sync.taken[0] < services or sync.taken[1] < slices:
+                if self._clock.now_s() >= until_s:
+                    raise Refused("tracking", UNWRITTEN)
+                await self._clock.sleep(LOOK_S)
+
     async def end_connections(
         self, key: ServiceKey, to: Address | None, port: int, *, dry_run: bool
     ) -> EndedConnections:
@@ -266,6 +282,8 @@ class ConnectionEnder:
             raise KeyError(str(key))
         if not dry_run and not await self._is_possible():
             raise Refused("tracking", STRICT)
+        if not dry_run:
+            await self._until_written(plans)
         done = EndedConnections()
         for family, plan in plans.items():
             if to is not None and to.family != family:

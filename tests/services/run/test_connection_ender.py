@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How connections to endpoints that are gone are ended: sockets first, in small pieces, and not too many."""
 
+import asyncio
 import ipaddress
 from collections.abc import Iterable
 
@@ -237,6 +238,32 @@ async def test_a_reload_of_the_default_counts_for_services_that_stand(node: Endi
     await node.ender.round()
 
     assert node.flows.deleted == [flow]
+
+
+async def test_by_hand_nothing_ends_before_the_kernel_has_what_was_told(node: EndingNode) -> None:
+    """SVN-7: it would begin anew at the endpoint that is gone."""
+    gone = node.begin(1)
+    node.intake.put_slice(make_slice([STAYS], family="IPv4"))
+    ending = asyncio.ensure_future(node.ender.end_connections(WEB, None, 0, dry_run=False))
+    await node.clock.advance(1.0)
+    assert node.flows.deleted == []
+    await node.sync()
+    await node.clock.advance(connection_ender.LOOK_S)
+
+    assert (await ending).entries == 1
+    assert node.flows.deleted == [gone]
+
+
+async def test_by_hand_a_kernel_that_takes_nothing_keeps_connections(node: EndingNode) -> None:
+    """SVN-7: and it is said."""
+    node.begin(1)
+    node.intake.put_slice(make_slice([STAYS], family="IPv4"))
+    ending = asyncio.ensure_future(node.ender.end_connections(WEB, None, 0, dry_run=False))
+    await node.clock.advance(connection_ender.UNWRITTEN_S + connection_ender.LOOK_S)
+    with pytest.raises(Refused, match="has not got the last changes"):
+        await ending
+
+    assert node.flows.deleted == []
 
 
 async def test_by_hand(node: EndingNode) -> None:
