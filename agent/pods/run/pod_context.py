@@ -2,9 +2,8 @@
 """What all pods share: the ports, the settings of the node, and where news go. Made once by the runner."""
 
 import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -40,7 +39,6 @@ from agent.pods.ports import (
     Slices,
 )
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.disk.lost_networks import lost_networks, release
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.disk.network_results import RESULTS, set_aside
 from agent.pods.run.metrics import PodMetrics
@@ -229,22 +227,6 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
             log.warning("network_results_set_aside", files=[str(path) for path in moved], error=str(error))
             await self.sandboxes.stop_sandbox(sandbox_id)
 
-    async def release_lost_networks(self, known: Collection[str]) -> None:
-        """What the boot before left of sandboxes that the runtime does not know (FP-30)."""
-        since_boot_s = await asyncio.to_thread(_since_boot_s)
-        wall_s = self.clock.wall_s()
-        networks = self.network_results.parent / "networks"
-        boot_s = wall_s - since_boot_s
-        lost = await asyncio.to_thread(lost_networks, self.network_results, networks, known, wall_s, boot_s)
-        for one in lost:
-            try:
-                await asyncio.to_thread(release, one)
-            except OSError as error:
-                log.warning("lost_address_not_released", sandbox=one.sandbox_id, network=one.network, error=str(error))
-            else:
-                files = [path.name for path in one.files]
-                log.info("lost_address_released", sandbox=one.sandbox_id, network=one.network, files=files)
-
     def tell_of(
         self, pod: PodSpec, reason: str, message: str, container: str = "", *, is_warning: bool = False
     ) -> None:
@@ -264,8 +246,3 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def wall_minus_now_s(self) -> float:
         return self.clock.wall_s() - self.clock.now_s()
-
-
-def _since_boot_s() -> float:
-    """By the kernel, whatever the clock on the wall was set to since."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

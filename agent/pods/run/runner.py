@@ -41,6 +41,7 @@ from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import ManifestSource, NodeFigures, RuntimeEvents, Snapshot
 from agent.pods.run.admitting import Admitter, Displacer, rank_of
 from agent.pods.run.containment import Faults, contained
+from agent.pods.run.disk.lost_addresses import LostAddresses
 from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
@@ -81,6 +82,7 @@ class PodRunner:
         self._called: dict[str, PodSpec] = {}
         self._has_read = False
         self._listed = asyncio.Event()
+        self._lost = LostAddresses(context.network_results, context.clock)
         self._owners = Owners()
         self._problems = PodProblems()
         # What is wrong with the manifests of pods that run, by uid.
@@ -499,10 +501,8 @@ class PodRunner:
             return self._cannot_look(error)
         self._lists.reset()
         is_first = not self._listed.is_set()
-        if is_first:
-            # Before any sandbox of ours can be on its way.
-            with contained("all", "release addresses that a power cut left taken"):
-                await context.release_lost_networks({one.id for one in sandboxes})
+        with contained("all", "release addresses that a power cut left taken"):
+            await self._lost.look(sandboxes, is_first=is_first)
         self._listed.set()
         self._forgotten()
         self._want()

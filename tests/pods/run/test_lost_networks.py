@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.drivers.clock.fake import FakeClock
 from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.pods.run.disk.lost_addresses import LostAddresses
 from agent.pods.run.disk.lost_networks import lost_networks, release
+from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import Slow, running
 
 LOST, KNOWN, GOING, OTHERS = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)
@@ -112,6 +115,22 @@ def test_a_release_that_is_cut_short_is_found_again(cni: Cni) -> None:
     assert cni.lost() == {LOST: ["10.85.0.3"]}
 
 
+async def test_one_that_the_runtime_forgets_later_loses_them_then(cni: Cni) -> None:
+    """A runtime that has no namespace of it removes it without a word to CNI. Nothing else is touched by then."""
+    gone = str(cni.namespaces / "gone")
+    cni.add(LOST, "10.85.0.3", namespace=gone)
+    over, ready = pb.PodSandbox(id=LOST, state=pb.SANDBOX_NOTREADY), pb.PodSandbox(id=KNOWN, state=pb.SANDBOX_READY)
+    addresses = LostAddresses(cni.results, FakeClock())
+    await addresses.look([over, ready], is_first=True)
+    cni.add(GOING, "10.85.0.4", namespace=gone)
+    await addresses.look([over, ready], is_first=False)
+    assert sorted(cni.lost()) == [LOST, GOING]
+    await addresses.look([ready], is_first=False)
+
+    assert sorted(cni.lost()) == [GOING]
+    assert sorted(path.name for path in cni.networks.glob("kepd/*")) == ["10.85.0.2", "10.85.0.4"]
+
+
 async def test_the_plane_releases_them_before_it_begins_a_pod(tmp_path: Path) -> None:
     cni = Cni(tmp_path / "cni")
     cni.add(LOST, "10.85.0.3", namespace=str(cni.namespaces / "gone"), at_s=BOOT_S)
@@ -128,7 +147,7 @@ async def test_what_cannot_be_released_keeps_no_pod_from_starting(
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("agent.pods.run.pod_context.release", refused)
+    monkeypatch.setattr("agent.pods.run.disk.lost_addresses.release", refused)
     Cni(tmp_path / "cni").add(LOST, "10.85.0.3", namespace="/nowhere")
     async with running(Slow(), FakeManifestDirectory({}), tmp_path / "logs") as plane:
         await plane.until_ready()
