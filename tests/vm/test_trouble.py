@@ -42,8 +42,10 @@ def ids(machine: Machine, pod: str) -> list[tuple[str, int]]:
 
 
 def show_unit(machine: Machine, *properties: str) -> list[str]:
-    wanted = " ".join(f"-P {one}" for one in properties)
-    return machine.run(f"systemctl show {wanted} kepd").split("\n")[:-1]
+    """In this order, which is not that of each systemd."""
+    lines = machine.run(f"systemctl show -p {','.join(properties)} kepd").splitlines()
+    found = dict(line.split("=", 1) for line in lines)
+    return [found[one] for one in properties]
 
 
 def journal(machine: Machine, arguments: str) -> str:
