@@ -45,6 +45,14 @@ def configure(machine: Path, before: str) -> tuple[list[str], str]:
     return [line.split()[1] for line in asked if line.startswith("try-restart")], done.stderr
 
 
+def test_whatever_can_be_enabled_is_disabled_with_the_package() -> None:
+    """CL-1: a link to a unit that is gone would stay."""
+    units = [path for path in (ROOT / "systemd").iterdir() if path.is_file()]
+    installed = {path.name for path in units if "[Install]" in path.read_text()}
+
+    assert installed <= {*(ROOT / "deploy/debian/prerm").read_text().split()}
+
+
 def test_another_version_restarts_what_runs_and_nothing_else(machine: Path) -> None:
     """PKG-04."""
     (machine / "active").write_text("kepd.service\nkepd-cri.service\n")

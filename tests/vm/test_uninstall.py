@@ -23,7 +23,7 @@ def test_a_package_that_is_purged_leaves_nothing(bare: Machine) -> None:
     bare.run("kepctl --timeout 120 delete --wait -f /usr/share/doc/kepd/examples/bare-node/web.yaml")
     bare.run("systemctl disable --now kepd.socket kepd; kepd cleanup --all")
     bare.run(f"rm -f {PATH}; mkdir -p /var/lib/cni/unreadable && touch {LOST}")
-    bare.run("apt-get purge -y kepd")
+    bare.run("systemctl enable kepd-guard; apt-get purge -y kepd")
     left = bare.run(LEFT).split()
     running = bare.run("ctr -n k8s.io containers list -q")
     rules = bare.run("nft list ruleset; iptables-save -t nat")
