@@ -41,8 +41,8 @@ REFUSED_S = 60.0
 MINUTE_S = 60.0
 WRITE_S, WRITE_EACH_S = 0.1, 0.001
 MOST_SHOWN = 1000
-# How long somebody who ends connections by hand waits for the last change.
-UNWRITTEN_S, LOOK_S = 5.0, 0.02
+# An end by hand looks so often whether the kernel has the last change, and gives up after so long.
+LOOK_S, UNWRITTEN_S = 0.02, 5.0
 STRICT = (
     "net.netfilter.nf_conntrack_tcp_loose is 0, so a client would hear nothing instead of a reset; set it to 1 "
     "(another program's chain that drops invalid or unknown packets has the same effect, and kepd cannot see that)"

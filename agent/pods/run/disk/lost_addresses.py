@@ -28,6 +28,8 @@ class LostAddresses:
 
     async def look(self, sandboxes: Sequence[pb.PodSandbox], *, is_first: bool) -> None:
         """`is_first`: no sandbox of ours can be on its way, so that what is not listed is lost."""
+        if not is_first and not self._over:
+            return
         listed = {one.id for one in sandboxes}
         if is_first:
             self._over = {one.id for one in sandboxes if one.state != pb.SANDBOX_READY}
