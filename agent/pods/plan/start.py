@@ -62,6 +62,12 @@ class StartPlan(msgspec.Struct, frozen=True):
     def wake_s(self) -> float | None:
         return min((one.until_s for one in self.waiting if one.until_s is not None), default=None)
 
+    @property
+    def is_conclusion(self) -> bool:
+        """The pod is done, or ends for good."""
+        ends = [step for step in self.steps if isinstance(step, Finish | BeginStop)]
+        return any(isinstance(step, Finish) or step.cause != "sandbox" for step in ends)
+
     def __str__(self) -> str:
         return "; ".join(str(step) for step in self.steps) or "nothing to do"
 

@@ -142,6 +142,15 @@ class PodKeeper:
             run.memory = replace(run.memory, retry_s=0.0)
             run.ring()
 
+    @property
+    def is_over(self) -> bool:
+        """It ends for good, has, or will at its next turn, so what is shown as its last phase stays so (CMP-05)."""
+        run = self.run
+        if run.is_ending:
+            return True
+        memory, now_s = note_progress(run.pod, run.seen, run.memory), run.context.clock.now_s()
+        return plan_start(run.pod, run.seen, memory, now_s, run.rules, works=frozenset(run.tasks)).is_conclusion
+
     async def _follow_sources(self) -> None:
         """Bring volumes up to date, and once more for what changed meanwhile."""
         while self._has_new_content and self.run.memory.stop is None:

@@ -357,7 +357,7 @@ class PodRunner:
         if wanted is run.pod:
             return
         field = replaced_by(run.pod, wanted)
-        if not field or (run.memory.outcome is not None and run.pod.key == wanted.key):
+        if not field or (run.pod.key == wanted.key and keeper.is_over):
             if not run.is_removed:
                 keeper.want(wanted)
             return

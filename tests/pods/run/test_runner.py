@@ -550,6 +550,39 @@ class TestReplacement:
 
             assert plane.phases == {"web-n": "Succeeded"}
 
+    @pytest.mark.parametrize("is_begun", [False, True])
+    async def test_a_pod_that_is_just_ending_by_itself_is_not_begun_anew_either(
+        self, cri: Slow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_begun: bool
+    ) -> None:
+        """CMP-05: it is shown as Succeeded while its sandbox is still stopped."""
+        text = manifest("web", "i", more=", uid: fixed") + b"  restartPolicy: Never\n"
+        manifests = FakeManifestDirectory({"/m/f.yaml": text})
+        may_go, stop_sandbox = asyncio.Event(), cri.stop_sandbox
+
+        async def slowly(sandbox_id: str) -> None:
+            await may_go.wait()
+            await stop_sandbox(sandbox_id)
+
+        async with running(cri, manifests, tmp_path) as plane:
+            await plane.until_phases(web="Running")
+            monkeypatch.setattr(cri, "stop_sandbox", slowly)
+            (keeper,) = plane.runner.keepers.values()
+            ring = keeper.run.ring
+            if not is_begun:
+                monkeypatch.setattr(keeper.run, "ring", lambda: None)
+            cri.exit(next(iter(cri._containers)), 0)
+            await plane.rounds()
+            await plane.until(lambda: (keeper.run.memory.stop is not None) is is_begun, "its end begins, or not yet")
+            manifests.put("/m/f.yaml", text + b"  hostname: other\n")
+            await plane.until(lambda: plane.runner.wanted("default/web-n").spec.hostname, "the edit is read")  # type: ignore[union-attr]
+            may_go.set()
+            ring()
+            await plane.until(lambda: keeper.run.memory.outcome, "it is over")
+            await plane.rounds()
+
+            assert plane.phases == {"web-n": "Succeeded"}
+            assert len(cri._sandboxes) == 1
+
     async def test_a_dead_sandbox_is_made_again_and_its_logs_stay(
         self, cri: Slow, manifests: FakeManifestDirectory, tmp_path: Path
     ) -> None:
