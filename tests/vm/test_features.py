@@ -120,8 +120,9 @@ def test_a_container_may_use_as_much_swap_as_its_share_of_the_memory(bare: Machi
     bare.run(f"fallocate -l {SWAP_MIB}M {SWAP} && chmod 600 {SWAP} && mkswap -q {SWAP} && swapon {SWAP}")
     bare.write(DROP_IN, "[Service]\nEnvironment=KEPD_PODS__SWAP=LimitedSwap\n")
     bare.run("systemctl daemon-reload && systemctl restart kepd")
-    requests = {"grows": {"memory": "300Mi"}, "fixed": {"cpu": "10m", "memory": "300Mi"}}
-    limits = {"grows": {"memory": "600Mi"}, "fixed": {"cpu": "10m", "memory": "300Mi"}}
+    # Guaranteed needs a limit of CPU, and what starts a container in an emulated machine needs seconds of it.
+    fixed = {"cpu": "500m", "memory": "300Mi"}
+    requests, limits = {"grows": {"memory": "300Mi"}, "fixed": fixed}, {"grows": {"memory": "600Mi"}, "fixed": fixed}
     script = f"cat /sys/fs/cgroup/memory.swap.max; echo done; {WAITS}"
     put(bare, *(pod(one, script, resources={"requests": requests[one], "limits": limits[one]}) for one in requests))
     said = {}
