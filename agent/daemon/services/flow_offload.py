@@ -24,6 +24,7 @@ from agent.model.service_report import RuleReport, TraceStep
 from agent.services.nftables.flowtable import (
     LEAST_PACKETS,
     TABLE,
+    ChosenDevices,
     OffloadedWays,
     chosen_devices,
     offload_text,
@@ -75,10 +76,9 @@ class FlowOffload(Beside):
         self._tell = tell
         self._links = links or Links()
         self._known: dict[Family, _Known] = {family: _Known() for family in tables}
-        self._present: tuple[str, ...] = ()
         self._refusals: dict[Family, str] = {}
         self._told: dict[str, str] = {}
-        self._devices: tuple[str, ...] = ()
+        self._devices = ChosenDevices()
         self._standing: frozenset[Family] = frozenset()
         """Families of which flows skip the rules now."""
         self._wake = asyncio.Event()
@@ -114,8 +114,7 @@ class FlowOffload(Beside):
                 group.create_task(self._follow_links(), name="services-flowtable-devices")
 
     async def _follow_links(self) -> None:
-        async for names in self._links.snapshots():
-            self._present = names
+        async for _ in self._links.snapshots():
             for known in self._known.values():
                 known.is_due = True
             self._wake.set()
@@ -155,9 +154,11 @@ class FlowOffload(Beside):
             self._say("accounting", "FlowtableRefused", text)
 
     async def _write(self, family: Family, known: _Known) -> None:
-        chosen = chosen_devices(self._patterns, self._present, self._links.is_bridge_port)
+        present = self._links.now()
+        chosen = chosen_devices(self._patterns, present)
         refused = not self._patterns or family in self._refusals
-        text = removal_text(family) if refused else offload_text(family, chosen.names, self._ways(family, known))
+        devices = (*chosen.names, *chosen.ports)
+        text = removal_text(family) if refused else offload_text(family, devices, self._ways(family, known))
         is_on = text != removal_text(family)
         if text == known.written:
             known.is_due = False
@@ -166,14 +167,16 @@ class FlowOffload(Beside):
             if is_on or await self._tables[family].has_table(TABLE):
                 await self._tables[family].load(text)
         except NftFailed as error:
-            self._say(f"{family} failed", "FlowtableRefused", f"{family}: {error}; tried again")
+            # The port of a pod that has just ended is no fault of anybody.
+            if self._links.now() == present:
+                self._say(f"{family} failed", "FlowtableRefused", f"{family}: {error}; tried again")
             self._wake.set()
             return
         known.is_due, known.written = False, text
         self._standing = self._standing | {family} if is_on else self._standing - {family}
-        self._devices = chosen.names if self._standing else ()
+        self._devices = chosen if self._standing else ChosenDevices()
         if is_on:
-            log.info("services_flowtable_written", family=family, devices=chosen.names, v=2)
+            log.info("services_flowtable_written", family=family, devices=devices, v=2)
             await self._tell_skipped(family, chosen.left_out)
 
     async def _tell_skipped(self, family: Family, left_out: Sequence[str]) -> None:
@@ -213,11 +216,11 @@ class FlowOffload(Beside):
         elif family not in self._standing:
             yield "flowtable waits for devices and the first sync (services.flowtable)"
         else:
-            yield f"flows skip all rules after {LEAST_PACKETS} packets, between {', '.join(self._devices)}"
+            yield f"flows skip all rules after {LEAST_PACKETS} packets, between {', '.join(self._devices.names)}"
 
     def rows(self, key: ServiceKey | None = None, *, is_standing: bool) -> Iterator[RuleReport]:  # noqa: ARG002
         for family in self._standing if key is None else ():
-            for name in self._devices:
+            for name in (*self._devices.names, *self._devices.ports):
                 yield RuleReport(family=family, map="flowtable", key=name, data="offload")
 
     def afterwards(self, packet: Packet, outcome: Outcome) -> Outcome:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network devices of this host by name, now and after every change.
+"""The network devices of this host by name, and the bridges that they are ports of, now and after every change.
 
 In the network namespace in which it is used. Changes that come close together are reported once.
 """
@@ -21,23 +21,27 @@ class Links:
     def __init__(self, sys: Path = Path("/sys/class/net")) -> None:
         self._sys = sys
 
-    def now(self) -> tuple[str, ...]:
-        """All names, sorted."""
-        return tuple(sorted(name for _, name in socket.if_nameindex()))
+    def now(self) -> dict[str, str]:
+        """All names, and by each the bridge that it is a port of, or nothing."""
+        return {name: self._bridge_of(name) for _, name in socket.if_nameindex()}
 
-    def is_bridge_port(self, name: str) -> bool:
-        """Whether packets pass it below a bridge, whose device is the one that forwards."""
-        return (self._sys / name / "brport").exists()
+    def _bridge_of(self, name: str) -> str:
+        """Packets pass a port below its bridge, whose device is the one that forwards."""
+        place = self._sys / name
+        with suppress(OSError):
+            if (place / "brport").exists():
+                return (place / "master").readlink().name
+        return ""
 
-    async def snapshots(self) -> AsyncGenerator[tuple[str, ...], None]:
-        """All names; again when they differ from the last time."""
-        last: tuple[str, ...] | None = None
+    async def snapshots(self) -> AsyncGenerator[dict[str, str], None]:
+        """All of them; again when they differ from the last time."""
+        last: dict[str, str] | None = None
         with _listening() as changed:
             while True:
-                names = self.now()
-                if names != last:
-                    last = names
-                    yield names
+                found = self.now()
+                if found != last:
+                    last = found
+                    yield found
                 await _wait(changed)
 
 

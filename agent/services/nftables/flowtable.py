@@ -8,7 +8,7 @@ Never: shares anything with the table of Services, which stands without it.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -36,27 +36,31 @@ class OffloadedWays(msgspec.Struct, frozen=True):
 
 
 class ChosenDevices(msgspec.Struct, frozen=True):
-    """Those that take part, and why others do not."""
+    """Those that take part, ports of bridges that do so with them, and why others do not."""
 
     names: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
-def chosen_devices(
-    patterns: Sequence[str], present: Iterable[str], is_bridge_port: Callable[[str], bool]
-) -> ChosenDevices:
-    """In order of their names, so that the same devices make the same text."""
-    names, left_out = [], []
-    for name in sorted(present):
-        if name == LOOPBACK_DEVICE or not any(_fits(name, pattern) for pattern in patterns):
-            continue
-        if is_bridge_port(name):
-            left_out.append(f"{name} is a port of a bridge; name the bridge, whose device forwards")
-        else:
+def chosen_devices(patterns: Sequence[str], present: Mapping[str, str]) -> ChosenDevices:
+    """In order of their names, so that the same devices make the same text. `present` has the bridge of each, or none.
+
+    A bridge comes with its ports: Linux 7 takes in no flow that leaves by a port which is not in the table as well.
+    """
+    names, ports, left_out = [], [], []
+    for name, bridge in sorted(present.items()):
+        is_meant = name != LOOPBACK_DEVICE and any(_fits(name, pattern) for pattern in patterns)
+        if bridge and any(_fits(bridge, pattern) for pattern in patterns):
+            ports.append(name)
+        elif is_meant and bridge:
+            left_out.append(f"{name} is a port of {bridge}; name that, which forwards, and its ports come with it")
+        elif is_meant:
             names.append(name)
-    if len(names) > MOST_DEVICES:
-        left_out.append(f"{len(names) - MOST_DEVICES} devices beyond {MOST_DEVICES}")
-    return ChosenDevices(tuple(names[:MOST_DEVICES]), tuple(left_out))
+    room = max(MOST_DEVICES - len(names), 0)
+    if len(names) + len(ports) > MOST_DEVICES:
+        left_out.append(f"{len(names) + len(ports) - MOST_DEVICES} devices beyond {MOST_DEVICES}")
+    return ChosenDevices(tuple(names[:MOST_DEVICES]), tuple(ports[:room]), tuple(left_out))
 
 
 def _fits(name: str, pattern: str) -> bool:

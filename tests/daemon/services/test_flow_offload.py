@@ -2,7 +2,7 @@
 """When flows may skip the rules and when not (SVN-80 to SVN-82), where nft or the kernel refuse."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,14 @@ class Table:
         self.texts: list[str] = []
         self.chains = ["chain FORWARD of table filter"]
         self._has_flowtables = has_flowtables
+        self.before_refusal: Callable[[], None] | None = None
+        """What happens before the next table with devices is refused."""
 
     async def load(self, text: str) -> None:
+        if "devices" in text and self.before_refusal is not None:
+            happens, self.before_refusal = self.before_refusal, None
+            happens()
+            raise NftFailed("No such file or directory")
         if "flowtable" in text and not self._has_flowtables:
             raise NftFailed("Operation not supported")
         self.texts.append(text)
@@ -49,16 +55,24 @@ class Table:
 
 
 class Links:
+    """A port has its bridge behind an @."""
+
     def __init__(self, *names: str) -> None:
-        self.names: asyncio.Queue[tuple[str, ...]] = asyncio.Queue()
-        self.names.put_nowait(names)
+        self._changed = asyncio.Event()
+        self.put(*names)
 
-    def is_bridge_port(self, name: str) -> bool:
-        return name == "port0"
+    def put(self, *names: str) -> None:
+        self._found = {name: bridge for name, _, bridge in (one.partition("@") for one in names)}
+        self._changed.set()
 
-    async def snapshots(self) -> AsyncIterator[tuple[str, ...]]:
+    def now(self) -> dict[str, str]:
+        return self._found
+
+    async def snapshots(self) -> AsyncIterator[dict[str, str]]:
         while True:
-            yield await self.names.get()
+            await self._changed.wait()
+            self._changed.clear()
+            yield self._found
 
 
 class Node:
@@ -70,7 +84,7 @@ class Node:
         rules = NftRuleset(FakeNft("IPv4", FakeKernel()))
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=self.clock, tell=lambda _: None)
         self.table = Table(has_flowtables=has_flowtables)
-        self.links = Links("eth0", "lo", "port0")
+        self.links = Links("eth0", "lo", "port0@br0")
         tables: Any = {"IPv4": self.table}
         links: Any = self.links
         self.offload = FlowOffload(self.plane, tables, patterns, self.clock, self.events.append, links)
@@ -188,13 +202,43 @@ async def test_endpoints_alone_write_nothing_and_addresses_and_devices_do(starte
     await node.sync(externalIPs=["203.0.113.9"])
     await node.turns()
     assert "10.96.0.0/16, 203.0.113.9" in node.last
-    node.links.names.put_nowait(("eth0", "eth1"))
+    node.links.put("eth0", "eth1")
     await node.turns()
     assert 'devices = { "eth0", "eth1" }' in node.last
-    node.links.names.put_nowait(())
+    node.links.put()
     await node.turns()
     assert node.last == REMOVAL
     assert any("waits for devices" in line for line in node.view.route(("shop", "web")))
+
+
+async def test_a_bridge_comes_with_its_ports_which_are_no_part_of_the_setting(started: Any) -> None:
+    """SVN-80: Linux 7 takes in no flow of a port that is not in the table."""
+    node = started(Node("br0", "eth0"))
+    node.links.put("eth0", "br0", "port0@br0")
+    await node.sync()
+    await node.turns()
+    assert 'devices = { "br0", "eth0", "port0" }' in node.last
+    assert any("between br0, eth0" in line and "port0" not in line for line in node.view.route(("shop", "web")))
+    rows = [one async for _, one in node.view.rules()]
+    assert [one.key for one in rows if one.map == "flowtable"] == ["br0", "eth0", "port0"]
+    assert "FlowtableIncomplete" not in [one.reason for one in node.events]
+
+    node.links.put("eth0", "br0", "port1@br0")
+    await node.turns()
+    assert 'devices = { "br0", "eth0", "port1" }' in node.last
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_device_that_goes_while_it_is_written_is_nobodys_fault(started: Any, is_gone: bool) -> None:
+    node = started(Node("eth*"))
+    node.links.put("eth0", "eth1")
+    node.table.before_refusal = lambda: node.links.put("eth0", *([] if is_gone else ["eth1"]))
+    await node.sync()
+    await node.turns()
+
+    told = [one.message for one in node.events if one.reason == "FlowtableRefused"]
+    assert told == ([] if is_gone else ["IPv4: No such file or directory; tried again"])
+    assert ("eth1" in node.last) is not is_gone
 
 
 async def test_a_kernel_without_flowtables_is_told_once_and_left_alone(started: Any) -> None:

@@ -61,18 +61,29 @@ def test_a_probe_leaves_nothing(family: Family) -> None:
 
 
 def test_devices_are_chosen_by_name_and_prefix_without_loopback_and_bridge_ports() -> None:
-    present = ("veth2", "lo", "eth0", "veth1", "cni0", "eth1")
-    chosen = chosen_devices(("eth0", "veth*", "l*"), present, lambda name: name == "veth2")
+    present = {"veth2": "cni0", "lo": "", "eth0": "", "veth1": "", "cni0": "", "eth1": ""}
+    chosen = chosen_devices(("eth0", "veth*", "l*"), present)
 
-    assert chosen.names == ("eth0", "veth1")
-    assert chosen.left_out == ("veth2 is a port of a bridge; name the bridge, whose device forwards",)
+    assert (chosen.names, chosen.ports) == (("eth0", "veth1"), ())
+    assert chosen.left_out == ("veth2 is a port of cni0; name that, which forwards, and its ports come with it",)
+
+
+def test_a_bridge_comes_with_its_ports_and_with_no_others() -> None:
+    present = {"eth0": "", "cni0": "", "veth2": "cni0", "veth1": "cni0", "docker0": "", "veth3": "docker0", "veth4": ""}
+    chosen = chosen_devices(("eth0", "cni*"), present)
+
+    assert (chosen.names, chosen.ports, chosen.left_out) == (("cni0", "eth0"), ("veth1", "veth2"), ())
 
 
 def test_there_is_a_most_of_devices() -> None:
-    chosen = chosen_devices(("veth*",), [f"veth{n}" for n in range(MOST_DEVICES + 3)], lambda _: False)
+    present = {f"veth{n}": "" for n in range(MOST_DEVICES + 3)}
+    chosen = chosen_devices(("veth*",), present)
 
     assert len(chosen.names) == MOST_DEVICES
     assert chosen.left_out == (f"3 devices beyond {MOST_DEVICES}",)
+    chosen = chosen_devices(("cni0", "eth0"), {"cni0": "", "eth0": "", **dict.fromkeys(present, "cni0")})
+    assert (len(chosen.names), len(chosen.ports)) == (2, MOST_DEVICES - 2)
+    assert chosen.left_out == (f"5 devices beyond {MOST_DEVICES}",)
 
 
 @pytest.mark.parametrize(
