@@ -21,8 +21,12 @@ ENDS = re.compile("Evicted|DeadlineExceeded|SandboxChanged")
 DAYS_3 = 3 * 24 * 3600
 DROP_IN = "/etc/systemd/system/kepd.service.d/trouble.conf"
 FILL = "/var/tmp/fill"
-# The first takes what anybody may have, the second what is kept for root, to the last block.
-FILLS = f"fallocate -l $(df --output=avail -B1 / | tail -n 1) {FILL}; cat /dev/zero >{FILL}.rest 2>/dev/null || true"
+# The first takes what anybody may have, the others what is kept for root, to the last block, and what a file system has
+# set aside until it writes.
+FILLS = (
+    f"fallocate -l $(df --output=avail -B1 / | tail -n 1) {FILL};"
+    f" for _ in 1 2 3; do cat /dev/zero >>{FILL}.rest 2>/dev/null; sync; done"
+)
 # Drafts that never got their name, and files without their content.
 HALVES = "find /var/lib/kepd /etc/kepd -xdev -type f '(' -name '.*' -o -name '*.json' -empty ')'"
 LEVELS = (("debug", "7"), ("info", "6"), ("warning", "4"), ("error", "3"))

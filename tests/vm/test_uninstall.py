@@ -15,6 +15,8 @@ LEFT = "find / -xdev '(' -path /usr/src -o -path /vagrant -o -path /var/log ')' 
 LOST = (
     "/var/lib/cni/networks/kepd/10.85.0.250 /var/lib/cni/results/kepd-lost-eth0 /var/lib/cni/unreadable/kepd-lost-eth0"
 )
+# With what the runtime has noted of each.
+RUNNING = "ctr -n k8s.io containers list -q | xargs -rn 1 ctr -n k8s.io containers info"
 
 
 def test_a_package_that_is_purged_leaves_nothing(bare: Machine) -> None:
@@ -25,7 +27,7 @@ def test_a_package_that_is_purged_leaves_nothing(bare: Machine) -> None:
     bare.run(f"rm -f {PATH}; mkdir -p /var/lib/cni/unreadable && touch {LOST}")
     bare.run("systemctl enable kepd-guard; apt-get purge -y kepd")
     left = bare.run(LEFT).split()
-    running = bare.run("ctr -n k8s.io containers list -q")
+    running = bare.run(RUNNING)
     rules = bare.run("nft list ruleset; iptables-save -t nat")
 
     assert running == ""
