@@ -40,6 +40,7 @@ class Control:
         self._begin("controllers", self.programs.controllers, **common, **self._of_controllers())
         self._begin("scheduler", self.programs.scheduler, **common)
         self._start("names", sys.executable, "-m", "tests.e2e.names", str(self.kubeconfig), ADDRESS["IPv4"])
+        self._start("balancer", sys.executable, "-m", "tests.e2e.balancer", str(self.kubeconfig))
         return self
 
     def start_server(self) -> None:

@@ -47,6 +47,12 @@ class Api:
                     return None
                 raise
 
+    def patch(self, path: str, patch: Any) -> None:
+        """Parts of an object, merged into it."""
+        headers = {**self._headers, "Content-Type": "application/merge-patch+json"}
+        request = urllib.request.Request(self._url + path, json.dumps(patch).encode(), headers, method="PATCH")
+        urllib.request.urlopen(request, timeout=5, context=self._context).close()
+
     def service(self, name: str, namespace: str) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self.get(f"/api/v1/namespaces/{namespace}/services/{name}")
         return found["spec"] if found else None
