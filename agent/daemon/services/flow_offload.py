@@ -167,7 +167,7 @@ class FlowOffload(Beside):
             if is_on or await self._tables[family].has_table(TABLE):
                 await self._tables[family].load(text)
         except NftFailed as error:
-            # The port of a pod that has just ended is no fault of anybody.
+            # The port of a pod that has just ended is no refusal of the kernel.
             if self._links.now() == present:
                 self._say(f"{family} failed", "FlowtableRefused", f"{family}: {error}; tried again")
             self._wake.set()

@@ -229,7 +229,7 @@ async def test_a_bridge_comes_with_its_ports_which_are_no_part_of_the_setting(st
 
 
 @pytest.mark.parametrize("is_gone", [True, False])
-async def test_a_device_that_goes_while_it_is_written_is_nobodys_fault(started: Any, is_gone: bool) -> None:
+async def test_a_device_that_goes_while_it_is_written_is_no_refusal(started: Any, is_gone: bool) -> None:
     node = started(Node("eth*"))
     node.links.put("eth0", "eth1")
     node.table.before_refusal = lambda: node.links.put("eth0", *([] if is_gone else ["eth1"]))
