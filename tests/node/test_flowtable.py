@@ -154,5 +154,5 @@ def test_a_device_that_is_a_port_of_a_bridge_is_known(tmp_path: Path) -> None:
     (tmp_path / "lo/brport").mkdir()
     (tmp_path / "lo/master").symlink_to("../cni0")
 
-    assert Links(tmp_path).now()["lo"] == "cni0"
-    assert set(Links(tmp_path / "none").now().values()) == {""}
+    assert Links(tmp_path).now()["lo"].bridge == "cni0"
+    assert {link.bridge for link in Links(tmp_path / "none").now().values()} == {""}

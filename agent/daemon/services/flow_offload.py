@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the table by which established flows of Services skip the rules, where it is asked for (SVN-80 to SVN-82).
 
-A follower of the plane, and a task. Whether the kernel can is tried once. The table is written again when devices or
-addresses of Services change, at most every ten seconds; flows that were taken out by that go on by the rules, and are
-taken in again. A table of an earlier kepd goes after the first sync, also where the setting is off now.
+A follower of the plane, and a task. Whether the kernel can is tried once. The table is made anew when addresses of
+Services change, at most every ten seconds; flows that were taken out by that go on by the rules, and are taken in
+again. A new device is added to it. A table of an earlier kepd goes after the first sync, also where the setting is off
+now.
 """
 
 import asyncio
@@ -25,7 +26,9 @@ from agent.services.nftables.flowtable import (
     LEAST_PACKETS,
     TABLE,
     ChosenDevices,
+    Offloaded,
     OffloadedWays,
+    addition_text,
     chosen_devices,
     offload_text,
     probe_text,
@@ -56,7 +59,8 @@ class _Known(msgspec.Struct):
     ports: dict[ServiceKey, _Ports] = msgspec.field(default_factory=dict)
     is_due: bool = False
     is_synced: bool = False
-    written: str = ""
+    written: Offloaded | None = None
+    """What is there, as far as it is known."""
 
 
 class FlowOffload(Beside):
@@ -155,27 +159,32 @@ class FlowOffload(Beside):
 
     async def _write(self, family: Family, known: _Known) -> None:
         present = self._links.now()
-        chosen = chosen_devices(self._patterns, present)
-        refused = not self._patterns or family in self._refusals
-        devices = (*chosen.names, *chosen.ports)
-        text = removal_text(family) if refused else offload_text(family, devices, self._ways(family, known))
+        chosen = chosen_devices(self._patterns, {name: link.bridge for name, link in present.items()})
+        devices = () if family in self._refusals else (*chosen.names, *chosen.ports)
+        asked = Offloaded(self._ways(family, known), frozenset((name, present[name].number) for name in devices))
+        text = offload_text(family, devices, asked.ways)
         is_on = text != removal_text(family)
-        if text == known.written:
-            known.is_due = False
-            return
+        if not is_on:
+            asked = Offloaded()
+        if known.written is not None:
+            added = known.written.lacks(asked, [link.number for link in present.values()])
+            if added is not None:
+                devices, text = tuple(added), addition_text(family, added)
+                asked = Offloaded(asked.ways, known.written.devices | asked.devices)
+        known.is_due, known.written = False, asked
         try:
-            if is_on or await self._tables[family].has_table(TABLE):
+            if text and (is_on or await self._tables[family].has_table(TABLE)):
                 await self._tables[family].load(text)
         except NftFailed as error:
             # The port of a pod that has just ended is no refusal of the kernel.
             if self._links.now() == present:
                 self._say(f"{family} failed", "FlowtableRefused", f"{family}: {error}; tried again")
+            known.is_due, known.written = True, None
             self._wake.set()
             return
-        known.is_due, known.written = False, text
         self._standing = self._standing | {family} if is_on else self._standing - {family}
         self._devices = chosen if self._standing else ChosenDevices()
-        if is_on:
+        if is_on and text:
             log.info("services_flowtable_written", family=family, devices=devices, v=2)
             await self._tell_skipped(family, chosen.left_out)
 

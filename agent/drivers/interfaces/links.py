@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network devices of this host by name, and the bridges that they are ports of, now and after every change.
+"""The network devices of this host by name, their numbers and bridges, now and after every change.
 
 In the network namespace in which it is used. Changes that come close together are reported once.
 """
@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 LINK_GROUP = 1
 SETTLE_S = 0.5
@@ -17,13 +18,19 @@ LOOK_AGAIN_S = 60.0
 MESSAGE_BYTES = 65536
 
 
+class Link(NamedTuple):
+    number: int
+    """A device that comes again has another."""
+    bridge: str = ""
+    """That it is a port of."""
+
+
 class Links:
     def __init__(self, sys: Path = Path("/sys/class/net")) -> None:
         self._sys = sys
 
-    def now(self) -> dict[str, str]:
-        """All names, and by each the bridge that it is a port of, or nothing."""
-        return {name: self._bridge_of(name) for _, name in socket.if_nameindex()}
+    def now(self) -> dict[str, Link]:
+        return {name: Link(number, self._bridge_of(name)) for number, name in socket.if_nameindex()}
 
     def _bridge_of(self, name: str) -> str:
         """Packets pass a port below its bridge, whose device is the one that forwards."""
@@ -33,9 +40,9 @@ class Links:
                 return (place / "master").readlink().name
         return ""
 
-    async def snapshots(self) -> AsyncGenerator[dict[str, str], None]:
+    async def snapshots(self) -> AsyncGenerator[dict[str, Link], None]:
         """All of them; again when they differ from the last time."""
-        last: dict[str, str] | None = None
+        last: dict[str, Link] | None = None
         with _listening() as changed:
             while True:
                 found = self.now()

@@ -20,10 +20,15 @@ FLOWTABLE = "fast"
 IP = {"IPv4": "ip", "IPv6": "ip6"}
 LEAST_PACKETS = 20
 MOST_DEVICES = 512
+# The kernel takes so many of one statement, and any number of several.
+MOST_STATED = 255
+# Newer kernels keep the names of devices that are gone.
+MOST_LISTED = 2 * MOST_DEVICES
 LOOPBACK_DEVICE = "lo"
 # After chains of others of the usual priority, so that what they drop is no flow.
 PRIORITY = 10
-PATTERN = re.compile(r"[A-Za-z0-9_.:@+-]{1,15}\*?")
+NAME = re.compile(r"[A-Za-z0-9_.:@+-]{1,15}")
+PATTERN = re.compile(NAME.pattern + r"\*?")
 OFFLOAD = f"flow add @{FLOWTABLE}"
 
 
@@ -51,7 +56,11 @@ def chosen_devices(patterns: Sequence[str], present: Mapping[str, str]) -> Chose
     names, ports, left_out = [], [], []
     for name, bridge in sorted(present.items()):
         is_meant = name != LOOPBACK_DEVICE and any(_fits(name, pattern) for pattern in patterns)
-        if bridge and any(_fits(bridge, pattern) for pattern in patterns):
+        is_port = bridge and any(_fits(bridge, pattern) for pattern in patterns)
+        if (is_meant or is_port) and not NAME.fullmatch(name):
+            # Whoever makes devices names them, also with a quote or a star, which nft would take for its own.
+            left_out.append(f"{name!r} has other characters in its name than {NAME.pattern}")
+        elif is_port:
             ports.append(name)
         elif is_meant and bridge:
             left_out.append(f"{name} is a port of {bridge}; name that, which forwards, and its ports come with it")
@@ -67,6 +76,25 @@ def _fits(name: str, pattern: str) -> bool:
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
 
+class Offloaded(msgspec.Struct, frozen=True):
+    """What the table is made of; nothing, where there is none. A device is its name and number."""
+
+    ways: OffloadedWays = OffloadedWays()
+    devices: frozenset[tuple[str, int]] = frozenset()
+
+    def lacks(self, asked: "Offloaded", present: Collection[int]) -> list[str] | None:
+        """Names to add, so that flows stay while pods come and go; None where the table has to be made anew. `self`
+        may have devices that are gone, which take no part any more. `present`: the numbers of all that are not."""
+        no_longer = self.numbers.intersection(present) - asked.numbers
+        if asked.ways != self.ways or no_longer or len(self.devices | asked.devices) > MOST_LISTED:
+            return None
+        return sorted(name for name, _ in asked.devices - self.devices)
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        return frozenset(number for _, number in self.devices)
+
+
 def offload_text(family: Family, devices: Collection[str], ways: OffloadedWays, verdict: str = OFFLOAD) -> str:
     """One transaction for `nft`, whatever was there before; without devices or ways it only takes the table away.
     Another `verdict` shows on any kernel which packets are meant."""
@@ -76,12 +104,11 @@ def offload_text(family: Family, devices: Collection[str], ways: OffloadedWays, 
         return removal
     ip = IP[family]
     kind = "ipv4_addr" if family == "IPv4" else "ipv6_addr"
-    listed = ", ".join(f'"{name}"' for name in devices)
-    flowtable = f"  flowtable {FLOWTABLE} {{ hook ingress priority 0; devices = {{ {listed} }}; }}\n"
     ports = [f"{protocol.lower()} . {number}" for protocol, number in ways.node_ports]
     return (
-        f"{removal}table {ip} {TABLE} {{\n"
-        f"{flowtable if verdict == OFFLOAD else ''}"
+        f"{removal}add table {ip} {TABLE}\n"
+        f"{addition_text(family, devices) if verdict == OFFLOAD else ''}"
+        f"table {ip} {TABLE} {{\n"
         f"{_set('addresses', f'{kind}; flags interval', ways.addresses)}"
         f"{_set('node_addresses', kind, ways.node_addresses)}"
         f"{_set('node_ports', 'inet_proto . inet_service', ports)}"
@@ -90,6 +117,14 @@ def offload_text(family: Family, devices: Collection[str], ways: OffloadedWays, 
         f"{rules}"
         "  }\n}\n"
     )
+
+
+def addition_text(family: Family, devices: Collection[str]) -> str:
+    """More devices; one that the table has is no fault."""
+    quoted = [f'"{name}"' for name in devices]
+    stated = (", ".join(quoted[at : at + MOST_STATED]) for at in range(0, len(quoted), MOST_STATED))
+    begin = f"add flowtable {IP[family]} {TABLE} {FLOWTABLE} {{ hook ingress priority 0; devices = "
+    return "".join(f"{begin}{{ {one} }}; }}\n" for one in stated)
 
 
 def _rules(family: Family, ways: OffloadedWays, verdict: str) -> str:

@@ -12,10 +12,11 @@ import pytest
 from agent.daemon.services import flow_offload
 from agent.daemon.services.flow_offload import REST_S, FlowOffload
 from agent.drivers.clock.fake import FakeClock
+from agent.drivers.interfaces.links import Link
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.event import Event
 from agent.model.nft_error import NftFailed
-from agent.services.nftables.flowtable import probe_text, removal_text
+from agent.services.nftables.flowtable import addition_text, probe_text, removal_text
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
@@ -55,20 +56,25 @@ class Table:
 
 
 class Links:
-    """A port has its bridge behind an @."""
+    """A port has its bridge behind an @, a device that came again a prime for each time."""
 
     def __init__(self, *names: str) -> None:
         self._changed = asyncio.Event()
+        self._numbers: dict[str, int] = {}
         self.put(*names)
 
     def put(self, *names: str) -> None:
-        self._found = {name: bridge for name, _, bridge in (one.partition("@") for one in names)}
+        self._found: dict[str, Link] = {}
+        for one in names:
+            number = self._numbers.setdefault(one, len(self._numbers) + 1)
+            name, _, bridge = one.replace("'", "").partition("@")
+            self._found[name] = Link(number, bridge)
         self._changed.set()
 
-    def now(self) -> dict[str, str]:
+    def now(self) -> dict[str, Link]:
         return self._found
 
-    async def snapshots(self) -> AsyncIterator[dict[str, str]]:
+    async def snapshots(self) -> AsyncIterator[dict[str, Link]]:
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -204,7 +210,7 @@ async def test_endpoints_alone_write_nothing_and_addresses_and_devices_do(starte
     assert "10.96.0.0/16, 203.0.113.9" in node.last
     node.links.put("eth0", "eth1")
     await node.turns()
-    assert 'devices = { "eth0", "eth1" }' in node.last
+    assert node.last == addition_text("IPv4", ["eth1"])
     node.links.put()
     await node.turns()
     assert node.last == REMOVAL
@@ -225,7 +231,39 @@ async def test_a_bridge_comes_with_its_ports_which_are_no_part_of_the_setting(st
 
     node.links.put("eth0", "br0", "port1@br0")
     await node.turns()
-    assert 'devices = { "br0", "eth0", "port1" }' in node.last
+    assert node.last == addition_text("IPv4", ["port1"])
+    rows = [one async for _, one in node.view.rules()]
+    assert [one.key for one in rows if one.map == "flowtable"] == ["br0", "eth0", "port1"]
+
+
+async def test_a_device_that_goes_writes_nothing_and_one_that_comes_again_is_added(started: Any) -> None:
+    node = started(Node("eth*"))
+    node.links.put("eth0", "eth1")
+    await node.sync()
+    await node.turns()
+    count = len(node.table.texts)
+    node.links.put("eth0")
+    await node.turns()
+    rows = [one async for _, one in node.view.rules()]
+    assert [one.key for one in rows if one.map == "flowtable"] == ["eth0"]
+    assert len(node.table.texts) == count
+
+    node.links.put("eth0", "eth1'")
+    await node.turns()
+    assert node.table.texts[count:] == [addition_text("IPv4", ["eth1"])]
+
+
+async def test_a_table_that_another_took_away_is_made_anew(started: Any) -> None:
+    node = started(Node("eth*"))
+    node.links.put("eth0")
+    await node.sync()
+    await node.turns()
+    node.links.put("eth0", "eth1")
+    node.table.before_refusal = lambda: None
+    await node.turns()
+
+    assert "table ip kepd_fast {" in node.last
+    assert 'devices = { "eth0", "eth1" }' in node.last
 
 
 @pytest.mark.parametrize("is_gone", [True, False])

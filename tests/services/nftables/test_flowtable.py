@@ -7,7 +7,11 @@ from agent.config.document import FlowtableSection, Services
 from agent.model.nft_table import Family
 from agent.services.nftables.flowtable import (
     MOST_DEVICES,
+    MOST_LISTED,
+    MOST_STATED,
+    Offloaded,
     OffloadedWays,
+    addition_text,
     chosen_devices,
     offload_text,
     probe_text,
@@ -24,8 +28,9 @@ def test_the_whole_text() -> None:
         offload_text("IPv4", ("eth0", "veth1"), WAYS)
         == """add table ip kepd_fast
 delete table ip kepd_fast
+add table ip kepd_fast
+add flowtable ip kepd_fast fast { hook ingress priority 0; devices = { "eth0", "veth1" }; }
 table ip kepd_fast {
-  flowtable fast { hook ingress priority 0; devices = { "eth0", "veth1" }; }
   set addresses { type ipv4_addr; flags interval; elements = { 10.96.0.0/16 }; }
   set node_addresses { type ipv4_addr; elements = { 192.168.7.1 }; }
   set node_ports { type inet_proto . inet_service; elements = { tcp . 30080, udp . 30053 }; }
@@ -75,6 +80,15 @@ def test_a_bridge_comes_with_its_ports_and_with_no_others() -> None:
     assert (chosen.names, chosen.ports, chosen.left_out) == (("cni0", "eth0"), ("veth1", "veth2"), ())
 
 
+@pytest.mark.parametrize("name", ['veth"};x', "veth*", "veth\x1b[2J", "veth\\"])
+def test_a_device_with_a_name_that_nft_would_take_for_its_own_is_left_out(name: str) -> None:
+    for present in ({"eth0": "", name: ""}, {"eth0": "", name: "cni0"}):
+        chosen = chosen_devices(("eth0", "veth*", "cni0"), present)
+
+        assert (chosen.names, chosen.ports) == (("eth0",), ())
+        assert chosen.left_out == (f"{name!r} has other characters in its name than [A-Za-z0-9_.:@+-]{{1,15}}",)
+
+
 def test_there_is_a_most_of_devices() -> None:
     present = {f"veth{n}": "" for n in range(MOST_DEVICES + 3)}
     chosen = chosen_devices(("veth*",), present)
@@ -84,6 +98,36 @@ def test_there_is_a_most_of_devices() -> None:
     chosen = chosen_devices(("cni0", "eth0"), {"cni0": "", "eth0": "", **dict.fromkeys(present, "cni0")})
     assert (len(chosen.names), len(chosen.ports)) == (2, MOST_DEVICES - 2)
     assert chosen.left_out == (f"5 devices beyond {MOST_DEVICES}",)
+
+
+def test_no_statement_has_more_devices_than_a_kernel_takes() -> None:
+    lines = addition_text("IPv4", [f"veth{n}" for n in range(MOST_STATED + 1)]).splitlines()
+
+    assert [line.count('"veth') for line in lines] == [MOST_STATED, 1]
+    assert "".join(f"{line}\n" for line in lines) in offload_text("IPv4", [f"veth{n}" for n in range(256)], WAYS)
+
+
+STANDING = Offloaded(WAYS, frozenset({("eth0", 1), ("veth1", 2)}))
+
+
+@pytest.mark.parametrize(
+    ("devices", "present", "added"),
+    [
+        ({("eth0", 1), ("veth1", 2), ("veth2", 3)}, {1, 2, 3}, ["veth2"]),
+        # Gone, gone and come again, and renamed.
+        ({("eth0", 1)}, {1}, []),
+        ({("eth0", 1), ("veth1", 4)}, {1, 4}, ["veth1"]),
+        ({("eth0", 1), ("veth9", 2)}, {1, 2}, ["veth9"]),
+        # No more a port of the bridge.
+        ({("eth0", 1)}, {1, 2}, None),
+        ({(f"veth{n}", n) for n in range(2, MOST_LISTED + 2)}, {1}, None),
+    ],
+)
+def test_new_devices_are_added_and_others_that_are_there_make_it_anew(
+    devices: set[tuple[str, int]], present: set[int], added: list[str] | None
+) -> None:
+    assert STANDING.lacks(Offloaded(WAYS, frozenset(devices)), present) == added
+    assert STANDING.lacks(Offloaded(V6, frozenset(devices)), present) is None
 
 
 @pytest.mark.parametrize(
