@@ -67,6 +67,7 @@ def _one_side(side: Side, programs: Programs, folder: Path, names: Sequence[str]
     place = folder / side.proxy
     with cluster(side, programs, place) as (control, nodes):
         outcomes = run(programs, control, place, names, beside)
+        control.check()
         cost: dict[str, tuple[float, float]] = {}
         for node in nodes:
             for name, (cpu_s, mib) in node.cost().items():

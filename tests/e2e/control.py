@@ -32,6 +32,7 @@ class Control:
         self.programs, self.folder, self.namespace = programs, folder, namespace
         self.kubeconfig = folder / "admin.kubeconfig"
         self._gates = gates
+        self._kept: list[Child] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -92,7 +93,13 @@ class Control:
         child = Child(name, self.namespace.command(*argv), log=log, environment=environment, directory=ROOT)
         child.start()
         self._stack.callback(child.stop)
+        self._kept.append(child)
         return child
+
+    def check(self) -> None:
+        """What was found while one of these programs was gone is worth nothing."""
+        if ended := [child.name for child in self._kept if not child.is_running]:
+            raise RuntimeError(f"ended before the suite did: {', '.join(ended)}; logs are in {self.folder}")
 
     def _of_etcd(self) -> dict[str, object]:
         """Its files go with the cluster, so nothing has to reach a disk."""
