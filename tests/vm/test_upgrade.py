@@ -16,7 +16,7 @@ OLDER = "/usr/src/older"
 OURS, PREVIOUS = "/usr/src/kepd/dist/kepd_*.deb", "/usr/src/previous/dist/kepd_*.deb"
 LOAD = """
 while [ -e /run/load ]; do
-    if curl -fs --max-time 30 http://10.96.0.10/hostname >/dev/null; then echo answered; else echo failed; fi
+    curl -fs --max-time 30 http://10.96.0.10/hostname >/dev/null && echo answered || echo failed $? at $(date +%T)
     sleep 0.5
 done >/run/answers 2>&1
 """
@@ -116,9 +116,11 @@ def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -
     put(older, orderly("late"))
     until_ready(older, *before, "late")
     after = of_pods(older)
-    said = older.run("kepctl --timeout 60 get events; journalctl -b -u containerd -u kepd --no-pager -n 60 -o cat")
+    said = older.run(
+        "kepctl --timeout 60 timeline web; journalctl -b -u containerd -u kepd --no-pager -n 60 -o short-monotonic"
+    )
     remove(older, "late", "ordered", "once")
 
     assert {name: after[name] for name in before} == before, said
-    assert older.run("sort /run/answers | uniq").split() == ["answered"]
+    assert older.run("sort /run/answers | uniq").splitlines() == ["answered"], said
     assert older.run(f"cat {PLACE}/ordered").split("\n")[-4:-1] == ["hook", "main term", "sidecar term"]
