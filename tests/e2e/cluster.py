@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.control import Control
 from tests.e2e.nodes import Node, Side, connect, patch_of
@@ -14,6 +15,10 @@ from tests.lab.namespace import Namespace
 
 NODES = 3
 HELD = Path(__file__).with_name("held.yaml")
+ASKING: dict[str, Any] = {
+    "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asking"},
+    "spec": {"containers": [{"name": name, "image": "none"} for name in "ab"]},
+}  # fmt: skip
 
 
 @contextmanager
@@ -37,6 +42,10 @@ def cluster(side: Side, programs: Programs, folder: Path) -> Iterator[tuple[Cont
             control.wait(f"{node.name} is there", "--for=create", f"node/{node.name}")
             control.kubectl("patch", "node", node.name, "--type=merge", "-p", json.dumps(patch_of(node)))
             control.wait(f"{node.name} is ready", "--for=condition=Ready", f"node/{node.name}")
+        if side.proxy == "kepd":
+            # A policy takes a moment to be heeded.
+            dry = ("create", "--dry-run=server", "--validate=false", "-o", "json", "-f", "-")
+            control.until("pods ask for an order", "kepd.dev/sidecars", *dry, given=json.dumps(ASKING))
         print(f"{side.name}: three nodes are ready after {time.monotonic() - began_s:.0f} s", flush=True)
         yield control, nodes
     print(f"{side.name}: done after {time.monotonic() - began_s:.0f} s", flush=True)

@@ -68,8 +68,12 @@ class Control:
 
     def wait(self, what: str, *arguments: str, within_s: float = READY_WITHIN_S) -> None:
         """`kubectl wait`, also for what is not there yet."""
+        self.until(what, "condition met", "wait", "--timeout=5s", *arguments, within_s=within_s)
+
+    def until(self, what: str, words: str, *arguments: str, given: str = "", within_s: float = READY_WITHIN_S) -> None:
+        """Until `kubectl` prints these words."""
         deadline_s = time.monotonic() + within_s
-        while "condition met" not in self.kubectl("wait", "--timeout=5s", *arguments, check=False):
+        while words not in self.kubectl(*arguments, given=given, check=False):
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"not within {within_s:.0f} s: {what}; logs are in {self.folder}")
             time.sleep(1)
