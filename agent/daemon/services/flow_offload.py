@@ -28,11 +28,9 @@ from agent.services.nftables.flowtable import (
     ChosenDevices,
     Offloaded,
     OffloadedWays,
-    addition_text,
     chosen_devices,
-    offload_text,
     probe_text,
-    removal_text,
+    table_change,
 )
 from agent.services.nftables.guard import outside
 from agent.services.nftables.trace import Outcome, Packet
@@ -162,19 +160,11 @@ class FlowOffload(Beside):
         chosen = chosen_devices(self._patterns, {name: link.bridge for name, link in present.items()})
         devices = () if family in self._refusals else (*chosen.names, *chosen.ports)
         asked = Offloaded(self._ways(family, known), frozenset((name, present[name].number) for name in devices))
-        text = offload_text(family, devices, asked.ways)
-        is_on = text != removal_text(family)
-        if not is_on:
-            asked = Offloaded()
-        if known.written is not None:
-            added = known.written.lacks(asked, [link.number for link in present.values()])
-            if added is not None:
-                devices, text = tuple(added), addition_text(family, added)
-                asked = Offloaded(asked.ways, known.written.devices | asked.devices)
-        known.is_due, known.written = False, asked
+        change = table_change(family, known.written, asked, [link.number for link in present.values()])
+        known.is_due, known.written = False, change.then
         try:
-            if text and (is_on or await self._tables[family].has_table(TABLE)):
-                await self._tables[family].load(text)
+            if change.text and (asked.is_on or await self._tables[family].has_table(TABLE)):
+                await self._tables[family].load(change.text)
         except NftFailed as error:
             # The port of a pod that has just ended is no refusal of the kernel.
             if self._links.now() == present:
@@ -182,16 +172,18 @@ class FlowOffload(Beside):
             known.is_due, known.written = True, None
             self._wake.set()
             return
-        self._standing = self._standing | {family} if is_on else self._standing - {family}
+        self._standing = self._standing | {family} if asked.is_on else self._standing - {family}
         self._devices = chosen if self._standing else ChosenDevices()
-        if is_on and text:
-            log.info("services_flowtable_written", family=family, devices=devices, v=2)
-            await self._tell_skipped(family, chosen.left_out)
+        if not asked.is_on:
+            return
+        if chosen.left_out:
+            self._say(f"{family} devices", "FlowtableIncomplete", f"{family}: left out: {'; '.join(chosen.left_out)}")
+        if change.text:
+            log.info("services_flowtable_written", family=family, devices=change.added, v=2)
+            await self._tell_skipped(family)
 
-    async def _tell_skipped(self, family: Family, left_out: Sequence[str]) -> None:
+    async def _tell_skipped(self, family: Family) -> None:
         """SVN-82."""
-        if left_out:
-            self._say(f"{family} devices", "FlowtableIncomplete", f"{family}: left out: {'; '.join(left_out)}")
         chains = [*await self._tables[family].forward_chains(), *_legacy_chains(family)]
         if chains:
             effect = "nothing of them is counted, marked or dropped there any more"

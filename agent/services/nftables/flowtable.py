@@ -39,6 +39,10 @@ class OffloadedWays(msgspec.Struct, frozen=True):
     node_addresses: tuple[str, ...] = ()
     node_ports: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self.addresses or (self.node_addresses and self.node_ports))
+
 
 class ChosenDevices(msgspec.Struct, frozen=True):
     """Those that take part, ports of bridges that do so with them, and why others do not."""
@@ -82,6 +86,10 @@ class Offloaded(msgspec.Struct, frozen=True):
     ways: OffloadedWays = OffloadedWays()
     devices: frozenset[tuple[str, int]] = frozenset()
 
+    @property
+    def is_on(self) -> bool:
+        return bool(self.devices) and self.ways.are_any
+
     def lacks(self, asked: "Offloaded", present: Collection[int]) -> list[str] | None:
         """Names to add, so that flows stay while pods come and go; None where the table has to be made anew. `self`
         may have devices that are gone, which take no part any more. `present`: the numbers of all that are not."""
@@ -95,12 +103,31 @@ class Offloaded(msgspec.Struct, frozen=True):
         return frozenset(number for _, number in self.devices)
 
 
+class TableChange(msgspec.Struct, frozen=True):
+    """What is to be loaded, if anything, the devices that come with it, and what is there then."""
+
+    text: str
+    added: tuple[str, ...]
+    then: Offloaded
+
+
+def table_change(family: Family, known: Offloaded | None, asked: Offloaded, present: Collection[int]) -> TableChange:
+    """`known`: what is there, None where that is not known."""
+    if not asked.is_on:
+        asked = Offloaded()
+    added = None if known is None else known.lacks(asked, present)
+    if known is None or added is None:
+        names = tuple(sorted(name for name, _ in asked.devices))
+        return TableChange(offload_text(family, names, asked.ways), names, asked)
+    then = Offloaded(asked.ways, known.devices | asked.devices)
+    return TableChange(addition_text(family, added), tuple(added), then)
+
+
 def offload_text(family: Family, devices: Collection[str], ways: OffloadedWays, verdict: str = OFFLOAD) -> str:
     """One transaction for `nft`, whatever was there before; without devices or ways it only takes the table away.
     Another `verdict` shows on any kernel which packets are meant."""
     removal = removal_text(family)
-    rules = _rules(family, ways, verdict)
-    if not devices or not rules:
+    if not devices or not ways.are_any:
         return removal
     ip = IP[family]
     kind = "ipv4_addr" if family == "IPv4" else "ipv6_addr"
@@ -114,7 +141,7 @@ def offload_text(family: Family, devices: Collection[str], ways: OffloadedWays, 
         f"{_set('node_ports', 'inet_proto . inet_service', ports)}"
         "  chain forwarded {\n"
         f"    type filter hook forward priority {PRIORITY}; policy accept;\n"
-        f"{rules}"
+        f"{_rules(family, ways, verdict)}"
         "  }\n}\n"
     )
 

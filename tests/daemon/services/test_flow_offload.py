@@ -253,6 +253,18 @@ async def test_a_device_that_goes_writes_nothing_and_one_that_comes_again_is_add
     assert node.table.texts[count:] == [addition_text("IPv4", ["eth1"])]
 
 
+async def test_a_device_that_cannot_take_part_is_told_though_nothing_is_written(started: Any) -> None:
+    node = started(Node("eth*"))
+    await node.sync()
+    await node.turns()
+    count = len(node.table.texts)
+    node.links.put("eth0", "eth*")
+    await node.turns()
+
+    assert len(node.table.texts) == count
+    assert ["'eth*'" in one.message for one in node.events if one.reason == "FlowtableIncomplete"] == [True]
+
+
 async def test_a_table_that_another_took_away_is_made_anew(started: Any) -> None:
     node = started(Node("eth*"))
     node.links.put("eth0")

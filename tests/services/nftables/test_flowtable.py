@@ -16,6 +16,7 @@ from agent.services.nftables.flowtable import (
     offload_text,
     probe_text,
     removal_text,
+    table_change,
 )
 from agent.services.settings_check import services_faults
 
@@ -128,6 +129,23 @@ def test_new_devices_are_added_and_others_that_are_there_make_it_anew(
 ) -> None:
     assert STANDING.lacks(Offloaded(WAYS, frozenset(devices)), present) == added
     assert STANDING.lacks(Offloaded(V6, frozenset(devices)), present) is None
+
+
+def test_a_change_is_the_whole_table_what_is_new_or_nothing() -> None:
+    names = ("eth0", "veth1")
+    first = table_change("IPv4", None, STANDING, [1, 2])
+    assert (first.text, first.added, first.then) == (offload_text("IPv4", names, WAYS), names, STANDING)
+
+    more = Offloaded(WAYS, frozenset({("eth0", 1), ("veth2", 3)}))
+    second = table_change("IPv4", first.then, more, [1, 3])
+    assert (second.text, second.added) == (addition_text("IPv4", ["veth2"]), ("veth2",))
+    assert second.then.devices == STANDING.devices | more.devices, "newer kernels keep what is gone"
+    assert table_change("IPv4", second.then, more, [1, 3]).text == ""
+
+    for nothing in (Offloaded(WAYS), Offloaded(OffloadedWays(), STANDING.devices)):
+        off = table_change("IPv4", second.then, nothing, [1])
+        assert (off.text, off.added, off.then) == (removal_text("IPv4"), (), Offloaded())
+        assert table_change("IPv4", off.then, nothing, [1]).text == ""
 
 
 @pytest.mark.parametrize(
