@@ -75,7 +75,7 @@ class Control:
         deadline_s = time.monotonic() + within_s
         while words not in self.kubectl(*arguments, given=given, check=False):
             if time.monotonic() > deadline_s:
-                raise RuntimeError(f"not within {within_s:.0f} s: {what}; logs are in {self.folder}")
+                raise RuntimeError(f"not within {within_s:.0f} s: {what}; logs are in {self.folder}, with --keep")
             time.sleep(1)
 
     def _write_credentials(self) -> None:
@@ -103,7 +103,9 @@ class Control:
     def check(self) -> None:
         """What was found while one of these programs was gone is worth nothing."""
         if ended := [child.name for child in self._kept if not child.is_running]:
-            raise RuntimeError(f"ended before the suite did: {', '.join(ended)}; logs are in {self.folder}")
+            raise RuntimeError(
+                f"ended before the suite did: {', '.join(ended)}; logs are in {self.folder}, with --keep"
+            )
 
     def _of_etcd(self) -> dict[str, object]:
         """Its files go with the cluster, so nothing has to reach a disk."""
