@@ -118,6 +118,32 @@ def test_pods_are_deleted_by_any_of_their_names(shop: Shop) -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["statefulset", "sts", "rs", "cronjob", "sts/web"])
+def test_an_unknown_kind_deletes_no_pod_that_is_called_so(shop: Shop, kind: str) -> None:
+    done = shop.ctl("delete", kind, "web")
+
+    assert f'no kind "{kind.partition("/")[0]}" here' in done.stderr
+    assert (done.returncode, done.stdout, shop.node.pods.asked) == (2, "", [])
+
+
+@pytest.mark.parametrize("words", [("web", "wob"), ("wob", "web"), ("po/web", "svc/wob"), ("wob", "web", "--dry-run")])
+def test_a_name_that_is_missing_deletes_none_of_the_others(shop: Shop, words: tuple[str, ...]) -> None:
+    done = shop.ctl("delete", *words)
+
+    assert 'wob"; did you mean "web"?; nothing was deleted' in done.stderr or 'no service "wob"; noth' in done.stderr
+    assert (done.returncode, done.stdout, shop.node.pods.asked) == (3, "", [])
+
+
+def test_what_is_missing_can_be_ignored_beside_what_is_there(shop: Shop) -> None:
+    assert shop.out("delete", "wob", "web", "--ignore-not-found") == ["pod/default/web-n1 ends"]
+
+
+def test_a_wait_for_an_unknown_kind_does_not_end_at_once(shop: Shop) -> None:
+    done = shop.ctl("wait", "statefulset", "web", "--for=delete")
+
+    assert (done.returncode, 'no kind "statefulset" here' in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

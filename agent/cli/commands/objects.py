@@ -102,21 +102,14 @@ def delete(
         raise CommandFailed("expected either KIND and NAME, or -f with manifests", USAGE)
     grace_s = 1 if now and grace_s is None else grace_s
     wanted = _of_files(paths) if paths else [(one.kind, name) for one in _of_words(words) for name in one.names]
-    missing: list[CommandFailed] = []
+    ended = []
     with connected(replace(session, namespace=namespace)) as daemon:
         if words and (selector or is_all):
             wanted += _selected(daemon, words, namespace, selector, everywhere=everywhere)
         elif words and any(not one.names for one in _of_words(words)):
             raise CommandFailed("no name is given; expected names, -l LABELS or --all", USAGE)
-        ended = []
-        for kind, name in wanted:
-            try:
-                found = _delete_one(daemon, kind, name, grace_s, is_dry=dry_run != "none")
-            except CommandFailed as error:
-                if error.exit_code != NOT_FOUND:
-                    raise
-                missing.append(error)
-                continue
+        for kind, found in _all_resolved(daemon, wanted, skips_missing=ignore_not_found):
+            _delete_one(daemon, kind, found, grace_s, is_dry=dry_run != "none")
             ended += [found.key] if kind.api == "Pod" else []
             word = "ends" if kind.api == "Pod" else "deleted"
             click.echo(f"{kind.singular}/{found.key} {word}{_dry(dry_run)}")
@@ -124,8 +117,27 @@ def delete(
         from agent.cli.waiting import wait_gone
 
         wait_gone(patient(session), ended)
-    if missing and not ignore_not_found:
-        raise CommandFailed("\n".join(str(error) for error in missing), NOT_FOUND)
+
+
+def _all_resolved(
+    daemon: Client, wanted: Sequence[tuple[Kind, str]], *, skips_missing: bool
+) -> list[tuple[Kind, Named]]:
+    """Before the first is deleted: a mistyped name among several may mean that none of them was meant."""
+    found: dict[tuple[str, Named], tuple[Kind, Named]] = {}
+    missing: list[CommandFailed] = []
+    for kind, name in wanted:
+        try:
+            one = resolved(daemon, kind, name, daemon.namespace)
+        except CommandFailed as error:
+            if error.exit_code != NOT_FOUND:
+                raise
+            missing.append(error)
+        else:
+            found[kind.plural, one] = (kind, one)
+    if missing and not skips_missing:
+        rest = "; nothing was deleted" if found else ""
+        raise CommandFailed("\n".join(f"{error}{rest}" for error in missing), NOT_FOUND)
+    return list(found.values())
 
 
 def _delete_checkpoint(daemon: Client, name: str, *, is_dry: bool) -> None:
@@ -174,12 +186,10 @@ def _selected(
     return found
 
 
-def _delete_one(daemon: Client, kind: Kind, name: str, grace_s: int | None, *, is_dry: bool) -> Named:
+def _delete_one(daemon: Client, kind: Kind, found: Named, grace_s: int | None, *, is_dry: bool) -> None:
     if kind.plural == CHECKPOINTS:
-        _delete_checkpoint(daemon, name, is_dry=is_dry)
-        return Named("", name)
-    found = resolved(daemon, kind, name, daemon.namespace)
-    if kind.api == "Pod" and not is_dry:
+        _delete_checkpoint(daemon, found.name, is_dry=is_dry)
+    elif kind.api == "Pod" and not is_dry:
         request = pod_pb2.DeletePodRequest(namespace=found.namespace, name=found.name, grace_seconds=grace_s)
         daemon.call(f"{PODS}/DeletePod", request, pod_pb2.DeletePodResponse)
     elif kind.api != "Pod":
@@ -187,7 +197,6 @@ def _delete_one(daemon: Client, kind: Kind, name: str, grace_s: int | None, *, i
             kind=kind.api, namespace=found.namespace, name=found.name, dry_run=is_dry
         )
         daemon.call(f"{SERVICE}/DeleteObject", other, object_pb2.DeleteObjectResponse)
-    return found
 
 
 def resolved(daemon: Client, kind: Kind, name: str, namespace: str) -> Named:
@@ -197,10 +206,14 @@ def resolved(daemon: Client, kind: Kind, name: str, namespace: str) -> Named:
 
 def end_pod(session: Session, name: str) -> None:
     with connected(session) as daemon:
-        _delete_one(daemon, BY_WORD["pods"], name, None, is_dry=False)
+        pods = BY_WORD["pods"]
+        _delete_one(daemon, pods, resolved(daemon, pods, name, daemon.namespace), None, is_dry=False)
 
 
 def _known(daemon: Client, kind: Kind) -> list[Named]:
+    if kind.plural == CHECKPOINTS:
+        kept = daemon.call(f"{PODS}/ListCheckpoints", pod_pb2.ListCheckpointsRequest(), pod_pb2.ListCheckpointsResponse)
+        return [Named("", one.name) for one in kept.checkpoints]
     if kind is BY_WORD["pods"]:
         answer = daemon.call(f"{PODS}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
         return [Named(pod.namespace, pod.name, pod.manifest_name) for pod in answer.pods]

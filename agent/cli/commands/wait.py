@@ -10,7 +10,7 @@ import click
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE
 from agent.cli.jsonpath import read_path, shown
-from agent.cli.kinds import BY_WORD
+from agent.cli.kinds import BY_WORD, parse_wanted
 from agent.cli.pod_names import find_pod
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
@@ -106,7 +106,10 @@ def status_object(pod: pod_pb2.Pod) -> dict[str, object]:
 
 
 def _chosen(daemon: Client, targets: Sequence[str], selector: str, *, is_end: bool) -> list[tuple[str, str]]:
-    names = [target for place, target in enumerate(targets) if place or BY_WORD.get(target.lower()) is not PODS]
+    wanted = parse_wanted(targets, default="pods") if targets else ()
+    if other := next((one.kind for one in wanted if one.kind is not PODS), None):
+        raise CommandFailed(f"{other.plural} cannot be waited for; only pods and workloads can", USAGE)
+    names = [name for one in wanted for name in one.names]
     if bool(names) == bool(selector):
         raise CommandFailed("expected either PODs or -l LABELS", USAGE)
     if selector:
