@@ -7,9 +7,11 @@ Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, container
 
 import re
 from collections.abc import Sequence
+from http import HTTPStatus
 
 import msgspec
 
+from agent.images.queue.foreign_text import own_words
 from agent.images.queue.meanings import MEANINGS, Deed
 from agent.model.image_pull import ErrorClass
 
@@ -22,35 +24,46 @@ SPECIAL = {
     SIGNATURE_FAILED: "image pull failed for {image} because the signature validation failed{rest}",
 }
 GO_CODES = {"INVALID_ARGUMENT": "InvalidArgument", "CANCELLED": "Canceled"}
-DEFAULT_HOLD_S = 60.0
-RETRY_AFTER = re.compile(r"(?i)retry-after[\"':=\s]+(\d{1,6})")
+DEFAULT_HOLD_S, LONGEST_HOLD_S = 60.0, 3600.0
+RETRY_AFTER = re.compile(r"(?i)\bretry-after: (\d{1,6})\b")
+_PHRASES = "|".join(sorted({re.escape(status.phrase) for status in HTTPStatus}))
+# The last one of a text is the cause of the others.
+STATUS = re.compile(rf"\bstatus\b[^:,;]{{0,60}}:? (\d{{3}})\b|\b(\d{{3}}) (?:{_PHRASES})\b", re.IGNORECASE)
+OF_STATUS = {401: ErrorClass.AUTH, 403: ErrorClass.AUTH, 404: ErrorClass.NOT_FOUND, 429: ErrorClass.RATE}
+OF_CODE = {
+    "NOT_FOUND": ErrorClass.NOT_FOUND, "UNAUTHENTICATED": ErrorClass.AUTH, "PERMISSION_DENIED": ErrorClass.AUTH,
+    "CANCELLED": ErrorClass.TIMEOUT, "DEADLINE_EXCEEDED": ErrorClass.TIMEOUT, "UNAVAILABLE": ErrorClass.RUNTIME,
+}  # fmt: skip
 
-# The first line that matches wins; texts name more than one thing, so the telling ones come first.
-PATTERNS: tuple[tuple[ErrorClass, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile("|".join(texts), re.IGNORECASE))
-    for kind, texts in (
-        (ErrorClass.NO_SPACE, ["no space left on device", "disk quota exceeded"]),
-        # A snapshotter is a program of this node; that it refuses connections says nothing of the registry.
-        (ErrorClass.RUNTIME, ["extraction snapshot", "dial unix "]),
-        (ErrorClass.VERIFIER, ["blocked pull", "^SignatureValidationFailed", r"signature \w+ failed"]),
-        (ErrorClass.PLATFORM, ["no match for platform"]),
-        (ErrorClass.CORRUPT, ["failed size validation", "unexpected commit (?:digest|size)", "wrong diff id"]),
-        (ErrorClass.NAME, ["invalid reference format", "couldn't parse image name", "could not parse reference"]),
-        (ErrorClass.RATE, [r"\b429\b", "too many requests", "toomanyrequests"]),
-        (ErrorClass.AUTH, ["pull access denied", "insufficient_scope", "authorization failed", "no basic auth"]),
-        (ErrorClass.AUTH, [r"\b40[13] (?:Unauthorized|Forbidden)", "authentication required", "unauthorized"]),
-        (ErrorClass.DNS, ["no such host", "server misbehaving", "temporary failure in name resolution"]),
-        (ErrorClass.NET, ["TLS handshake timeout"]),
-        (ErrorClass.TLS, ["x509:", "tls: ", "server gave HTTP response to HTTPS client"]),
-        (
-            ErrorClass.SERVER,
-            [r"\b5\d\d (?:internal|bad|service|gateway)", r"status\S*:? 5\d\d", "^RegistryUnavailable"],
-        ),
-        (ErrorClass.TIMEOUT, ["^no progress for", "^slower than", "^not done within"]),
-        (ErrorClass.NET, ["connection refused", "connection reset", "i/o timeout", r"\bEOF\b", "broken pipe"]),
-        (ErrorClass.NET, ["no route to host", "network is unreachable", r"stopped after \d+ redirects"]),
-        (ErrorClass.NOT_FOUND, [r": not found\b", "manifest unknown", "name unknown", r"\b404 Not Found"]),
-    )
+
+def _patterns(*rows: tuple[ErrorClass, Sequence[str]]) -> tuple[tuple[ErrorClass, re.Pattern[str]], ...]:
+    return tuple((kind, re.compile("|".join(texts), re.IGNORECASE)) for kind, texts in rows)
+
+
+# What the runtime says of the node and of the image, where the code is one for several things: the first that matches.
+OF_NODE = _patterns(
+    (ErrorClass.VERIFIER, ["blocked pull", "^SignatureValidationFailed", r"signature \w+ failed"]),
+    (ErrorClass.NO_SPACE, ["no space left on device", "disk quota exceeded"]),
+    # A snapshotter is a program of this node; that it refuses connections says nothing of the registry.
+    (ErrorClass.RUNTIME, ["extraction snapshot", "dial unix "]),
+    (ErrorClass.PLATFORM, ["no match for platform"]),
+    (ErrorClass.CORRUPT, ["failed size validation", "unexpected commit (?:digest|size)", "wrong diff id"]),
+    (ErrorClass.NAME, ["invalid reference format", "couldn't parse image name", "could not parse reference"]),
+)
+# What has neither a code nor a status: the registry was not reached, or the runtime tells it in words alone.
+OF_WORDS = _patterns(
+    (ErrorClass.AUTH, ["pull access denied", "insufficient_scope", "authorization failed", "no basic auth"]),
+    (ErrorClass.AUTH, ["authentication required", "unauthorized"]),
+    (ErrorClass.RATE, ["too many requests", "toomanyrequests"]),
+    (ErrorClass.DNS, ["no such host", "server misbehaving", "temporary failure in name resolution"]),
+    (ErrorClass.NET, ["TLS handshake timeout"]),
+    (ErrorClass.TLS, ["x509:", "tls: ", "server gave HTTP response to HTTPS client"]),
+    (ErrorClass.SERVER, ["^RegistryUnavailable"]),
+    (ErrorClass.TIMEOUT, ["^no progress for", "^slower than", "^not done within"]),
+    (ErrorClass.NET, ["connection refused", "connection reset", "i/o timeout", r"\bEOF\b", "broken pipe"]),
+    (ErrorClass.NET, ["no route to host", "network is unreachable", r"stopped after \d+ redirects"]),
+    (ErrorClass.NOT_FOUND, [r"\bnot found\b", "manifest unknown", "name unknown"]),
+    (ErrorClass.TIMEOUT, ["context canceled"]),
 )
 
 
@@ -79,14 +92,21 @@ class PullFailure(msgspec.Struct, frozen=True):
 
 
 def classify(failure: AttemptFailure) -> ErrorClass:
-    for kind, pattern in PATTERNS:
-        if pattern.search(failure.details):
-            return kind
-    if failure.code in ("CANCELLED", "DEADLINE_EXCEEDED") or "context canceled" in failure.details:
-        return ErrorClass.TIMEOUT  # the runtime gave up by itself
-    if failure.code == "NOT_FOUND":
-        return ErrorClass.NOT_FOUND
-    return ErrorClass.RUNTIME if failure.code == "UNAVAILABLE" else ErrorClass.UNKNOWN
+    """By the call's code and the registry's status, and by words only where neither is there: a text has names that
+    anybody may have chosen, which are cut out before it is looked at."""
+    words = own_words(failure.details)
+    of_node = _first(OF_NODE, words)
+    if of_node is not None or failure.code in OF_CODE:
+        return of_node or OF_CODE[failure.code]
+    statuses = [int(one or other) for one, other in STATUS.findall(words)]
+    if statuses and statuses[-1] >= HTTPStatus.BAD_REQUEST:
+        is_broken = statuses[-1] >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return OF_STATUS.get(statuses[-1], ErrorClass.SERVER if is_broken else ErrorClass.UNKNOWN)
+    return _first(OF_WORDS, words) or ErrorClass.UNKNOWN
+
+
+def _first(patterns: Sequence[tuple[ErrorClass, re.Pattern[str]]], words: str) -> ErrorClass | None:
+    return next((kind for kind, pattern in patterns if pattern.search(words)), None)
 
 
 def joined(failures: Sequence[AttemptFailure]) -> str:
@@ -110,6 +130,6 @@ def failure_of(image: str, failures: Sequence[AttemptFailure]) -> PullFailure:
 
 
 def _retry_after_s(text: str) -> float:
-    """How long a registry that is asked too often wants to be left alone."""
-    found = RETRY_AFTER.search(text)
-    return float(found[1]) if found else DEFAULT_HOLD_S
+    """How long a registry that is asked too often wants to be left alone, within what one may ask for."""
+    found = RETRY_AFTER.search(own_words(text))
+    return min(float(found[1]), LONGEST_HOLD_S) if found else DEFAULT_HOLD_S

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from agent.images.queue.backoff import BackoffRules, BackoffTable
 from agent.images.queue.errors import AttemptFailure, classify, failure_of, joined
+from agent.images.queue.foreign_text import own_words
 from agent.images.queue.meanings import KUBELET_CURVE, MEANINGS, NETWORK_CURVE, Deed
 from agent.images.view import texts
 from agent.model.image_pull import ErrorClass
@@ -82,7 +83,47 @@ def test_a_registry_that_is_down_and_a_bad_signature_have_their_own_reasons() ->
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "hold_s"), [("429 Too Many Requests", 60), ("429, Retry-After: 7", 7)])
+NAMES = ("web:429", "x/429/retry-after:999999", "h:5000/too-many-requests/toomanyrequests:eof", "a/no-such-host:EOF")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("text", "code", "expected"),
+    [
+        ("{full}: not found", "NOT_FOUND", "notfound"),
+        ("{full}: not found", "UNKNOWN", "notfound"),
+        ("{name}: not found", "UNKNOWN", "notfound"),
+        ("unexpected status from HEAD request to https://{full}: 404 Not Found", "UNKNOWN", "notfound"),
+        ("reading manifest EOF in {full}: manifest unknown", "UNKNOWN", "notfound"),
+        ("failed with status code [manifests 429]: 401 Unauthorized", "UNKNOWN", "auth"),
+        ("pulling {full}: 403 Forbidden - Server message: toomanyrequests: 429 EOF", "UNKNOWN", "auth"),
+        ('Head "https://{full}": x509: certificate is valid for no space left on device, not r.io', "UNKNOWN", "tls"),
+        ('Get "https://{full}": malformed MIME header line: no space left on device', "UNKNOWN", "unknown"),
+        ("lookup eof.r.io on 10.0.0.1:53: no such host", "UNKNOWN", "dns"),
+    ],
+)
+def test_a_name_that_somebody_chose_decides_nothing(name, text, code, expected) -> None:
+    failure = AttemptFailure(HEAD.replace("r.io/x:1", name) + text.format(full=f"r.io/{name}", name=name), code)
+
+    assert classify(failure) == expected
+    assert failure_of(name, [failure]).hold_s is None
+
+
+def test_no_registry_is_left_alone_for_more_than_an_hour() -> None:
+    text = "unexpected status: 429 Too Many Requests, Retry-After: 999999"
+
+    assert failure_of("x", [AttemptFailure(text)]).hold_s == 3600
+
+
+def test_a_long_text_is_cut_in_time_that_grows_with_it() -> None:
+    """A server may answer with any text; none of it is looked at more than a few times."""
+    for piece in ('"', '\\"', "a/b:c ", "a:", ":/", "x509", "[manifests ", "lookup ", "status "):
+        assert own_words(piece * (40_000 // len(piece))) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "hold_s"), [("429 Too Many Requests", 60), ("status: 429 Too Many Requests, Retry-After: 7", 7)]
+)
 def test_a_registry_that_wants_a_pause_says_how_long(text, hold_s) -> None:
     """IMG-B06."""
     assert failure_of("x", [AttemptFailure(text)]).hold_s == hold_s

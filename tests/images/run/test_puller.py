@@ -280,7 +280,7 @@ async def test_a_registry_that_wants_a_pause_delays_its_pulls_and_no_others() ->
     """IMG-B06: class rate."""
     async with Node().up() as node:
         node.offer("other.io/x:1")
-        node.failures[A] = [RuntimeCallFailed("PullImage", "429 Too Many Requests, Retry-After: 30")]
+        node.failures[A] = [RuntimeCallFailed("PullImage", "status: 429 Too Many Requests, Retry-After: 30")]
         assert (await node.ask(A)).error_class is ErrorClass.RATE
         waiting = node.ask(A)
         await node.until(lambda: A in node.states() and node.states()[A].position == 1)
