@@ -1,16 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for a kubelet that begins after kepd, at the first boot of a node for instance."""
+"""Follows whether a kubelet runs on this node: it may begin after kepd, at the node's first boot, and it may be removed."""
 
 import asyncio
 from collections.abc import Callable
 
 from agent.model.clock import Clock
+from agent.model.event import Event
 
 KUBELET_LOOK_S = 60.0
+# A kubelet that restarts is away for a moment.
+LOOKS_UNTIL_GONE = 5
+ARRIVED = "{sign}: images are no longer removed to make space, and no pods are evicted, for a kubelet does both"
+GONE = "no sign of a kubelet is left ({sign} before): kepd removes images to make space and evicts pods again"
 
 
-async def kubelet_arrival(look: Callable[[], str], clock: Clock, arrived: Callable[[], None]) -> None:
-    """What a kubelet does, kepd must then stop doing: collecting images for space, and evicting pods."""
-    while not await asyncio.to_thread(look):
+async def follow_kubelet(
+    look: Callable[[], str], clock: Clock, changed: Callable[[str], None], tell: Callable[[Event], None]
+) -> None:
+    """`changed` hears the sign of a kubelet that came, and an empty one when none is left."""
+    sign, missed = await asyncio.to_thread(look), 0
+    if sign:
+        changed(sign)
+    while True:
         await clock.sleep(KUBELET_LOOK_S)
-    arrived()
+        found = await asyncio.to_thread(look)
+        missed = 0 if found else missed + 1
+        if bool(found) != bool(sign) and (found or missed >= LOOKS_UNTIL_GONE):
+            reason, text = ("KubeletArrived", ARRIVED) if found else ("KubeletGone", GONE)
+            tell(Event(plane="daemon", reason=reason, message=text.format(sign=found or sign), is_warning=True))
+            changed(found)
+            sign = found

@@ -21,7 +21,11 @@ def lay(root: Path, **files: str) -> None:
 
 
 def running(root: Path, *arguments: str) -> None:
-    lay(root, **{"proc/77/comm": "kubelet\n", "proc/77/cmdline": "\0".join(["/usr/bin/kubelet", *arguments, ""])})
+    lay(root, **{
+        "proc/77/comm": "kubelet\n", "proc/77/cmdline": "\0".join(["/usr/bin/kubelet", *arguments, ""]),
+        "proc/77/status": "Uid:\t0\t0\t0\t0\nNSpid:\t77\n", "proc/77/cgroup": "0::/system.slice/kubelet.service\n",
+        "proc/1/cgroup": "0::/init.scope\n",
+    })  # fmt: skip
 
 
 async def settings(root: Path, place: str = DEFAULT_PLACE) -> KubeletSettings:

@@ -7,16 +7,34 @@ from pathlib import Path
 import pytest
 
 from agent.config.document import Images
-from agent.daemon.kubelet_arrival import kubelet_arrival
+from agent.daemon.kubelet_arrival import follow_kubelet
 from agent.drivers.clock.fake import FakeClock
+from agent.drivers.kubelet.places import find_kubelet
 from agent.drivers.kubelet.signs import PLACES, kubelet_sign
 from agent.images.collect.plan import CollectMode
 from agent.images.settings import image_settings
 
 
-def node(root: Path, *, process: str = "kepd") -> Path:
-    (root / "proc/17").mkdir(parents=True)
-    (root / "proc/17/comm").write_text(f"{process}\n")
+ID = "0123456789abcdef" * 4
+ROOT, OTHER = "Uid:\t0\t0\t0\t0\n", "Uid:\t1000\t1000\t1000\t1000\n"
+KUBELET_GROUP = "/system.slice/kubelet.service"
+
+
+def node(
+    root: Path,
+    *,
+    process: str = "kepd",
+    uid: str = ROOT,
+    pids: str = "17",
+    group: str = KUBELET_GROUP,
+    first: str = "/init.scope",
+) -> Path:
+    for pid, name, status, path in (("1", "systemd", f"{ROOT}NSpid:\t1\n", first), ("17", process, "", group)):
+        folder = root / "proc" / pid
+        folder.mkdir(parents=True)
+        (folder / "comm").write_text(f"{name}\n")
+        (folder / "status").write_text(f"Name:\t{name}\n{status or f'{uid}NSpid:{chr(9)}{pids}{chr(10)}'}")
+        (folder / "cgroup").write_text(f"0::{path}\n")
     return root
 
 
@@ -59,14 +77,60 @@ def test_images_are_collected_by_space_on_bare_nodes_only(has_kubelet: bool, is_
     assert not settings.prefetch.is_for_pods or not is_proxied
 
 
-async def test_a_kubelet_that_begins_after_kepd_is_noticed() -> None:
-    """FI-5: at the first boot of a node its kubelet is set up while kepd runs already."""
-    clock, signs, heard = FakeClock(), ["", "", "process 9 is a kubelet"], []
-    task = asyncio.create_task(kubelet_arrival(lambda: signs.pop(0), clock, lambda: heard.append(clock.now_s())))
-    while not task.done():
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"uid": OTHER},
+        {"uid": "Uid:\t1000\t0\t0\t0\n"},
+        {"pids": "17\t1"},
+        {"group": f"/kubepods.slice/kubepods-pod7.slice/cri-containerd-{ID}.scope"},
+        {"group": f"/kubepods/burstable/pod7/{ID}"},
+        {"group": f"/docker/{ID}", "first": "/"},
+        {"group": f"/system.slice/docker-{ID}.scope/init"},
+        {"group": f"/kepd/pod7/{ID}"},
+    ],
+)
+def test_what_anybody_may_call_a_kubelet_is_no_sign(tmp_path: Path, other: dict[str, str]) -> None:
+    """NX-3: a container could stop the collection of images, and all eviction, by a name."""
+    root = node(tmp_path, process="kubelet", **other)
+    (root / "proc/17/cmdline").write_bytes(b"kubelet\0--config=/tmp/evil.yaml\0")
+
+    assert kubelet_sign({}, root) == ""
+    with pytest.raises(OSError, match="no kubelet runs in sight"):
+        find_kubelet(root)
+
+
+def test_a_node_that_is_a_container_has_its_own_kubelet(tmp_path: Path) -> None:
+    """As kind has it: the first process stands in a container's group, and so does all else."""
+    root = node(
+        tmp_path,
+        process="kubelet",
+        group=f"/docker/{ID}/kubelet.slice/kubelet.service",
+        first=f"/docker/{ID}/init.scope",
+    )
+
+    assert kubelet_sign({}, root) == "process 17 is a kubelet"
+
+
+async def test_a_kubelet_that_comes_and_goes_is_followed() -> None:
+    """FI-5: at the first boot of a node its kubelet is set up while kepd runs; NX-3: what is gone holds nothing."""
+    sign = "process 9 is a kubelet"
+    signs = ["", "", sign, "", sign, "", "", "", "", ""]
+    clock, heard, told, is_over = FakeClock(), [], [], asyncio.Event()
+
+    def look() -> str:
+        if len(signs) == 1:
+            is_over.set()
+        return signs.pop(0) if signs else ""
+
+    following = follow_kubelet(look, clock, lambda found: heard.append((clock.now_s(), found)), told.append)
+    task = asyncio.create_task(following)
+    while not is_over.is_set() or len(heard) < 2:
         await asyncio.sleep(0.005)
         await clock.advance(30)
+    task.cancel()
 
-    assert len(heard) == 1
-    assert heard[0] >= 120
-    assert signs == []
+    assert [found for _, found in heard] == [sign, ""]
+    assert heard[0][0] >= 120
+    assert [(one.reason, one.is_warning) for one in told] == [("KubeletArrived", True), ("KubeletGone", True)]
+    assert all(sign in one.message for one in told)

@@ -18,7 +18,7 @@ from prometheus_client.core import Metric
 from agent.config.document import Configuration
 from agent.daemon.images.content_fetch import CONTENT_NAMESPACE, ContentFetch
 from agent.daemon.images.registry_hosts import RegistryHosts
-from agent.daemon.kubelet_arrival import kubelet_arrival
+from agent.daemon.kubelet_arrival import follow_kubelet
 from agent.daemon.outside import CollectImages, Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.drivers.containerd.driver import Containerd
@@ -130,8 +130,8 @@ def wire_images(outside: Outside) -> ImagePlane:
                 group.create_task(limiter.run(), name="images-limit")
                 group.create_task(shared.hosts.run(), name="images-hosts")
                 look = partial(kubelet_sign, outside.environment)
-                arrival = kubelet_arrival(look, outside.clock, lambda: apply(outside.configuration()))
-                group.create_task(arrival, name="images-kubelet")
+                follow = follow_kubelet(look, outside.clock, lambda _: apply(outside.configuration()), outside.tell)
+                group.create_task(follow, name="images-kubelet")
 
     async def close() -> None:
         await shared.probe.close()

@@ -40,8 +40,8 @@ class CurrentSettings:
         self._looked_s = now_s()
         self._made: tuple[Configuration, PodSettings] | None = None
 
-    def kubelet_arrived(self) -> None:
-        self._facts, self._made = replace(self._facts, has_kubelet=True), None
+    def kubelet_changed(self, sign: str) -> None:
+        self._facts, self._made = replace(self._facts, has_kubelet=bool(sign)), None
 
     def __call__(self) -> PodSettings:
         now, now_s = self._configuration(), self._now_s()

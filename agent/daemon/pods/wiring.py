@@ -15,7 +15,7 @@ from prometheus_client.core import Metric
 from agent.config.document import Configuration
 from agent.daemon.configuration import instance_id
 from agent.daemon.dns.settings import pod_servers
-from agent.daemon.kubelet_arrival import kubelet_arrival
+from agent.daemon.kubelet_arrival import follow_kubelet
 from agent.daemon.outside import Outside
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.pods.current_settings import CurrentSettings, own_addresses
@@ -197,7 +197,7 @@ def wire_pods(outside: Outside) -> PodPlane:
         metrics=metrics,
         records=records,
         slices=slices,
-        arrival=lambda: kubelet_arrival(look, outside.clock, settings.kubelet_arrived),
+        arrival=lambda: follow_kubelet(look, outside.clock, settings.kubelet_changed, outside.tell),
         endpoint=configuration.runtime.endpoint,
         run_directory=configuration.node.run_directory,
     )

@@ -7,33 +7,43 @@ Never: begins by itself, or beside a kube-proxy that runs: both would write the 
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from agent.daemon.services.leftovers import kube_proxys_leftovers
 from agent.drivers.nft.driver import NftTable
+from agent.drivers.node_programs import status_of
 from agent.model.nft_table import Family
 
 log = structlog.get_logger(plane="services")
 
 REQUEST = Path("services", "takeover")
 PROGRAM = "kube-proxy"
+CAP_NET_ADMIN = 1 << 12
 
 
 def running_kube_proxies(proc: Path = Path("/proc")) -> list[int]:
+    """Those that can write rules here; a pod may call any of its own processes so."""
     found = []
     for folder in proc.iterdir():
         if not folder.name.isdecimal():
             continue
-        try:
-            name = (folder / "comm").read_text().strip()
-        except OSError:
-            # It ended while we looked.
-            continue
-        if name == PROGRAM:
-            found.append(int(folder.name))
+        with suppress(OSError):
+            if (folder / "comm").read_text("utf-8", "replace").strip() == PROGRAM and _writes_rules(folder, proc):
+                found.append(int(folder.name))
     return sorted(found)
+
+
+def _writes_rules(folder: Path, proc: Path) -> bool:
+    """Whether it may administer this network. One whose network cannot be looked at is taken for one of ours."""
+    if not int(status_of(folder)["CapEff"][0], 16) & CAP_NET_ADMIN:
+        return False
+    try:
+        return (folder / "ns/net").stat().st_ino == (proc / "self/ns/net").stat().st_ino
+    except PermissionError:
+        return True
 
 
 class Takeover:

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 import yaml
 
+from agent.drivers.node_programs import node_programs
+
 # A file, its folder of drop-ins, and whose layout that is.
 LAYOUTS = (
     ("/var/lib/kubelet/config.yaml", "", "kubeadm"),
@@ -73,11 +75,10 @@ def read_flags(arguments: list[str]) -> dict[str, str]:
 
 
 def _kubelets(root: Path) -> Iterator[tuple[str, list[str]]]:
-    for entry in sorted((root / "proc").glob("[0-9]*/comm")):
+    for pid, _ in node_programs({"kubelet"}, root):
         with suppress(OSError):
-            if entry.read_text("utf-8", "replace").strip() == "kubelet":
-                line = (entry.parent / "cmdline").read_bytes().decode("utf-8", "replace")
-                yield entry.parent.name, line.split("\0")[1:]
+            line = (root / "proc" / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
+            yield str(pid), line.split("\0")[1:]
 
 
 def _embedded_flags(path: Path) -> dict[str, str]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from agent.drivers.node_programs import node_programs
+
 PLACES = (
     "var/lib/kubelet/config.yaml",  # kubeadm, kind
     "etc/kubernetes/kubelet/kubelet-config.json",  # EKS, Amazon Linux 2
@@ -37,9 +39,6 @@ def kubelet_sign(environment: Mapping[str, str], root: Path = Path("/")) -> str:
         with suppress(OSError):
             if (root / place).exists():
                 return f"{root / place} exists"
-    for entry in (root / "proc").glob("[0-9]*/comm"):
-        with suppress(OSError):
-            name = entry.read_text("utf-8", "replace").strip()
-            if name in PROGRAMS:
-                return f"process {entry.parent.name} is a {name}"
+    for pid, name in node_programs(PROGRAMS, root):
+        return f"process {pid} is a {name}"
     return ""

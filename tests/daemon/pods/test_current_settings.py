@@ -78,7 +78,7 @@ def test_a_kubelet_that_begins_later_evicts_from_then_on() -> None:
     """EVN-01: unless the configuration says that kepd does so beside one."""
     node = Node()
     assert node.settings().eviction is not None
-    node.settings.kubelet_arrived()
+    node.settings.kubelet_changed("a sign")
     assert node.settings().eviction is None
     pods = node.configuration.pods
     eviction = replace(pods.eviction, mode="on")
