@@ -65,6 +65,7 @@ class Metrics:
         self._api_calls: Counter[tuple[str, str]] = Counter()
         self.loop_lag_s = 0.0
         self.config_reloaded_at_s = 0.0
+        self.lost_log_lines: Callable[[], int] = lambda: 0
         self._gc_began_s = 0.0
         self._gc_pauses = Histogram((0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0))
         self.sources: list[Callable[[], Iterable[Metric]]] = [self._daemon, self._process]
@@ -119,6 +120,8 @@ class Metrics:
         yield GaugeMetricFamily(
             "kepd_loop_lag_seconds", "Delay of the event loop at the last check.", value=self.loop_lag_s
         )
+        lost = "Lines of the log that could not be written: no room, or nothing reads them."
+        yield CounterMetricFamily("kepd_log_lines_lost", lost, value=self.lost_log_lines())
         calls = CounterMetricFamily("kepd_api_requests", "Calls to the local API.", labels=["method", "code"])
         for (method, code), count in self._api_calls.items():
             calls.add_metric([method, code], count)

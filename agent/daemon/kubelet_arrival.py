@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows whether a kubelet runs on this node: it may begin after kepd, at the node's first boot, and it may be removed."""
+"""Follows whether a kubelet runs on this node: it may begin after kepd, at the first boot, and it may be removed."""
 
 import asyncio
 from collections.abc import Callable

@@ -6,13 +6,27 @@ are always shown.
 """
 
 import os
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
-from typing import TextIO
+from typing import Protocol
 
 import structlog
+
+from agent.model.finding import printable
+
+
+class Output(Protocol):
+    """A text stream, as far as a log needs it."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def isatty(self) -> bool: ...
+
 
 EventFields = MutableMapping[str, object]
 Renderer = Callable[[object, str, EventFields], str | bytes]
@@ -69,13 +83,22 @@ class RepeatCollapse:
         return fields
 
 
+def _make_printable(_logger: object, _method: str, fields: EventFields) -> EventFields:
+    """Processor: callers, images and runtimes chose some of these texts, and a terminal obeys what it is shown."""
+    for name, value in fields.items():
+        text = str(value)
+        if not text.isprintable():
+            fields[name] = "\n".join(map(printable, text.split("\n"))) if name == "exception" else printable(text)
+    return fields
+
+
 def _add_timestamp(_logger: object, _method: str, fields: EventFields) -> EventFields:
     """Processor: RFC 3339 in UTC with milliseconds, as the first field."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
     return {"time": now, "level": fields.pop("level", ""), "plane": fields.pop("plane", ""), **fields}
 
 
-def is_journal(out: TextIO) -> bool:
+def is_journal(out: Output) -> bool:
     """systemd names the stream that it gave the process; a file or pipe that took its place has another number."""
     try:
         found = os.fstat(out.fileno())
@@ -92,11 +115,21 @@ def _with_journal_level(render: Renderer) -> Renderer:
     return render_for_journal
 
 
-def configure_logs(
-    levels: Levels, log_format: str, monotonic_s: Callable[[], float], out: TextIO | None = None
-) -> None:
+class _LineWriter:
+    """What structlog calls with the finished line, whatever its level."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+
+    def msg(self, line: str) -> None:
+        self._out.write(f"{line}\n")
+        self._out.flush()
+
+    debug = info = warning = error = critical = msg
+
+
+def configure_logs(levels: Levels, log_format: str, monotonic_s: Callable[[], float], out: Output) -> None:
     """Set structlog up for the process. `auto` is console on a terminal, else logfmt."""
-    out = out or sys.stderr
     if log_format == "auto":
         log_format = "console" if out.isatty() else "logfmt"
     renderer: Renderer
@@ -117,10 +150,11 @@ def configure_logs(
             levels.filter,
             RepeatCollapse(monotonic_s),
             structlog.processors.format_exc_info,
+            _make_printable,
             _add_timestamp,
             renderer,
         ],
         wrapper_class=structlog.BoundLogger,
-        logger_factory=structlog.WriteLoggerFactory(out),
+        logger_factory=lambda *_: _LineWriter(out),
         cache_logger_on_first_use=False,
     )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from agent.config.sources import FurtherCheck, Sources
     from agent.daemon.configuration import RunningConfiguration
+    from agent.daemon.log_output import LogOutput
     from agent.daemon.logs import Levels
     from agent.daemon.wiring import Daemon
 
@@ -66,8 +67,10 @@ def run(
     """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM skips the remaining grace."""
     from agent.config.sources import Sources, telemetry_flags
     from agent.daemon.first_process import leave_first_place
+    from agent.daemon.log_output import hold_standard_places
     from agent.daemon.memory import forbid_core_files, share_heaps
 
+    hold_standard_places()
     leave_first_place()
     forbid_core_files()
     share_heaps()
@@ -86,32 +89,34 @@ def _start(sources: "Sources") -> int:
     from agent.api.socket_path import PathTaken
     from agent.config.sources import check, host_facts, read
     from agent.daemon.configuration import RunningConfiguration
+    from agent.daemon.log_output import LogOutput
     from agent.daemon.logs import Levels, configure_logs
     from agent.daemon.plane_checks import PLANE_CHECKS
 
+    out = LogOutput()
     facts = host_facts(os.environ)
     loaded = read(sources)
     checked = check(loaded, facts, further=PLANE_CHECKS)
     if checked.configuration is None:
         for finding in (*loaded.warnings, *checked.findings):
-            click.echo(str(finding), err=True)
+            out.write(f"{finding}\n")
         return BAD_CONFIGURATION
     telemetry = checked.configuration.telemetry
     levels = Levels(telemetry.verbosity, telemetry.vmodule)
-    configure_logs(levels, telemetry.log_format, time.monotonic)
+    configure_logs(levels, telemetry.log_format, time.monotonic, out)
     running = RunningConfiguration(sources, facts, loaded, checked, PLANE_CHECKS)
     try:
-        asyncio.run(_serve(running, levels))
+        asyncio.run(_serve(running, levels, out))
     except PathTaken as error:
-        click.echo(f"kepd: {error}", err=True)
+        out.write(f"kepd: {error}\n")
         return CONFLICT
     except OSError as error:
-        click.echo(f"kepd: {error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}", err=True)
+        out.write(f"kepd: {error.filename or ''}{': ' if error.filename else ''}{error.strerror or error}\n")
         return FAILURE
     return 0
 
 
-async def _serve(running: "RunningConfiguration", levels: "Levels") -> None:
+async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOutput") -> None:
     from agent.daemon.memory import large_work
 
     with large_work():
@@ -121,6 +126,7 @@ async def _serve(running: "RunningConfiguration", levels: "Levels") -> None:
     stop, hurry = asyncio.Event(), asyncio.Event()
     ending = EndSignals(stop, hurry)
     daemon = wire(running, levels, os.environ)
+    daemon.metrics.lost_log_lines = lambda: out.lost_lines
     ending.daemon = daemon
     running.keep_last_good()
     running.tell_left_behind()
@@ -145,9 +151,11 @@ class EndSignals:
     def _end(self) -> None:
         if self._stop.is_set():
             self._hurry.set()
-        elif self.daemon is not None:
-            self.daemon.say_stopping()
+            return
+        # Before anything is said of it, which may fail.
         self._stop.set()
+        if self.daemon is not None:
+            self.daemon.say_stopping()
 
     def _reload(self) -> None:
         if self.daemon is not None:

@@ -108,3 +108,19 @@ def test_lines_elsewhere_have_no_level_of_the_journal(tmp_path: Path, monkeypatc
         written = out.read()
 
     assert written.startswith("{")
+
+
+@pytest.mark.parametrize("log_format", ["json", "logfmt", "console"])
+def test_no_text_from_outside_reaches_a_terminal_unprintable(log_format: str) -> None:
+    """NX-8: callers choose the names of their programs, and a runtime its words."""
+    out = io.StringIO()
+    configure_logs(Levels(), log_format, lambda: 0.0, out)
+    try:
+        raise ValueError("\x1b[2J\x9bgone")
+    except ValueError as error:
+        structlog.get_logger(plane="api").error(
+            "call_failed", comm="a\x1b[31mred\r\nlevel=info", error=error, names=["\x1b]0;x"], exc_info=error
+        )
+
+    assert not [sign for sign in out.getvalue() if not sign.isprintable() and sign != "\n"]
+    assert out.getvalue().count("level=info") == 1

@@ -14,7 +14,6 @@ from agent.drivers.kubelet.signs import PLACES, kubelet_sign
 from agent.images.collect.plan import CollectMode
 from agent.images.settings import image_settings
 
-
 ID = "0123456789abcdef" * 4
 ROOT, OTHER = "Uid:\t0\t0\t0\t0\n", "Uid:\t1000\t1000\t1000\t1000\n"
 KUBELET_GROUP = "/system.slice/kubelet.service"
