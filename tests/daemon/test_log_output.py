@@ -76,7 +76,7 @@ def unread(_: Path) -> int:
 
 @pytest.mark.parametrize("log", [full, gone, unread])
 def test_a_daemon_without_a_log_serves_reloads_and_ends(kepd: Kepd, log: Callable[[Path], int], tmp_path: Path) -> None:
-    """NX-4: it ended, or heard no SIGTERM any more."""
+    """It ended, or heard no SIGTERM any more."""
     descriptor = log(tmp_path)
     command = [str(PROGRAMS / "kepd"), "run", "--config", str(kepd.config), "-v", "9", "--planes", ""]
     kepd.process = subprocess.Popen(
@@ -94,13 +94,13 @@ def test_a_daemon_without_a_log_serves_reloads_and_ends(kepd: Kepd, log: Callabl
 
 
 def test_a_daemon_whose_standard_streams_are_closed_runs(kepd: Kepd) -> None:
-    """NX-4: its sockets must not get their numbers, or the log would go there."""
+    """Its sockets must not get their numbers, or the log would go there."""
     words = [str(PROGRAMS / "kepd"), "run", "--config", str(kepd.config)]
     kepd.process = subprocess.Popen(
         ["/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words], env=kepd.environment, text=True, cwd="/"
     )
     kepd.wait(lambda: kepd.get("/livez")[0] == 200, "answers")
-    places = [os.readlink(f"/proc/{kepd.process.pid}/fd/{number}") for number in (0, 1, 2)]
+    places = [str(Path(f"/proc/{kepd.process.pid}/fd/{number}").readlink()) for number in (0, 1, 2)]
 
     assert places == ["/dev/null"] * 3
     assert kepd.end() == 0

@@ -112,7 +112,7 @@ def test_lines_elsewhere_have_no_level_of_the_journal(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("log_format", ["json", "logfmt", "console"])
 def test_no_text_from_outside_reaches_a_terminal_unprintable(log_format: str) -> None:
-    """NX-8: callers choose the names of their programs, and a runtime its words."""
+    """Callers choose the names of their programs, and a runtime its words."""
     out = io.StringIO()
     configure_logs(Levels(), log_format, lambda: 0.0, out)
     try:

@@ -90,7 +90,7 @@ def test_images_are_collected_by_space_on_bare_nodes_only(has_kubelet: bool, is_
     ],
 )
 def test_what_anybody_may_call_a_kubelet_is_no_sign(tmp_path: Path, other: dict[str, str]) -> None:
-    """NX-3: a container could stop the collection of images, and all eviction, by a name."""
+    """A container could stop the collection of images, and all eviction, by a name."""
     root = node(tmp_path, process="kubelet", **other)
     (root / "proc/17/cmdline").write_bytes(b"kubelet\0--config=/tmp/evil.yaml\0")
 
@@ -112,7 +112,7 @@ def test_a_node_that_is_a_container_has_its_own_kubelet(tmp_path: Path) -> None:
 
 
 async def test_a_kubelet_that_comes_and_goes_is_followed() -> None:
-    """FI-5: at the first boot of a node its kubelet is set up while kepd runs; NX-3: what is gone holds nothing."""
+    """FI-5: at the first boot of a node its kubelet is set up while kepd runs; what is gone holds nothing."""
     sign = "process 9 is a kubelet"
     signs = ["", "", sign, "", sign, "", "", "", "", ""]
     clock, heard, told, is_over = FakeClock(), [], [], asyncio.Event()

@@ -145,7 +145,7 @@ def test_a_registry_that_fails_gives_the_reason_and_others_go_on(
 
 @pytest.mark.parametrize("name", ["shop/web:429", "x/429/retry-after:999999"])
 def test_a_missing_image_whose_name_has_numbers_holds_no_registry(node: Node, name: str) -> None:
-    """NX-2: others' pulls from the same registry go on."""
+    """Others' pulls from the same registry go on."""
     there = node.image(f"beside-{name.replace(':', '-').replace('/', '-')}", 100_000)
     missing = f"{there.partition('/')[0]}/{name}"
     outcome = node.client.pull(missing).result()[missing]

@@ -17,7 +17,7 @@ def process(proc: Path, pid: int, name: str, status: str, network: str) -> None:
 
 
 def test_only_what_may_write_the_rules_of_this_network_counts(tmp_path: Path) -> None:
-    """NX-3: its sibling; a name in a pod kept kepd from taking over."""
+    """Its sibling; a name in a pod kept kepd from taking over."""
     for network in ("host", "pod"):
         (tmp_path / network).touch()
     (tmp_path / "self").mkdir()
