@@ -9,20 +9,17 @@ Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8, 10.5.
 """
 
 import struct
-from collections.abc import Callable
-from time import monotonic
 
-from agent.model.allowance import Allowance
+import msgspec
 
 PREFACE_BYTES = 24
 # gRPC takes 8 KiB of headers, and reads on to the end of any block to throw it away.
 MOST_HEADER_BYTES = 16 << 10
-# Calls that a client gave up: so many at once, and from then on so many a second. Each costs us more than its client
-# (CVE-2023-44487), and one that follows something gives up one.
-RESETS_AT_ONCE, RESETS_A_SECOND = 200, 20.0
 HEAD = struct.Struct(">HBBBI")
-HEADERS, RST_STREAM, GOAWAY, CONTINUATION = 1, 3, 7, 9
-DATA = 0
+DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, CONTINUATION = 0, 1, 3, 4, 7, 9
+ENHANCE_YOUR_CALM = 11
+# So much of a frame that serves no call, as for one that has ended, counts as another frame.
+OTHER_BYTES = 512
 END_STREAM, END_HEADERS = 1, 4
 STREAM_MASK = 0x7FFFFFFF
 
@@ -64,15 +61,28 @@ class _Cutter:
         return pieces
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """What a client has sent: calls, calls given up, and frames that serve none."""
+
+    calls: int = 0
+    resets: int = 0
+    others: int = 0
+
+
+def sent_away(text: str, last: int = 0) -> bytes:
+    """What a client that went too far reads before it is hung up on."""
+    body = struct.pack(">II", last, ENHANCE_YOUR_CALM) + text.encode()
+    return HEAD.pack(0, len(body), GOAWAY, 0, 0) + body
+
+
 class Parting:
     """One connection. `from_client` and `from_server` give what is to be passed on for what has come."""
 
-    def __init__(self, now_s: Callable[[], float] = monotonic) -> None:
+    def __init__(self) -> None:
         self.fault = ""
         """What came that no client sends, so there is nothing to wait for."""
         self._block_bytes = 0
-        self._now_s = now_s
-        self._resets = Allowance(RESETS_AT_ONCE, RESETS_A_SECOND, now_s())
+        self._calls = self._resets = self._others = 0
         self.open: dict[int, int] = {}
         """Calls without an end, and how many bytes of their requests the server may keep until then."""
         self.held_bytes = 0
@@ -83,6 +93,16 @@ class Parting:
     @property
     def is_done(self) -> bool:
         return self._has_said and not self.open and self._server.is_between
+
+    def asked(self) -> Asked:
+        """Since this was last looked at."""
+        found = Asked(self._calls, self._resets, self._others)
+        self._calls = self._resets = self._others = 0
+        return found
+
+    def cut_off(self, text: str) -> bytes:
+        """The last words to a client, if they may be said now."""
+        return sent_away(text, self._last) if self._has_greeted and self._server.is_between else b""
 
     def begin(self) -> None:
         """No further calls from now on."""
@@ -117,13 +137,15 @@ class Parting:
         if kind == HEADERS and stream > self._last:
             self._last = stream
             self.open[stream] = 0
+            self._calls += 1
         elif kind == RST_STREAM:
             self._end(stream)
-            if not self._resets.take(self._now_s()):
-                self.fault = f"more than {RESETS_AT_ONCE} calls given up at once"
-        elif kind == DATA and stream in self.open:
+            self._resets += 1
+        elif kind == DATA and size and stream in self.open:
             self.open[stream] += size
             self.held_bytes += size
+        else:
+            self._others += 1 + size // OTHER_BYTES
 
     def _end(self, stream: int) -> None:
         self.held_bytes -= self.open.pop(stream, 0)

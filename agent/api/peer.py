@@ -24,18 +24,27 @@ from time import monotonic
 import msgspec
 import structlog
 
-from agent.api.parting import Parting
-from agent.api.shares import MIB, Shares
+from agent.api.parting import HEAD, SETTINGS, Asked, Parting, sent_away
+from agent.api.shares import MIB, Shares, is_trusted
+from agent.model.allowance import CallerMeter, Share
 
 log = structlog.get_logger(plane="api")
 
 SO_PEERGROUPS = 59
 # The most that Python passes; a user in more groups than fit here is known by its first group alone.
 GROUP_BYTES = 1024
-CHUNK_BYTES = 64 << 10
+# Of a client's bytes less is taken at once: they may be two thousand frames, and others have their turn meanwhile.
+CHUNK_BYTES, CLIENT_CHUNK_BYTES = 64 << 10, 16 << 10
 HEARING_S = 2.0
-# A user that is cut off and comes back at once would be as dear as before.
-BARRED_S = 1.0
+# Of one user, root excepted. Calls and bytes beyond it wait; a user whose connections, frames that serve no call, or
+# calls given up go beyond it is cut off: each costs us more than it costs its sender (CVE-2023-44487).
+METERED = {
+    "calls": Share(200, 100),
+    "bytes": Share(16 * MIB, 8 * MIB),
+    "connections": Share(100, 20),
+    "frames without a call": Share(2000, 1000),
+    "calls given up": Share(200, 20),
+}
 MAX_CONNECTIONS = 256
 MAX_CONNECTIONS_PER_USER = 16
 # Of requests that are not answered yet; the largest is a manifest of 10 MiB, in parts.
@@ -93,8 +102,7 @@ class PeerRelay:
         self._upstream_of = upstream_of
         self.peers: dict[str, Peer] = {}
         self._links: set[_Link] = set()
-        self._barred_s: dict[int, float] = {}
-        """Until when users wait of whom a connection was cut off."""
+        self._meter = CallerMeter(METERED)
         self._requests = Shares(REQUESTS_OF_USER, REQUESTS_OF_ALL)
         self._connections: asyncio.TaskGroup | None = None
         self._moved = asyncio.Event()
@@ -146,26 +154,59 @@ class PeerRelay:
                 broken.set_exception(error)
             return
         peer = peer_of(connection)
-        if self._has_room(peer):
-            upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-            link = _Link(connection, upstream, self._moved.set, partial(self._requests.take, peer.uid))
-            # Known from here on: whoever parts a moment later waits for its call too, and the next one is counted.
-            self._links.add(link)
-            name = f"kepd-{secrets.token_hex(16)}"
-            self.peers[f"unix-abstract:{name}"] = peer
-            connections.create_task(self._relay(link, peer, name), name="api-connection")
-        else:
+        refusal = self._refusal(peer)
+        if refusal:
+            # Said in the first words of a server, if they find room; nothing waits for that.
+            connection.setblocking(False)
+            with suppress(OSError):
+                connection.send(HEAD.pack(0, 0, SETTINGS, 0, 0) + sent_away(refusal))
             connection.close()
+            return
+        upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        link = _Link(connection, upstream, self._moved.set, partial(self._requests.take, peer.uid))
+        link.uid, link.charge = peer.uid, partial(self._charge, peer)
+        # Known from here on: whoever parts a moment later waits for its call too, and the next one is counted.
+        self._links.add(link)
+        name = f"kepd-{secrets.token_hex(16)}"
+        self.peers[f"unix-abstract:{name}"] = peer
+        connections.create_task(self._relay(link, peer, name), name="api-connection")
 
-    def _has_room(self, peer: Peer) -> bool:
+    def _refusal(self, peer: Peer) -> str:
         """Nobody can take all connections: each user has a share, and root comes on top of all others."""
         if peer.uid == 0:
-            return len(self.peers) < 2 * MAX_CONNECTIONS
-        if self._barred_s.get(peer.uid, 0.0) > monotonic():
-            return False
-        self._barred_s.pop(peer.uid, None)
-        same = sum(known.uid == peer.uid for known in self.peers.values())
-        return same < MAX_CONNECTIONS_PER_USER and len(self.peers) < MAX_CONNECTIONS
+            return "" if len(self.peers) < 2 * MAX_CONNECTIONS else "kepd has no room for more connections"
+        now_s = monotonic()
+        if self._meter.is_barred(peer.uid, now_s):
+            return f"kepd has cut uid {peer.uid} off for a while; its log says why"
+        if self._meter.take(peer.uid, "connections", now_s):
+            return self._cut_off(peer, "connections")
+        if sum(known.uid == peer.uid for known in self.peers.values()) >= MAX_CONNECTIONS_PER_USER:
+            return f"uid {peer.uid} has {MAX_CONNECTIONS_PER_USER} connections to kepd already"
+        return "" if len(self.peers) < MAX_CONNECTIONS else "kepd has no room for more connections"
+
+    def _charge(self, peer: Peer, asked: Asked, size: int) -> tuple[str, float]:
+        """For what came on one connection: why its user is cut off, or how long it waits before it is read again."""
+        if is_trusted(peer.uid):
+            return "", 0.0
+        now_s = monotonic()
+        for what, count in (("frames without a call", asked.others), ("calls given up", asked.resets)):
+            if count and self._meter.take(peer.uid, what, now_s, count):
+                return self._cut_off(peer, what), 0.0
+        waits = [self._meter.take(peer.uid, "bytes", now_s, size)]
+        if asked.calls:
+            waits.append(self._meter.take(peer.uid, "calls", now_s, asked.calls))
+        return "", max(waits)
+
+    def _cut_off(self, peer: Peer, what: str) -> str:
+        """All connections of the user: one of them would go on where another was stopped."""
+        share = self._meter.shares[what]
+        fault = f"more {what} than {share.at_once:g} at once and {share.a_second:g} a second"
+        barred_s = self._meter.bar(peer.uid, monotonic())
+        log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, cause=fault, barred_s=barred_s)
+        for link in self._links:
+            if link.uid == peer.uid:
+                link.cut(fault)
+        return fault
 
     async def _relay(self, link: "_Link", peer: Peer, name: str) -> None:
         try:
@@ -174,8 +215,8 @@ class PeerRelay:
                 directions.create_task(link.questions(), name="api-in")
                 directions.create_task(link.answers(), name="api-out")
             if link.fault:
-                self._barred_s[peer.uid] = monotonic() + BARRED_S
-                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, cause=link.fault)
+                barred_s = self._meter.bar(peer.uid, monotonic())
+                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, cause=link.fault, barred_s=barred_s)
         except OSError:
             return
         finally:
@@ -193,7 +234,11 @@ class _Link:
     ) -> None:
         """`take` asks for room for so many more bytes of requests."""
         self.parting = Parting()
+        self.uid = -1
+        self.charge: Callable[[Asked, int], tuple[str, float]] = lambda _asked, _size: ("", 0.0)
         self.fault = ""
+        """What is wrong with its own bytes; a user that took too much was dealt with by the relay."""
+        self._is_cut = False
         self._take = take
         self._held = 0
         self._moved = moved
@@ -221,16 +266,28 @@ class _Link:
     async def questions(self) -> None:
         loop = asyncio.get_running_loop()
         with suppress(OSError):
-            while chunk := await loop.sock_recv(self._client, CHUNK_BYTES):
+            while chunk := await loop.sock_recv(self._client, CLIENT_CHUNK_BYTES):
                 passed = self.parting.from_client(chunk)
                 self.fault = self.parting.fault or self._overdraft()
                 if self.fault:
-                    # Both ways, or one that does not read would keep its connection and its share.
-                    self._client.shutdown(socket.SHUT_RDWR)
+                    self.cut(self.fault)
+                    break
+                excess, wait_s = self.charge(self.parting.asked(), len(chunk))
+                if excess or self._is_cut:
                     break
                 await loop.sock_sendall(self._server, passed)
+                # Neither call above gives others a turn while there is something to read and room to write.
+                await asyncio.sleep(wait_s)
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_WR)
+
+    def cut(self, text: str) -> None:
+        """Both ways, or one that does not read would keep its connection and its share."""
+        self._is_cut = True
+        with suppress(OSError):
+            self._client.send(self.parting.cut_off(f"kepd: {text}"))
+        with suppress(OSError):
+            self._client.shutdown(socket.SHUT_RDWR)
 
     def _overdraft(self) -> str:
         """Counted by frames as they are announced, so that what is cut off was never buffered."""

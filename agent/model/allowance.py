@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""So many at once, and from then on so many a second."""
+"""So many at once, and from then on so many a second: of one caller, and of all callers of a door."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
+
+import msgspec
 
 
 class Allowance:
@@ -7,9 +12,9 @@ class Allowance:
         self._most, self._a_second = at_once, a_second
         self._left, self._at_s = at_once, now_s
 
-    def take(self, now_s: float) -> bool:
-        """Whether there was one left. Who goes on in spite of a no waits the longer for the next yes."""
-        self._left = min(self._left + (now_s - self._at_s) * self._a_second, self._most) - 1
+    def take(self, now_s: float, count: float = 1) -> bool:
+        """Whether there were so many left. Who goes on in spite of a no waits the longer for the next yes."""
+        self._left = min(self._left + (now_s - self._at_s) * self._a_second, self._most) - count
         self._at_s = now_s
         return self._left >= 0
 
@@ -17,3 +22,51 @@ class Allowance:
     def owed_s(self) -> float:
         """Until who took more than there was has made up for it."""
         return max(-self._left / self._a_second, 0.0)
+
+
+class Share(msgspec.Struct, frozen=True):
+    """What one caller may have of something, however many connections it opens."""
+
+    at_once: float
+    a_second: float
+
+
+# Callers that a meter remembers, and how long one that went too far is barred: twice as long each time, up to a minute.
+MOST_CALLERS = 4096
+FIRST_BAR_S, LONGEST_BAR_S = 1.0, 60.0
+
+
+class CallerMeter:
+    """Every door has one, and one loop serves all doors. A caller is a user, a process or an address; `shares` says
+    what each may take, by name. Those who take more wait, or are cut off and barred, as their door decides."""
+
+    def __init__(self, shares: Mapping[str, Share]) -> None:
+        self.shares = shares
+        self._taken: OrderedDict[tuple[Hashable, str], Allowance] = OrderedDict()
+        self._bars: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+        """Until when, and for how long."""
+
+    def take(self, caller: Hashable, what: str, now_s: float, count: float = 1) -> float:
+        """0, or the seconds in which the caller makes up for what it took beyond its share."""
+        key = (caller, what)
+        own = self._taken.get(key)
+        if own is None:
+            share = self.shares[what]
+            own = self._taken[key] = Allowance(share.at_once, share.a_second, now_s)
+            if len(self._taken) > MOST_CALLERS:
+                self._taken.popitem(last=False)
+        else:
+            self._taken.move_to_end(key)
+        return 0.0 if own.take(now_s, count) else own.owed_s
+
+    def bar(self, caller: Hashable, now_s: float) -> float:
+        """From now on, for how long."""
+        until_s, last_s = self._bars.pop(caller, (0.0, 0.0))
+        bar_s = min(last_s * 2, LONGEST_BAR_S) if last_s and now_s < until_s + LONGEST_BAR_S else FIRST_BAR_S
+        self._bars[caller] = (now_s + bar_s, bar_s)
+        if len(self._bars) > MOST_CALLERS:
+            self._bars.popitem(last=False)
+        return bar_s
+
+    def is_barred(self, caller: Hashable, now_s: float) -> bool:
+        return self._bars.get(caller, (0.0, 0.0))[0] > now_s

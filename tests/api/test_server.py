@@ -365,9 +365,9 @@ async def test_one_user_cannot_take_all_connections(short_path: Path) -> None:
     relay._listener.close()
     relay.peers.update({str(n): Peer(n, 1000, 1000) for n in range(MAX_CONNECTIONS_PER_USER)})
 
-    assert not relay._has_room(Peer(1, 1000, 1000))
-    assert relay._has_room(Peer(1, 1001, 1001))
-    assert relay._has_room(Peer(1, 0, 0))
+    assert relay._refusal(Peer(1, 1000, 1000)) == "uid 1000 has 16 connections to kepd already"
+    assert relay._refusal(Peer(1, 1001, 1001)) == ""
+    assert relay._refusal(Peer(1, 0, 0)) == ""
 
 
 async def test_a_filtered_watch_tells_when_an_object_stops_matching(short_path: Path) -> None:

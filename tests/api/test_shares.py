@@ -13,12 +13,12 @@ from agent.api.parting import (
     HEADERS,
     MOST_HEADER_BYTES,
     PREFACE_BYTES,
-    RESETS_A_SECOND,
-    RESETS_AT_ONCE,
     RST_STREAM,
+    Asked,
     Parting,
 )
 from agent.api.shares import Shares, Turns
+from agent.model.allowance import MOST_CALLERS, CallerMeter, Share
 
 ALICE, BOB = os.geteuid() + 1000, os.geteuid() + 1001
 
@@ -64,26 +64,49 @@ def test_a_block_of_headers_that_does_not_end_is_noticed() -> None:
     assert "bytes of headers" in one.fault
 
 
-def test_who_gives_up_calls_faster_than_it_could_follow_anything_is_cut_off() -> None:
-    """FX-2: as with HTTP/2's rapid reset, a call that is begun and given up costs us more than its client."""
-    now_s = 0.0
-    one = Parting(lambda: now_s)
+def test_what_a_client_sends_is_told_apart_and_counted_once() -> None:
+    """As with HTTP/2's rapid reset, what serves no call costs us more than its client."""
+    one = Parting()
     one.from_client(bytes(PREFACE_BYTES))
-    stream = 1
+    begun = frame(HEADERS, 4, 1) + frame(DATA, 0, 1, bytes(9))
+    one.from_client(begun + frame(RST_STREAM, 0, 1, bytes(4)) + frame(DATA, 0, 1, bytes(1024)) + frame(0x77, 0, 0))
 
-    def give_up(count: int) -> str:
-        nonlocal stream
-        for _ in range(count):
-            one.from_client(frame(HEADERS, 4, stream) + frame(RST_STREAM, 0, stream, bytes(4)))
-            stream += 2
-        return one.fault
+    assert one.asked() == Asked(calls=1, resets=1, others=1 + 2 + 1)
+    assert one.asked() == Asked()
 
-    at_once = give_up(RESETS_AT_ONCE)
-    now_s = 1.0
-    later = give_up(int(RESETS_A_SECOND))
 
-    assert (at_once, later) == ("", "")
-    assert "given up" in give_up(1)
+def test_each_caller_has_a_share_however_often_it_comes() -> None:
+    meter = CallerMeter({"calls": Share(3, 1), "bytes": Share(10, 10)})
+    first = [meter.take(ALICE, "calls", 0.0) for _ in range(5)]
+
+    assert first == [0, 0, 0, 1, 2]
+    assert meter.take(BOB, "calls", 0.0) == 0
+    assert meter.take(ALICE, "bytes", 0.0, 30) == 2
+    assert meter.take(ALICE, "calls", 100.0) == 0
+
+
+def test_who_goes_too_far_again_is_barred_for_longer() -> None:
+    meter = CallerMeter({})
+    barred = []
+    now_s = 0.0
+    for _ in range(8):
+        barred.append(meter.bar(ALICE, now_s))
+        now_s += barred[-1]
+
+    assert barred == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert not meter.is_barred(BOB, 0.0)
+    assert meter.is_barred(ALICE, now_s - 0.1)
+    assert not meter.is_barred(ALICE, now_s)
+    assert meter.bar(ALICE, now_s + 1000) == 1
+
+
+def test_a_meter_remembers_no_more_callers_than_it_may() -> None:
+    meter = CallerMeter({"calls": Share(1, 1)})
+    for caller in range(MOST_CALLERS * 2):
+        meter.take(caller, "calls", 0.0)
+        meter.bar(caller, 0.0)
+
+    assert len(meter._taken) == len(meter._bars) == MOST_CALLERS
 
 
 async def test_calls_of_a_user_wait_for_each_other_and_not_for_those_of_others() -> None:

@@ -31,6 +31,8 @@ CONNECTION = 0
 FIRST_WINDOW = 65535
 # What one sender may be given in advance. A sender that would need more waits for what it has sent.
 MOST_ADVANCED_BYTES = 32 << 20
+# SETTINGS of one end that the other has not confirmed. Ends change theirs a few times in a connection's life.
+MOST_UNCONFIRMED = 64
 # Below it no piece goes on but the last one: a receiver that credits each at once would get them byte by byte.
 LEAST_PIECE_BYTES = 4096
 
@@ -198,11 +200,12 @@ class Ledger:
             self._debts[stream] = debt - count
         return max(0, count - debt)
 
-    def announced(self, first_window: int | None) -> None:
+    def announced(self, first_window: int | None) -> bool:
         """The receiver's SETTINGS are on their way; None: they say nothing of the window a stream begins with. Until
-        the sender confirms them the receiver may go by the old ones or the new ones."""
+        the sender confirms them the receiver may go by the old ones or the new ones. False: too many."""
         self._announced.append(first_window)
         self._choose_window()
+        return len(self._announced) <= MOST_UNCONFIRMED
 
     def confirmed(self) -> None:
         if self._announced and (first_window := self._announced.pop(0)) is not None:

@@ -28,9 +28,9 @@ from time import monotonic
 
 import structlog
 
-from agent.model.allowance import Allowance
+from agent.model.allowance import CallerMeter, Share
 from agent.proxy.frames import layout as http2
-from agent.proxy.frames.credit import CONNECTION, Ledger, flow_bytes
+from agent.proxy.frames.credit import CONNECTION, MOST_UNCONFIRMED, Ledger, flow_bytes
 from agent.proxy.frames.hpack import Headers
 from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
 from agent.proxy.frames.rewriting import Rewriting
@@ -46,11 +46,14 @@ FrameHandler = Callable[[int, int, int, bytes], bytes | None]
 
 # Of one block: a request's hundred times what a kubelet sends; in trailers a runtime may tell a long story.
 MOST_REQUEST_HEADERS, MOST_ANSWER_HEADERS = 64 << 10, 1 << 20
-# Calls under way on one connection, and those that its client gave up: at once, and from then on a second. Each costs
-# us more than its client (CVE-2023-44487); a kubelet has some hundreds under way, and gives up one that takes too long.
+# Calls under way on one connection; a kubelet has some hundreds.
 MOST_CALLS = 10_000
-# Who gives up more is read no further for a while, which a busy client hardly notices.
-RESETS_AT_ONCE, RESETS_A_SECOND = 1000, 200.0
+# Of one process: calls given up, each of which costs us more than its client (CVE-2023-44487), and frames that serve no
+# call. One that sends more is read no further for a while, which a busy client hardly notices.
+RESETS, OTHERS = "calls given up", "frames without a call"
+METERED = {RESETS: Share(1000, 200), OTHERS: Share(4000, 10_000)}
+# A shorter rest is not worth a timer.
+LEAST_REST_S = 0.01
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
 # Of all calls of all clients that are read along; what finds no room passes unread.
@@ -71,10 +74,11 @@ class Broken(Exception):
 
 
 class Room:
-    """What all links keep of the calls that they read along."""
+    """What all links keep of the calls that they read along, and what their clients took."""
 
     def __init__(self) -> None:
         self.kept_bytes = 0
+        self.meter = CallerMeter(METERED)
 
     def keep(self, call: ProxyCall, more_bytes: int) -> bool:
         if call.kept_bytes > MOST_KEPT_BYTES or self.kept_bytes > MOST_KEPT_OF_ALL_BYTES:
@@ -111,7 +115,6 @@ class Link:
         self.calls: dict[int, ProxyCall] = {}
         self._requests = Ledger(self.front.insert)
         self._answers = Ledger(self.back.insert)
-        self._resets = Allowance(RESETS_AT_ONCE, RESETS_A_SECOND, monotonic())
         self._last_stream = 0
         self._refused: dict[int, None] = {}
         self._has_preface = False
@@ -267,11 +270,11 @@ class Link:
                 if self._traces is not None:
                     is_whole = kind == http2.HEADERS
                     return self._traces.begin(call, headers, self.front.block, flags if is_whole else 0)
-        elif kind == http2.WINDOW:
+            return None
+        self._charge(RESETS if kind == http2.RESET else OTHERS)
+        if kind == http2.WINDOW:
             return self._credited(self._answers, self.front, stream, whole)
-        elif kind == http2.RESET:
-            if not self._resets.take(self._chunk_s):
-                self.front.rest(self._resets.owed_s)
+        if kind == http2.RESET:
             if stream in self._refused:
                 del self._refused[stream]
                 return b""
@@ -279,6 +282,11 @@ class Link:
         elif kind == http2.SETTINGS:
             self._settings(self.front, self._answers, self._requests, flags, whole)
         return None
+
+    def _charge(self, what: str) -> None:
+        owed_s = self._room.meter.take(self.pid, what, self._chunk_s)
+        if owed_s:
+            self.front.rest(max(owed_s, LEAST_REST_S))
 
     def _begin(self, stream: int, headers: Headers) -> ProxyCall:
         self._last_stream = stream
@@ -473,7 +481,8 @@ class Link:
             side.other.insert(sent.pump())
             return
         payload = whole[HEAD_BYTES:]
-        received.announced(http2.setting_in(payload, http2.FIRST_WINDOW_SETTING))
+        if not received.announced(http2.setting_in(payload, http2.FIRST_WINDOW_SETTING)):
+            raise Broken(http2.ENHANCE_YOUR_CALM, f"more than {MOST_UNCONFIRMED} SETTINGS are not confirmed yet")
         # What is under way may still be as large as before.
         largest_frame = http2.setting_in(payload, http2.LARGEST_FRAME_SETTING) or 0
         side.largest_frame = max(side.largest_frame, largest_frame)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.model.allowance import Share
 from agent.proxy.frames import layout as http2
 from agent.proxy.frames.hpack import LARGEST_TABLE_BYTES, HeaderDecoder, HeadersInvalid, plain_block
 from agent.proxy.run import link as link_module
@@ -58,7 +59,7 @@ async def said_to(wire: Wire, sent: bytes) -> bytes:
 async def test_who_gives_up_more_calls_than_it_can_want_waits(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy client whose calls are held gives up hundreds a second, and loses no other call for it. A flood costs no
     more than that (CVE-2023-44487)."""
-    monkeypatch.setattr(link_module, "RESETS_AT_ONCE", 10)
+    monkeypatch.setitem(link_module.METERED, link_module.RESETS, Share(10, 200))
     reader, writer = await asyncio.open_unix_connection(str(wire.through))
     writer.write(PREFACE + SETTINGS + given_up(1, 100))
     await until(lambda: any(link.front.rests for link in wire.server.links))
@@ -72,6 +73,26 @@ async def test_who_gives_up_more_calls_than_it_can_want_waits(wire: Wire, monkey
     assert not any(link.front.rests for link in wire.server.links)
     writer.close()
     await works(wire)
+
+
+async def test_settings_without_end_cost_what_they_are_worth(wire: Wire) -> None:
+    """25 000 of them held all other clients for four seconds."""
+    said = await said_to(wire, SETTINGS * 25_000)
+
+    assert b"SETTINGS are not confirmed" in said
+    await works(wire)
+
+
+async def test_frames_without_a_call_wait_once_they_are_too_many(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood takes no more of the loop than its share, and others are served meanwhile."""
+    monkeypatch.setitem(link_module.METERED, link_module.OTHERS, Share(100, 100))
+    _, writer = await asyncio.open_unix_connection(str(wire.through))
+    writer.write(PREFACE + SETTINGS + http2.frame(0x77, 0, 0, b"") * 20_000)
+    await until(lambda: any(link.front.rests for link in wire.server.links))
+    await works(wire)
+
+    assert any(link.front.rests for link in wire.server.links)
+    writer.close()
 
 
 async def test_calls_under_way_on_a_connection_have_a_bound(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
