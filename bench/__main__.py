@@ -17,7 +17,7 @@ MODULES = (
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy", "podman")
 # Those that take ten minutes or more; run by name.
-LONG = ("takeover", "soak")
+LONG = ("takeover", "soak", "greed")
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not

@@ -46,6 +46,7 @@ class FailureReason(StrEnum):
     PLANE_DISABLED = "PLANE_DISABLED"
     MEMORY_SHORT = "MEMORY_SHORT"
     TOO_MANY_LOG_READERS = "TOO_MANY_LOG_READERS"
+    SHARE_USED = "SHARE_USED"
     UNREAD_ANSWERS = "UNREAD_ANSWERS"
     WATCHER_TOO_SLOW = "WATCHER_TOO_SLOW"
 
@@ -148,6 +149,11 @@ def unread(size: int) -> ApiError:
         f"an answer of {size} bytes has no room beside those that callers have not read yet; read yours first",
         retry_after_s=1.0,
     )
+
+
+def too_much(what: str, retry_after_s: float = 1.0) -> ApiError:
+    """More than a caller's share."""
+    return ApiError(code_pb2.RESOURCE_EXHAUSTED, FailureReason.SHARE_USED, what, retry_after_s=max(retry_after_s, 1.0))
 
 
 def memory_short() -> ApiError:

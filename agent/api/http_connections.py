@@ -17,7 +17,7 @@ END = b"\r\n\r\n"
 REQUEST_LIMIT_S, ANSWER_LIMIT_S = 5.0, 10.0
 MAX_CONNECTIONS = 64
 # In one turn of the loop: others have theirs meanwhile.
-TAKEN_AT_ONCE = 50
+TAKEN_AT_ONCE = 16
 # Until descriptors are free again.
 PAUSE_S = 0.5
 

@@ -4,18 +4,27 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from time import monotonic
 
-from agent.api.errors import FailureReason, invalid, not_found, running
+from agent.api.errors import FailureReason, invalid, not_found, running, too_much
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
+from agent.api.peer import CALLER
 from agent.api.ports import ImageView, PullView
+from agent.api.shares import is_trusted
 from agent.api.watching import followed, watched
+from agent.model.allowance import CallerMeter, Share
+from agent.model.finding import printable
 from agent.model.image_pull import ListedImage, PullPolicy, PullRequest
-from agent.model.image_reference import default_policy
+from agent.model.image_reference import default_policy, is_registry
 from agent.model.image_state import ImageState, PullStage, PullState
 from agent.wire.kepd.v1 import image_pb2 as pb
 
 MOST_IMAGES_PER_CALL = 200
+# Of one user, root excepted: each stands in the queue, which all look through.
+IMAGES = "images"
+METERED = {IMAGES: Share(1000, 10)}
+MOST_LIMITS = 256
 POLICIES = {policy.value: policy for policy in PullPolicy}
 
 
@@ -23,6 +32,7 @@ class ImageService:
     def __init__(self, pulls: PullView | None, images: ImageView | None) -> None:
         self._pulls = pulls
         self._images = images
+        self._meter = CallerMeter(METERED)
 
     async def list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
         # The runtime has no pages: it is asked for all, and these are some hundreds.
@@ -47,6 +57,7 @@ class ImageService:
         """Ask for images and tell how they come; whoever ends the call gives the wish up."""
         view = running(self._pulls, "images")
         wishes = _wishes(request)
+        self._charge(len(wishes))
         if request.detach:
             for wish in wishes:
                 view.order(wish)
@@ -62,6 +73,16 @@ class ImageService:
         finally:
             waiting.cancel()
 
+    def _charge(self, count: int) -> None:
+        caller = CALLER.get()
+        if caller is None or is_trusted(caller.uid):
+            return
+        owed_s = self._meter.take(caller.uid, IMAGES, monotonic(), count)
+        if owed_s:
+            share = METERED[IMAGES]
+            text = f"uid {caller.uid} asked for more than {share.at_once} images at once and {share.a_second} a second"
+            raise too_much(text, owed_s)
+
     async def cancel_pull(self, request: pb.CancelPullRequest) -> pb.CancelPullResponse:
         if not running(self._pulls, "images").cancel(request.id):
             text = f'no pull "{request.id}" waits or runs; see kepctl get pulls'
@@ -70,6 +91,13 @@ class ImageService:
 
     async def set_pull_limit(self, request: pb.SetPullLimitRequest) -> pb.SetPullLimitResponse:
         view = running(self._pulls, "images")
+        registry = request.registry
+        if registry and not is_registry(registry):
+            text = f'"{printable(registry[:80])}" is not a registry; expected a host, such as registry.example:5000'
+            raise invalid(FailureReason.BAD_REFERENCE, text, [("registry", text)])
+        scopes = {limit.scope for limit in view.limits()}
+        if registry and registry not in scopes and len(scopes) >= MOST_LIMITS:
+            raise too_much(f"{MOST_LIMITS} limits are set already; a reload of the configuration takes them back")
         view.set_limit(request.registry, request.limit)
         return pb.SetPullLimitResponse(limits=_limits(view))
 
@@ -120,8 +148,8 @@ async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[p
     names = {wish.image for wish in wishes}
 
     async def watch() -> None:
-        async for change in followed(view.pulls):
-            if change.item is not None and change.item.image in names and change.item.stage is not PullStage.SKIPPED:
+        async for change in followed(view.pulls, names):
+            if change.item is not None and change.item.stage is not PullStage.SKIPPED:
                 tell(pb.PullImageResponse(pull=_pull(change.item)))
 
     async def wait(wish: PullRequest) -> None:

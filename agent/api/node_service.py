@@ -14,7 +14,7 @@ from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
 from agent.api.ports import ConfigurationView, EvictionView, FeatureView, NodeLogsView, NodeView, UsageView
 from agent.api.shares import is_trusted
-from agent.api.watching import watched
+from agent.api.watching import SharedStream, watched
 from agent.config.check import Checked
 from agent.config.diff import KeyChange, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
@@ -57,6 +57,7 @@ class NodeService:
         self._eviction = eviction
         self._features = features
         self._logs = logs
+        self._stats = SharedStream(self._sampled)
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())
@@ -133,8 +134,14 @@ class NodeService:
         items, meta = await page(pods, request.options, partial(to_message, pb.PodUsage), pb.PodUsage)
         return to_message(pb.ListStatsResponse, report, pods=items, meta=meta)
 
-    async def watch_stats(self, request: pb.WatchStatsRequest) -> AsyncIterator[pb.ListStatsResponse]:
+    async def watch_stats(self, request: pb.WatchStatsRequest) -> AsyncIterator[bytes]:
+        self._figures()
         interval_s = max(request.interval.ToMicroseconds() / 1e6, LEAST_INTERVAL_S)
+        async with aclosing(self._stats.follow(interval_s)) as messages:
+            async for packed in messages:
+                yield packed
+
+    async def _sampled(self, interval_s: float) -> AsyncIterator[pb.ListStatsResponse]:
         async for report in self._figures().watch(interval_s):
             yield to_message(pb.ListStatsResponse, report, meta=None)
 

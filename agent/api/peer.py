@@ -35,6 +35,8 @@ SO_PEERGROUPS = 59
 GROUP_BYTES = 1024
 # Of a client's bytes less is taken at once: they may be two thousand frames, and others have their turn meanwhile.
 CHUNK_BYTES, CLIENT_CHUNK_BYTES = 64 << 10, 16 << 10
+# In one turn of the loop.
+TAKING_S = 0.003
 HEARING_S = 2.0
 # Of one user, root excepted. Calls and bytes beyond it wait; a user whose connections, frames that serve no call, or
 # calls given up go beyond it is cut off: each costs us more than it costs its sender (CVE-2023-44487).
@@ -44,12 +46,16 @@ METERED = {
     "connections": Share(100, 20),
     "frames without a call": Share(2000, 1000),
     "calls given up": Share(200, 20),
+    "last words": Share(10, 1),
 }
 MAX_CONNECTIONS = 256
 MAX_CONNECTIONS_PER_USER = 16
 # Of requests that are not answered yet; the largest is a manifest of 10 MiB, in parts.
 REQUESTS_OF_USER, REQUESTS_OF_ALL = 12 * MIB, 32 * MIB
 CREDENTIALS = struct.Struct("3i")
+
+
+FULL = "kepd: no room for more connections"
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -143,19 +149,30 @@ class PeerRelay:
                     await self._moved.wait()
 
     def _accept(self, connections: asyncio.TaskGroup, broken: "asyncio.Future[None]") -> None:
-        """In one go: a connection that was taken from the line and then dropped would be lost to its client."""
-        try:
-            connection, _ = self._listener.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            self.stop_accepting()
-            if not broken.done():
-                broken.set_exception(error)
+        """Each in one go: a connection that was taken from the line and then dropped would be lost to its client. As
+        many in one turn as others can wait for: a full line turns away whoever comes next."""
+        until_s = monotonic() + TAKING_S
+        while monotonic() < until_s:
+            try:
+                connection, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self.stop_accepting()
+                if not broken.done():
+                    broken.set_exception(error)
+                return
+            self._take(connection, connections)
+
+    def _take(self, connection: socket.socket, connections: asyncio.TaskGroup) -> None:
+        now_s = monotonic()
+        uid = CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))[1]
+        if self._meter.barred(uid, now_s) and self._meter.take(uid, "last words", now_s):
+            # It has heard it; hanging up is all that a storm of connections gets.
+            connection.close()
             return
         peer = peer_of(connection)
-        refusal = self._refusal(peer)
-        if refusal:
+        if refusal := self._refusal(peer):
             # Said in the first words of a server, if they find room; nothing waits for that.
             connection.setblocking(False)
             with suppress(OSError):
@@ -174,21 +191,23 @@ class PeerRelay:
     def _refusal(self, peer: Peer) -> str:
         """Nobody can take all connections: each user has a share, and root comes on top of all others."""
         if peer.uid == 0:
-            return "" if len(self.peers) < 2 * MAX_CONNECTIONS else "kepd has no room for more connections"
+            return "" if len(self.peers) < 2 * MAX_CONNECTIONS else FULL
         now_s = monotonic()
-        if self._meter.is_barred(peer.uid, now_s):
-            return f"kepd has cut uid {peer.uid} off for a while; its log says why"
+        if why := self._meter.barred(peer.uid, now_s):
+            return f"kepd: uid {peer.uid} is cut off for a while: {why}"
         if self._meter.take(peer.uid, "connections", now_s):
             return self._cut_off(peer, "connections")
         if sum(known.uid == peer.uid for known in self.peers.values()) >= MAX_CONNECTIONS_PER_USER:
-            return f"uid {peer.uid} has {MAX_CONNECTIONS_PER_USER} connections to kepd already"
-        return "" if len(self.peers) < MAX_CONNECTIONS else "kepd has no room for more connections"
+            return f"kepd: uid {peer.uid} has {MAX_CONNECTIONS_PER_USER} connections already"
+        return "" if len(self.peers) < MAX_CONNECTIONS else FULL
 
     def _charge(self, peer: Peer, asked: Asked, size: int) -> tuple[str, float]:
         """For what came on one connection: why its user is cut off, or how long it waits before it is read again."""
         if is_trusted(peer.uid):
             return "", 0.0
         now_s = monotonic()
+        if why := self._meter.barred(peer.uid, now_s):
+            return why, 0.0
         for what, count in (("frames without a call", asked.others), ("calls given up", asked.resets)):
             if count and self._meter.take(peer.uid, what, now_s, count):
                 return self._cut_off(peer, what), 0.0
@@ -201,12 +220,15 @@ class PeerRelay:
         """All connections of the user: one of them would go on where another was stopped."""
         share = self._meter.shares[what]
         fault = f"more {what} than {share.at_once:g} at once and {share.a_second:g} a second"
-        barred_s = self._meter.bar(peer.uid, monotonic())
-        log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, cause=fault, barred_s=barred_s)
+        self._bar(peer, fault)
         for link in self._links:
             if link.uid == peer.uid:
                 link.cut(fault)
         return fault
+
+    def _bar(self, peer: Peer, fault: str) -> None:
+        if barred_s := self._meter.bar(peer.uid, fault, monotonic()):
+            log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, cause=fault, barred_s=barred_s)
 
     async def _relay(self, link: "_Link", peer: Peer, name: str) -> None:
         try:
@@ -215,8 +237,7 @@ class PeerRelay:
                 directions.create_task(link.questions(), name="api-in")
                 directions.create_task(link.answers(), name="api-out")
             if link.fault:
-                barred_s = self._meter.bar(peer.uid, monotonic())
-                log.warning("api_caller_cut_off", uid=peer.uid, pid=peer.pid, cause=link.fault, barred_s=barred_s)
+                self._bar(peer, link.fault)
         except OSError:
             return
         finally:

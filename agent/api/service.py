@@ -14,8 +14,10 @@ from typing import Protocol
 import grpc
 import structlog
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
@@ -27,6 +29,7 @@ from agent.api.errors import (
     memory_short,
     refused,
     runtime_unavailable,
+    too_much,
     unread,
 )
 from agent.api.peer import CALLER, Peer
@@ -43,9 +46,13 @@ DETAILS_KEY = "grpc-status-details-bin"
 # Answers that their callers have not read yet; one of them is at most of a user's share.
 ANSWERS_OF_USER, ANSWERS_OF_ALL = 16 * MIB, 64 * MIB
 READS_OF_USER, READS_OF_ALL = 2, 4
+# Streams that are open. A kepctl ui has eight.
+STREAMS_OF_USER, STREAMS_OF_ALL = 32, 160
 NO_UID = -1
 # Methods whose answers grow with what the node has.
 LARGE = ("List", "Diff")
+# Streams that are one large answer in parts.
+IN_PARTS = ("GetStatsSummary",)
 
 
 class Context(Protocol):
@@ -60,7 +67,7 @@ class Context(Protocol):
 
 UnaryMethod = Callable[[Message], Awaitable[Message]]
 PartsMethod = Callable[[AsyncIterator[Message]], Awaitable[Message]]
-StreamMethod = Callable[[Message], AsyncIterator[Message]]
+StreamMethod = Callable[[Message], AsyncIterator[Message | bytes]]
 Observer = Callable[[str, str], None]
 
 
@@ -84,6 +91,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         self._is_ending = False
         self._answers = Shares(ANSWERS_OF_USER, ANSWERS_OF_ALL)
         self._reads = Turns(READS_OF_USER, READS_OF_ALL)
+        self._streams = Shares(STREAMS_OF_USER, STREAMS_OF_ALL)
 
     def end_streams(self) -> None:
         """End all streams, with an error that asks their readers to reconnect. A stream in the middle of a write is
@@ -163,14 +171,18 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
             try:
                 uid = self._admit(path, level, context)
                 self._go_on()
-                self._waiting.add(task)
-                async for answer in served(_decode(request_class, raw)):
-                    self._waiting.discard(task)
-                    packed = answer.SerializeToString()
-                    with self._held(uid, len(packed)):
-                        yield packed
-                    self._go_on()
+                async with AsyncExitStack() as share:
+                    share.enter_context(self._open_stream(uid))
+                    if method.name in IN_PARTS:
+                        await share.enter_async_context(self._reads.turn(uid))
                     self._waiting.add(task)
+                    async for answer in served(_decode(request_class, raw)):
+                        self._waiting.discard(task)
+                        packed = answer if isinstance(answer, bytes) else answer.SerializeToString()
+                        with self._held(uid, len(packed)):
+                            yield packed
+                        self._go_on()
+                        self._waiting.add(task)
                 self._observe(path, "OK")
             except asyncio.CancelledError:
                 if not self._is_ending:
@@ -193,6 +205,15 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
             self._answers.take(uid, -size)
 
         context.add_done_callback(give_back)
+
+    @contextmanager
+    def _open_stream(self, uid: int) -> Iterator[None]:
+        if not self._streams.take(uid, 1):
+            raise too_much(f"uid {uid} has {STREAMS_OF_USER} streams open, or all users together {STREAMS_OF_ALL}")
+        try:
+            yield
+        finally:
+            self._streams.take(uid, -1)
 
     @contextmanager
     def _held(self, uid: int, size: int) -> Iterator[None]:
@@ -271,8 +292,16 @@ def level_of(method: MethodDescriptor) -> int:
 
 
 def _decode(request_class: type[Message], raw: bytes) -> Message:
+    name = request_class.DESCRIPTOR.full_name
     try:
-        return request_class.FromString(raw)
+        request = request_class.FromString(raw)
     except DecodeError as error:
-        name = request_class.DESCRIPTOR.full_name
         raise invalid(FailureReason.MALFORMED_REQUEST, f"{len(raw)} bytes that are not a {name}") from error
+    for field, value in request.ListFields():
+        if isinstance(value, Timestamp | Duration):
+            try:
+                value.ToNanoseconds()
+            except ValueError as error:
+                text = f"{name}.{field.name}: {value.seconds} s and {value.nanos} ns are out of range"
+                raise invalid(FailureReason.MALFORMED_REQUEST, text, [(field.name, text)]) from error
+    return request

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agent.api.peer import peer_of
 
-BACKLOG = 128
+BACKLOG = 4096
 PROBE_LIMIT_S = 1.0
 LONGEST_PATH_BYTES = 107
 

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches of the API: a feed of agent.model, with its end in the API's words."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from math import ceil
 from typing import TypeVar
 
+from google.protobuf.message import Message
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, FailureReason
@@ -13,6 +16,8 @@ from agent.wire.kepd.v1 import list_pb2
 Item = TypeVar("Item")
 Shown = TypeVar("Shown")
 RETRY_AFTER_S = 1.0
+# Readers that hear of a new message in one turn of the loop.
+HEARERS_A_TURN = 4
 
 ADDED = list_pb2.CHANGE_TYPE_ADDED
 MODIFIED = list_pb2.CHANGE_TYPE_MODIFIED
@@ -37,10 +42,10 @@ async def watched(
             yield list_pb2.CHANGE_TYPE_DELETED, shown, change.version
 
 
-async def followed(feed: Feed[Item]) -> AsyncIterator[FeedChange[Item]]:
+async def followed(feed: Feed[Item], topics: Collection[str] | None = None) -> AsyncIterator[FeedChange[Item]]:
     """Follow a feed; a reader that cannot keep up is told to come again."""
     try:
-        async for change in feed.follow():
+        async for change in feed.follow(topics):
             yield change
     except Overtaken as error:
         raise ApiError(
@@ -49,3 +54,58 @@ async def followed(feed: Feed[Item]) -> AsyncIterator[FeedChange[Item]]:
             f"the client left more than {MOST_BUFFERED} changes unread; watch again",
             retry_after_s=RETRY_AFTER_S,
         ) from error
+
+
+class SharedStream:
+    """Messages that come each so many seconds: made and packed once for all who read them, however many do."""
+
+    def __init__(self, source: Callable[[float], AsyncIterator[Message]]) -> None:
+        self._source = source
+        self._running: dict[int, _Sender] = {}
+
+    async def follow(self, interval_s: float) -> AsyncGenerator[bytes, None]:
+        """The last one at once, then each as it comes; who reads slowly misses some. Intervals are whole seconds, so
+        that there are few."""
+        key = ceil(interval_s)
+        sender = self._running.get(key)
+        if sender is None:
+            sender = self._running[key] = _Sender(self._source(float(key)))
+        inbox: asyncio.Queue[bytes | Exception] = asyncio.Queue(1)
+        sender.inboxes[inbox] = None
+        try:
+            if sender.last:
+                yield sender.last
+            while not isinstance(packed := await inbox.get(), Exception):
+                yield packed
+            raise packed
+        finally:
+            del sender.inboxes[inbox]
+            if not sender.inboxes or sender.task.done():
+                sender.task.cancel()
+                if self._running.get(key) is sender:
+                    del self._running[key]
+
+
+class _Sender:
+    """One source, as long as somebody reads it."""
+
+    def __init__(self, source: AsyncIterator[Message]) -> None:
+        self.inboxes: dict[asyncio.Queue[bytes | Exception], None] = {}
+        self.last = b""
+        self.task = asyncio.create_task(self._run(source), name="api-shared-stream")
+
+    async def _run(self, source: AsyncIterator[Message]) -> None:
+        try:
+            async for message in source:
+                self.last = message.SerializeToString()
+                await self._send(self.last)
+        except Exception as error:  # noqa: BLE001  # each reader gets it, and answers its own caller
+            await self._send(error)
+
+    async def _send(self, packed: bytes | Exception) -> None:
+        for number, inbox in enumerate(list(self.inboxes)):
+            if inbox.full():
+                inbox.get_nowait()
+            inbox.put_nowait(packed)
+            if number % HEARERS_A_TURN == 0:
+                await asyncio.sleep(0)

@@ -43,8 +43,8 @@ class CallerMeter:
     def __init__(self, shares: Mapping[str, Share]) -> None:
         self.shares = shares
         self._taken: OrderedDict[tuple[Hashable, str], Allowance] = OrderedDict()
-        self._bars: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
-        """Until when, and for how long."""
+        self._bars: OrderedDict[Hashable, tuple[float, float, str]] = OrderedDict()
+        """Until when, for how long, and why."""
 
     def take(self, caller: Hashable, what: str, now_s: float, count: float = 1) -> float:
         """0, or the seconds in which the caller makes up for what it took beyond its share."""
@@ -59,14 +59,19 @@ class CallerMeter:
             self._taken.move_to_end(key)
         return 0.0 if own.take(now_s, count) else own.owed_s
 
-    def bar(self, caller: Hashable, now_s: float) -> float:
-        """From now on, for how long."""
-        until_s, last_s = self._bars.pop(caller, (0.0, 0.0))
+    def bar(self, caller: Hashable, why: str, now_s: float) -> float:
+        """From now on, for how long; 0 where it is barred already."""
+        until_s, last_s, _ = self._bars.pop(caller, (0.0, 0.0, ""))
+        if until_s > now_s:
+            self._bars[caller] = (until_s, last_s, why)
+            return 0.0
         bar_s = min(last_s * 2, LONGEST_BAR_S) if last_s and now_s < until_s + LONGEST_BAR_S else FIRST_BAR_S
-        self._bars[caller] = (now_s + bar_s, bar_s)
+        self._bars[caller] = (now_s + bar_s, bar_s, why)
         if len(self._bars) > MOST_CALLERS:
             self._bars.popitem(last=False)
         return bar_s
 
-    def is_barred(self, caller: Hashable, now_s: float) -> bool:
-        return self._bars.get(caller, (0.0, 0.0))[0] > now_s
+    def barred(self, caller: Hashable, now_s: float) -> str:
+        """Why it is; empty: it is not."""
+        until_s, _, why = self._bars.get(caller, (0.0, 0.0, ""))
+        return why if until_s > now_s else ""

@@ -20,6 +20,7 @@ _COMPONENT = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
 _HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
 _DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
+HOST = re.compile(_HOST)
 NAME = re.compile(rf"(?:(?P<host>{_HOST})/)?(?P<path>{_COMPONENT}(?:/{_COMPONENT})*)")
 _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}"
 REFERENCE = re.compile(rf"(?P<name>{NAME.pattern})(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?")
@@ -81,6 +82,11 @@ def parse_reference(text: str) -> ImageReference:
         # To the grammar all of it is a path, as where a host has an underscore; the runtime asks its first part.
         host, _, path = path.partition("/")
     return ImageReference(text, host, path, tag, digest)
+
+
+def is_registry(text: str) -> bool:
+    """Whether an image name could have it as its host."""
+    return len(text) <= LONGEST_PATH and HOST.fullmatch(text) is not None
 
 
 def default_policy(text: str) -> str:

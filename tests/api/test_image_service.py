@@ -23,7 +23,7 @@ class Pulls:
     """A view whose wishes come true when the test says so."""
 
     def __init__(self) -> None:
-        self.pulls: Feed[PullState] = Feed()
+        self.pulls: Feed[PullState] = Feed(lambda pull: pull.image)
         self.come = asyncio.Event()
         self.given_up = asyncio.Event()
 

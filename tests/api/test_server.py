@@ -365,7 +365,7 @@ async def test_one_user_cannot_take_all_connections(short_path: Path) -> None:
     relay._listener.close()
     relay.peers.update({str(n): Peer(n, 1000, 1000) for n in range(MAX_CONNECTIONS_PER_USER)})
 
-    assert relay._refusal(Peer(1, 1000, 1000)) == "uid 1000 has 16 connections to kepd already"
+    assert relay._refusal(Peer(1, 1000, 1000)) == "kepd: uid 1000 has 16 connections already"
     assert relay._refusal(Peer(1, 1001, 1001)) == ""
     assert relay._refusal(Peer(1, 0, 0)) == ""
 

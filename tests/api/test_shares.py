@@ -90,21 +90,22 @@ def test_who_goes_too_far_again_is_barred_for_longer() -> None:
     barred = []
     now_s = 0.0
     for _ in range(8):
-        barred.append(meter.bar(ALICE, now_s))
+        barred.append(meter.bar(ALICE, "too much", now_s))
+        assert meter.bar(ALICE, "too much", now_s) == 0
         now_s += barred[-1]
 
     assert barred == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert not meter.is_barred(BOB, 0.0)
-    assert meter.is_barred(ALICE, now_s - 0.1)
-    assert not meter.is_barred(ALICE, now_s)
-    assert meter.bar(ALICE, now_s + 1000) == 1
+    assert meter.barred(BOB, 0.0) == ""
+    assert meter.barred(ALICE, now_s - 0.1) == "too much"
+    assert meter.barred(ALICE, now_s) == ""
+    assert meter.bar(ALICE, "too much", now_s + 1000) == 1
 
 
 def test_a_meter_remembers_no_more_callers_than_it_may() -> None:
     meter = CallerMeter({"calls": Share(1, 1)})
     for caller in range(MOST_CALLERS * 2):
         meter.take(caller, "calls", 0.0)
-        meter.bar(caller, 0.0)
+        meter.bar(caller, "too much", 0.0)
 
     assert len(meter._taken) == len(meter._bars) == MOST_CALLERS
 

@@ -76,7 +76,7 @@ class Services:
 
 class Pulls:
     def __init__(self) -> None:
-        self.pulls: Feed[PullState] = Feed()
+        self.pulls: Feed[PullState] = Feed(lambda pull: pull.image)
 
 
 class Events:

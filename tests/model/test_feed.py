@@ -51,3 +51,22 @@ async def test_a_follower_that_does_not_keep_up_is_cut_off_and_others_are_not() 
     quick = feed.follow()
     assert (await anext(quick)).item == MOST_BUFFERED + 4
     await quick.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_follower_of_a_topic_hears_of_nothing_else() -> None:
+    """500 callers who wait for an image each cost as much as one, not 500 times as much."""
+    feed: Feed[str] = Feed(lambda item: item[0])
+    for item in ("a1", "b1", "c1"):
+        feed.put(item, item)
+    following = feed.follow(["a", "c"])
+    initial = [(await anext(following)).item for _ in range(3)]
+    feed.put("b2", "b2")
+    feed.put("c2", "c2")
+    feed.remove("a1")
+    later = [(await anext(following)).item for _ in range(2)]
+    await following.aclose()
+
+    assert initial == ["a1", "c1", None]
+    assert later == ["c2", "a1"]
+    assert feed._by_topic == {}
+    assert not feed._followers

@@ -13,7 +13,7 @@ from agent.images.ports import ImageEvents
 from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import ERR_PULL
 from agent.images.queue.flights import Flight, FlightMember
-from agent.images.queue.plan import PullPlan
+from agent.images.queue.plan import PullPlan, WaitingFlight
 from agent.images.queue.rules import QueueRules
 from agent.images.run.intake import NeededPull
 from agent.images.run.metrics import ImageMetrics
@@ -25,6 +25,8 @@ from agent.model.feed import Feed
 from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
 from agent.model.image_state import PullStage, PullState
 
+# A place in the line changes with each pull that ends, of all that wait; it is shown so often at most.
+PLACES_S = 1.0
 KEPT_S = 600.0
 MOST_KEPT = 200
 
@@ -47,13 +49,14 @@ class PullAsk(msgspec.Struct):
 
 class PullRequests:
     def __init__(self, metrics: ImageMetrics, events: ImageEvents | None, *, clock: Clock) -> None:
-        self.pulls: Feed[PullState] = Feed()
+        self.pulls: Feed[PullState] = Feed(lambda pull: pull.image)
         self._metrics = metrics
         self._events = events
         self._clock = clock
         self._asks: dict[str, PullAsk] = {}
         self._indexes = count(1)
-        self._shown: dict[int, object] = {}
+        self._shown: dict[int, tuple[WaitingFlight, Flight]] = {}
+        self._places_s = -PLACES_S
         self._looked: dict[int, tuple[object, ...]] = {}
 
     def __len__(self) -> int:
@@ -119,15 +122,19 @@ class PullRequests:
     # the feed
 
     def show_waiting(self, flights: dict[int, Flight], plan: PullPlan, rules: QueueRules, rate_bytes_s: float) -> None:
-        """Bring what waits up to date: places, reasons, rough times. What did not change is not built anew."""
-        ahead_s = 0.0
+        """Bring what waits up to date: places, reasons, rough times. What did not change is not built anew, and
+        where only places did, they are shown once a second: the puller looks as often while anything waits."""
+        ahead_s, now_s = 0.0, self._clock.now_s()
+        shows_places = now_s - self._places_s >= PLACES_S
         for waiting in plan.waiting:
             flight = flights[waiting.flight]
             eta_s = ahead_s / max(1, rules.max_parallel or 1) if rate_bytes_s > 0 else None
             size = flight.size_bytes
             ahead_s += size / rate_bytes_s if size is not None and rate_bytes_s > 0 else rules.size_unknown_s
-            shown = (waiting, flight)
-            if self._shown.get(flight.number) == shown:
+            shown, known = (waiting, flight), self._shown.get(flight.number)
+            if known == shown:
+                continue
+            if known is not None and not shows_places and known[0].why == waiting.why and known[1] == flight:
                 continue
             self._shown[flight.number] = shown
             asks = self.asks(flight.members)
@@ -136,6 +143,8 @@ class PullRequests:
                 rough_s = round(eta_s, 1) if eta_s is not None else None
                 state = queued_state(flight, asks[0].ready.reference, people, waiting, rough_s)
                 self.pulls.put(state.id, state)
+        if shows_places:
+            self._places_s = now_s
 
     def show_running(self, flight: Flight, stage: PullStage, progress: PullProgress | None, attempts: int) -> None:
         """The same for what runs: whenever one of a hundred pulls moves, all are brought here."""

@@ -23,7 +23,8 @@ from agent.proxy.run.state import ProxyState
 log = structlog.get_logger(plane="proxy")
 
 MASKS = "masks.json"
-RETRY_S = 0.2
+# Between looks while the runtime is away, each time twice as long.
+RETRY_S, LONGEST_RETRY_S = 0.2, 1.0
 LOOK_LATER_S = 1.0
 
 
@@ -58,6 +59,7 @@ class EventFollower:
     async def recover(self) -> None:
         """Until the runtime has reported what there is. Events have been listened to since before (REC-1)."""
         await self._listening.wait()
+        pause_s = RETRY_S
         while not self._is_known:
             try:
                 self._has_missed = False
@@ -66,8 +68,9 @@ class EventFollower:
                 if self._has_missed:
                     await self._look_again()
             except RuntimeCallFailed as error:
-                log.info("proxy_recovery_waits", error=str(error))
-                await self._state.clock.sleep(RETRY_S)
+                log.warning("proxy_recovery_waits", error=str(error))
+                await self._state.clock.sleep(pause_s)
+                pause_s = min(pause_s * 2, LONGEST_RETRY_S)
 
     async def _look(self) -> None:
         ledger = self._state.ledger

@@ -50,10 +50,12 @@ MOST_REQUEST_HEADERS, MOST_ANSWER_HEADERS = 64 << 10, 1 << 20
 MOST_CALLS = 10_000
 # Of one process: calls given up, each of which costs us more than its client (CVE-2023-44487), and frames that serve no
 # call. One that sends more is read no further for a while, which a busy client hardly notices.
-RESETS, OTHERS = "calls given up", "frames without a call"
-METERED = {RESETS: Share(1000, 200), OTHERS: Share(4000, 10_000)}
+RESETS, OTHERS, CONNECTIONS = "calls given up", "frames without a call", "connections"
+METERED = {RESETS: Share(1000, 200), OTHERS: Share(4000, 10_000), CONNECTIONS: Share(200, 50)}
 # A shorter rest is not worth a timer.
 LEAST_REST_S = 0.01
+# What has come on one connection is taken for so long, then others have their turn.
+TURN_S = 0.002
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
 # Of all calls of all clients that are read along; what finds no room passes unread.
@@ -76,7 +78,8 @@ class Broken(Exception):
 class Room:
     """What all links keep of the calls that they read along, and what their clients took."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn_s: float = TURN_S) -> None:
+        self.turn_s = turn_s
         self.kept_bytes = 0
         self.meter = CallerMeter(METERED)
 
@@ -249,6 +252,8 @@ class Link:
                 start = position
                 frames, other.own = other.own, b""
                 other.write(frames)
+            if monotonic() - self._chunk_s > self._room.turn_s:
+                side.rest(0.0)
             if side.rests is not None:
                 break
         other.write(buffer[start:position])

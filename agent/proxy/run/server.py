@@ -18,7 +18,7 @@ from agent.model.clock import Clock
 from agent.model.span import Traces
 from agent.proxy.run.call import CallJudge
 from agent.proxy.run.call_traces import CallTraces
-from agent.proxy.run.link import Link, Room
+from agent.proxy.run.link import CONNECTIONS, Link, Room
 from agent.proxy.run.outage import Outage, Subscribe
 
 log = structlog.get_logger(plane="proxy")
@@ -122,6 +122,7 @@ class ProxyServer:
         link.pid = _pid_of(link)
         self._callers[link.pid] += 1
         is_full = len(self.links) > MOST_LINKS or self._callers[link.pid] > MOST_OF_PROCESS
+        is_full |= self._room.meter.take(link.pid, CONNECTIONS, self._clock.now_s()) > 0
         if is_full and self._tells.take(self._clock.now_s()):
             log.warning("proxy_connections_refused", pid=link.pid, connections=len(self.links))
         if self._group is None or is_full:

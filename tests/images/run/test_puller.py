@@ -979,3 +979,40 @@ async def test_without_a_runtime_the_plane_is_not_ready() -> None:
 
     assert message.startswith("the container runtime does not answer: ")
     assert message.endswith("; 0 pulling, 0 waiting")
+
+
+async def test_what_a_long_line_says_grows_with_it_and_not_with_its_square() -> None:
+    """All that wait move up with each pull that ends; 200 images in one call were 20 300 messages."""
+
+    async def changes(count: int) -> int:
+        names = [f"r.io/many:{number}" for number in range(count)]
+        async with Node().up() as node:
+            before = node.puller.pulls.version
+            for name in names:
+                node.offer(name)
+            asks = [node.ask(name, "") for name in names]
+            await node.until(lambda: all(ask.done() for ask in asks))
+            return node.puller.pulls.version - before
+
+    few, many = await changes(20), await changes(160)
+
+    assert many <= 10 * few
+
+
+async def test_places_in_the_line_are_shown_once_a_second() -> None:
+    async with Node().up() as node:
+        for name in (A, B, C):
+            node.hold(name)
+        node.offer("r.io/d:1")
+        names = (A, B, C, "r.io/d:1")
+        for name in names:
+            node.ask(name, "")
+        await node.until(lambda: len(node.states()) == len(names))
+        running = {name for name in names if node.states()[name].stage is not PullStage.QUEUED}
+        last = max((state.position, name) for name, state in node.states().items())[1]
+        first = node.states()[last].position
+        for name in running:
+            node.gates[name].set()
+        await node.until(lambda: all(node.states()[name].stage is PullStage.DONE for name in running))
+        await node.clock.advance(1.0)
+        await node.until(lambda: node.states()[last].position < first)

@@ -120,7 +120,7 @@ class Network:
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
         self.judge = CallJudge()
-        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room())
+        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room(turn_s=60.0))
         self.client = End(self.link.front, is_client=True, random=self.random)
         self.runtime = End(self.link.back, is_client=False, random=self.random)
         self.link.front.connection_made(self.client.pipe)

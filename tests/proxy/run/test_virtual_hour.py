@@ -25,7 +25,7 @@ class OneByOne(Network):
 
     def __init__(self, house: House) -> None:
         super().__init__()
-        self.link = Link(house.judge, lambda _link: None, lambda _link: None, Room())
+        self.link = Link(house.judge, lambda _link: None, lambda _link: None, Room(turn_s=60.0))
         self.client = End(self.link.front, is_client=True, random=self.random)
         self.runtime = End(self.link.back, is_client=False, random=self.random)
         for end in (self.client, self.runtime):

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a caller does at a door, others are served, nothing grows, and who goes too far is told why.
+
+`bench greed` measures how long the others wait; here it is enough that they are answered.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench.daemon import free_port
+from tests.greed.greedy import API, CRI, HTTP
+from tests.greed.witness import Doors, open_doors
+from tests.lab import Lab
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
+
+GREED_S = 0.7
+MOST_GROWN_BYTES = 64 << 20
+SEVEN = ("window", "ping", "calls", "lists", "watches", "connects", "calls given up")
+# These go beyond a share in any second; a caller that only asks a lot is slowed down instead.
+CUT_OFF = ("window", "unknown", "large unknown", "settings", "ping", "priority", "resets of none", "calls given up")
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
+    with (
+        Lab.start() as lab,
+        open_doors(tmp_path_factory.mktemp("g"), free_port(), lab.endpoint, "proxy", "images") as found,
+    ):
+        yield found
+
+
+@pytest.mark.parametrize(
+    "kind", [*(f"api/{one}" for one in API), *(f"cri/{one}" for one in CRI), *(f"http/{one}" for one in HTTP)]
+)
+def test_one_greedy_caller_takes_nothing_from_the_others(doors: Doors, kind: str) -> None:
+    seen = doors.watch(GREED_S, [kind])
+
+    assert seen.failed == []
+    assert len(seen.calls_s) > 1
+    assert seen.grown_bytes < MOST_GROWN_BYTES
+    assert bool(seen.told[0]) or kind not in [f"api/{one}" for one in CUT_OFF]
+
+
+def test_seven_greedy_users_at_once_take_nothing_from_the_others(doors: Doors) -> None:
+    seen = doors.watch(GREED_S, [f"api/{kind}" for kind in SEVEN])
+
+    assert seen.failed == []
+    assert len(seen.calls_s) > 1
+    assert seen.grown_bytes < MOST_GROWN_BYTES
+
+
+def test_the_log_has_one_line_for_each_time_and_the_daemon_ends_in_order(doors: Doors) -> None:
+    lines = [line for line in doors.kepd.log.read_text().splitlines() if "api_caller_cut_off" in line]
+
+    assert lines
+    assert len(lines) < 200
+    assert not [line for line in doors.kepd.log.read_text().splitlines() if "level=error" in line]
+    assert doors.kepd.end() == 0
