@@ -35,6 +35,11 @@ class AccessRule(msgspec.Struct, frozen=True):
     read_group: str = ""
     own_uid: int = 0
 
+    @property
+    def gids(self) -> list[int]:
+        """Groups that have a level and so must be able to connect."""
+        return list(dict.fromkeys(gid for gid in (self.read_gid, self.operate_gid) if gid is not None))
+
     def level_of(self, peer: Peer) -> access_pb2.Level:
         """The highest level that a caller may use; unspecified for none."""
         if peer.uid in {0, self.own_uid}:

@@ -7,6 +7,8 @@ Never: removes a socket that a process listens on, or anything that is not a soc
 import os
 import socket
 import stat
+import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent.api.peer import peer_of
@@ -14,13 +16,18 @@ from agent.api.peer import peer_of
 BACKLOG = 4096
 PROBE_LIMIT_S = 1.0
 LONGEST_PATH_BYTES = 107
+# The kernel's form of an access list: a version, then tag, rights and id of each entry.
+ACL, ACL_VERSION = "system.posix_acl_access", 2
+ACL_HEAD, ACL_ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
+OWNER, OWN_GROUP, GROUP, MASK, OTHERS = 1, 4, 8, 16, 32
+NO_ID = 0xFFFFFFFF
 
 
 class PathTaken(Exception):
     """The path cannot be listened on; the text says who or what is there."""
 
 
-def make_directory(path: Path, mode: int, gid: int = -1) -> None:
+def make_directory(path: Path, mode: int) -> None:
     """A directory for our own files. One that exists keeps its rights, but must be safe to use."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -29,8 +36,25 @@ def make_directory(path: Path, mode: int, gid: int = -1) -> None:
         _check_directory(path)
         return
     path.chmod(mode)
-    if gid >= 0:
-        os.chown(path, -1, gid)
+
+
+def admit(path: str, gids: Sequence[int]) -> None:
+    """Let these groups use a socket or directory as its own group may. The first owns it, the others are on its access
+    list; without any, the group is root's. Raises OSError."""
+    first, *others = gids or (0,)
+    found = Path(path).stat()
+    if found.st_gid != first:
+        os.chown(path, -1, first)
+    mode = stat.S_IMODE(found.st_mode)
+    if not others:
+        if ACL in os.listxattr(path):
+            os.removexattr(path, ACL)
+        return
+    group = mode >> 3 & 7
+    entries = [(OWNER, mode >> 6, NO_ID), (OWN_GROUP, group, NO_ID)]
+    entries += [(GROUP, group, gid) for gid in sorted(others)]
+    entries += [(MASK, group, NO_ID), (OTHERS, mode & 7, NO_ID)]
+    os.setxattr(path, ACL, ACL_HEAD.pack(ACL_VERSION) + b"".join(ACL_ENTRY.pack(*one) for one in entries))
 
 
 def _check_directory(path: Path) -> None:
@@ -49,7 +73,7 @@ def check_length(path: Path) -> None:
         raise PathTaken(f"{path} is longer than the {LONGEST_PATH_BYTES} bytes a unix socket path may have")
 
 
-def listen_at(path: Path, mode: int, gid: int = -1) -> socket.socket:
+def listen_at(path: Path, mode: int) -> socket.socket:
     """A listening socket at the path. A dead one that lies there is replaced."""
     check_length(path)
     _clear(path)
@@ -60,8 +84,6 @@ def listen_at(path: Path, mode: int, gid: int = -1) -> socket.socket:
             listener.bind(str(path))
         finally:
             os.umask(previous)
-        if gid >= 0:
-            os.chown(path, -1, gid)
         path.chmod(mode)
         listener.listen(BACKLOG)
     except OSError as error:

@@ -11,7 +11,9 @@ from agent.config.kinds import (
     CIDR,
     DURATION,
     IP,
+    MAYBE_SERVICE_NAME,
     PATH,
+    SERVICE_NAME,
     SIZE,
     TEXT,
     either,
@@ -47,9 +49,9 @@ class Dns:
         list_of(IP, "IP addresses"), (), "Addresses that kepd-dns answers at.", "169.254.20.10, and fd00::a9fe:140a"
     )
     intercept_cluster_dns: bool = restart(BOOL, True, "Beside a cluster, answer at the address of its DNS Service too.")
-    cluster_dns_service: str = restart(TEXT, "kube-system/kube-dns", "The Service of the cluster's DNS.")
+    cluster_dns_service: str = restart(SERVICE_NAME, "kube-system/kube-dns", "The Service of the cluster's DNS.")
     upstream_service: str = restart(
-        TEXT, "", "The Service whose endpoints are asked for the cluster zone.", "dns.clusterDNSService"
+        MAYBE_SERVICE_NAME, "", "The Service whose endpoints are asked for the cluster zone.", "dns.clusterDNSService"
     )
     stub_domains: Mapping[str, Words] = key(map_of(SERVERS, "zone: servers"), {}, "Zones with servers of their own.")
     resolv_conf: str = key(PATH, "/etc/resolv.conf", "File with the servers for all other names.")

@@ -24,6 +24,8 @@ from agent.config.kinds import (
     ENDPOINT,
     GROUP,
     IP,
+    MAYBE_INTERFACE,
+    MAYBE_LABEL,
     MAYBE_PATH,
     PATH,
     RELATIVE_NAME,
@@ -436,8 +438,8 @@ class DetectLocal:
         "What identifies local traffic.",
     )
     cluster_cidrs: Words = restart(list_of(CIDR, "networks"), (), "Networks of all pods.")
-    interface: str = restart(TEXT, "", "Name of the pods' bridge, for BridgeInterface.")
-    interface_prefix: str = restart(TEXT, "", "Prefix of pod interfaces, for InterfaceNamePrefix.")
+    interface: str = restart(MAYBE_INTERFACE, "", "Name of the pods' bridge, for BridgeInterface.")
+    interface_prefix: str = restart(MAYBE_INTERFACE, "", "Prefix of pod interfaces, for InterfaceNamePrefix.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -511,7 +513,7 @@ class Services:
     counters: Counters = Counters()
     flowtable: FlowtableSection = FlowtableSection()
     reject_with: str = restart(choice("auto", "icmp"), "auto", "How to reject traffic to Services without endpoints.")
-    proxy_name: str = restart(TEXT, "", "Handle only Services with this service-proxy-name label.")
+    proxy_name: str = restart(MAYBE_LABEL, "", "Handle only Services with this service-proxy-name label.")
     startup_taint: bool = restart(
         BOOL, False, "Remove the taint `kepd.dev/not-ready` once Services work; patches the Node."
     )

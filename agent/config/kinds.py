@@ -37,10 +37,13 @@ def _read_bool(value: object) -> bool:
     return bool(value)
 
 
+LONGEST_TEXT = 4096
+
+
 def _read_text(value: object) -> str:
     _must(isinstance(value, str), value, "text")
     text = str(value)
-    _must("\0" not in text and "\n" not in text, value, "one line of text")
+    _must(text.isprintable() and len(text) <= LONGEST_TEXT, value, "one line of at most 4096 printable signs")
     return text
 
 
@@ -69,12 +72,15 @@ MAYBE_PATH = Kind("path or empty", lambda value: "" if value == "" else _read_pa
 def _read_group(value: object) -> str:
     """A name, or a number that the kernel takes for a gid."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else _read_text(value)
-    fits = text == "" or (int(text) <= LARGEST_GID if text.isdecimal() and len(text) <= 10 else not text.isdecimal())
-    _must(fits and " " not in text, value, "a group name, a gid up to 4294967294, or empty")
+    is_gid = text.isdecimal() and len(text) <= 10 and int(text) <= LARGEST_GID
+    is_name = GROUP_NAME.match(text) is not None
+    _must(text == "" or is_gid or is_name, value, "a group name, a gid up to 4294967294, or empty")
     return text
 
 
 LARGEST_GID = 2**32 - 2
+# As useradd and getent have them, with the domain of a directory service behind some.
+GROUP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@\\-]{0,63}\$?\Z")
 GROUP = Kind("group", _read_group, {"type": ["string", "integer"]})
 TEXT = Kind("text", _read_text, {"type": "string"})
 
@@ -208,6 +214,19 @@ DNS_NAME = _matching(
 )
 RELATIVE_NAME = _matching(
     "name", r"(?!.*\.\.)[A-Za-z0-9][-A-Za-z0-9_./]{0,200}", "a name of letters, digits and - _ . / that begins with one"
+)
+_LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+SERVICE_NAME = _matching("namespace/name", rf"{_LABEL}/{_LABEL}", "a Service, such as kube-system/kube-dns")
+MAYBE_SERVICE_NAME = _matching(
+    "namespace/name or empty", rf"(?:{_LABEL}/{_LABEL})?", "a Service, such as ns/name, or empty"
+)
+MAYBE_LABEL = _matching(
+    "label value or empty", r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", "a label's value, or empty"
+)
+MAYBE_INTERFACE = _matching(
+    "interface or empty",
+    r"(?!\.{1,2}\Z)(?:[A-Za-z0-9_.:@+-]{1,15})?",
+    "the name of an interface, of up to 15 signs, or empty",
 )
 CPU = _matching("CPU quantity", r"\d{1,9}(?:\.\d{1,3}|m)?", 'a number of CPUs, such as "4" or "500m"')
 

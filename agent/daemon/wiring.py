@@ -29,7 +29,7 @@ from agent.api.object_service import ObjectService
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.service_proxy_service import ServiceProxyService
-from agent.api.socket_path import listen_at, make_directory
+from agent.api.socket_path import admit, listen_at, make_directory
 from agent.api.topology_service import TopologyService
 from agent.config.diff import ReloadPlan
 from agent.config.document import PLANES, Configuration
@@ -189,8 +189,7 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     """Make everything. Raises PathTaken or OSError where this node cannot run us at all."""
     parts = Daemon(running, levels, environment)
     configuration = parts.configuration
-    read_gid = -1 if parts.access.read_gid is None else parts.access.read_gid
-    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE, read_gid)
+    make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE)
     make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
     parts.ring.load()
     if parts.tracing is not None:
@@ -212,7 +211,8 @@ def wire(running: RunningConfiguration, levels: Levels, environment: Mapping[str
     parts.add_unit("memory", parts.relief.run)
     if configuration.api.http_address:
         parts.add_unit("http", _http(parts, pages).run)
-    _api(parts, services, read_gid)
+    _api(parts, services)
+    _share(configuration, parts.access)
     _follow_reloads(parts)
     return parts
 
@@ -511,11 +511,11 @@ def _http(parts: Daemon, further: Mapping[str, Handler]) -> HttpServer:
     return HttpServer(parts.configuration.api.http_address, pages, tls=tls_of(parts.configuration, parts.clock))
 
 
-def _api(parts: Daemon, planes: Mapping[str, object], read_gid: int) -> None:
+def _api(parts: Daemon, planes: Mapping[str, object]) -> None:
     configuration = parts.configuration
     listener = activated_socket(parts.environment, "api")
     if listener is None:
-        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE, read_gid)
+        listener = listen_at(Path(configuration.api.socket), SOCKET_MODE)
         parts.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     parts.resources.callback(listener.close)
     runner = parts.runner
@@ -574,20 +574,20 @@ def _access_rule(configuration: Configuration) -> AccessRule:
     return AccessRule(find_gid(api.read_group), find_gid(api.operate_group), api.read_group, os.geteuid())
 
 
-def _share_again(configuration: Configuration, gid: int) -> None:
-    """After a reload another group may enter."""
+def _share(configuration: Configuration, rule: AccessRule) -> None:
+    """Let in who has a level; others could not even ask why they have none."""
     for path in (configuration.node.run_directory, configuration.api.socket):
         try:
-            os.chown(path, -1, gid)
+            admit(path, rule.gids)
         except OSError as error:
-            log.warning("api_group_not_changed", path=path, gid=gid, error=error.strerror)
+            log.warning("api_groups_not_changed", path=path, gids=rule.gids, error=error.strerror)
 
 
 def _follow_reloads(parts: Daemon) -> None:
     def take_over(configuration: Configuration, _plan: ReloadPlan) -> None:
         rule = _access_rule(configuration)
-        if rule.read_gid != parts.access.read_gid:
-            _share_again(configuration, rule.read_gid or 0)
+        if rule.gids != parts.access.gids:
+            _share(configuration, rule)
         parts.access = rule
         parts.levels.verbosity = configuration.telemetry.verbosity
         parts.levels.planes = dict(configuration.telemetry.vmodule)

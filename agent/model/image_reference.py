@@ -37,7 +37,8 @@ class ReferenceInvalid(ValueError):
 
 
 class ImageReference(msgspec.Struct, frozen=True):
-    """A parsed name. `tag` and `digest` are empty unless written."""
+    """A parsed name. `tag` and `digest` are empty unless written; `registry` is empty where the grammar takes a host
+    for a part of the path, as one with an underscore."""
 
     written: str
     registry: str
@@ -48,7 +49,17 @@ class ImageReference(msgspec.Struct, frozen=True):
     @property
     def repo(self) -> str:
         """Registry and path, without tag and digest: what credentials and records go by."""
-        return f"{self.registry}/{self.path}"
+        return f"{self.registry}/{self.path}" if self.registry else self.path
+
+    @property
+    def asked_host(self) -> str:
+        """Where the runtime asks for it: the first part, whatever the grammar takes that for."""
+        return self.registry or self.path.partition("/")[0]
+
+    @property
+    def asked_path(self) -> str:
+        """What it asks there for."""
+        return self.path if self.registry else self.path.partition("/")[2]
 
     @property
     def effective_tag(self) -> str:
@@ -78,9 +89,6 @@ def parse_reference(text: str) -> ImageReference:
     if repository.lower() != repository:
         raise ReferenceInvalid(text, f"invalid reference format: repository name ({repository}) must be lowercase")
     host, path, tag, digest = _parse(text, f"{registry}/{rest}")
-    if not host:
-        # To the grammar all of it is a path, as where a host has an underscore; the runtime asks its first part.
-        host, _, path = path.partition("/")
     return ImageReference(text, host, path, tag, digest)
 
 

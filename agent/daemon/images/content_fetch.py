@@ -48,7 +48,7 @@ class ContentFetch:
         found = (int(numbers[1]), int(numbers[2])) if numbers is not None else MIRRORS_SINCE
         if found < TRANSFER_SINCE:
             return f"{NEEDED}; this is {version}"
-        source = self._hosts.chain(parse_reference(reference).registry).source if found < MIRRORS_SINCE else ""
+        source = self._hosts.chain(parse_reference(reference).asked_host).source if found < MIRRORS_SINCE else ""
         return f"the Transfer service of containerd {version} does not read {source}; 2.0 does" if source else ""
 
     async def fetch(self, reference: str, credential: Credential | None, server: str) -> int:

@@ -59,9 +59,9 @@ class ProxyEndpoint:
             uid, gid = like.st_uid, like.st_gid
         except OSError:
             uid, gid = -1, -1
-        listener = listen_at(self._path, SOCKET_MODE, gid)
+        listener = listen_at(self._path, SOCKET_MODE)
         if uid >= 0:
-            os.chown(self._path, uid, -1)
+            os.chown(self._path, uid, gid)
         self._identity = _identity(self._path)
         return listener
 

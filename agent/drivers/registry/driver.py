@@ -62,21 +62,21 @@ class RegistrySizes:
             parsed = parse_reference(reference)
         except ReferenceInvalid:
             return self._failed("", "the name of the image cannot be read")
-        if self._is_closed or self._rests.get(parsed.registry, 0.0) > self._clock.now_s():
+        if self._is_closed or self._rests.get(parsed.asked_host, 0.0) > self._clock.now_s():
             return None
-        base_url = self._base_url(parsed.registry)
+        base_url = self._base_url(parsed.asked_host)
         if not base_url:
-            return self._failed(parsed.registry, "a hosts.toml of the runtime says where it is asked")
+            return self._failed(parsed.asked_host, "a hosts.toml of the runtime says where it is asked")
         try:
             async with asyncio.timeout(self._probe_s):
                 return await self._ask(base_url, parsed, credential)
         except TimeoutError:
-            self._rest(parsed.registry)
-            return self._failed(parsed.registry, f"no answer within {self._probe_s:g} s")
+            self._rest(parsed.asked_host)
+            return self._failed(parsed.asked_host, f"no answer within {self._probe_s:g} s")
         except ProbeFailed as error:
             if isinstance(error, RegistryFailed):
-                self._rest(parsed.registry)
-            return self._failed(parsed.registry, str(error))
+                self._rest(parsed.asked_host)
+            return self._failed(parsed.asked_host, str(error))
 
     async def _ask(self, base_url: str, reference: ImageReference, credential: Credential | None) -> int:
         # The first import takes longer than the event loop may stand still.
@@ -87,7 +87,7 @@ class RegistrySizes:
             raise ProbeFailed("the probe is being stopped")
         if self._client is None:
             self._client = open_client(self._connect_s)
-        visit = Visit(self._client, base_url, reference.path, credential)
+        visit = Visit(self._client, base_url, reference.asked_path, credential)
         wanted = reference.digest or reference.effective_tag
         for _ in range(MOST_DOCUMENTS):
             document = read_document(await visit.manifest(wanted))

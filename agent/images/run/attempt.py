@@ -78,7 +78,7 @@ class Job(msgspec.Struct):
     @property
     def registry(self) -> str:
         is_elsewhere = self.target is not None and self.image == self.target.cri_image
-        return self.target.registry if self.target is not None and is_elsewhere else self.reference.registry
+        return self.target.asked_host if self.target is not None and is_elsewhere else self.reference.asked_host
 
 
 class Pulled(msgspec.Struct, frozen=True):

@@ -83,7 +83,7 @@ class CallerPulls:
         if not request.pod.uid or now_s - failed_s > NEXT_CREDENTIAL_S:
             arrived_s = now_s
         ask = self._requests.open(request, ready, arrived_s=arrived_s, is_pulled_by_caller=True)
-        flight = self._queue.arrive(ask.member, ready.key, ready.reference.registry, size_bytes)
+        flight = self._queue.arrive(ask.member, ready.key, ready.reference.asked_host, size_bytes)
         if flight.is_running and ask.go is not None:
             ask.go.set()
         return ask

@@ -161,7 +161,7 @@ class Puller:
         size_bytes = await self._sizes.known(examined)
         ask = self._requests.open(request, examined)
         self._requests.tell(request, (*examined.sentences, pulling(request.image)))
-        self._queue.arrive(ask.member, examined.key, examined.reference.registry, size_bytes)
+        self._queue.arrive(ask.member, examined.key, examined.reference.asked_host, size_bytes)
         self._wake.set()
         try:
             return await ask.future

@@ -150,7 +150,7 @@ class Sizes:
     async def _ask(self, ready: NeededPull) -> int | None:
         """What the registry says. None: it could not say, or must not be asked."""
         reference = ready.reference
-        if self._probe is None or reference.registry in self._settings().keys.size_probe_except:
+        if self._probe is None or reference.asked_host in self._settings().keys.size_probe_except:
             return None
         credentials = ready.lookup.credentials
         try:

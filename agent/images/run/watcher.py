@@ -220,11 +220,11 @@ class ProgressWatcher:
         """The one manifest that can be meant; with two candidates it is neither."""
         reference = followed.reference
         claimed = {one.progress.manifest.digest for one in self._followed.values() if one.progress.manifest}
-        label = SOURCE_LABEL + re.sub(r":[0-9]+$", "", reference.registry)
+        label = SOURCE_LABEL + re.sub(r":[0-9]+$", "", reference.asked_host)
         found = []
         if label not in blobs:
             blobs[label] = _by_path(label, await content.list_blobs(label))
-        for blob in blobs[label].get(reference.path, ()):
+        for blob in blobs[label].get(reference.asked_path, ()):
             is_meant = reference.digest == blob.digest or blob.created_at_s >= followed.began_wall_s - START_SLACK_S
             if is_meant and blob.digest not in claimed:
                 manifest = await self._read_manifest(content, blob)
