@@ -43,7 +43,10 @@ _RULES = (
     (rf"(?i)(?<![\w-])({_KEYS}\\?[\"']?:\s*\[)[^\]]+", r"\1***"),
     (rf"(?i)(?<![\w-])({_KEYS}\\?[\"']?(?:=\s*|:))(?![\s\"'\\])[^\s\"',;&\]}}]+", r"\1***"),
     (rf"(?<![\w/-])((?i:{_KEYS})[\"']?:\s+)(?!{_PROSE})[^\s\"',;&\]}}]+", r"\1***"),
-    (r"(?i)(\bauth=)[^\s\"',;&]+", r"\1***"),
+    (r"(?i)(?<![\w-])((?:auth|pass(?:phrase)?)=)[^\s\"',;&]+", r"\1***"),
+    # Arguments of programs.
+    (rf"(?i)(?<!\S)(--(?:{_KEYS}|pass)\s+)(?!-)[^\s\"']+", r"\1***"),
+    (r"(?<!\S)((?:-u|--user)[\s=]+[^\s:\"']{1,200}:)[^\s\"']+", r"\1***"),
     # JSON web tokens, and tokens whose makers gave them a prefix to be found by.
     (r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?", STARS),
     (r"\b(?:gh[pousr]_|github_pat_|glpat-|dckr_[po]at_|AKIA|ASIA|xox[abp]-)[\w-]{10,}", STARS),

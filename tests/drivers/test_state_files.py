@@ -3,8 +3,9 @@
 
 import asyncio
 import os
+import subprocess
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,21 @@ async def test_who_gives_up_in_the_middle_overwrites_nothing_later(
     await later
 
     assert await files.read("a.json") == b"2"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k,mode=0700", "t", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("is_durable", [True, False])
+async def test_a_full_disk_is_named_by_the_file_that_found_no_room(small_disk: Path, is_durable: bool) -> None:
+    files = StateFiles(small_disk)
+    with pytest.raises(OSError, match="No space left on device") as failed:
+        await files.write("folder/record", bytes(64 << 10), is_durable=is_durable)
+    files.close()
+
+    assert failed.value.filename == str(small_disk / "folder/record")

@@ -42,6 +42,12 @@ SECRET_TEXTS = [
     f"Bearer {SECRET}",
     f"got eyJhbGciOiJI.{SECRET}.{SECRET}",
     f"ghp_{SECRET}",
+    f"mount failed: pass={SECRET}",
+    f"PASS={SECRET},vers=3",
+    f"exec: skopeo --password {SECRET} failed",
+    f"exec: x --registry-token {SECRET}",
+    f"curl -u user:{SECRET} https://r.io",
+    f"curl --user=user:{SECRET} https://r.io",
 ]
 
 

@@ -174,6 +174,7 @@ def _is_done(write: _Write, step: Callable[[], None]) -> bool:
     try:
         step()
     except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for this write
+        _name(error, write.path)
         if write.handle >= 0:
             os.close(write.handle)
         with suppress(OSError):
@@ -212,10 +213,17 @@ def write_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
         Path(draft).replace(path)
         if is_durable:
             _sync_directory(path.parent)
-    except BaseException:
+    except BaseException as error:
+        _name(error, path)
         with suppress(OSError):
             Path(draft).unlink()
         raise
+
+
+def _name(error: BaseException, path: Path) -> None:
+    """A disk that is full says so of a descriptor, which tells no one where."""
+    if isinstance(error, OSError) and error.filename is None:
+        error.filename = str(path)
 
 
 def _draft_beside(path: Path) -> tuple[int, str]:

@@ -181,8 +181,8 @@ def test_the_policy_of_a_pod_that_says_none_follows_from_the_tag(image, policy) 
 
 @pytest.mark.parametrize("host", ["host_with_underscore.example.org", "a__b.example.org", "a_b.local"])
 def test_a_host_that_the_grammar_takes_for_a_path_is_a_registry_of_its_own(host: str) -> None:
-    """FI-22: it read as the registry "", which stands for the whole node. The reference library says so too of the parts
-    of the name; what is asked is the first of them."""
+    """FI-22: it read as the registry "", which stands for the whole node. The parts are those of the reference
+    library; what is asked is the first of them."""
     parsed = parse_reference(f"{host}/team/app:1")
 
     assert (parsed.registry, parsed.path, parsed.repo) == ("", f"{host}/team/app", f"{host}/team/app")
