@@ -18,6 +18,7 @@ from agent.model.finding import printable
 from agent.model.image_pull import ListedImage, PullPolicy, PullRequest
 from agent.model.image_reference import default_policy, is_registry
 from agent.model.image_state import ImageState, PullStage, PullState
+from agent.wire.kepd.v1 import cri_proxy_pb2 as hold_pb
 from agent.wire.kepd.v1 import image_pb2 as pb
 
 MOST_IMAGES_PER_CALL = 200
@@ -104,6 +105,16 @@ class ImageService:
     async def retry_pulls(self, request: pb.RetryPullsRequest) -> pb.RetryPullsResponse:
         forgotten = running(self._pulls, "images").retry(request.namespace, request.pod)
         return pb.RetryPullsResponse(forgotten=forgotten)
+
+    async def list_pull_holds(self, _request: hold_pb.ListHoldsRequest) -> hold_pb.ListHoldsResponse:
+        held = running(self._pulls, "images").holds()
+        return hold_pb.ListHoldsResponse(holds=[to_message(hold_pb.Hold, one) for one in held])
+
+    async def release_pull_hold(self, request: hold_pb.ReleaseHoldRequest) -> hold_pb.ReleaseHoldResponse:
+        if not running(self._pulls, "images").release_hold(request.id):
+            text = f'no pull is held by "{request.id}"; it may have ended by itself, see kepctl get holds'
+            raise not_found(FailureReason.NO_SUCH_OBJECT, text)
+        return hold_pb.ReleaseHoldResponse()
 
     async def prefetch(self, request: pb.PrefetchRequest) -> pb.PrefetchResponse:
         images = await running(self._images, "images").prefetch(

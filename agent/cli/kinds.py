@@ -44,6 +44,7 @@ KINDS = (
     Kind("images", "image", ("im", "img"), has_namespace=False),
     Kind("pulls", "pull", has_namespace=False),
     Kind("mirrors", "mirror", has_namespace=False),
+    Kind("holds", "hold", has_namespace=False),
     Kind("services", "service", ("svc",), "Service"),
     Kind("endpoints", "endpoint", ("ep", "eps", "endpointslices", "endpointslice"), "EndpointSlice"),
     Kind("configmaps", "configmap", ("cm",), "ConfigMap"),

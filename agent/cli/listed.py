@@ -25,6 +25,7 @@ LISTS = {
     "checkpoints": ("listings", "list_checkpoints"),
     "images": ("image_listings", "list_images"),
     "pulls": ("image_listings", "list_pulls"),
+    "holds": ("proxy_listings", "list_holds"),
     "mirrors": ("image_listings", "list_mirrors"),
     "services": ("service_listings", "list_services"),
     "endpoints": ("service_listings", "list_endpoints"),

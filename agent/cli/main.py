@@ -51,7 +51,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "plan": ("topology", "Compute what would happen, without doing it."),
     "prefetch": ("images", "Pull images in the background, before they are needed."),
     "pull": ("images", "Pull images under the node's limit."),
-    "release": ("claims", "Forget the record of a claim that cannot be given back."),
+    "release": ("claims", "Let go on what is held, or forget the record of a claim."),
     "reset": ("claims", "Reset a device that is in quarantine."),
     "restart": ("pods", "Stop containers with grace and start them again."),
     "restore": ("restoring", "Run a pod whose container begins from a checkpoint."),

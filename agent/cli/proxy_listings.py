@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl get proxy`: calls per method with what was added, and what is held now."""
+"""`kepctl get proxy`: calls per method with what was added, and what is held now. `kepctl get holds`: all that is."""
 
 from google.protobuf.duration_pb2 import Duration
 
 from agent.cli.client import Client
+from agent.cli.session import CommandFailed
 from agent.cli.table import Column, Columns, Listing
+from agent.model.exit_codes import NOT_FOUND
 from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
 
-SERVICE = "kepd.v1.CriProxyService"
+SERVICE, IMAGES = "kepd.v1.CriProxyService", "kepd.v1.ImageService"
 
 
 def _ms(duration: Duration) -> str:
@@ -18,6 +20,10 @@ def _s(duration: Duration) -> str:
     return f"{duration.ToNanoseconds() / 1e9:.1f} s"
 
 
+HOLDS = (f"{SERVICE}/ListHolds", f"{IMAGES}/ListPullHolds")
+RELEASES = (f"{SERVICE}/ReleaseHold", f"{IMAGES}/ReleasePullHold")
+WHY_SIGNS = 80
+
 COLUMNS: Columns[pb.ProxyMethod] = (
     Column("METHOD", lambda one: one.name),
     Column("CALLS", lambda one: str(one.calls)),
@@ -27,6 +33,46 @@ COLUMNS: Columns[pb.ProxyMethod] = (
     Column("HOLDS", lambda one: str(one.holds)),
     Column("HELD", lambda one: _s(one.held)),
 )
+
+
+HOLD_COLUMNS: Columns[pb.Hold] = (
+    Column("ID", lambda one: one.id),
+    Column("REASON", lambda one: one.reason),
+    Column("HELD", lambda one: _s(one.held)),
+    Column("ENDS IN", lambda one: _s(one.ends_in) if one.HasField("ends_in") else "with an event"),
+    Column("WHAT", lambda one: " ".join(part for part in (one.method, one.pod, one.container) if part)),
+    Column("WAITS FOR", lambda one: ", ".join(one.waits_for)),
+    Column("WHY", lambda one: one.why if len(one.why) <= WHY_SIGNS else f"{one.why[:WHY_SIGNS]}…"),
+)
+
+
+def list_holds(daemon: Client) -> Listing[pb.Hold]:
+    """Everything that waits because kepd makes it wait: calls of a kubelet, and pulls from a registry that asked for a
+    pause."""
+    held: list[pb.Hold] = []
+    off: list[CommandFailed] = []
+    for method in HOLDS:
+        try:
+            held += daemon.call(method, pb.ListHoldsRequest(), pb.ListHoldsResponse).holds
+        except CommandFailed as error:
+            # A node may have only one of the two planes.
+            off.append(error)
+    if len(off) == len(HOLDS):
+        raise off[0]
+    notes = ["kepctl release hold ID lets one go on"] if held else []
+    return Listing("Hold", held, HOLD_COLUMNS, lambda one: f"hold/{one.id}", "nothing is held", notes)
+
+
+def release_hold(daemon: Client, hold_id: str) -> None:
+    """Whoever holds it. Raises CommandFailed where none does."""
+    failed: list[CommandFailed] = []
+    for method in RELEASES:
+        try:
+            daemon.call(method, pb.ReleaseHoldRequest(id=hold_id), pb.ReleaseHoldResponse)
+        except CommandFailed as error:
+            failed.append(error)
+    if len(failed) == len(RELEASES):
+        raise next((one for one in failed if one.exit_code == NOT_FOUND), failed[0])
 
 
 def list_proxy(daemon: Client) -> Listing[pb.ProxyMethod]:

@@ -17,16 +17,18 @@ class MethodReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HoldReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One call that is held. `until_s` is in seconds from now; None where only an event ends it."""
+    """What is held: a call of a kubelet, or all pulls from a registry. `ends_in_s` is None where only an event ends
+    it."""
 
     id: str
     method: str
-    pod: str
-    container: str
+    pod: str = ""
+    container: str = ""
     reason: str
-    waits_for: tuple[str, ...]
+    waits_for: tuple[str, ...] = ()
     held_s: float
     ends_in_s: float | None
+    why: str = ""
 
 
 class ProxyReport(msgspec.Struct, frozen=True, kw_only=True):

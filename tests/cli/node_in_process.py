@@ -23,6 +23,7 @@ from agent.model.component import Board, State
 from agent.model.feed import Feed
 from agent.model.image_state import PullState
 from agent.model.pod_state import PodState
+from agent.model.proxy_report import HoldReport
 from agent.model.refused import Refused
 from agent.model.service import ServiceKey
 from agent.model.service_report import EndpointReport, ServiceReport
@@ -77,6 +78,14 @@ class Services:
 class Pulls:
     def __init__(self) -> None:
         self.pulls: Feed[PullState] = Feed(lambda pull: pull.image)
+        self.held: list[HoldReport] = []
+
+    def holds(self) -> list[HoldReport]:
+        return self.held
+
+    def release_hold(self, hold_id: str) -> bool:
+        before, self.held = self.held, [one for one in self.held if one.id != hold_id]
+        return self.held != before
 
 
 class Events:

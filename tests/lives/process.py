@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.api.metrics import Metrics
+from agent.daemon.log_output import LogOutput
 from agent.daemon.logs import Levels
 from agent.daemon.plane_lock import held_plane_lock
 from agent.daemon.tree import run_tree
@@ -95,8 +96,9 @@ async def process_life(folder: Path, port: int) -> set[str]:
     page = Page(port)
     watched = Watched(lambda: page.families or idle())
     with held_plane_lock("images", str(folder / "no-runtime.sock"), folder):
-        async with started(folder, port) as (_, running):
+        async with started(folder, port) as (daemon, running):
             await until_served(page)
+            lose_lines(daemon)
             started_s = page.value(RELOADED)
             for listener in running.listeners:
                 listener(running.configuration, None)
@@ -106,6 +108,14 @@ async def process_life(folder: Path, port: int) -> set[str]:
             assert page.value(RELOADED) > started_s > 0
             await what_the_process_uses(page)
     return watched.moved | OF_THE_PROCESS
+
+
+def lose_lines(daemon: Daemon) -> None:
+    """The disk under the log is full."""
+    out = LogOutput(os.open("/dev/full", os.O_WRONLY | os.O_CLOEXEC))
+    daemon.metrics.lost_log_lines = lambda: out.lost_lines
+    out.write("event=one\n")
+    os.close(out.fileno())
 
 
 async def until_served(page: Page) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl explain claim`, `explain cdi`, `reset device`, `release claim`.
+"""`kepctl explain claim`, `explain cdi`, `reset device`, `release claim`, `release hold`.
 
 Exit codes of an explanation: 0 the claim gets its devices, 1 it does not, 2 wrong input.
 """
@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from agent.cli.claim_text import explanation_blocks
-from agent.cli.client import ask
+from agent.cli.client import ask, connected
 from agent.cli.kind_group import KindGroup
 from agent.cli.manifest_files import read_files
 from agent.cli.render import output_option, print_blocks, print_data, print_message
@@ -120,7 +120,19 @@ def device(session: Session, name: str) -> None:
 
 @click.group(cls=KindGroup)
 def release() -> None:
-    """Forget the record of a claim that cannot be given back."""
+    """Let go on what is held, or forget the record of a claim that cannot be given back."""
+
+
+@release.command("hold")
+@click.argument("hold_id", metavar="ID")
+@click.pass_obj
+def release_held(session: Session, hold_id: str) -> None:
+    """Let a call or the pulls of a registry go on that wait for something; `kepctl get holds` has the IDs."""
+    from agent.cli.proxy_listings import release_hold
+
+    with connected(session) as daemon:
+        release_hold(daemon, hold_id)
+    click.echo(f"hold {hold_id} is released")
 
 
 @release.command("claim")

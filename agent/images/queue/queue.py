@@ -50,8 +50,13 @@ class PullQueue:
     def hold(self, scope: str, until_s: float) -> None:
         self._holds[scope] = max(until_s, self._holds.get(scope, until_s))
 
-    def release(self, scope: str) -> None:
-        self._holds.pop(scope, None)
+    @property
+    def holds(self) -> Mapping[str, float]:
+        """Until when, by registry; `NODE` is the node's own."""
+        return self._holds
+
+    def release(self, scope: str) -> bool:
+        return self._holds.pop(scope, None) is not None
 
     def arrive(self, member: FlightMember, key: FlightKey, registry: str, size_bytes: int | None = None) -> Flight:
         flight = self._joinable(member, key)

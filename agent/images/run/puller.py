@@ -15,7 +15,7 @@ import structlog
 
 from agent.images.ports import SizeProbe
 from agent.images.prefetch.plan import Skip
-from agent.images.queue.errors import AttemptFailure
+from agent.images.queue.errors import AttemptFailure, PullFailure
 from agent.images.queue.flights import Flight, FlightKey
 from agent.images.queue.meanings import MEANINGS, Deed
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
@@ -40,9 +40,10 @@ from agent.images.view.view import limit_states, pull_id
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
-from agent.model.image_pull import CallerPull, ErrorClass, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullsAway
+from agent.model.image_pull import CallerPull, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullsAway
 from agent.model.image_reference import ReferenceInvalid, parse_reference
 from agent.model.image_state import LimitState, PullState
+from agent.model.proxy_report import HoldReport
 from agent.model.runtime_error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
@@ -98,6 +99,7 @@ class Puller:
         self._alarm_s: float | None = None
         self._is_ending = False
         self._problem = ""
+        self._hold_causes: dict[str, tuple[float, str]] = {}
 
     # what others use
 
@@ -121,6 +123,32 @@ class Puller:
         """Another limit, of a registry or (empty) of the node, until the next reload (IMG-S20)."""
         self.apply(with_limit(self._settings, limit, registry))
         log.info("pull_limit_set", scope=registry or "node", limit=limit)
+
+    def holds(self) -> Sequence[HoldReport]:
+        """Registries that are left alone, and the node while it makes room."""
+        now_s, found = self._clock.now_s(), []
+        causes, self._hold_causes = self._hold_causes, {}
+        for scope, until_s in self._queue.holds.items():
+            if until_s > now_s:
+                since_s, why = self._hold_causes[scope] = causes.get(scope, (now_s, ""))
+                of_node = scope == NODE
+                found.append(
+                    HoldReport(
+                        id="node" if of_node else scope,
+                        method="PullImage",
+                        reason="disk" if of_node else "registry",
+                        held_s=now_s - since_s,
+                        ends_in_s=until_s - now_s,
+                        why=why,
+                    )
+                )
+        return found
+
+    def release_hold(self, hold_id: str) -> bool:
+        """Let pulls start there again. False: nothing is held so."""
+        was_held = self._queue.release(NODE if hold_id == "node" else hold_id)
+        self._wake.set()
+        return was_held
 
     def apply(self, settings: ImageSettings) -> None:
         self._settings = settings
@@ -368,7 +396,7 @@ class Puller:
                 outcomes.succeeded(flight, job, result, self._sizes.memory)
             else:
                 failure = await outcomes.failed(flight, job)
-                self._hold(flight, failure.error_class, failure.hold_s)
+                self._hold(flight, failure)
         except asyncio.CancelledError:
             if number not in self._stopping:
                 raise
@@ -419,14 +447,16 @@ class Puller:
             for ask in self.caller_pulls.drop_present(is_proven, result.image_id):
                 self._parts.outcomes.present(ask, result.image_id, result.size_bytes)
 
-    def _hold(self, flight: Flight, error_class: ErrorClass, hold_s: float | None) -> None:
+    def _hold(self, flight: Flight, failure: PullFailure) -> None:
         now_s = self._clock.now_s()
         if self._settings.is_like_kubelet:
             return
-        if hold_s is not None:
-            self._queue.hold(flight.registry, now_s + hold_s)
-        if MEANINGS[error_class].deed is Deed.MAKE_ROOM and self._group is not None:
+        if failure.hold_s is not None:
+            self._queue.hold(flight.registry, now_s + failure.hold_s)
+            self._hold_causes[flight.registry] = (now_s, failure.text)
+        if MEANINGS[failure.error_class].deed is Deed.MAKE_ROOM and self._group is not None:
             self._queue.hold(NODE, now_s + DISK_HOLD_S)
+            self._hold_causes[NODE] = (now_s, failure.text)
             self._group.create_task(self._make_room(flight), name="images-make-room")
 
     async def _make_room(self, flight: Flight) -> None:

@@ -293,6 +293,22 @@ async def test_a_registry_that_wants_a_pause_delays_its_pulls_and_no_others() ->
         assert (await waiting).is_ok
 
 
+async def test_a_registry_that_is_left_alone_is_seen_and_can_be_asked_again_at_once() -> None:
+    async with Node().up() as node:
+        node.failures[A] = [RuntimeCallFailed("PullImage", "status: 429 Too Many Requests, Retry-After: 3000")]
+        await node.ask(A)
+        waiting = node.ask(B, "p2")
+        await node.until(lambda: B in node.states())
+        (held,) = node.puller.holds()
+
+        assert (held.id, held.reason, held.ends_in_s) == ("r.io", "registry", 3000)
+        assert "Too Many Requests" in held.why
+        assert not node.puller.release_hold("other.io")
+        assert node.puller.release_hold("r.io")
+        assert (await waiting).is_ok
+        assert node.puller.holds() == []
+
+
 async def test_a_corrupt_download_is_tried_once_more() -> None:
     """IMG-B06: class corrupt."""
     async with Node().up() as node:
