@@ -173,6 +173,12 @@ class PodService:
         )
         return pb.GetExecUrlResponse(url=url)
 
+    async def end_exec(self, request: pb.EndExecRequest) -> pb.EndExecResponse:
+        target = (request.namespace, request.name, request.container)
+        since_s = request.since.ToNanoseconds() / 1e9
+        ended = await running(self._streams, "pods").end_exec(target, list(request.command), since_s)
+        return pb.EndExecResponse(ended=ended)
+
     async def get_attach_url(self, request: pb.GetAttachUrlRequest) -> pb.GetAttachUrlResponse:
         target = (request.namespace, request.name, request.container)
         url, is_tty = await running(self._streams, "pods").attach_url(target, has_stdin=request.stdin)

@@ -88,6 +88,8 @@ IN_NAMESPACE = frozenset({
 COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
 COMMON_ALONE = frozenset({"--debug"})
 LONGEST_TIMEOUT_S = 86400
+# A stream that takes nothing any more would hold its end up for ever.
+UNWIND_S = 5
 
 
 class LazyCommands(click.Group):
@@ -213,8 +215,10 @@ def main() -> None:
 
 
 def _interrupted(*_: object) -> NoReturn:
-    """The first one unwinds, and who is impatient need not wait for that."""
+    """The first one unwinds, for so long at most, and who is impatient need not wait for that."""
     signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGALRM, _leave)
+    signal.alarm(UNWIND_S)
     raise KeyboardInterrupt
 
 

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 import termios
 import tty
@@ -24,6 +25,8 @@ STDIN, STDOUT, STDERR, STATUS, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"
 OUTPUTS = MappingProxyType({STDOUT: 1, STDERR: 2})
 READ_BYTES = 32 << 10
+# Input that is read before the command takes it.
+CHUNKS_AHEAD = 4
 CONNECT_S = 10.0
 
 
@@ -54,6 +57,11 @@ async def _carried(opened: aiohttp.ClientWebSocketResponse, *, has_stdin: bool, 
         tasks = [group.create_task(work) for work in works]
         try:
             return await _receive(opened)
+        except asyncio.CancelledError:
+            # What the other end does not take would be waited for while the connection is closed.
+            with suppress(OSError):
+                opened.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+            raise
         finally:
             for task in tasks:
                 task.cancel()
@@ -92,7 +100,7 @@ def exit_code_of(data: bytes) -> int:
 
 async def _send_input(opened: aiohttp.ClientWebSocketResponse) -> None:
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_AHEAD)
     reader = asyncio.create_task(_read_input(loop, chunks))
     try:
         while data := await chunks.get():

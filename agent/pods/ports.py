@@ -74,6 +74,10 @@ class Streams(Protocol):
     async def port_forward_url(self, request: pb.PortForwardRequest) -> str: ...
 
 
+class ExecProcesses(Protocol):
+    async def end(self, container_id: str, command: Sequence[str], since_s: float) -> bool: ...
+
+
 class NodeImages(Protocol):
     """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed; `tells_pulls`: pulls report
     their own events."""

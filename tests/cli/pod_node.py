@@ -180,7 +180,7 @@ async def _node(
             pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(
                 commands,
                 commands,
-                StreamUrls(commands, streams),  # type: ignore[arg-type]
+                StreamUrls(commands, streams, streams),  # type: ignore[arg-type]
             ),
         }
         path = short_path / "kepd.sock"

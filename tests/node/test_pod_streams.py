@@ -32,10 +32,12 @@ class Here:
         argv = (*self._before, *self._program, *arguments)
         return subprocess.run(argv, input=text, capture_output=True, text=True, check=False, timeout=30)
 
-    def begin(self, *arguments: str) -> "subprocess.Popen[str]":
+    def begin(self, *arguments: str, source: str = "") -> "subprocess.Popen[str]":
+        """`source`: a file that is its input."""
         argv = (*self._before, *self._program, *arguments)
         pipe = subprocess.PIPE
-        return subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+        with Path(source or "/dev/null").open("rb") as given:
+            return subprocess.Popen(argv, stdin=given if source else pipe, stdout=pipe, stderr=pipe, text=True)
 
     def connect(self, port: int, text: str) -> str:
         script = (
@@ -79,6 +81,41 @@ def test_input_reaches_the_command(stage: Stage, here: Here) -> None:  # noqa: F
 
     assert (done.returncode, done.stdout) == (0, "got some words\n")
     assert (terminal.returncode, terminal.stdout) == (0, "a terminal\n")
+
+
+COUNT = 'ps | grep -c "[s]leep 90[1-3]"; true'
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        (("exec", "{}", "--", "sh", "-c", "echo on; sleep 901; true"), "/dev/null"),
+        (("exec", "-i", "{}", "--", "sh", "-c", "echo on; exec sleep 902"), ""),
+        (("exec", "-i", "{}", "--", "sh", "-c", "trap '' TERM; echo on; sleep 903; sleep 903"), "/dev/zero"),
+    ],
+)
+def test_an_interrupt_ends_the_command_on_both_sides(
+    stage: Stage, here: Here, words: tuple[str, ...], source: str  # noqa: F811
+) -> None:  # fmt: skip
+    """Input without an end took half a gigabyte in two seconds and heard no interrupt; and the command ran on in the
+    container for ever. The container's own process, and what others run there, go on."""
+    stage.begin([Actor("app", 0.0)])
+    other = here.begin("exec", stage.name, "--", "sh", "-c", "echo on; exec sleep 60")
+    assert other.stdout is not None
+    assert other.stdout.readline() == "on\n"
+    ours = here.begin(*(word.format(stage.name) for word in words), source=source)
+    assert ours.stdout is not None
+    assert ours.stdout.readline() == "on\n"
+    resident = int(Path(f"/proc/{ours.pid}/statm").read_text().split()[1]) * 4096
+    ours.send_signal(signal.SIGINT)
+    ours.communicate(timeout=20)
+    left = here.run("exec", stage.name, "--", "sh", "-c", COUNT)
+    is_on = other.poll() is None
+    other.send_signal(signal.SIGINT)
+    other.communicate(timeout=20)
+
+    assert (ours.returncode, left.stdout, is_on) == (130, "0\n", True)
+    assert resident < 128 << 20
 
 
 def test_attaching_shows_and_writes_and_leaves_it_running(stage: Stage, here: Here) -> None:  # noqa: F811

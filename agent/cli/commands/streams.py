@@ -3,13 +3,14 @@
 
 import asyncio
 import sys
+from contextlib import suppress
 
 import click
 
 from agent.cli.client import connected
 from agent.cli.commands.pods import SERVICE, patient
 from agent.cli.pod_names import find_container, find_pod
-from agent.cli.session import Session
+from agent.cli.session import CommandFailed, Session
 from agent.wire.kepd.v1 import pod_pb2
 
 PROFILES = ("general", "baseline", "restricted", "netadmin", "sysadmin")
@@ -25,16 +26,27 @@ PROFILES = ("general", "baseline", "restricted", "netadmin", "sysadmin")
 def exec_(
     session: Session, target: str, command: tuple[str, ...], container: str, *, has_stdin: bool, is_tty: bool
 ) -> None:
-    """Run a command in a container. kepctl exits with its exit code. Put `--` before the command."""
+    """Run a command in a container. kepctl exits with its exit code, and ends the command when it is interrupted. Put
+    `--` before the command.
+    """
     from agent.cli.remote_streams import run_streams
 
     with connected(session) as daemon:
         namespace, name, named = find_container(daemon, target)
+        chosen = container or named
+        end = pod_pb2.EndExecRequest(namespace=namespace, name=name, container=chosen, command=command)
+        end.since.GetCurrentTime()
         request = pod_pb2.GetExecUrlRequest(
-            namespace=namespace, name=name, container=container or named, command=command, stdin=has_stdin, tty=is_tty
+            namespace=namespace, name=name, container=chosen, command=command, stdin=has_stdin, tty=is_tty
         )
         url = daemon.call(f"{SERVICE}/GetExecUrl", request, pod_pb2.GetExecUrlResponse).url
-    sys.exit(asyncio.run(run_streams(url, has_stdin=has_stdin, is_tty=is_tty)))
+        try:
+            code = asyncio.run(run_streams(url, has_stdin=has_stdin, is_tty=is_tty))
+        except KeyboardInterrupt:
+            with suppress(CommandFailed):
+                daemon.call(f"{SERVICE}/EndExec", end, pod_pb2.EndExecResponse)
+            raise
+    sys.exit(code)
 
 
 @click.command()

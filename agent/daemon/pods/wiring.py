@@ -24,6 +24,7 @@ from agent.daemon.pods.kubelet_names import kubelet_families
 from agent.daemon.pods.node_looks import NodeLooks
 from agent.daemon.pods.queued_images import PlainImages, QueuedImages
 from agent.drivers.cgroups.driver import ControlGroups
+from agent.drivers.exec_processes.driver import ExecProcesses
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.logind.driver import Logind
@@ -190,7 +191,7 @@ def wire_pods(outside: Outside) -> PodPlane:
     return PodPlane(
         runner=runner,
         commands=commands,
-        streams=StreamUrls(commands, cri),
+        streams=StreamUrls(commands, cri, ExecProcesses()),
         shutdown=shutdown,
         node=node,
         cgroup_version=groups.shape().version,

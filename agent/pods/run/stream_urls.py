@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Sequence
 
 from agent.model.refused import Refused
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
-from agent.pods.ports import Streams
+from agent.pods.ports import ExecProcesses, Streams
 from agent.pods.run.commands import PodCommands
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -14,9 +14,10 @@ ContainerTarget = tuple[str, str, str]
 
 
 class StreamUrls:
-    def __init__(self, commands: PodCommands, streams: Streams) -> None:
+    def __init__(self, commands: PodCommands, streams: Streams, processes: ExecProcesses) -> None:
         self._commands = commands
         self._streams = streams
+        self._processes = processes
 
     async def exec_url(self, target: ContainerTarget, command: Sequence[str], *, has_stdin: bool, is_tty: bool) -> str:
         request = pb.ExecRequest(
@@ -28,6 +29,10 @@ class StreamUrls:
             stderr=not is_tty,
         )
         return await _answered(self._streams.exec_url(request))
+
+    async def end_exec(self, target: ContainerTarget, command: Sequence[str], since_s: float) -> bool:
+        """What was run since then and is no longer waited for. False: it is over already."""
+        return await self._processes.end(self._commands.running_id(*target), command, since_s)
 
     async def attach_url(self, target: ContainerTarget, *, has_stdin: bool) -> tuple[str, bool]:
         """Where the streams of what runs already can be had, and whether it has a terminal."""

@@ -225,7 +225,7 @@ async def test_it_survives_a_restart_of_kepd(given: FakeManifestDirectory, tmp_p
         await plane.until_phases(web="Running")
         await plane.until(has(plane, "look", "Running"), "it is adopted")
         await plane.rounds()
-        url, is_tty = await StreamUrls(commands_of(plane, tmp_path), Urls()).attach_url(  # type: ignore[arg-type]
+        url, is_tty = await StreamUrls(commands_of(plane, tmp_path), Urls(), Urls()).attach_url(  # type: ignore[arg-type]
             ("", "web-n", "look"), has_stdin=True
         )
         with pytest.raises(Refused, match="already"):
