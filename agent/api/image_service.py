@@ -78,7 +78,7 @@ class ImageService:
         caller = CALLER.get()
         if caller is None or is_trusted(caller.uid):
             return
-        owed_s = self._meter.take(caller.uid, IMAGES, monotonic(), count)
+        owed_s = self._meter.take(caller.uid, IMAGES, monotonic(), count, refuses=True)
         if owed_s:
             share = METERED[IMAGES]
             text = f"uid {caller.uid} asked for more than {share.at_once} images at once and {share.a_second} a second"

@@ -6,22 +6,29 @@ from collections.abc import Hashable, Mapping
 
 import msgspec
 
+LONGEST_DEBT_S = 60.0
+
 
 class Allowance:
     def __init__(self, at_once: float, a_second: float, now_s: float) -> None:
         self._most, self._a_second = at_once, a_second
         self._left, self._at_s = at_once, now_s
+        self._lacking = 0.0
 
-    def take(self, now_s: float, count: float = 1) -> bool:
-        """Whether there were so many left. Who goes on in spite of a no waits the longer for the next yes."""
-        self._left = min(self._left + (now_s - self._at_s) * self._a_second, self._most) - count
+    def take(self, now_s: float, count: float = 1, *, refuses: bool = False) -> bool:
+        """Whether there were so many left. Who goes on in spite of a no waits the longer for the next yes, up to a
+        minute; who is refused took nothing."""
+        self._left = min(self._left + (now_s - self._at_s) * self._a_second, self._most)
         self._at_s = now_s
-        return self._left >= 0
+        self._lacking = max(count - self._left, 0.0)
+        if not self._lacking or not refuses:
+            self._left = max(self._left - count, -LONGEST_DEBT_S * self._a_second)
+        return not self._lacking
 
     @property
     def owed_s(self) -> float:
-        """Until who took more than there was has made up for it."""
-        return max(-self._left / self._a_second, 0.0)
+        """Until there is what was lacking at the last look."""
+        return self._lacking / self._a_second
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -46,8 +53,8 @@ class CallerMeter:
         self._bars: OrderedDict[Hashable, tuple[float, float, str]] = OrderedDict()
         """Until when, for how long, and why."""
 
-    def take(self, caller: Hashable, what: str, now_s: float, count: float = 1) -> float:
-        """0, or the seconds in which the caller makes up for what it took beyond its share."""
+    def take(self, caller: Hashable, what: str, now_s: float, count: float = 1, *, refuses: bool = False) -> float:
+        """0, or the seconds until the caller has room for what it took, or for what it is refused."""
         key = (caller, what)
         own = self._taken.get(key)
         if own is None:
@@ -57,7 +64,7 @@ class CallerMeter:
                 self._taken.popitem(last=False)
         else:
             self._taken.move_to_end(key)
-        return 0.0 if own.take(now_s, count) else own.owed_s
+        return 0.0 if own.take(now_s, count, refuses=refuses) else own.owed_s
 
     def bar(self, caller: Hashable, why: str, now_s: float) -> float:
         """From now on, for how long; 0 where it is barred already."""

@@ -81,6 +81,7 @@ def test_each_caller_has_a_share_however_often_it_comes() -> None:
 
     assert first == [0, 0, 0, 1, 2]
     assert meter.take(BOB, "calls", 0.0) == 0
+    assert [meter.take(BOB, "calls", 0.0, refuses=True) for _ in range(5)] == [0, 0, 1, 1, 1]
     assert meter.take(ALICE, "bytes", 0.0, 30) == 2
     assert meter.take(ALICE, "calls", 100.0) == 0
 

@@ -23,7 +23,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.driver_api.credentials import Credentials, make_credentials, write_kubeconfigs
 from agent.drivers.driver_api.door import MOST_CONNECTIONS
 from agent.drivers.driver_api.protobuf import CONTENT_TYPE, MAGIC, from_protobuf
-from agent.drivers.driver_api.server import MOST_AT_ONCE, MOST_BODY_BYTES, DriverApiServer
+from agent.drivers.driver_api.server import CALLS, METERED, MOST_BODY_BYTES, DriverApiServer
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.resource import RESOURCE_CLAIMS, RESOURCE_SLICES, Changed, Replaced
@@ -244,7 +244,7 @@ async def test_floods_are_told_to_come_later(service: Service) -> None:
         await service.api.answer(ApiRequest(DRIVER, "POST", SLICES, {}, body))
     with pytest.raises(ApiRefusal, match="the most that it may"):
         await service.api.answer(ApiRequest(DRIVER, "POST", SLICES, {}, json.dumps(slice_of("a")).encode()))
-    codes = [(await service.ask("GET", "/version"))[0] for _ in range(int(MOST_AT_ONCE) + 1)]
+    codes = [(await service.ask("GET", "/version"))[0] for _ in range(int(METERED[CALLS].at_once) + 1)]
     assert (codes[-2], codes[-1]) == (200, 429)
     assert (await service.ask("GET", "/version", driver=OTHER))[0] == 200
     service.now_s += 1.0

@@ -19,10 +19,12 @@ from agent.drivers.driver_api.credentials import Credentials
 from agent.drivers.driver_api.door import Door
 from agent.drivers.driver_api.protobuf import CONTENT_TYPE as PROTOBUF
 from agent.drivers.driver_api.protobuf import from_protobuf
+from agent.model.allowance import CallerMeter, Share
 
 MOST_BODY_BYTES = 3 << 19
 MOST_WATCHES = 32
-CALLS_A_SECOND, MOST_AT_ONCE = 50.0, 200.0
+CALLS = "calls"
+METERED = {CALLS: Share(200, 50)}
 SOCKET_MODE = 0o600
 JSON = "application/json"
 
@@ -46,7 +48,7 @@ class DriverApiServer:
         self._status = status
         self._now_s = now_s
         self._watches: Counter[str] = Counter()
-        self._left: dict[str, tuple[float, float]] = {}
+        self._meter = CallerMeter(METERED)
 
     @asynccontextmanager
     async def serving(self, address: str, socket: Path, credentials: Credentials) -> AsyncIterator[None]:
@@ -80,8 +82,9 @@ class DriverApiServer:
             # Whoever comes without one keeps no place.
             answer.force_close()
             return answer
-        if (wait_s := self._take_turn(driver)) > 0:
-            answer = self._refusal(429, "TooManyRequests", f"more than {CALLS_A_SECOND:g} calls a second")
+        if wait_s := self._meter.take(driver, CALLS, self._now_s(), refuses=True):
+            share = METERED[CALLS]
+            answer = self._refusal(429, "TooManyRequests", f"more than {share.a_second:g} calls a second")
             answer.headers["Retry-After"] = str(int(wait_s) + 1)
             return answer
         if not _takes_json(request.headers.get("Accept", "")):
@@ -107,14 +110,6 @@ class DriverApiServer:
         except self._refused as error:
             return self._refusal(getattr(error, "code", 500), getattr(error, "reason", ""), str(error))
         return web.Response(status=code, body=json.dumps(document).encode(), content_type=JSON)
-
-    def _take_turn(self, driver: str) -> float:
-        """How long to wait, if it has to."""
-        left, last_s = self._left.get(driver, (MOST_AT_ONCE, self._now_s()))
-        now_s = self._now_s()
-        left = min(MOST_AT_ONCE, left + (now_s - last_s) * CALLS_A_SECOND)
-        self._left[driver] = (left - 1.0 if left >= 1.0 else left, now_s)
-        return 0.0 if left >= 1.0 else (1.0 - left) / CALLS_A_SECOND
 
     async def _stream(self, request: web.BaseRequest, driver: str, asked: Any) -> web.StreamResponse:  # noqa: ANN401
         if self._watches[driver] >= MOST_WATCHES:

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 
 from agent.drivers.plugin_sockets.serving import DIRECTORY_MODE, SOCKET_MODE, SocketTaken, accepts
+from agent.model.allowance import Allowance
 from agent.model.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
 from agent.wire.kubelet import pod_resources_v1_pb2 as pb
 
@@ -29,7 +30,7 @@ class PodResourcesSocket:
         self._pods = pods
         self._allocatable = allocatable
         self._now_s = now_s
-        self._left, self._last_s = MOST_AT_ONCE, now_s()
+        self._calls = Allowance(MOST_AT_ONCE, MOST_CALLS, now_s())
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -66,12 +67,8 @@ class PodResourcesSocket:
             self.path.unlink()
 
     async def _take_turn(self, context: grpc.aio.ServicerContext) -> None:
-        now_s = self._now_s()
-        self._left = min(MOST_AT_ONCE, self._left + (now_s - self._last_s) * MOST_CALLS)
-        self._last_s = now_s
-        if self._left < 1.0:
+        if not self._calls.take(self._now_s(), refuses=True):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"more than {MOST_CALLS:g} calls a second")
-        self._left -= 1.0
 
     async def _list(self, _request: object, context: grpc.aio.ServicerContext) -> pb.ListPodResourcesResponse:
         await self._take_turn(context)
