@@ -542,6 +542,11 @@ class Services:
         integer(0, 1024), 64, "Service ports that may have an affinity map of their own, in each family."
     )
     maglev_max: int = key(integer(0, 1024), 64, "Services that may choose endpoints by stable hashing, in each family.")
+    elements_max: int = key(
+        integer(1000, 10_000_000),
+        400_000,
+        "Elements that all Services may have in each family; a namespace half of it.",
+    )
     snapshot: bool = restart(
         BOOL, False, "Keep Services in a file, so that a boot programs them before the API server answers."
     )

@@ -39,13 +39,15 @@ MOST_CHAINS = 250
 """80 or so that every table has, and as many that wait to be removed."""
 
 
-def service(name: str, ip: str, ports: list[dict[str, Any]], **spec: Any) -> dict[str, Any]:
-    return {"metadata": {"name": name, "namespace": "shop"}, "spec": {"clusterIP": ip, "ports": ports, **spec}}
+def service(name: str, ip: str, ports: list[dict[str, Any]], *, namespace: str = "shop", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"clusterIP": ip, "ports": ports, **spec}}
 
 
-def pieces(name: str, owner: str, ports: list[dict[str, Any]], addresses: list[str]) -> dict[str, Any]:
+def pieces(
+    name: str, owner: str, ports: list[dict[str, Any]], addresses: list[str], *, namespace: str = "shop"
+) -> dict[str, Any]:
     return {
-        "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": owner}},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"kubernetes.io/service-name": owner}},
         "addressType": "IPv4",
         "ports": ports,
         "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
@@ -117,6 +119,39 @@ async def many_pairs(cluster: Cluster) -> None:
         cluster.put("endpointslices", pieces(f"pairs{number}-1", f"pairs{number}", numbered(1000), pods(100, number)))
 
 
+async def many_external_ips(cluster: Cluster) -> None:
+    """SY-12: each below the bound of a Service, 24 of them far above what a node has."""
+    for number in range(24):
+        addresses = [f"{30 + number}.0.{one >> 8}.{one & 255}" for one in range(1, 8001)]
+        spec = {"namespace": f"addresses{number % 2}", "externalIPs": addresses}
+        cluster.put("services", service(f"e{number}", f"10.96.3.{number + 1}", HTTP, **spec))
+        cluster.put("endpointslices", pieces(f"e{number}-1", f"e{number}", HTTP, pods(10), namespace=spec["namespace"]))
+        await asyncio.sleep(0.1)
+
+
+async def many_small(cluster: Cluster) -> None:
+    """SY-12: more than there is room for, and each smaller than the Service of somebody else."""
+    large = service("large", "10.96.4.1", numbered(2), namespace="neighbour")
+    cluster.put("services", large)
+    cluster.put("endpointslices", pieces("large-1", "large", numbered(2), pods(500), namespace="neighbour"))
+    await cluster.honest("a large Service of a neighbour")
+    for number in range(1200):
+        name, spec = f"m{number}", {"namespace": f"small{number % 3}"}
+        cluster.put("services", service(name, f"10.97.{number >> 8}.{number & 255}", numbered(13), **spec))
+        cluster.put("endpointslices", pieces(f"{name}-1", name, numbered(13), pods(30), **spec))
+        if number % 20 == 0:
+            await asyncio.sleep(0.1)
+    await cluster.honest("while small ones fill the room")
+    assert await asyncio.to_thread(cluster.kernel.endpoint, "10.96.4.1", 1)
+
+
+async def slices_of_no_service(cluster: Cluster) -> None:
+    """SY-12."""
+    for number in range(2000):
+        cluster.put("endpointslices", pieces(f"none-{number}", "none", HTTP, pods(1000), namespace="slices"))
+        await asyncio.sleep(0.005)
+
+
 async def edited_timeouts(cluster: Cluster) -> None:
     """FS-13."""
     cluster.put("endpointslices", pieces("edited-1", "edited", HTTP, pods(20)))
@@ -168,7 +203,8 @@ def clients(name: str, numbers: range) -> Batch:
 
 
 ATTACKS: list[Callable[[Cluster], Any]] = [
-    wide_slices, many_ports, many_pairs, edited_timeouts, one_address, a_million_clients
+    wide_slices, many_ports, many_pairs, many_external_ips, many_small, slices_of_no_service, edited_timeouts,
+    one_address, a_million_clients,
 ]  # fmt: skip
 
 
@@ -212,7 +248,7 @@ async def scenario(folder: Path, node: Namespace, group: Limited) -> None:
 
 
 def test_tenants_harm_nobody_else(short_path: Path) -> None:
-    """FS-13, FS-18, FS-20, FX-1."""
+    """FS-13, FS-18, FS-20, FX-1, SY-12."""
     with Namespace() as node, limited(LIMIT_KIB << 10) as group:
         node.run("ip", "link", "set", "lo", "up")
         node.call(lambda: asyncio.run(scenario(short_path, node, group)))

@@ -31,7 +31,6 @@ from agent.drivers.kube.resource import (
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
 from agent.services.objects.reading_service import ReadService, read_service
-from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ HEADLESS_LABEL = "service.kubernetes.io/headless"
 # The Node may be created after us; then its addresses come late.
 NODE_WAIT_S = 30.0
 ACCESS_RETRY_S = 10.0
+ROOM_S = 60.0
 # What is kept of other nodes beside the labels that annotations name.
 TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
 
@@ -81,12 +81,23 @@ class KubeServices:
             await asyncio.sleep(ACCESS_RETRY_S)
         self._client = client
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._follow_services(), name="follow-services")
-            group.create_task(self._follow_slices(), name="follow-slices")
+            group.create_task(self._follow_objects(), name="follow-objects")
             group.create_task(self._follow_node(), name="follow-node")
             group.create_task(self._follow_cidrs(), name="follow-service-cidrs")
             group.create_task(self._follow_labels(), name="follow-node-labels")
             group.create_task(self._give_up_on_node(), name="wait-for-node")
+
+    async def _follow_objects(self) -> None:
+        """Listed again, not too often, when there is room for objects that were not kept."""
+        while True:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._follow_services()), group.create_task(self._follow_slices())]
+                await self._intake.has_room.wait()
+                await asyncio.sleep(ROOM_S)
+                self._intake.has_room.clear()
+                self._intake.ledger.is_short = False
+                for one in tasks:
+                    one.cancel()
 
     def families(self) -> Iterator[Metric]:
         """How old the last word of the server is: it grows where a watch hangs without breaking (MET-04)."""
@@ -124,8 +135,11 @@ class KubeServices:
                         pass
 
     async def _follow_services(self) -> None:
-        def read(item: Service) -> ReadService:
+        def made(item: Service) -> ReadService:
             return read_service(item, self._proxy_name, is_strict=self._is_strict)
+
+        def read(item: Service) -> ReadService:
+            return self._intake.taken_service(item, made)
 
         async for one in self._news(self._services, read, "Service"):
             match one:
@@ -137,7 +151,7 @@ class KubeServices:
                     self._intake.put_service(item)
 
     async def _follow_slices(self) -> None:
-        async for one in self._news(self._slices, read_slice, "EndpointSlice"):
+        async for one in self._news(self._slices, self._intake.taken_slice, "EndpointSlice"):
             match one:
                 case Replaced(items=items, unreadable=unreadable):
                     self._intake.replace_slices(items, {(key.namespace, key.name) for key in unreadable})

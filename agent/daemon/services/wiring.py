@@ -370,6 +370,7 @@ def _node_settings(configuration: Configuration) -> NodeSettings:
         counts_endpoints=services.counters.endpoints,
         own_maps=services.own_affinity_maps,
         maglevs=NO_HASHING if is_iptables else services.maglev_max,
+        elements=services.elements_max,
         external_ips=_networks(services.external_ips),
         balancer_ips=_networks(services.balancer_ips),
         only_warns_of_ips=services.profile == "kube-proxy",

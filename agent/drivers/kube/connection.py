@@ -32,7 +32,7 @@ from agent.drivers.kube.servers import ServerRing
 from agent.drivers.kube.tls import TlsContexts
 from agent.model.clock import Clock
 
-MAX_BODY_BYTES = 256 << 20
+MAX_BODY_BYTES = 32 << 20
 MAX_ERROR_BYTES = 64 << 10
 
 JSON = "application/json"

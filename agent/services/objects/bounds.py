@@ -1,93 +1,201 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits how much of a node one Service may take, and decides which Services stay out if all are too much (SY-12).
+"""Plans the room that a node has for Services, and which stay out where all together are too much (SY-12).
 
-The smallest get room first, so that large ones never displace small ones. Maps of their own for clients go to the
-oldest first, so that no newcomer takes one away (SVN-101); so do tables of slots (SVN-41).
+What is programmed stays, and others come by age, so that no newcomer takes a way in away; no namespace gets more than
+half, so that none leaves nothing for the others. Maps of their own for clients go to the oldest first (SVN-101); so do
+tables of slots (SVN-41).
 """
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from agent.model.finding import Finding
-from agent.model.service import ServiceFacts, ServiceKey
+from agent.model.service import FamilyPart, ServiceFacts, ServiceKey
+from agent.services.nftables.elements import MOST_SLOTS
+from agent.services.routes.maglev import slot_count
 
 MOST_OF_SERVICE = 131_072
-"""Endpoints of one Service in a family, by port and way in: the most of one transaction, as no Service is divided."""
-MOST_OF_NODE = 262_144
-"""Endpoints of all Services in a family, counted for each port: so many are kept in memory, 0.3 to 0.7 KiB each."""
-
-
+"""Elements of one Service in a family: the most of one transaction, as no Service is divided."""
+MOST_ELEMENTS = 400_000
+"""Of all Services in a family, unless the node says otherwise: 0.1 to 0.4 KiB each."""
+WAY_ELEMENTS = 8
+"""A way in costs as much memory as so many endpoints of it."""
+NAMESPACES = 2
+"""One divided by the share of a namespace."""
+NEAR = 0.8
+"""Part of the room from which on there is a warning."""
 NO_HASHING = -1
 """In place of the most Services: the backend cannot."""
 
 
-class Size(NamedTuple):
-    """Of one Service. `pairs`: endpoints, counted for each port; `elements`: for each way in as well."""
+def demand(service: ServiceFacts, part: FamilyPart, endpoints: Iterable[int]) -> int:
+    """About how many elements the Service becomes. `endpoints`: how many each of its ports has."""
+    outside, options = len(part.external_ips) + len(part.balancer_ips), service.options
+    ranges = len(part.source_ranges) + outside if part.source_ranges else 0
+    elements = 0
+    for port, count in zip(service.ports, endpoints, strict=True):
+        slots = max(count, slot_count(count)) if options.hashing else count
+        slots = max(count, MOST_SLOTS) if options.weights and count else slots
+        entries = outside + bool(port.node_port)
+        elements += (1 + len(part.aliases)) * (slots + WAY_ELEMENTS)
+        elements += entries * (slots * (1 + service.is_external_local) + WAY_ELEMENTS + ranges)
+    return elements
 
-    pairs: int
+
+class Wanted(NamedTuple):
+    created: str
     elements: int
 
 
 class Room:
-    def __init__(self) -> None:
-        self._pairs: dict[ServiceKey, int] = {}
-        self._total = 0
-        self._out: frozenset[ServiceKey] = frozenset()
-        self._too_large: dict[ServiceKey, int] = {}
+    """Of one family: whose elements fit. The most a Service may have is asked of each alone, the rest of all."""
 
-    def put(self, key: ServiceKey, size: Size) -> None:
-        self.drop(key)
-        if size.elements > MOST_OF_SERVICE:
-            self._too_large[key] = size.elements
-        elif size.pairs:
-            self._pairs[key] = size.pairs
-            self._total += size.pairs
+    def __init__(self) -> None:
+        self._wanted: dict[ServiceKey, Wanted] = {}
+        self._of_namespace: Counter[str] = Counter()
+        """What is wanted, by namespace."""
+        self._granted: dict[ServiceKey, int] = {}
+        self._used: Counter[str] = Counter()
+        """What is granted, by namespace."""
+        self.used = 0
+        """By all that are programmed."""
+        self._waiting: set[ServiceKey] = set()
+        self._fresh: set[ServiceKey] = set()
+        """Those that came or grew since the last decision."""
+        self._too_large: dict[ServiceKey, int] = {}
+        self._has_more = False
+        """Whether some of the room was given back since then."""
+        self.most = 0
+
+    def put(self, service: ServiceFacts, elements: int) -> None:
+        key = service.key
+        had = self._granted.get(key, 0)
+        if elements > MOST_OF_SERVICE:
+            self.drop(key)
+            self._too_large[key] = elements
+            return
+        self._forget(key)
+        self._wanted[key] = Wanted(service.created, elements)
+        self._of_namespace[key.namespace] += elements
+        if elements > had:
+            self._fresh.add(key)
+        elif elements < had:
+            self._give_back(key)
+            self._grant(key)
 
     def drop(self, key: ServiceKey) -> None:
+        self._forget(key)
+        self._give_back(key)
+        self._waiting.discard(key)
+        self._fresh.discard(key)
+
+    def _forget(self, key: ServiceKey) -> None:
         self._too_large.pop(key, None)
-        self._total -= self._pairs.pop(key, 0)
+        subtract(self._of_namespace, key, self._wanted.pop(key, Wanted("", 0)).elements)
 
-    def pairs(self, key: ServiceKey) -> int:
-        return self._pairs.get(key, 0)
+    def _give_back(self, key: ServiceKey) -> None:
+        elements = self._granted.pop(key, 0)
+        subtract(self._used, key, elements)
+        self.used -= elements
+        self._has_more = self._has_more or elements > 0
 
-    def settle(self) -> frozenset[ServiceKey]:
-        before = self._out
-        self._out = self._without_room() if self._total > MOST_OF_NODE else frozenset()
-        return before ^ self._out
+    def _grant(self, key: ServiceKey) -> None:
+        self._granted[key] = elements = self.elements(key)
+        self._used[key.namespace] += elements
+        self.used += elements
 
-    def _without_room(self) -> frozenset[ServiceKey]:
-        left = MOST_OF_NODE
-        ordered = sorted((pairs, key) for key, pairs in self._pairs.items())
-        for at, (pairs, _) in enumerate(ordered):
-            left -= pairs
-            if left < 0:
-                return frozenset(key for _, key in ordered[at:])
-        return frozenset()
+    def elements(self, key: ServiceKey) -> int:
+        return self._wanted[key].elements if key in self._wanted else 0
+
+    @property
+    def refused(self) -> int:
+        return len(self._waiting) + len(self._too_large)
+
+    def settle(self, most: int) -> frozenset[ServiceKey]:
+        """After any number of changes: whom they let in or keep out."""
+        before, grown = self._waiting, self._fresh & self._granted.keys()
+        is_open = self._has_more or grown or most != self.most
+        candidates = self._fresh | self._waiting if is_open else set(self._fresh)
+        if most < self.most:
+            candidates.update(self._wanted)
+        self.most = most
+        for key in candidates & self._granted.keys():
+            self._give_back(key)
+        for key in sorted(grown, key=self._age):
+            younger = iter(sorted(self._younger(key), key=self._age, reverse=True))
+            while not (fits := self._fits(key)) and (other := next(younger, None)) is not None:
+                self._give_back(other)
+                candidates.add(other)
+            if fits:
+                self._grant(key)
+                candidates.discard(key)
+        out = self._waiting - candidates
+        for key in sorted(candidates, key=self._age):
+            if self._fits(key):
+                self._grant(key)
+            else:
+                out.add(key)
+        self._waiting, self._fresh, self._has_more = out, set(), False
+        return frozenset(before ^ out)
+
+    def _age(self, key: ServiceKey) -> tuple[str, ServiceKey]:
+        return self._wanted[key].created, key
+
+    def _younger(self, key: ServiceKey) -> list[ServiceKey]:
+        """Of its namespace: they go before one that grew does."""
+        age = self._age(key)
+        return [one for one in self._granted if one.namespace == key.namespace and self._age(one) > age]
+
+    def _fits(self, key: ServiceKey) -> bool:
+        left = min(self.most - self.used, self.most // NAMESPACES - self._used[key.namespace])
+        return self._wanted[key].elements <= left
+
+    def shortage(self) -> str:
+        """A half-sentence for a warning, before anything stays out; "" while there is enough."""
+        namespace, most_used = max(self._of_namespace.items(), key=lambda one: one[1], default=("", 0))
+        if most_used > NEAR * (self.most // NAMESPACES):
+            return f"namespace {namespace} wants {most_used} of the {self.most // NAMESPACES} elements of its share"
+        total = self._of_namespace.total()
+        return f"Services want {total} of {self.most} elements" if total > NEAR * self.most else ""
 
     def refusal(self, key: ServiceKey) -> Finding | None:
         if key in self._too_large:
-            had, most, what = self._too_large[key], MOST_OF_SERVICE, "by port and address of the Service"
-            text = f"{had} endpoints {what}; expected at most {most}; divide the Service; it is not programmed"
-            return Finding(f"Service {key}", "endpoints", text)
-        if key in self._out:
-            text = (
-                f"{self._pairs[key]} endpoints by port, and all Services of this node have {self._total}; expected at "
-                f"most {MOST_OF_NODE}, given to the smallest first; this one is not programmed until there is room"
-            )
-            return Finding(f"Service {key}", "endpoints", text)
-        return None
+            had, most = self._too_large[key], MOST_OF_SERVICE
+            text = f"{had} elements, which are endpoints and ways in for each port and address of the Service; expected"
+            return Finding(f"Service {key}", "", f"{text} at most {most}; divide the Service; it is not programmed")
+        if key not in self._waiting:
+            return None
+        text = (
+            f"{self.elements(key)} elements find no room: all Services of this node want {self._of_namespace.total()} "
+            f"of the {self.most} of services.elementsMax, those of namespace {key.namespace} "
+            f"{self._of_namespace[key.namespace]} of at most {self.most // NAMESPACES}; what is programmed stays; this "
+            "Service is not programmed until there is room"
+        )
+        return Finding(f"Service {key}", "", text)
 
 
-class HashTables:
-    """Which Services of one family have their endpoints in tables of many slots (SVN-41)."""
+def subtract(counts: Counter[str], key: ServiceKey, elements: int) -> None:
+    counts[key.namespace] -= elements
+    if not counts[key.namespace]:
+        del counts[key.namespace]
 
-    def __init__(self) -> None:
+
+class Places:
+    """Who gets something of which there is little: the oldest Services of one family, each for all of its ports."""
+
+    def __init__(self, annotation: str, told: Callable[[int, int], str]) -> None:
+        """`told` says of how many that are wanted and how many there are why there is no place."""
         self.granted: frozenset[ServiceKey] = frozenset()
-        self._wanted: dict[ServiceKey, str] = {}
-        self._settled: tuple[int, dict[ServiceKey, str]] = (0, {})
+        self._path = f"metadata.annotations[kepd.dev/{annotation}]"
+        self._told = told
+        self._wanted: dict[ServiceKey, Wanted] = {}
+        self._settled: tuple[int, dict[ServiceKey, Wanted]] = (0, {})
 
-    def put(self, service: ServiceFacts) -> None:
-        if service.options.hashing:
-            self._wanted[service.key] = service.created
+    def put(self, service: ServiceFacts, places: int) -> None:
+        """None of them: it wants none."""
+        if places:
+            self._wanted[service.key] = Wanted(service.created, places)
         else:
             self.drop(service.key)
 
@@ -95,51 +203,13 @@ class HashTables:
         self._wanted.pop(key, None)
 
     def settle(self, most: int) -> frozenset[ServiceKey]:
-        """After any number of changes: who got tables by them, or lost them."""
-        if self._settled == (most, self._wanted):
-            return frozenset()
-        before = self.granted
-        ordered = sorted((created, key) for key, created in self._wanted.items())
-        self.granted = frozenset(key for _, key in ordered[: max(0, most)])
-        self._settled = (most, dict(self._wanted))
-        return before ^ self.granted
-
-    def refusals(self, key: ServiceKey) -> tuple[Finding, ...]:
-        """Why it has none; empty: it has, or wants none."""
-        if key not in self._wanted or key in self.granted:
-            return ()
-        most = self._settled[0]
-        text = f"the {most} Services of services.maglevMax are others, which are older; endpoints are drawn at random"
-        if most == NO_HASHING:
-            text = "needs the backend nftables: rules of iptables cannot hash; endpoints are drawn at random"
-        return (Finding(f"Service {key}", "metadata.annotations[kepd.dev/balance]", text),)
-
-
-class OwnMaps:
-    """Which Services of one family have their clients in maps of their own, one for each port."""
-
-    def __init__(self) -> None:
-        self.granted: frozenset[ServiceKey] = frozenset()
-        self._wanted: dict[ServiceKey, tuple[str, int]] = {}
-        self._settled: tuple[int, dict[ServiceKey, tuple[str, int]]] = (0, {})
-
-    def put(self, service: ServiceFacts) -> None:
-        if service.affinity_s and service.options.affinity_clients:
-            self._wanted[service.key] = (service.created, len(service.ports))
-        else:
-            self.drop(service.key)
-
-    def drop(self, key: ServiceKey) -> None:
-        self._wanted.pop(key, None)
-
-    def settle(self, most: int) -> frozenset[ServiceKey]:
-        """After any number of changes: who got maps by them, or lost them."""
+        """After any number of changes: who got places by them, or lost them."""
         if self._settled == (most, self._wanted):
             return frozenset()
         before, left, granted = self.granted, most, set()
-        for _, key, ports in sorted((created, key, ports) for key, (created, ports) in self._wanted.items()):
-            if ports <= left:
-                left -= ports
+        for key, one in sorted(self._wanted.items(), key=lambda item: (item[1].created, item[0])):
+            if one.elements <= left:
+                left -= one.elements
                 granted.add(key)
         self.granted, self._settled = frozenset(granted), (most, dict(self._wanted))
         return before ^ self.granted
@@ -148,6 +218,14 @@ class OwnMaps:
         """Why it has none; empty: it has, or wants none."""
         if key not in self._wanted or key in self.granted:
             return ()
-        ports, most = self._wanted[key][1], self._settled[0]
-        text = f"{ports} maps for clients do not fit into the {most} of services.ownAffinityMaps; Services share one"
-        return (Finding(f"Service {key}", "metadata.annotations[kepd.dev/affinity-clients]", text),)
+        return (Finding(f"Service {key}", self._path, self._told(self._wanted[key].elements, self._settled[0])),)
+
+
+def told_own_maps(ports: int, most: int) -> str:
+    return f"{ports} maps for clients do not fit into the {most} of services.ownAffinityMaps; Services share one"
+
+
+def told_tables(_: int, most: int) -> str:
+    if most == NO_HASHING:
+        return "needs the backend nftables: rules of iptables cannot hash; endpoints are drawn at random"
+    return f"the {most} Services of services.maglevMax are others, which are older; endpoints are drawn at random"

@@ -138,6 +138,9 @@ class Fold:
     def slice_keys(self) -> list[SliceKey]:
         return list(self._slices)
 
+    def slice_of(self, namespace: str, name: str) -> SliceFacts | None:
+        return self._slices.get((namespace, name))
+
     def slices(self, key: ServiceKey, family: Family) -> list[SliceFacts]:
         slices: Mapping[str, SliceFacts] = self._of_service.get(key, {})
         return [slices[name] for name in sorted(slices) if slices[name].family == family]

@@ -15,6 +15,7 @@ from agent.model.nft_table import Content, Detection, Family, TableSettings
 from agent.model.node import ZONE_LABEL
 from agent.model.service import Address, Range
 from agent.services.objects.addresses import collapse, read_address, read_range, unfit_endpoint
+from agent.services.objects.bounds import MOST_ELEMENTS
 from agent.services.routes.desired import NodeFacts
 from agent.services.routes.outside_addresses import Allowed, Limits
 from agent.services.routes.relays import LOCALHOST
@@ -40,6 +41,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
     counts_endpoints: bool = False
     own_maps: int = 64
     maglevs: int = 64
+    elements: int = MOST_ELEMENTS
     external_ips: tuple[str, ...] | None = None
     """Networks that these may be of; None: any."""
     balancer_ips: tuple[str, ...] | None = None
@@ -120,6 +122,7 @@ def family_facts(
         service_ranges=services,
         own_maps=settings.own_maps,
         maglevs=settings.maglevs,
+        elements=settings.elements,
         limits=limits,
     )
     table = TableSettings(

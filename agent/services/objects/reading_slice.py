@@ -21,6 +21,7 @@ PROTOCOLS = ("TCP", "UDP", "SCTP")
 HIGHEST_PORT = 65535
 # An event has room for so many; the rest is counted.
 MOST_FINDINGS = 5
+LONGEST_TIME = 64
 
 
 class ReadSlice(NamedTuple):
@@ -60,7 +61,8 @@ def _read(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:
     endpoints = _endpoints(item.endpoints or (), family, where, findings) if ports else []
     backends = tuple(_backends(endpoints, ports[0][1])) if ports else ()
     triggered = item.metadata.annotations.trigger_time if item.metadata.annotations is not None else None
-    facts = SliceFacts(key, name, "IPv4" if family == "IPv4" else "IPv6", tuple(ports), backends, triggered or "")
+    triggered = triggered if triggered and len(triggered) <= LONGEST_TIME else ""
+    facts = SliceFacts(key, name, "IPv4" if family == "IPv4" else "IPv6", tuple(ports), backends, triggered)
     return facts, _bounded(findings, where)
 
 

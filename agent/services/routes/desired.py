@@ -13,20 +13,19 @@ import msgspec
 
 from agent.model.finding import Finding
 from agent.model.nft_table import Family
-from agent.model.service import Address, FamilyPart, PortKey, Range, ServiceFacts, ServiceKey
-from agent.services.objects.bounds import HashTables, OwnMaps, Room, Size
+from agent.model.service import Address, PortKey, Range, ServiceKey
+from agent.services.objects.bounds import MOST_ELEMENTS, Places, Room, demand, told_own_maps, told_tables
 from agent.services.objects.fold import Fold
 from agent.services.objects.merged import Endpoints
 from agent.services.routes.claims import Claim, Claims, claim_of
 from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
-from agent.services.routes.maglev import slot_count
 from agent.services.routes.outside_addresses import NO_LIMITS, Limits, OutsideAddresses
 from agent.services.routes.selection import Place
 
-# Planning so many takes some milliseconds.
-MOST_PAIRS_AT_ONCE = 10_000
+# Planning so many elements takes some milliseconds.
+MOST_AT_ONCE = 10_000
 # A Service with so many comes after all others, however long it waits, so that no other waits for it.
-LARGE_PAIRS = 500
+LARGE = 500
 NO_OTHERS: frozenset[ServiceKey] = frozenset()
 
 
@@ -46,6 +45,8 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
     """Ports that may have their clients in a map of their own."""
     maglevs: int = 0
     """Services that may have tables of slots."""
+    elements: int = MOST_ELEMENTS
+    """That all Services may have together."""
     limits: Limits = NO_LIMITS
 
 
@@ -56,6 +57,8 @@ class Desired:
         self.fold = fold or Fold()
         self.changed = self.fold.follow()
         """Services to look at in the next update."""
+        self._ready: dict[ServiceKey, None] = {}
+        """Those of them that are measured already."""
         self.large: dict[ServiceKey, None] = {}
         """Services that updates in parts come to when nothing else changed, in this order."""
         self.looked: set[ServiceKey] = set()
@@ -71,10 +74,10 @@ class Desired:
         """Services that are too large to be programmed."""
         self.broken: dict[ServiceKey, str] = {}
         """Services that kepd failed to plan: what they had stays. Whoever sets them aside empties it."""
-        self.own_maps = OwnMaps()
-        self.hash_tables = HashTables()
+        self.own_maps = Places("affinity-clients", told_own_maps)
+        self.hash_tables = Places("balance", told_tables)
         self.outside = OutsideAddresses(family)
-        self._room = Room()
+        self.room = Room()
 
     def set_node(self, node: NodeFacts) -> None:
         """All Services are looked at again if it matters to them."""
@@ -91,9 +94,12 @@ class Desired:
         """Plans that are new or different, None for those that are gone. `most` 0: looks at all that changed; else at
         so many, and at the large ones when no others are left."""
         fresh: dict[ServiceKey, ServicePlan | None] = {}
-        todo = self._next(most) if self.changed else self._next_large()
-        self.changed.difference_update(todo)
-        todo += self._make_room(todo)
+        if self.changed:
+            self._measure(most)
+            if self.changed:
+                return fresh
+            self._make_room()
+        todo = self._next(most, self._ready or self.large)
         todo += self._put_outside(todo)
         try:
             return self._update(todo, fresh)
@@ -101,56 +107,51 @@ class Desired:
             self.changed.update(todo)
             raise
 
-    def _next(self, most: int) -> list[ServiceKey]:
-        """So many, or fewer where they have many endpoints."""
-        todo: list[ServiceKey] = []
-        pairs = 0
+    @property
+    def is_due(self) -> bool:
+        """Whether there is more to look at than large ones."""
+        return bool(self.changed or self._ready)
+
+    def is_waiting(self, key: ServiceKey) -> bool:
+        return key in self.changed or key in self._ready or key in self.large
+
+    def _measure(self, most: int) -> None:
+        """What changed, before any of it is planned: who gets room does not hang on who comes first."""
         for key in tuple(islice(self.changed, most or None)):
+            self.changed.discard(key)
             self.large.pop(key, None)
-            todo.append(key)
+            self._ready[key] = None
             service = self.fold.services.get(key)
             part = service.part(self.family) if service is not None else None
             if service is None or part is None:
-                self._room.drop(key)
+                self.room.drop(key)
                 self.own_maps.drop(key)
                 self.hash_tables.drop(key)
                 continue
-            size = self._size(service, part)
-            self._room.put(key, size)
-            self.own_maps.put(service)
-            self.hash_tables.put(service)
-            if most and size.pairs >= LARGE_PAIRS:
-                self.large[todo.pop()] = None
-                self.changed.discard(key)
-                continue
-            pairs += size.pairs
-            if most and pairs >= MOST_PAIRS_AT_ONCE:
-                break
-        return todo
+            size = demand(service, part, self.fold.pairs(service, self.family))
+            self.room.put(service, size)
+            has_own = service.affinity_s and service.options.affinity_clients
+            self.own_maps.put(service, len(service.ports) if has_own else 0)
+            self.hash_tables.put(service, bool(service.options.hashing))
+            if most and size >= LARGE:
+                del self._ready[key]
+                self.large[key] = None
 
-    def _next_large(self) -> list[ServiceKey]:
-        todo: list[ServiceKey] = []
-        pairs = 0
-        while self.large and pairs < MOST_PAIRS_AT_ONCE:
-            todo.append(next(iter(self.large)))
-            del self.large[todo[-1]]
-            pairs += self._room.pairs(todo[-1])
-        return todo
-
-    def _size(self, service: ServiceFacts, part: FamilyPart) -> Size:
-        ways = 1 + len(part.external_ips) + len(part.balancer_ips)
-        pairs = elements = 0
-        for port, count in zip(service.ports, self.fold.pairs(service, self.family), strict=True):
-            pairs += count
-            slots = max(count, slot_count(count)) if service.options.hashing else count
-            elements += slots * (ways + bool(port.node_port))
-        return Size(pairs, elements)
-
-    def _make_room(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
+    def _make_room(self) -> None:
         """Others that have to go, or may come, because of these. Who may come and is large has its turn."""
-        moved = self._room.settle() | self.own_maps.settle(self.node.own_maps)
+        moved = self.room.settle(self.node.elements) | self.own_maps.settle(self.node.own_maps)
         moved |= self.hash_tables.settle(self.node.maglevs)
-        return [key for key in moved if key not in todo and (key not in self.large or self._room.refusal(key))]
+        self._ready.update(dict.fromkeys(key for key in moved if key not in self.large or self.room.refusal(key)))
+
+    def _next(self, most: int, waiting: dict[ServiceKey, None]) -> list[ServiceKey]:
+        """So many, or fewer where they have many elements."""
+        todo: list[ServiceKey] = []
+        elements = 0
+        while waiting and (not most or (len(todo) < most and elements < MOST_AT_ONCE)):
+            todo.append(next(iter(waiting)))
+            del waiting[todo[-1]]
+            elements += self.room.elements(todo[-1])
+        return todo
 
     def _put_outside(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
         """Others that get or lose an address by the cluster IPs of these (SVN-52)."""
@@ -183,7 +184,7 @@ class Desired:
 
     def _plan(self, key: ServiceKey) -> ServicePlan | None:
         service = self.fold.services.get(key)
-        refusal = self._room.refusal(key) if service is not None else None
+        refusal = self.room.refusal(key) if service is not None else None
         if refusal is not None:
             self.refused[key] = (refusal,)
         else:
@@ -275,6 +276,6 @@ class Desired:
         return self._plans.get(key)
 
 
-def _whereabouts(node: NodeFacts) -> tuple[str, str, tuple[Address, ...], int, int]:
+def _whereabouts(node: NodeFacts) -> tuple[object, ...]:
     """What every plan depends on."""
-    return node.place.node, node.place.zone, node.addresses, node.own_maps, node.maglevs
+    return node.place.node, node.place.zone, node.addresses, node.own_maps, node.maglevs, node.elements

@@ -214,8 +214,8 @@ class FamilySync:
         """Look at what changed, with a breath between so many Services. Where the rules are known a large one has a
         turn of its own, so that a change elsewhere waits for one of them at most. Whether there was one."""
         has_large = False
-        while self.desired.changed or (self.desired.large and not has_large):
-            if not self.desired.changed and self._is_known:
+        while self.desired.is_due or (self.desired.large and not has_large):
+            if not self.desired.is_due and self._is_known:
                 if self._clock.now_s() < self._large_s:
                     break
                 has_large = True
@@ -394,7 +394,7 @@ class FamilySync:
 
     def is_written(self, key: ServiceKey) -> bool:
         """Whether the kernel has the Service as it is planned now."""
-        is_waiting = key in self._todo.plans or key in self.desired.changed or key in self.desired.large
+        is_waiting = key in self._todo.plans or self.desired.is_waiting(key)
         return self.is_synced and not is_waiting and key not in self.quarantine
 
     def disturbed(self, sentence: str) -> None:

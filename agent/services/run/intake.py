@@ -14,19 +14,24 @@ import msgspec
 
 from agent.model.event import Event
 from agent.model.finding import Finding
-from agent.model.kube_objects import NodeObject
+from agent.model.kube_objects import EndpointSlice, NodeObject, Service
 from agent.model.nft_table import Family
 from agent.model.service import Address, ServiceKey
 from agent.services.objects.fold import Fold
+from agent.services.objects.ledger import Ledger, service_entries, slice_entries
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_service import ReadService
-from agent.services.objects.reading_slice import ReadSlice
+from agent.services.objects.reading_slice import ReadSlice, read_slice
 from agent.services.objects.snapshot import Snapshot
 
 MANIFEST = "Manifest"
 REASONS = {"EndpointSlice": "InvalidEndpointSlice"}
 # A Service that changes faster than it can be programmed has no use for more.
 MOST_TRIGGERS = 100
+# Objects beyond these that find no room are not told one by one.
+MOST_FINDINGS = 1000
+NO_SERVICE = ReadService(ServiceKey("", ""), None, ())
+NO_SLICE = ReadSlice("", "", None, ())
 
 
 class IntakeFollower(Protocol):
@@ -49,6 +54,9 @@ class Intake:
         waits_for: Collection[str] = ("services", "slices"),
     ) -> None:
         self.fold = Fold()
+        self.ledger = Ledger()
+        self.has_room = asyncio.Event()
+        """Objects that were not kept may have room now."""
         self.sight = NodeSight()
         self.findings: dict[tuple[str, str, str], tuple[Finding, ...]] = {}
         """Kind, namespace, name → what is wrong with it."""
@@ -63,6 +71,7 @@ class Intake:
         """Other labels of nodes may be wanted than before (SEL-20, SVN-91)."""
         self._node_labels: Mapping[str, Mapping[str, str]] = {}
         self._settings = settings
+        self._set_room()
         self._tell = tell
         self._started_s = started_s
         self._missing = set(waits_for)
@@ -100,7 +109,13 @@ class Intake:
     def apply(self, settings: NodeSettings) -> None:
         if settings != self._settings:
             self._settings = settings
+            self._set_room()
             self._node_changed()
+
+    def _set_room(self) -> None:
+        if self.ledger.most < self._settings.elements and self.ledger.is_short:
+            self.has_room.set()
+        self.ledger.most = self._settings.elements
 
     def complete(self, what: str) -> None:
         self._missing.discard(what)
@@ -146,6 +161,34 @@ class Intake:
         )
         return item._replace(facts=msgspec.structs.replace(facts, v4=v4, v6=v6))
 
+    def taken_service(self, item: Service, read: Callable[[Service], ReadService]) -> ReadService:
+        """As it is kept: read, or refused for want of room. Whoever lists asks this of one object after the other."""
+        key = ServiceKey(item.metadata.namespace, item.metadata.name)
+        if not self.ledger.takes("Service", key, service_entries(item)):
+            findings = self._no_room("Service", key)
+            is_told = bool(findings) or key in self.fold.services
+            return ReadService(key, None, findings, item.metadata.uid) if is_told else NO_SERVICE
+        made = self._with_aliases(read(item))
+        had = self.fold.services.get(made.key)
+        return made._replace(facts=had) if had is not None and had == made.facts else made
+
+    def taken_slice(self, item: EndpointSlice) -> ReadSlice:
+        """The same of a slice."""
+        key = ServiceKey(item.metadata.namespace, item.metadata.name)
+        if not self.ledger.takes("EndpointSlice", key, slice_entries(item)):
+            findings = self._no_room("EndpointSlice", key)
+            is_told = bool(findings) or self.fold.slice_of(*key) is not None
+            return ReadSlice(*key, None, findings, item.metadata.uid) if is_told else NO_SLICE
+        made = read_slice(item)
+        had = self.fold.slice_of(*key)
+        return made._replace(facts=had) if had is not None and had == made.facts else made
+
+    def _no_room(self, kind: str, key: ServiceKey) -> tuple[Finding, ...]:
+        """Said of so many objects that those without room take little."""
+        if len(self.findings) >= MOST_FINDINGS and (kind, *key) not in self.findings:
+            return ()
+        return (self.ledger.refusal(kind, key),)
+
     def put_service(self, item: ReadService) -> None:
         item = self._with_aliases(item)
         self.fold.put_service(item)
@@ -155,8 +198,8 @@ class Intake:
 
     def drop_service(self, namespace: str, name: str) -> None:
         self.fold.drop_service(ServiceKey(namespace, name))
+        self._drop("Service", namespace, name)
         self.asks_labels.set()
-        self.findings.pop(("Service", namespace, name), None)
         for family in ("IPv4", "IPv6"):
             self._triggers.pop((family, ServiceKey(namespace, name)), None)
         self._changed()
@@ -169,6 +212,7 @@ class Intake:
             self.put_service(item)
         for key in [key for key in (*self.fold.services, *self.fold.refused) if key not in present]:
             self.drop_service(*key)
+        self.ledger.keep_only("Service", present)
         self.complete("services")
 
     def put_slice(self, item: ReadSlice) -> None:
@@ -179,8 +223,14 @@ class Intake:
 
     def drop_slice(self, namespace: str, name: str) -> None:
         self.fold.drop_slice(namespace, name)
-        self.findings.pop(("EndpointSlice", namespace, name), None)
+        self._drop("EndpointSlice", namespace, name)
         self._changed()
+
+    def _drop(self, kind: str, namespace: str, name: str) -> None:
+        self.findings.pop((kind, namespace, name), None)
+        self.ledger.drop(kind, ServiceKey(namespace, name))
+        if self.ledger.is_short:
+            self.has_room.set()
 
     def replace_slices(self, items: Iterable[ReadSlice], kept: Collection[tuple[str, str]] = ()) -> None:
         present = set(kept)
@@ -190,6 +240,7 @@ class Intake:
         for key in self.fold.slice_keys:
             if key not in present:
                 self.drop_slice(*key)
+        self.ledger.keep_only("EndpointSlice", present)
         self.complete("slices")
 
     def unreadable(self, kind: str, namespace: str, name: str, text: str) -> None:

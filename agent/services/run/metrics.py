@@ -28,6 +28,12 @@ def service_metrics(plane: ServicesPlane, relayed: RelayCounts | None = None) ->
     yield Gauged("kepd_services_refused", "Services not programmed because of faults.", len(fold.refused))
     quarantined = ((family, len(sync.quarantine)) for family, sync in plane.families.items())
     yield _by(Gauged, "kepd_services_quarantined", "Services that the kernel refused.", quarantined)
+    rooms = {family: sync.desired.room for family, sync in plane.families.items()}
+    text = "Elements of services.elementsMax that Services have."
+    yield _by(Gauged, "kepd_services_room_used", text, ((family, one.used) for family, one in rooms.items()))
+    text = "Services without room."
+    without = ((family, one.refused) for family, one in rooms.items())
+    yield _by(Gauged, "kepd_services_without_room", text, without)
     yield measures.durations.family("kepd_services_sync_duration_seconds", "Duration of a sync.", ["family", "full"])
     yield measures.programming.family("kepd_services_programming_duration_seconds", PROGRAMMING, ["family"])
     text = "Elements written to the kernel."

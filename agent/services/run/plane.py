@@ -63,6 +63,7 @@ class ServicesPlane:
         """Family → since when its syncs fail, other than for another program that has its Services here."""
         self._conflicts: dict[tuple[Family, ServiceKey], tuple[Frontend, ...]] = {}
         self._refused: set[tuple[Family, str, ServiceKey]] = set()
+        self._short: set[Family] = set()
         self._node_findings: dict[Family, tuple[Finding, ...]] = {}
         self._report: Report | None = None
         self.families: dict[Family, FamilySync] = {
@@ -129,6 +130,7 @@ class ServicesPlane:
         self.measures.programmed(key, [now_s - when for when in self.intake.take_triggers(key, report.looked)])
         self._tell_conflicts(key, report)
         self._tell_refusals(key, report)
+        self._tell_shortage(key)
         log.info(
             "service_sync_finished",
             family=family,
@@ -182,6 +184,15 @@ class ServicesPlane:
                     log.warning("service_bounded", family=family, reason=reason, problem=str(finding))
                     self._warn(reason, f"{family}: {finding.text}", key)
                 (self._refused.add if refusals else self._refused.discard)(known)
+
+    def _tell_shortage(self, family: Family) -> None:
+        """Once, while there is room for more."""
+        text = self.families[family].desired.room.shortage()
+        if text and family not in self._short:
+            log.warning("service_room_short", family=family, problem=text)
+            effect = "above it the newest are not programmed; raise services.elementsMax or divide them among nodes"
+            self._warn("ServiceRoomShort", f"{family}: {text}; {effect}")
+        (self._short.add if text else self._short.discard)(family)
 
     def crowded(self, family: Family, key: ServiceKey, text: str) -> None:
         """SVN-101: what a port loses that has too many clients."""

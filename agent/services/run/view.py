@@ -188,7 +188,8 @@ class ServicesView:
 
     def route(self, key: ServiceKey, port_name: str | None = None) -> list[str]:
         """SEL-24. Raises KeyError for a Service that is not there."""
-        if key not in self._plane.intake.fold.services:
+        fold = self._plane.intake.fold
+        if key not in fold.services and key not in fold.refused:
             raise KeyError(str(key))
         lines: list[str] = []
         for sync, _, port in self._ports(key):

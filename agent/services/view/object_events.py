@@ -15,7 +15,9 @@ from agent.model.finding import printable
 CONTROLLER = "kepd.dev/services"
 OF_OBJECTS = frozenset({"InvalidService", "InvalidEndpointSlice", "AddressConflict"})
 """Every node sees these."""
-OF_THIS_NODE = frozenset({"ServiceQuarantined", "BackendConflict", "FailedToStartServiceHealthcheck"})
+OF_THIS_NODE = frozenset(
+    {"ServiceQuarantined", "ServiceTooLarge", "BackendConflict", "FailedToStartServiceHealthcheck"}
+)
 MOST_NOTE_BYTES = 1000
 LONGEST_NAME, LONGEST_INSTANCE = 230, 128
 DEFAULT_NAMESPACE = "default"

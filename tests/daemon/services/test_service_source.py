@@ -189,6 +189,30 @@ async def test_an_object_that_cannot_be_read_harms_no_other(server: ApiServer) -
     assert (found.events[0].reason, found.events[0].object_name) == ("InvalidService", "web")
 
 
+async def test_objects_without_room_are_kept_when_there_is_some(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SY-12: what was kept stays meanwhile, and nobody else needs to change for it."""
+    monkeypatch.setattr("agent.daemon.services.source.ROOM_S", 0.01)
+    server.objects.put("services", service("web"))
+    server.objects.put("endpointslices", slice_of("web", "10.1.0.1"))
+    async with following(server) as found:
+        found.intake.apply(NodeSettings(node="node-a", elements=40))
+        await found.until(lambda: found.addresses("web"))
+        server.objects.put("endpointslices", slice_of("late", "10.1.0.2"))
+        await found.until(lambda: found.events)
+        assert (found.events[0].reason, found.events[0].object_name) == ("InvalidEndpointSlice", "late-1")
+        assert "finds no room: objects of namespace default have 15 of at most 20 entries" in found.events[0].message
+        assert found.addresses("late") == []
+        server.objects.delete("services", "default", "web")
+        await found.until(lambda: found.addresses("late") == ["10.1.0.2"])
+        assert found.addresses("web") == ["10.1.0.1"]
+        server.objects.put("services", service("more", clusterIP="10.0.0.50"))
+        await found.until(lambda: "finds no room" in found.events[-1].message)
+        found.intake.apply(NodeSettings(node="node-a", elements=100))
+        await found.until(lambda: "more" in found.services())
+
+
 async def test_node_labels_are_followed_once_a_service_asks_for_them(server: ApiServer) -> None:
     """SEL-20."""
     fill(server)

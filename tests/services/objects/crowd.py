@@ -24,7 +24,6 @@ from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.nft_table import Batch
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import read_service
-from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
@@ -44,19 +43,27 @@ class Sink(FakeNft):
         yield ""
 
 
-def service(name: str, address: str, ports: list[int]) -> bytes:
+def service(name: str, address: str, ports: list[int], namespace: str = "shop", **spec: Any) -> bytes:
+    """Its name says how old it is, but for those of the namespace `shop`, which are older."""
+    created = "2026-01-01T00:00:00Z" if namespace == "shop" else "2026-02-01T00:00:00Z"
     return json.dumps(
         {
-            "metadata": {"name": name, "namespace": "shop"},
-            "spec": {"clusterIP": address, "ports": [{"name": f"p{port}", "port": port} for port in ports]},
+            "metadata": {"name": name, "namespace": namespace, "creationTimestamp": created},
+            "spec": {"clusterIP": address, "ports": [{"name": f"p{port}", "port": port} for port in ports], **spec},
         }
     ).encode()
 
 
-def slice_of(name: str, first: int, ports: list[int], endpoints: int) -> bytes:
+def slice_of(
+    name: str, first: int, ports: list[int], endpoints: int, namespace: str = "shop", number: int = 1
+) -> bytes:
     return json.dumps(
         {
-            "metadata": {"name": f"{name}-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": name}},
+            "metadata": {
+                "name": f"{name}-{number}",
+                "namespace": namespace,
+                "labels": {"kubernetes.io/service-name": name},
+            },
             "addressType": "IPv4",
             "ports": [{"name": f"p{port}", "port": port} for port in ports],
             "endpoints": [{"addresses": [f"10.{first}.{one >> 8}.{one & 255}"]} for one in range(1, endpoints + 1)],
@@ -74,6 +81,32 @@ def crowd(case: str) -> tuple[list[bytes], list[bytes]]:
             return [], [slice_of("large", 200, many, 1000)]
         case "service":
             return [service("large", "10.97.0.1", many)], [slice_of("large", 200, many, 1000)]
+        case "external IPs":
+            every = [f"{first}.{one >> 16}.{one >> 8 & 255}.{one & 255}" for first in (21,) for one in range(1, 12_001)]
+            moved = [[f"{first}{text[2:]}" for text in every] for first in range(30, 54)]
+            return (
+                [
+                    service(f"t{at}", f"10.97.0.{at}", [80], "tenant", externalIPs=some)
+                    for at, some in enumerate(moved, 1)
+                ],
+                [slice_of(f"t{at}", 200, [80], 10, "tenant") for at in range(1, 25)],
+            )
+        case "ports and addresses":
+            names = {f"t{at}": [f"{30 + at}.0.{one >> 8}.{one & 255}" for one in range(1, 1001)] for at in range(1, 61)}
+            return (
+                [
+                    service(name, f"10.97.0.{at}", many, "tenant", externalIPs=some)
+                    for at, (name, some) in enumerate(names.items(), 1)
+                ],
+                [slice_of(name, 200, [1], 1, "tenant") for name in names],
+            )
+        case "slices of no service":
+            return [], [slice_of("none", 200, [80], 1000, "tenant", at) for at in range(3000)]
+        case "small services":
+            return (
+                [service(f"t{at}", f"10.98.{at >> 8}.{at & 255}", [80], "tenant") for at in range(1, 30_001)],
+                [slice_of(f"t{at}", 200, [80], 2, "tenant") for at in range(1, 30_001)],
+            )
         case _:
             names = [f"large{number}" for number in range(7)]
             return (
@@ -99,9 +132,9 @@ async def look(case: str) -> dict[str, Any]:
         services.append(service(f"honest{number}", f"10.96.0.{number}", [80]))
         slices.append(slice_of(f"honest{number}", number, [80], 10))
     for text in services:
-        intake.put_service(read_service(msgspec.json.decode(text, type=Service)))
+        intake.put_service(intake.taken_service(msgspec.json.decode(text, type=Service), read_service))
     for text in slices:
-        intake.put_slice(read_slice(msgspec.json.decode(text, type=EndpointSlice)))
+        intake.put_slice(intake.taken_slice(msgspec.json.decode(text, type=EndpointSlice)))
     intake.complete("services")
     intake.complete("slices")
     async with asyncio.timeout(WITHIN_S):

@@ -667,7 +667,7 @@ async def test_a_change_of_many_services_is_written_in_portions(refused: int) ->
 
 async def test_a_change_waits_for_one_large_service_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """FS-20: others of a tenant come one by one, with a rest between that delays none but them."""
-    monkeypatch.setattr("agent.services.routes.desired.MOST_PAIRS_AT_ONCE", 500)
+    monkeypatch.setattr("agent.services.routes.desired.MOST_AT_ONCE", 500)
     bench = Bench()
     bench.put(1)
     await bench.sync.sync()
@@ -692,8 +692,8 @@ async def test_a_change_waits_for_one_large_service_at_most(monkeypatch: pytest.
 
 async def test_a_large_service_has_its_turn_without_another_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """FS-20: nothing but time brings the next one."""
-    monkeypatch.setattr("agent.services.routes.desired.MOST_PAIRS_AT_ONCE", 2)
-    monkeypatch.setattr("agent.services.routes.desired.LARGE_PAIRS", 2)
+    monkeypatch.setattr("agent.services.routes.desired.MOST_AT_ONCE", 2)
+    monkeypatch.setattr("agent.services.routes.desired.LARGE", 2)
     bench = Bench()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(bench.sync.run())

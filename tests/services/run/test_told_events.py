@@ -9,6 +9,7 @@ from agent.model.event import Event
 from agent.model.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
+from agent.services.run.metrics import service_metrics
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
@@ -55,6 +56,26 @@ async def test_a_service_that_the_kernel_refuses_is_told_once() -> None:
     node.put("poisoned", "10.96.0.2")
 
     assert await node.told() == [("ServiceQuarantined", "poisoned")]
+
+
+async def test_a_service_without_room_is_told_once_and_shown_wherever_one_asks() -> None:
+    """SY-12: the node warns before."""
+    node = Node()
+    node.intake.apply(NodeSettings(node="here", addresses=("192.168.0.10",), elements=40))
+    node.put("s1", "10.96.0.1")
+    node.put("s3", "10.96.0.3")
+    assert await node.told() == [("ServiceRoomShort", "")]
+    node.put("s4", "10.96.0.4")
+    assert await node.told() == [("ServiceRoomShort", ""), ("ServiceTooLarge", "s4")]
+    view = ServicesView(node.plane, {}, None)  # type: ignore[arg-type]
+    key = ServiceKey("shop", "s4")
+    assert "9 elements find no room" in view.service(key).findings[0]
+    assert not view.service(key).is_programmed
+    assert "9 elements find no room" in view.route(key)[-1]
+    figures = {
+        (one.name, sample.value) for one in service_metrics(node.plane) for sample in one.samples if "room" in one.name
+    }
+    assert figures == {("kepd_services_room_used", 18.0), ("kepd_services_without_room", 1.0)}
 
 
 async def test_an_address_that_a_service_may_not_have_is_told_once() -> None:
