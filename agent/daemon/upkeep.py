@@ -18,7 +18,7 @@ from agent.config.commands import checked, configuration_flags
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
 if TYPE_CHECKING:
-    from agent.config.document import Configuration
+    from agent.config.document import Configuration, NodeSection
     from agent.daemon.services.leftovers import Leftover
 
 Files = tuple[Path | None, tuple[str, ...], str | None]
@@ -111,7 +111,7 @@ def cleanup(
         if is_dns or is_all:
             await _cleanup_names(configuration, is_dry=dry_run)
         if is_services or is_all:
-            await _cleanup_services(configuration.node.run_directory, is_dry=dry_run, has_heir=to_kube_proxy)
+            await _cleanup_services(configuration.node, is_dry=dry_run, has_heir=to_kube_proxy)
             await _lift_taint(configuration, is_dry=dry_run)
         if is_images or is_all:
             from agent.daemon.images.uninstall import clean_images
@@ -127,14 +127,20 @@ def _say(text: str, *, is_dry: bool) -> None:
     click.echo(f"{'would remove' if is_dry else 'removed'} {text}")
 
 
-async def _cleanup_services(run_directory: str, *, is_dry: bool, has_heir: bool) -> None:
+async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool) -> None:
     from agent.daemon.plane_lock import held_plane_lock
+    from agent.daemon.services.boot_guard import GUARD_FILE
     from agent.daemon.services.leftovers import our_leftovers
     from agent.daemon.services.takeover import running_kube_proxies
     from agent.daemon.services.wiring import families, services_scope
     from agent.drivers.nft.driver import NftTable
 
-    with held_plane_lock("services", services_scope(), run_directory):
+    with held_plane_lock("services", services_scope(), node.run_directory):
+        guard = Path(node.state_directory) / GUARD_FILE
+        if guard.exists():
+            _say(f"{guard}; disable kepd-guard.service too, which loads it at a boot", is_dry=is_dry)
+            if not is_dry:
+                guard.unlink()
         for family in families():
             table = NftTable(family)
             found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))

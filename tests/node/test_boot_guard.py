@@ -200,6 +200,16 @@ def test_the_node_s_own_traffic_is_guarded_and_other_traffic_is_not(node: Node) 
         asking.sendto(b"ask?", (node.network["pod1"].v4, PORT))
 
 
+def test_of_an_address_outside_the_networks_its_ports_of_services_alone_are_guarded(node: Node) -> None:
+    """SVN-22: another program may listen on the others, and on addresses of this node nothing is guarded."""
+    node.boot()
+    node.load_guard()
+    listed = node.space.run("nft", "list", "table", "ip", "kepd_guard")
+
+    assert f"{OUTSIDE} . udp . 53 timeout" in listed
+    assert f"{OUTSIDE} timeout" not in listed
+
+
 def test_a_daemon_that_never_comes_leaves_the_node_as_without_guard(network: Network, short_path: Path) -> None:
     """SVN-24: elements end by themselves."""
     node = Node(network, short_path, "bootGuard: true, bootGuardMax: 10s")
@@ -234,13 +244,14 @@ def test_switched_off_it_lifts_what_stands_and_leaves_no_file(network: Network, 
 
 def test_ten_thousand_addresses_load_in_a_moment(node: Node) -> None:
     """SVN-21: the time is printed; it should be less than 0.2 s."""
-    from agent.services.nftables.guard import guard_text
+    from agent.services.nftables.guard import guard_text, guarded_in
 
     many = [f"198.{18 + number // 65536}.{number // 256 % 256}.{number % 256}" for number in range(10_000)]
-    node.file.write_text(guard_text("IPv4", many, 300))
+    text = "\n".join(f"{one} . tcp . 80 timeout 1s" for one in many)
+    node.file.write_text(guard_text("IPv4", guarded_in(text), 300))
     began_s = time.monotonic()
     node.load_guard()
     print(f"{time.monotonic() - began_s:.3f} s")
-    listed = node.space.run("nft", "list", "set", "ip", "kepd_guard", "guarded")
+    listed = node.space.run("nft", "list", "set", "ip", "kepd_guard", "ways")
 
     assert listed.count("timeout") > 9_000

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.services.nftables.guard import guard_text
+from agent.services.nftables.guard import guard_text, guarded_in
 from tests.drivers.kube.api_server import serving
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.kube.following import service
@@ -39,7 +39,9 @@ async def scenario(folder: Path, space: Namespace) -> None:
 
             # A boot: no rules but the guard's, and nobody answers.
             await asyncio.to_thread(space.run, "nft", "flush", "ruleset")
-            await asyncio.to_thread(space.run, "nft", "-f", "-", text=guard_text("IPv4", ("10.96.0.0/16",), 300))
+            await asyncio.to_thread(
+                space.run, "nft", "-f", "-", text=guard_text("IPv4", guarded_in("10.96.0.0/16 timeout 1s"), 300)
+            )
             await server.refuse()
             server.objects.delete("services", "default", "old")
             server.objects.put("services", service("fresh", clusterIP=FRESH))

@@ -74,6 +74,9 @@ def test_cleanup_says_first_and_takes_away_what_is_ours(node: Node) -> None:
     node.kepd.end()
     for ip, name in (("ip", "kepd_guard"), ("ip6", "kepd_fast")):
         space.run("nft", "add", "table", ip, name)
+    guard = node.kepd.config.parent / "state" / "services" / "guard.nft"
+    guard.parent.mkdir(parents=True, exist_ok=True)
+    guard.write_text("# what a boot loads\n")
     planned = kepd(node, "cleanup", "--services", "--dry-run")
     before = tables(node)
     done = kepd(node, "cleanup", "--services")
@@ -84,6 +87,8 @@ def test_cleanup_says_first_and_takes_away_what_is_ours(node: Node) -> None:
     assert "table ip kepd" in before
     assert "would remove nftables: table kepd_fast of ip6\n" in planned.stdout
     assert "removed nftables: table kepd of ip\n" in done.stdout
+    assert f"would remove {guard}; disable kepd-guard.service too" in planned.stdout
+    assert (f"removed {guard}; disable" in done.stdout, guard.exists()) == (True, False)
     assert "table ip mine" in tables(node)
     assert "kepd" not in tables(node)
     assert (again.returncode, again.stdout) == (0, "")

@@ -6,7 +6,7 @@ every ten seconds; a family's table is lifted after the first sync of that famil
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import structlog
@@ -16,10 +16,11 @@ from agent.drivers.state_files.driver import write_file
 from agent.model.clock import Clock
 from agent.model.nft_error import NftFailed
 from agent.model.nft_table import Family
-from agent.model.service import Address, Range, ServiceKey
+from agent.model.service import Address, ServiceKey
 from agent.model.service_report import RuleReport, TraceStep
-from agent.services.nftables.guard import TABLE, guard_removal, guard_text, guarded, guarded_in, outside
+from agent.services.nftables.guard import TABLE, Way, guard_removal, guard_text, guarded, guarded_in, outside
 from agent.services.nftables.trace import Outcome, Packet
+from agent.services.routes.desired import NodeFacts
 from agent.services.routes.frontends import PortPlan
 from agent.services.run.beside import Beside
 from agent.services.run.family_sync import SyncReport
@@ -35,8 +36,16 @@ class BootGuard(Beside):
     """A follower of the plane, and a task. `life_s` 0: no boot is guarded."""
 
     def __init__(
-        self, plane: ServicesPlane, tables: Mapping[Family, NftTable], file: Path, clock: Clock, *, life_s: int
+        self,
+        plane: ServicesPlane,
+        tables: Mapping[Family, NftTable],
+        file: Path,
+        clock: Clock,
+        *,
+        life_s: int,
+        addresses: Callable[[], Awaitable[Iterable[bytes]]],
     ) -> None:
+        """`addresses`: those that this host has now."""
         self._plane = plane
         self._tables = tables
         self._file = file
@@ -45,31 +54,36 @@ class BootGuard(Beside):
         self._standing = set(tables)
         """Families whose table may still be there."""
         self._due: set[Family] = set()
-        self._addresses: dict[Family, dict[ServiceKey, tuple[Address, ...]]] = {family: {} for family in tables}
-        self._ranges: dict[Family, tuple[Range, ...]] = {}
+        self._here = addresses
+        self._ways: dict[Family, dict[ServiceKey, tuple[Way, ...]]] = {family: {} for family in tables}
+        self._nodes: dict[Family, NodeFacts] = {}
         self._written = ""
-        self._guarding: dict[Family, tuple[Range, ...]] = {}
+        self._guarding: dict[Family, tuple[Way, ...]] = {}
         """What the tables that a boot loaded keep away, where they are there."""
         self._wake = asyncio.Event()
 
     def follow(self, family: Family, report: SyncReport) -> None:
+        self.lift(family)
+        if self._life_s and self._take_in(family, report.changed):
+            self._wake.set()
+
+    def lift(self, family: Family) -> None:
+        """Rules are there: ours, or those of another program that has its Services here."""
         if family in self._standing:
             self._standing.discard(family)
             self._due.add(family)
             self._wake.set()
-        if self._life_s and self._take_in(family, report.changed):
-            self._wake.set()
 
     def _take_in(self, family: Family, changed: Iterable[ServiceKey]) -> bool:
         """Whether the file has to be written again. Most Services have no address beside those of the networks."""
-        sync, known = self._plane.families[family], self._addresses[family]
-        ranges = sync.facts.node.service_ranges
-        differs = self._ranges.get(family) != ranges
+        sync, known = self._plane.families[family], self._ways[family]
+        node = sync.facts.node
+        differs = self._nodes.get(family) != node
         if differs:
-            self._ranges[family] = ranges
+            self._nodes[family] = node
             changed = [plan.key for plan in sync.desired.plans()]
         for key in changed:
-            now = outside(sync.desired.plan_of(key), ranges)
+            now = outside(sync.desired.plan_of(key), node.service_ranges)
             differs |= known.get(key, ()) != now
             if now:
                 known[key] = now
@@ -86,25 +100,26 @@ class BootGuard(Beside):
             log.warning("boot_guard_unknown", error=str(error))
             return
         for family in there:
-            self._guarding[family] = tuple(one for one in guarded_in(text) if one.family == family)
+            self._guarding[family] = tuple(one for one in guarded_in(text) if one.network.family == family)
 
     def told(self, family: Family, port: PortPlan) -> Iterator[str]:
-        if family in self._guarding and any(self._guards(one.ip) for one in port.frontends if one.ip is not None):
+        ways = [(one.ip, one.protocol, one.port) for one in port.frontends if one.ip is not None]
+        if family in self._guarding and any(self._guards(*one) for one in ways):
             yield f"guarded since the boot: new traffic is dropped until the first sync of {family}"
 
     def rows(self, key: ServiceKey | None = None, *, is_standing: bool) -> Iterator[RuleReport]:
         """It should be there until the first sync."""
-        for family, ranges in self._guarding.items() if key is None else ():
-            for one in ranges if is_standing or family in self._standing else ():
-                yield RuleReport(family=family, map=TABLE, key=one.text, data="drop")
+        for family, ways in self._guarding.items() if key is None else ():
+            for one in ways if is_standing or family in self._standing else ():
+                yield RuleReport(family=family, map=TABLE, key=str(one), data="drop")
 
     def instead(self, packet: Packet, *, is_standing: bool) -> Outcome | None:  # noqa: ARG002
-        if not self._guards(packet.target):
+        if not self._guards(packet.target, packet.protocol, packet.port):
             return None
         return Outcome("drop", (TraceStep(TABLE, "guarded since the boot, until the first sync", "SVN-22"),))
 
-    def _guards(self, address: Address) -> bool:
-        return any(one.first <= address.packed <= one.last for one in self._guarding.get(address.family, ()))
+    def _guards(self, address: Address, protocol: str, port: int) -> bool:
+        return any(one.has(address, protocol, port) for one in self._guarding.get(address.family, ()))
 
     async def run(self) -> None:
         if not self._life_s:
@@ -131,7 +146,8 @@ class BootGuard(Beside):
             self._wake.set()
 
     async def _write(self) -> None:
-        text = "".join(map(self._text, self._addresses))
+        here = frozenset(await self._here())
+        text = "".join(self._text(family, here) for family in self._ways if family in self._nodes)
         if text == self._written:
             return
         try:
@@ -141,9 +157,13 @@ class BootGuard(Beside):
             log.warning("boot_guard_not_written", path=str(self._file), error=str(error), next_try_s=REST_S)
             self._wake.set()
 
-    def _text(self, family: Family) -> str:
-        addresses = (ip for found in self._addresses[family].values() for ip in found)
-        elements, left_out = guarded(self._ranges.get(family, ()), addresses)
+    def _text(self, family: Family, here: frozenset[bytes]) -> str:
+        """A port of this node, or of what it needs itself, is no Service's alone."""
+        node = self._plane.families[family].facts.node
+        needed = (packed for packed, _ in node.limits.reserved)
+        spared = here.union((one.packed for one in node.limits.node), needed)
+        ways = (way for found in self._ways[family].values() for way in found)
+        elements, left_out = guarded(node.service_ranges, ways, spared)
         if left_out:
             log.warning("boot_guard_incomplete", family=family, left_out=left_out, set="services.serviceCIDRs")
         return guard_text(family, elements, self._life_s)

@@ -34,6 +34,7 @@ from agent.services.nftables.flowtable import (
 )
 from agent.services.nftables.guard import outside
 from agent.services.nftables.trace import Outcome, Packet
+from agent.services.objects.addresses import address_of
 from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.relays import node_ports
 from agent.services.run.beside import Beside
@@ -100,7 +101,8 @@ class FlowOffload(Beside):
         differs = False
         for key in changed:
             plan = sync.desired.plan_of(key)
-            found = outside(plan, sync.facts.node.service_ranges), _ports(plan)
+            ways = outside(plan, sync.facts.node.service_ranges)
+            found = tuple(dict.fromkeys(address_of(one.network.first) for one in ways)), _ports(plan)
             differs |= (known.addresses.get(key, ()), known.ports.get(key, ())) != found
             for kept, now in ((known.addresses, found[0]), (known.ports, found[1])):
                 if now:

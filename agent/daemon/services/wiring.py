@@ -104,6 +104,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     ender = make_ender(plane, conntrack, parts.clock, lambda: current[0], _addresses_now)
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
     guard, relay, offload = beside = _beside(configuration, plane, backend, parts)
+    plane.gives_way = guard.lift
     plane.followers += [one.follow for one in (guard, health, cleaner, ender, relay, offload, backend.cleanup)]
     plane.followers += [_set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: _exports(current[0]))
@@ -200,7 +201,7 @@ def _boot_guard(
     longest_s = int(services.boot_guard_max)
     life_s = longest_s if services.boot_guard else 0
     file = Path(configuration.node.state_directory) / GUARD_FILE
-    return BootGuard(plane, backend.tables, file, clock, life_s=life_s)
+    return BootGuard(plane, backend.tables, file, clock, life_s=life_s, addresses=_addresses_now)
 
 
 def _meaning(configuration: Configuration) -> object:

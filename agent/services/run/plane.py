@@ -51,6 +51,8 @@ class ServicesPlane:
         self.intake = intake
         self.measures = Measures()
         self.followers: list[Follower] = []
+        self.gives_way: Callable[[Family], None] = lambda _: None
+        """Called where another program has its Services in a family."""
         self.feed: Feed[ProgrammedService] = Feed()
         self.stands = False
         """An earlier process left rules, which work on while the first lists are awaited (FS-4)."""
@@ -218,6 +220,7 @@ class ServicesPlane:
                 self._warn("BackendConflict", text)
         if isinstance(error, RivalFound):
             self.failing_s.pop(family, None)
+            self.gives_way("IPv4" if family == "IPv4" else "IPv6")
         else:
             self.failing_s.setdefault(family, self._clock.now_s())
         self._failures[family] = text
