@@ -25,7 +25,7 @@ from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import ReadService
-from agent.services.run.connection_ender import ConnectionEnder, EndingSettings, Kept
+from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
@@ -184,16 +184,6 @@ async def claims() -> list[Row]:
     return [("a newcomer among 2 000 claimants", statistics.median(one for one, _ in found), "ms p50", "≤ 5")]
 
 
-class Forgetful:
-    """No file: the next process has nothing to know."""
-
-    def read(self) -> Kept:
-        return {}
-
-    async def write(self, kept: Kept) -> None:
-        """Nothing is kept."""
-
-
 async def endings() -> list[Row]:
     """What an endpoint's change costs where connections to those that are gone end, and where they do not."""
     found: dict[str, float] = {}
@@ -202,7 +192,7 @@ async def endings() -> list[Row]:
             await synced(made)
             ender = ConnectionEnder(
                 made.plane, made.conntrack, HostSockets(), SystemClock(), settings=EndingSettings,
-                addresses=lambda: asyncio.sleep(0, ()), memory=Forgetful(),
+                addresses=lambda: asyncio.sleep(0, ()),
             )  # fmt: skip
             made.plane.followers.append(ender.follow)
             ending = asyncio.ensure_future(ender.run())

@@ -27,7 +27,6 @@ from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from tests.lab.network import PORT, Network
 from tests.node.test_services import BACKENDS, Cluster, off_loop, require_legacy
 from tests.node.test_services_daemon import VIP, Node
-from tests.services.run.test_connection_ender import Memory
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
@@ -46,7 +45,7 @@ class EndingCluster(Cluster):
 
         self.ender = ConnectionEnder(
             self.plane, self.conntrack, HostSockets(opens=lambda: node.namespace.call(open_diag_socket)), SystemClock(),
-            settings=lambda: EndingSettings(most_per_min=1_000_000), addresses=addresses, memory=Memory(),
+            settings=lambda: EndingSettings(most_per_min=1_000_000), addresses=addresses,
         )  # fmt: skip
         self.plane.followers.append(self.ender.follow)
 
@@ -118,6 +117,19 @@ async def test_a_pod_that_sends_once_more_gets_a_reset(cluster: EndingCluster, l
     print(f"{cluster.family} {cluster.backend}: {outcome} after {1000 * took_s:.1f} ms")
     assert outcome == "reset"
     assert took_s < SOON_S
+
+
+async def test_a_service_that_is_deleted_keeps_its_connections(cluster: EndingCluster) -> None:
+    """SVN-5: its endpoints live, and no rule would answer with a reset."""
+    await cluster.put("pod1", meta=NOTE)
+    with closing(hold(cluster, "pod3")) as connection:
+        cluster.intake.drop_service("shop", "web")
+        async with asyncio.timeout(20):
+            while len(cluster.plane.families[cluster.family].rules):
+                await asyncio.sleep(0.01)
+        outcome = await off_loop(lambda: outcome_of_sending(connection))
+
+    assert outcome == "answered"
 
 
 async def test_a_reader_on_the_node_is_told_at_once(cluster: EndingCluster) -> None:
@@ -265,28 +277,19 @@ def test_a_process_killed_after_the_commit_leaves_the_rest_to_the_next(
         _put(node, "pod1", "pod2", **spec)
         node.start()
         node.wait_used("pod1", "pod2")
-        node.kepd.wait((short_path / "state" / "services" / "endings.json").exists, "the file of endings", 10.0)
-        for number in range(3):
+        for _ in range(2):
             held, servers = _held(network, 8, "pod1")
             killed = threading.Thread(target=_kill_at_commit, args=(node,))
             killed.start()
-            if number == 2:
-                (node.kepd.manifests / "web.json").unlink()
-            else:
-                _put(node, "pod2", **spec)
+            _put(node, "pod2", **spec)
             killed.join()
             node.start()
             doomed = [one for one, server in zip(held, servers, strict=True) if server == "pod1"]
-            if number == 2:
-                # Without any Service nobody answers for the address, so the entries show it.
-                node.kepd.wait(lambda: not _entries(network), "no entry to the address", 15.0)
-            else:
-                node.kepd.wait(lambda all_=doomed: all(map(_is_reset, all_)), "every connection reset", 15.0)
+            node.kepd.wait(lambda all_=doomed: all(map(_is_reset, all_)), "every connection reset", 15.0)
             for one in held:
                 one.close()
-            if number < 2:
-                _put(node, "pod1", "pod2", **spec)
-                node.wait_used("pod1", "pod2")
+            _put(node, "pod1", "pod2", **spec)
+            node.wait_used("pod1", "pod2")
 
 
 def _held(network: Network, least: int, server: str) -> tuple[list[socket.socket], list[str]]:
@@ -298,11 +301,6 @@ def _held(network: Network, least: int, server: str) -> tuple[list[socket.socket
         held.append(network["pod3"].caller.hold(VIP, 80))
         servers.append(held[-1].recv(200).decode().split()[0])
     return held, servers
-
-
-def _entries(network: Network) -> list[str]:
-    listed = network.node.namespace.run("conntrack", "-L", "-p", "tcp", "--orig-dst", VIP)
-    return [line for line in listed.splitlines() if "ESTABLISHED" in line]
 
 
 def _kill_at_commit(node: Node) -> None:

@@ -143,6 +143,9 @@ async def many_small(cluster: Cluster) -> None:
             await asyncio.sleep(0.1)
     await cluster.honest("while small ones fill the room")
     assert await asyncio.to_thread(cluster.kernel.endpoint, "10.96.4.1", 1)
+    for number in range(1200):
+        cluster.server.objects.delete("services", f"small{number % 3}", f"m{number}")
+        cluster.server.objects.delete("endpointslices", f"small{number % 3}", f"m{number}-1")
 
 
 async def slices_of_no_service(cluster: Cluster) -> None:

@@ -4,16 +4,15 @@
 First the sockets of this host's own processes, which hear of it at once and whose last packet still reaches the
 endpoint; then the entries of connection tracking, so that whoever sends once more gets a reset. Pods' own sockets are
 not touched. 500 at a time, so that nothing else waits; a round that fails is tried again, by the next process if this
-one is killed.
+one is killed: its first look is at all connections.
 
 Never: ends anything before the rules are in, nor more than the node allows in a minute.
 Source of behaviour: SVN-1 to SVN-7; CT-2, CT-7.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -39,7 +38,6 @@ PAUSES = 9
 RETRY_S = 1.0
 REFUSED_S = 60.0
 MINUTE_S = 60.0
-WRITE_S, WRITE_EACH_S = 0.1, 0.001
 MOST_SHOWN = 1000
 # An end by hand looks so often whether the kernel has the last change, and gives up after so long.
 LOOK_S, UNWRITTEN_S = 0.02, 5.0
@@ -51,20 +49,11 @@ UNWRITTEN = (
     "the kernel has not got the last changes of Services yet and would lead these connections back to where they were; "
     "kepctl get events says what is in the way, nothing was ended"
 )
-Kept = Mapping[Family, Mapping[FlowTarget, int]]
-"""Ways in whose Services say themselves what becomes of their connections, with the seconds they say."""
 
 
 class EndingSettings(msgspec.Struct, frozen=True):
     default_s: int = NEVER
     most_per_min: int = 10_000
-
-
-class EndingsMemory(Protocol):
-    """What the next process has to know."""
-
-    def read(self) -> Kept: ...
-    async def write(self, kept: Kept) -> None: ...
 
 
 class ConnectionEnder:
@@ -79,7 +68,6 @@ class ConnectionEnder:
         *,
         settings: Callable[[], EndingSettings],
         addresses: Callable[[], Awaitable[Iterable[bytes]]],
-        memory: EndingsMemory,
     ) -> None:
         self.refusal = ""
         """Why nothing is ended although Services want it."""
@@ -89,12 +77,10 @@ class ConnectionEnder:
         self._clock = clock
         self._settings = settings
         self._addresses = addresses
-        self._memory = memory
         self._indices = {family: GoneEndpoints() for family in plane.families}
         self._default_s: dict[Family, int] = {}
         """Of families that were synced: the default their Services were looked at with."""
-        self._written = -1
-        self._write_s = self._rests_until_s = 0.0
+        self._rests_until_s = 0.0
         self._minute_s, self._used = float("-inf"), 0
         self._is_capped = self._has_no_sockets = False
         self._wake = asyncio.Event()
@@ -105,25 +91,16 @@ class ConnectionEnder:
         keys = {*report.changed, *report.looked}
         if self._default_s.get(family) != default_s:
             keys.update(plan.key for plan in desired.plans())
-        if family not in self._default_s:
-            index.left(((target, wait_s) for target, wait_s in self._memory.read().get(family, {}).items()), now_s)
         self._default_s[family] = default_s
-        if default_s != NEVER:
-            gone = (FlowTarget(*claim) for claim in report.gone if claim[1] == "TCP")  # type: ignore[arg-type]
-            index.left(((target, default_s) for target in gone), now_s)
         for key in keys:
             index.look(key, desired.plan_of(key), default_s, self._endpoints_of(family, key), now_s)
-        if index.due_s < float("inf") or self._changes != self._written:
+        if index.due_s < float("inf"):
             self._wake.set()
 
     def _endpoints_of(self, family: Family, key: ServiceKey) -> Callable[[PortKey], frozenset[bytes]]:
         """In any condition, port by port."""
         fold = self._plane.intake.fold
         return lambda port: frozenset([one.data[:-2] for one in fold.backends(key, family, port)])
-
-    @property
-    def _changes(self) -> int:
-        return sum(one.changes for one in self._indices.values())
 
     def reloaded(self) -> None:
         """The default may be another one."""
@@ -135,12 +112,9 @@ class ConnectionEnder:
             await self._until_due()
             self._wake.clear()
             await self.round()
-            await self._remember()
 
     async def _until_due(self) -> None:
         due_s = min(one.due_s for one in self._indices.values())
-        if self._changes != self._written and len(self._default_s) == len(self._indices):
-            due_s = min(due_s, self._write_s)
         wait_s = max(due_s, self._rests_until_s) - self._clock.now_s()
         if wait_s > 0:
             with suppress(TimeoutError):
@@ -157,8 +131,7 @@ class ConnectionEnder:
         self._rests_until_s = self._clock.now_s() + min(RETRY_S, PAUSES * (self._clock.now_s() - began_s))
 
     async def _end_due(self, family: Family, index: GoneEndpoints) -> None:
-        owner_of = self._plane.families[family].desired.owner_of
-        checks = index.take(owner_of, self._clock.now_s())
+        checks = index.take(self._clock.now_s())
         if not await self._is_possible():
             for check in checks:
                 index.give_back(check, self._clock.now_s() + REFUSED_S)
@@ -168,9 +141,7 @@ class ConnectionEnder:
         try:
             found = await self._flows.flows(family, TCP_ALONE, {to: check.kept for to, check in by_target.items()})
             for at in range(0, len(found), MOST_AT_ONCE):
-                some = [
-                    one for one in found[at : at + MOST_AT_ONCE] if index.may_end(one, by_target[one.target], owner_of)
-                ]
+                some = [one for one in found[at : at + MOST_AT_ONCE] if index.may_end(one, by_target[one.target])]
                 allowed = self._allowed(family, len(some))
                 await self._end(family, some[:allowed])
                 if allowed < len(some):
@@ -179,11 +150,8 @@ class ConnectionEnder:
         except FlowsUnavailable as error:
             log.warning("connections_not_ended", family=family, error=str(error), next_try_s=RETRY_S)
             again_s = self._clock.now_s() + RETRY_S
-        for check in checks:
-            if again_s:
-                index.give_back(check, again_s)
-            else:
-                index.done(check)
+        for check in checks if again_s else ():
+            index.give_back(check, again_s)
 
     def _by_target(self, family: Family, checks: Iterable[EndingCheck]) -> dict[FlowTarget, EndingCheck]:
         """With the addresses that node ports have here. An external IP that is one of them comes before."""
@@ -242,20 +210,6 @@ class ConnectionEnder:
             self._has_no_sockets = True
             log.warning("host_sockets_kept", error=str(error), effect="this host's processes hear of it when they send")
             return 0
-
-    async def _remember(self) -> None:
-        """What the next process needs if this one is killed."""
-        changes = self._changes
-        is_early = len(self._default_s) < len(self._indices) or self._clock.now_s() < self._write_s
-        if changes == self._written or is_early:
-            return
-        kept = {family: dict(index.kept) for family, index in self._indices.items()}
-        self._write_s = self._clock.now_s() + WRITE_S + sum(map(len, kept.values())) * WRITE_EACH_S
-        try:
-            await self._memory.write(kept)
-            self._written = changes
-        except OSError as error:
-            log.warning("connection_endings_not_kept", error=str(error), next_try_s=WRITE_S)
 
     def wait_of(self, key: ServiceKey) -> tuple[int, bool]:
         """Seconds until its connections end once their endpoint is gone, and whether the Service says so itself."""

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 import pytest
 
 from agent.drivers.conntrack.fake import FakeConntrack
-from agent.model.flow import Flow, FlowsUnavailable, FlowTarget, SocketsUnavailable
+from agent.model.flow import Flow, FlowsUnavailable, SocketsUnavailable
 from agent.model.refused import Refused
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from agent.services.run import connection_ender
-from agent.services.run.connection_ender import ConnectionEnder, EndingSettings, Kept
+from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_metrics import Node
 
@@ -56,28 +56,16 @@ class Flows(FakeConntrack):
         return count
 
 
-class Memory:
-    def __init__(self) -> None:
-        self.kept: Kept = {}
-        self.writes = 0
-
-    def read(self) -> Kept:
-        return self.kept
-
-    async def write(self, kept: Kept) -> None:
-        self.kept, self.writes = kept, self.writes + 1
-
-
 class EndingNode(Node):
     def __init__(self) -> None:
         super().__init__()
         self.steps: list[str] = []
-        self.flows, self.sockets, self.memory = Flows(self.steps), Sockets(self.steps), Memory()
+        self.flows, self.sockets = Flows(self.steps), Sockets(self.steps)
         self.settings = EndingSettings()
         self.start()
 
     def start(self) -> None:
-        """A process that knows nothing but what is in the memory."""
+        """A process that knows nothing."""
         self.plane.followers.clear()
 
         async def addresses() -> list[bytes]:
@@ -85,7 +73,7 @@ class EndingNode(Node):
 
         self.ender = ConnectionEnder(
             self.plane, self.flows, self.sockets, self.clock,
-            settings=lambda: self.settings, addresses=addresses, memory=self.memory,
+            settings=lambda: self.settings, addresses=addresses,
         )  # fmt: skip
         self.plane.followers.append(self.ender.follow)
 
@@ -195,27 +183,31 @@ async def test_a_list_that_fails_is_asked_for_again(node: EndingNode) -> None:
 
 
 async def test_what_a_killed_process_left_the_next_one_ends(node: EndingNode) -> None:
-    """SVN-5: between the commit and the end of its connections, for an endpoint and for the whole Service."""
+    """SVN-5: between the commit and the end of its connections."""
     endpoint = node.begin(1)
-    await node.ender._remember()
     await node.change(STAYS)
     node.start()
     node.plane.families["IPv4"].disturbed("a new process")
     await node.sync()
     await node.ender.round()
+
     assert node.flows.deleted == [endpoint]
 
-    service = node.begin(2, answers=STAYS)
-    await node.ender._remember()
-    node.intake.drop_service("shop", "web")
+
+async def test_services_that_go_all_at_once_keep_their_connections(node: EndingNode) -> None:
+    """SVN-5: as after a list that lost them."""
+    node.begin(1, answers=STAYS)
+    node.intake.replace_services(())
+    node.intake.replace_slices(())
     await node.clock.advance(60.0)
     await node.sync()
-    assert node.memory.kept == {"IPv4": {FlowTarget(packed(VIP), "TCP", 80): 0}}
+    await node.ender.round()
     node.start()
     node.plane.families["IPv4"].disturbed("a new process")
     await node.sync()
     await node.ender.round()
-    assert node.flows.deleted == [endpoint, service]
+
+    assert node.flows.deleted == []
 
 
 async def test_a_service_without_the_annotation_costs_no_look(node: EndingNode) -> None:
