@@ -87,6 +87,7 @@ EVENTS = {
     "InvalidService": "A Service has faults; the event names them.",
     "Killing": "kepd is stopping a container.",
     "LifecycleHTTPFallback": "A hook asked by HTTPS got an answer in plain HTTP.",
+    "ListDoubted": "A list of the API server lacks most of what was there; it is looked at again before it counts.",
     "LocalhostPortTaken": "Another program has the node port of a Service on localhost; kepd tries again.",
     "ManifestDuplicate": "Two manifests name the same object; the first one counts.",
     "ManifestStale": "A manifest became invalid or unreadable; its pod runs on as before.",

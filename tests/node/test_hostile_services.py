@@ -127,6 +127,9 @@ async def many_external_ips(cluster: Cluster) -> None:
         cluster.put("services", service(f"e{number}", f"10.96.3.{number + 1}", HTTP, **spec))
         cluster.put("endpointslices", pieces(f"e{number}-1", f"e{number}", HTTP, pods(10), namespace=spec["namespace"]))
         await asyncio.sleep(0.1)
+    await cluster.honest("while external IPs fill the room")
+    for number in range(24):
+        cluster.server.objects.delete("services", f"addresses{number % 2}", f"e{number}")
 
 
 async def many_small(cluster: Cluster) -> None:
@@ -153,6 +156,9 @@ async def slices_of_no_service(cluster: Cluster) -> None:
     for number in range(2000):
         cluster.put("endpointslices", pieces(f"none-{number}", "none", HTTP, pods(1000), namespace="slices"))
         await asyncio.sleep(0.005)
+    await cluster.honest("while slices of no Service fill the room")
+    for number in range(2000):
+        cluster.server.objects.delete("endpointslices", "slices", f"none-{number}")
 
 
 async def edited_timeouts(cluster: Cluster) -> None:

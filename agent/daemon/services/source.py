@@ -5,7 +5,7 @@ Never: judges objects. While the server is silent everything stays as it was.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,6 +30,7 @@ from agent.drivers.kube.resource import (
 )
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
+from agent.services.objects.lists import doubt
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.run.intake import Intake
 
@@ -46,7 +47,9 @@ HEADLESS_LABEL = "service.kubernetes.io/headless"
 # The Node may be created after us; then its addresses come late.
 NODE_WAIT_S = 30.0
 ACCESS_RETRY_S = 10.0
-ROOM_S = 60.0
+AGAIN_S = 60.0
+# A list that stays as doubtful is believed after so long.
+DOUBT_S = 300.0
 # What is kept of other nodes beside the labels that annotations name.
 TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
 
@@ -61,7 +64,12 @@ class KubeServices:
         *,
         is_strict: bool = False,
         saw_node: Callable[[NodeObject], None] = lambda _: None,
+        has_rules: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`has_rules`: whether an earlier process left some."""
+        self._has_rules = has_rules
+        self._doubted_s: dict[str, float] = {}
+        """Kind → since when its lists are doubted."""
         self._find = find
         self._client: KubeClient | None = None
         self._intake = intake
@@ -88,13 +96,13 @@ class KubeServices:
             group.create_task(self._give_up_on_node(), name="wait-for-node")
 
     async def _follow_objects(self) -> None:
-        """Listed again, not too often, when there is room for objects that were not kept."""
+        """Listed again, not too often, where that may help."""
         while True:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._follow_services()), group.create_task(self._follow_slices())]
-                await self._intake.has_room.wait()
-                await asyncio.sleep(ROOM_S)
-                self._intake.has_room.clear()
+                await self._intake.asks_again.wait()
+                await asyncio.sleep(AGAIN_S)
+                self._intake.asks_again.clear()
                 self._intake.ledger.is_short = False
                 for one in tasks:
                     one.cancel()
@@ -134,6 +142,18 @@ class KubeServices:
                     case _:
                         pass
 
+    def _believes(self, kind: str, known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]]) -> bool:
+        why, now_s = doubt(known, listed, has_rules=self._has_rules()), asyncio.get_running_loop().time()
+        since_s = self._doubted_s.setdefault(kind, now_s)
+        if not why or now_s - since_s >= DOUBT_S:
+            del self._doubted_s[kind]
+            self._intake.doubted(kind, "")
+            return True
+        effect = f"what is programmed stays; listed again every {AGAIN_S:.0f} s and believed after {DOUBT_S:.0f} s"
+        log.warning("service_list_doubted", kind=kind, problem=why, effect=effect)
+        self._intake.doubted(kind, f"{kind}: {why}; {effect}")
+        return False
+
     async def _follow_services(self) -> None:
         def made(item: Service) -> ReadService:
             return read_service(item, self._proxy_name, is_strict=self._is_strict)
@@ -144,7 +164,9 @@ class KubeServices:
         async for one in self._news(self._services, read, "Service"):
             match one:
                 case Replaced(items=items, unreadable=unreadable):
-                    self._intake.replace_services(items, {(key.namespace, key.name) for key in unreadable})
+                    kept = {(key.namespace, key.name) for key in unreadable}
+                    if self._believes("Service", self._intake.fold.services, kept.union(item.key for item in items)):
+                        self._intake.replace_services(items, kept)
                 case Changed(change=ChangeType.DELETED, object=item):
                     self._intake.drop_service(*item.key)
                 case Changed(object=item):
@@ -154,7 +176,10 @@ class KubeServices:
         async for one in self._news(self._slices, self._intake.taken_slice, "EndpointSlice"):
             match one:
                 case Replaced(items=items, unreadable=unreadable):
-                    self._intake.replace_slices(items, {(key.namespace, key.name) for key in unreadable})
+                    kept = {(key.namespace, key.name) for key in unreadable}
+                    listed = kept.union((item.namespace, item.name) for item in items)
+                    if self._believes("EndpointSlice", self._intake.fold.slice_keys, listed):
+                        self._intake.replace_slices(items, kept)
                 case Changed(change=ChangeType.DELETED, object=item):
                     self._intake.drop_slice(item.namespace, item.name)
                 case Changed(object=item):

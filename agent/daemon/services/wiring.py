@@ -5,6 +5,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -231,14 +232,17 @@ def _source(
     node, services = configuration.node.name, configuration.services
     if parts.kube is None:
         return ManifestServices(lambda: current[0], intake, parts.here, parts.clock), TaintWork()
-    is_strict, when_down = services.strict_source_ranges, services.taint_when_down
+    make = partial(
+        KubeServices, parts.kube, intake, node, services.proxy_name,
+        is_strict=services.strict_source_ranges, has_rules=lambda: plane.stands,
+    )  # fmt: skip
+    when_down = services.taint_when_down
     if not services.startup_taint and when_down == "never":
-        return KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict), TaintWork()
+        return make(), TaintWork()
     missing = None if when_down == "never" else _missing_rules(configuration, parts.clock, plane)
     taint = StartupTaint(parts.kube, node, parts.clock, lambda: plane.is_answering, missing)
     plane.followers.append(taint.follow)
-    source = KubeServices(parts.kube, intake, node, services.proxy_name, is_strict=is_strict, saw_node=taint.saw)
-    return source, TaintWork(taint, missing, intake)
+    return make(saw_node=taint.saw), TaintWork(taint, missing, intake)
 
 
 def _missing_rules(configuration: Configuration, clock: SystemClock, plane: ServicesPlane) -> MissingRules:

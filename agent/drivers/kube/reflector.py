@@ -25,7 +25,6 @@ FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
 SLOW_WAIT_S = 60.0
 SPREAD_S = 1.0
-UNANSWERED_WATCHES = 2
 EXPIRED_PAGES = 2
 
 
@@ -98,6 +97,9 @@ TRANSITIONS: Mapping[tuple[Phase, Reply], Move] = {
     (W, Reply.ENDED_AT_ONCE): Move(W, AGAIN),
     (W, Reply.EXPIRED): Move(S, Delay.ONCE),
     (W, Reply.AHEAD): Move(S, AGAIN, is_outage=True),
+    # A watch from a version the server has never seen is not refused, it waits for ever: after a restore from an older
+    # backup nothing but a new list helps.
+    (W, Reply.UNANSWERED): Move(S, AGAIN, is_outage=True),
     (W, Reply.NOT_UNDERSTOOD): Move(S, AGAIN, is_outage=True),
     (W, Reply.TOO_BIG): Move(P, AGAIN, is_outage=True),
     (W, Reply.UNREADABLE): Move(P, AGAIN, is_outage=True),
@@ -131,7 +133,6 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     page_limit: int = PAGE_LIMIT
     may_stream: bool = True
     expired_pages: int = 0
-    unanswered: int = 0
     failures: int = 0
     expired: int = 0
     denied: int = 0
@@ -147,10 +148,10 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     def delivered(self, resource_version: str) -> "Position":
         """A watch brought an event or bookmark: go on from there, and old failures no longer count."""
-        if not self.failures and not self.unanswered and resource_version == self.resource_version:
+        if not self.failures and resource_version == self.resource_version:
             return self
         version = resource_version or self.resource_version
-        return replace(self, resource_version=version, failures=0, unanswered=0, expired=0, denied=0)
+        return replace(self, resource_version=version, failures=0, expired=0, denied=0)
 
     def __str__(self) -> str:
         return f"{self.phase} at {self.resource_version or 'start'}, failures={self.failures}"
@@ -209,14 +210,8 @@ def _moved(position: Position, to: Phase, answer: Reply) -> Position:
     """The new phase with what the edge does to the rest."""
     if position.phase is Phase.STREAMING and answer in STREAMING_UNKNOWN:
         position = replace(position, may_stream=False)
-    unanswered = position.unanswered + 1 if answer is Reply.UNANSWERED else 0
-    if position.phase is Phase.WATCHING and unanswered >= UNANSWERED_WATCHES:
-        # A watch from a version the server has never seen is not refused, it waits for ever: after a restore from
-        # an older backup nothing but a new list helps.
-        to = Phase.STREAMING
     if to is Phase.STREAMING and not position.may_stream:
         to = Phase.PAGING
-    position = replace(position, unanswered=unanswered if to is position.phase else 0)
     if to is Phase.PAGING:
         return _paging(position, answer)
     return replace(position, phase=to, continue_token="", page_limit=PAGE_LIMIT, expired_pages=0)

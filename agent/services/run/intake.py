@@ -25,7 +25,8 @@ from agent.services.objects.reading_slice import ReadSlice, read_slice
 from agent.services.objects.snapshot import Snapshot
 
 MANIFEST = "Manifest"
-REASONS = {"EndpointSlice": "InvalidEndpointSlice"}
+LIST = "List"
+REASONS = {"EndpointSlice": "InvalidEndpointSlice", LIST: "ListDoubted"}
 # A Service that changes faster than it can be programmed has no use for more.
 MOST_TRIGGERS = 100
 # Objects beyond these that find no room are not told one by one.
@@ -55,8 +56,8 @@ class Intake:
     ) -> None:
         self.fold = Fold()
         self.ledger = Ledger()
-        self.has_room = asyncio.Event()
-        """Objects that were not kept may have room now."""
+        self.asks_again = asyncio.Event()
+        """Everything is to be listed again: objects that were not kept may have room, or a list is doubted."""
         self.sight = NodeSight()
         self.findings: dict[tuple[str, str, str], tuple[Finding, ...]] = {}
         """Kind, namespace, name → what is wrong with it."""
@@ -114,7 +115,7 @@ class Intake:
 
     def _set_room(self) -> None:
         if self.ledger.most < self._settings.elements and self.ledger.is_short:
-            self.has_room.set()
+            self.asks_again.set()
         self.ledger.most = self._settings.elements
 
     def complete(self, what: str) -> None:
@@ -215,6 +216,12 @@ class Intake:
         self.ledger.keep_only("Service", present)
         self.complete("services")
 
+    def doubted(self, kind: str, text: str) -> None:
+        """A list that is not believed yet, so that everything stays; "" once it is, or another one is."""
+        self._complain(LIST, "", kind, (Finding(f"{LIST} {kind}", "", text),) if text else ())
+        if text:
+            self.asks_again.set()
+
     def put_slice(self, item: ReadSlice) -> None:
         self.fold.put_slice(item)
         self._complain("EndpointSlice", item.namespace, item.name, item.findings, item.uid)
@@ -230,7 +237,7 @@ class Intake:
         self.findings.pop((kind, namespace, name), None)
         self.ledger.drop(kind, ServiceKey(namespace, name))
         if self.ledger.is_short:
-            self.has_room.set()
+            self.asks_again.set()
 
     def replace_slices(self, items: Iterable[ReadSlice], kept: Collection[tuple[str, str]] = ()) -> None:
         present = set(kept)

@@ -13,10 +13,12 @@ from agent.drivers.kube.connection import METADATA
 from agent.drivers.kube.reflector import LONGEST_WAIT_S
 from agent.model.event import Event
 from agent.model.service import ServiceKey
+from agent.services.objects.lists import KUBERNETES, doubt
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from tests.drivers.kube.api_server import ApiServer, Seen, serving
 from tests.drivers.kube.certificates import Certificates, make_certificates
+from tests.drivers.kube.fake_objects import FakeObjects
 from tests.drivers.kube.following import QuickClock, client_of, service
 
 WITHIN_S = 30.0
@@ -193,7 +195,7 @@ async def test_objects_without_room_are_kept_when_there_is_some(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SY-12: what was kept stays meanwhile, and nobody else needs to change for it."""
-    monkeypatch.setattr("agent.daemon.services.source.ROOM_S", 0.01)
+    monkeypatch.setattr("agent.daemon.services.source.AGAIN_S", 0.01)
     server.objects.put("services", service("web"))
     server.objects.put("endpointslices", slice_of("web", "10.1.0.1"))
     async with following(server) as found:
@@ -211,6 +213,89 @@ async def test_objects_without_room_are_kept_when_there_is_some(
         await found.until(lambda: "finds no room" in found.events[-1].message)
         found.intake.apply(NodeSettings(node="node-a", elements=100))
         await found.until(lambda: "more" in found.services())
+
+
+def restore(server: ApiServer) -> None:
+    """From an empty store: what is watched is cut off, and older versions are unknown."""
+    server.objects = FakeObjects(resource_version=2_000_000)
+    server.objects.compact()
+    server.drop_connections()
+
+
+def doubts(found: Following) -> list[str]:
+    return [one.object_name for one in found.events if one.reason == "ListDoubted"]
+
+
+async def test_a_list_that_lost_everything_takes_nothing_until_it_stays_so(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVN-110: it is listed again and again meanwhile, told once, and what changes in between counts."""
+    monkeypatch.setattr("agent.daemon.services.source.AGAIN_S", 0.01)
+    fill(server)
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        restore(server)
+        await found.until(lambda: {"Service", "EndpointSlice"} <= set(doubts(found)))
+        asked = len(server.seen)
+        await found.until(lambda: len(server.seen) > asked + 10)
+        assert (found.services(), found.addresses("web")) == ({"web"}, ["10.1.0.1", "10.1.0.2"])
+        assert sorted(doubts(found)) == ["EndpointSlice", "Service"]
+        server.objects.put("services", service("new", clusterIP="10.0.0.77"))
+        await found.until(lambda: found.services() == {"web", "new"})
+        monkeypatch.setattr("agent.daemon.services.source.DOUBT_S", 0.0)
+        await found.until(lambda: found.services() == {"new"})
+        await found.until(lambda: found.addresses("web") == [])
+        assert not [key for key in found.intake.findings if key[0] == "List"]
+
+
+async def test_a_list_that_is_whole_again_is_taken_at_once(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVN-110."""
+    monkeypatch.setattr("agent.daemon.services.source.AGAIN_S", 0.01)
+    fill(server)
+    async with following(server) as found:
+        await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
+        restore(server)
+        await found.until(lambda: doubts(found))
+        fill(server)
+        server.objects.put("endpointslices", slice_of("web", "10.1.0.7"))
+        await found.until(lambda: found.addresses("web") == ["10.1.0.7"])
+        await found.until(lambda: not [key for key in found.intake.findings if key[0] == "List"])
+
+
+async def test_at_a_start_an_empty_list_takes_no_rules_away(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVN-110: nothing counts as arrived, so nothing is written."""
+    monkeypatch.setattr("agent.daemon.services.source.AGAIN_S", 0.01)
+    made = Following()
+    async with client_of(server, clock=QuickClock()) as client:
+        source = KubeServices(lambda: client, made.intake, "node-a", has_rules=lambda: True)
+        running = asyncio.create_task(source.run())
+        await made.until(lambda: "Service" in doubts(made))
+        assert "services" in made.intake.missing
+        server.objects.put("services", service("web"))
+        await made.until(lambda: "services" not in made.intake.missing)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert made.services() == {"web"}
+
+
+@pytest.mark.parametrize(
+    ("known", "listed", "has_rules", "why"),
+    [
+        ("", "", False, ""),
+        ("", "", True, "nothing is listed, and there are rules of Services"),
+        ("", "a", True, ""),
+        ("abcd", "ab", True, ""),
+        ("abcd", "axyz", False, "of 4 that were known 1 are listed"),
+        ("k", "abc", False, "default/kubernetes is not listed, which each cluster has"),
+        ("kabc", "kab", False, ""),
+    ],
+)
+def test_what_makes_a_list_doubtful(known: str, listed: str, has_rules: bool, why: str) -> None:
+    """SVN-110."""
+    names = {"k": KUBERNETES, **{one: ("shop", one) for one in "abcdxyz"}}
+
+    assert doubt([names[one] for one in known], [names[one] for one in listed], has_rules=has_rules) == why
 
 
 async def test_node_labels_are_followed_once_a_service_asks_for_them(server: ApiServer) -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from agent.drivers.kube import errors
 from agent.drivers.kube.reflector import (
+    FIRST_WAIT_S,
     PAGE_LIMIT,
     TRANSITIONS,
     Delay,
@@ -168,12 +169,12 @@ def test_other_servers_are_asked_without_waiting() -> None:
     assert waits[2] > 0.0
 
 
-def test_unanswered_watch_is_tried_twice_then_listed() -> None:
-    once = advance(WATCHING, Reply.UNANSWERED).position
-    twice = advance(once, Reply.UNANSWERED).position
+def test_unanswered_watch_is_followed_by_a_list_at_once() -> None:
+    """A server that was restored knows nothing of the version, and would let the watch wait for ever."""
+    decision = advance(Position(phase=Phase.WATCHING, resource_version="99"), Reply.UNANSWERED, luck=1.0)
 
-    assert (once.phase, twice.phase) == (Phase.WATCHING, Phase.STREAMING)
-    assert twice.unanswered == 0
+    assert decision.position.phase is Phase.STREAMING
+    assert decision.wait_s <= FIRST_WAIT_S
 
 
 @pytest.mark.parametrize(
