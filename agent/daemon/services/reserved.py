@@ -3,7 +3,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from agent.drivers.interfaces.resolvers import resolvers
 from agent.model.clock import Clock
-from agent.services.run.intake import Intake
+from agent.services.run.intake import API_SERVER, Intake
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -22,13 +22,15 @@ LOOK_S = 60.0
 async def follow_reserved(intake: Intake, kube: "Callable[[], KubeClient | None] | None", clock: Clock) -> None:
     while True:
         client = kube() if kube is not None else None
-        intake.set_reserved(await reserved_now(client.server if client is not None else ""))
+        intake.set_reserved(await reserved_now(client.servers if client is not None else ()))
         await clock.sleep(LOOK_S)
 
 
-async def reserved_now(server: str) -> Mapping[bytes, str]:
+async def reserved_now(servers: Iterable[str]) -> Mapping[bytes, str]:
     found = dict.fromkeys(await asyncio.to_thread(lambda: tuple(resolvers())), "a name server of this node")
-    return found | dict.fromkeys(await _addresses(server), "the API server's address")
+    for one in servers:
+        found |= dict.fromkeys(await _addresses(one), API_SERVER)
+    return found
 
 
 async def _addresses(server: str) -> set[bytes]:

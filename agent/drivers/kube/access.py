@@ -33,6 +33,8 @@ class Pem(msgspec.Struct, frozen=True):
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[str, ...]
+    unasked: tuple[str, ...] = ()
+    """Those in whose place `kubernetes.servers` are asked."""
     ca: Pem | None = None
     is_verified: bool = True
     server_name: str = ""
@@ -76,7 +78,7 @@ class KubeAccess(msgspec.Struct, frozen=True, kw_only=True):
         if not servers:
             return self
         checked = tuple(checked_server(server, "kubernetes.servers") for server in servers)
-        return replace(self, cluster=replace(self.cluster, servers=checked))
+        return replace(self, cluster=replace(self.cluster, servers=checked, unasked=self.cluster.servers))
 
 
 def checked_server(url: str, where: str) -> str:

@@ -43,6 +43,7 @@ class KubeClient:
         self._timing = timing or KubeTiming()
         self._luck = luck
         self._bucket = RequestBucket(qps, burst)
+        self._servers = (*access.cluster.servers, *access.cluster.unasked)
         self._connection = KubeConnection(
             access, clock=clock, timing=self._timing, bucket=self._bucket, luck=luck, user_agent=f"kepd/{__version__}"
         )
@@ -51,9 +52,9 @@ class KubeClient:
         return f"KubeClient({self._connection.ring!r})"
 
     @property
-    def server(self) -> str:
-        """The URL that is asked now."""
-        return self._connection.ring.current
+    def servers(self) -> tuple[str, ...]:
+        """URLs of all that may be asked, and of those that the access names beside."""
+        return self._servers
 
     async def close(self) -> None:
         """End all connections; generators that are still followed end with an error of theirs."""

@@ -102,7 +102,10 @@ def family_facts(
     detection, pods = _detection(family, settings, sight, findings)
     labels = {**settings.labels, **sight.labels}
     services = collapse(_ranges_of(family, (*settings.service_ranges, *service_ranges)))
-    networks = [(one, "the network of Services") for one in services] + [(one, "the network of pods") for one in pods]
+    # Whatever tells pods from others here, all networks of pods that are known are theirs.
+    of_pods = dict.fromkeys((*pods, *_ranges_of(family, settings.cluster_ranges), *_in(family, sight.pod_ranges)))
+    networks = [(one, "the network of Services") for one in services]
+    networks += [(one, "the network of pods") for one in of_pods]
     known = [*sight.addresses, *default, *_read_addresses(settings.addresses)]
     limits = Limits(
         external=_allowed(family, settings.external_ips),
@@ -138,10 +141,12 @@ def family_facts(
     return FamilyFacts(node, table, tuple(findings))
 
 
+def _in(family: Family, ranges: Iterable[Range]) -> list[Range]:
+    return [one for one in ranges if one.family == family]
+
+
 def _ranges_of(family: Family, texts: Iterable[str]) -> Iterator[Range]:
-    for one in map(read_range, texts):
-        if one is not None and one.family == family:
-            yield one
+    yield from _in(family, filter(None, map(read_range, texts)))
 
 
 def _read_addresses(texts: Iterable[str]) -> list[Address]:
@@ -203,15 +208,14 @@ def _detection(
             prefix = settings.interface_prefix
             return Detection("interface", f"{prefix}*") if prefix else Detection(), ()
         case "NodeCIDR":
-            ranges = [one for one in sight.pod_ranges if one.family == family]
+            ranges = _in(family, sight.pod_ranges)
             if not ranges and not sight.pod_ranges:
                 text = "this Node has no podCIDRs yet; until it has, its pods count as clients from elsewhere"
                 findings.append(Finding("services.detectLocal.mode", "NodeCIDR", text))
             # Another mode would be another table, and clients would lose their endpoints when the ranges come (FS-10).
             return Detection("cidrs"), tuple(ranges[:1])
         case _:
-            read = [read_range(text) for text in settings.cluster_ranges]
-            ranges = [one for one in read if one is not None and one.family == family]
+            ranges = list(_ranges_of(family, settings.cluster_ranges))
     return Detection("cidrs" if ranges else "none"), tuple(ranges[:1])
 
 

@@ -17,8 +17,10 @@ from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service
 from agent.model.nft_table import Family
 from agent.model.service import Address, ServiceKey
+from agent.services.objects.addresses import FAMILIES
 from agent.services.objects.fold import Fold
 from agent.services.objects.ledger import Ledger, service_entries, slice_entries
+from agent.services.objects.lists import KUBERNETES
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice, read_slice
@@ -26,6 +28,7 @@ from agent.services.objects.snapshot import Snapshot
 
 MANIFEST = "Manifest"
 LIST = "List"
+API_SERVER = "the API server's address"
 REASONS = {"EndpointSlice": "InvalidEndpointSlice", LIST: "ListDoubted"}
 # A Service that changes faster than it can be programmed has no use for more.
 MOST_TRIGGERS = 100
@@ -79,6 +82,8 @@ class Intake:
         self.interfaces: tuple[Address, ...] = ()
         self._default: tuple[Address, ...] = ()
         self._reserved: Mapping[bytes, str] = {}
+        self._api_servers: Mapping[bytes, str] = {}
+        """By the slices of default/kubernetes."""
         self._service_ranges: tuple[str, ...] = ()
         self._triggers: dict[tuple[Family, ServiceKey], list[float]] = {}
         self._aliases: tuple[ServiceKey, tuple[Address, ...]] | None = None
@@ -104,7 +109,7 @@ class Intake:
             self._service_ranges,
             node_labels=self._node_labels,
             default=self._default,
-            reserved=self._reserved,
+            reserved={**self._reserved, **self._api_servers},
         )
 
     def apply(self, settings: NodeSettings) -> None:
@@ -142,6 +147,7 @@ class Intake:
             self.fold.put_slice(ReadSlice(one.service.namespace, one.name, one, ()))
         self.sight = snapshot.head.sight
         self._service_ranges = snapshot.head.service_ranges
+        self._follow_api_servers(KUBERNETES[0])
         self._changed()
         self._node_changed()
         for what in ("services", "slices", "node"):
@@ -226,11 +232,13 @@ class Intake:
         self.fold.put_slice(item)
         self._complain("EndpointSlice", item.namespace, item.name, item.findings, item.uid)
         self._note_trigger(item)
+        self._follow_api_servers(item.namespace)
         self._changed()
 
     def drop_slice(self, namespace: str, name: str) -> None:
         self.fold.drop_slice(namespace, name)
         self._drop("EndpointSlice", namespace, name)
+        self._follow_api_servers(namespace)
         self._changed()
 
     def _drop(self, kind: str, namespace: str, name: str) -> None:
@@ -307,6 +315,15 @@ class Intake:
         new = tuple(addresses)
         if new != self._default:
             self._default = new
+            self._node_changed()
+
+    def _follow_api_servers(self, namespace: str) -> None:
+        if namespace != KUBERNETES[0]:
+            return
+        slices = (one for family in FAMILIES for one in self.fold.slices(ServiceKey(*KUBERNETES), family))
+        new = {end.data[:-4]: API_SERVER for one in slices for end in one.endpoints}
+        if new != self._api_servers:
+            self._api_servers = new
             self._node_changed()
 
     def set_reserved(self, reserved: Mapping[bytes, str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agent.model.service import ServiceKey
+from agent.services.objects.addresses import read_range
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired
 from tests.services.making import make_service
@@ -41,6 +42,8 @@ DENY: Mapping[str, Any] = {"external_ips": ()}
 SOME: Mapping[str, Any] = {"external_ips": ("203.0.113.0/24", "198.51.100.7/32")}
 HERE: Mapping[str, Any] = {"external_ips": ("192.0.2.0/24", "9.0.0.0/8")}
 
+MODES = ("ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix")
+SIGHT = NodeSight(is_known=True, pod_ranges=tuple(filter(None, map(read_range, ("10.250.1.0/24", "fd00:2::/64")))))
 CASES = [
     (ANY, "203.0.113.7", ""),
     (ANY, "192.0.2.10", "is an address of this node, which only a list in services.externalIPs that has it allows"),
@@ -152,3 +155,18 @@ def test_other_limits_concern_those_services_alone_that_have_such_addresses() ->
     desired.update()
     assert list(desired.outside.services) == []
     assert desired.outside.findings == {}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("ip", ["10.244.3.4", "10.245.3.4", "10.250.1.9"])
+def test_no_mode_of_telling_pods_lets_a_service_take_a_pods_address(mode: str, ip: str) -> None:
+    """SVN-51: in any network that the settings or this Node name."""
+    settings = NodeSettings(
+        **{**SETTINGS, "cluster_ranges": ("10.244.0.0/16", "10.245.0.0/16")}, detect_mode=mode, interface="cni0"
+    )
+    desired = Desired("IPv4", family_facts("IPv4", settings, SIGHT, []).node)
+    desired.fold.put_service(make_service(externalIPs=[ip]))
+    desired.update()
+
+    assert ways(desired) == {"clusterIP 10.96.0.10"}
+    assert "the network of pods" in told(desired)[0]
