@@ -16,7 +16,7 @@ from agent.model.event import Event
 from agent.model.nft_table import Family
 from agent.model.placed import Walk
 from agent.model.service import ServiceKey
-from agent.services.run.localhost_relay import MOST_CONNECTIONS, LocalhostRelay
+from agent.services.run.localhost_relay import MOST_OF_PORT, LocalhostRelay
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.view import ServicesView
@@ -275,17 +275,21 @@ def test_without_endpoints_a_connection_is_reset(network: Network, family: Famil
     inside(network, work)
 
 
-def test_one_too_many_is_reset_and_counted(network: Network, family: Family) -> None:
-    """SVN-32."""
+def test_one_too_many_is_reset_and_counted(network: Network, family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SVN-32: a port has a share, so that no user of this node takes it from the others; an idle one goes first."""
 
     async def work() -> None:
         async with running(family, network) as node:
             node.serve("pod1")
             await node.opened()
-            held = [await asyncio.open_connection(HERE[family], NODE_PORT) for _ in range(MOST_CONNECTIONS)]
+            held = [await asyncio.open_connection(HERE[family], NODE_PORT) for _ in range(MOST_OF_PORT)]
             await asyncio.gather(*(reader.readline() for reader, _ in held))
             assert await node.ask() == "reset"
             assert node.relay.counts.crowded == 1
+            assert f"had more than {MOST_OF_PORT} connections" in "".join(node.relay.findings(ServiceKey(*WEB)))
+            monkeypatch.setattr("agent.services.run.localhost_relay.IDLE_S", 0.0)
+            assert await node.ask() == "pod1"
+            assert await held[0][0].read() == b""
             for _, writer in held:
                 writer.close()
             await until(lambda: "0 connections" in repr(node.relay))

@@ -157,8 +157,8 @@ class ManifestServices:
             self._files = files
             options = hint_options(self._configuration())
             self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
-            services, complaints = await self._allot()
-            self._intake.complain((*self._problems, *self.objects.findings, *complaints))
+            services = await self._allot()
+            self._intake.complain((*self._problems, *self.objects.findings))
             self.hints.take(self.objects.hints)
             name = self._configuration().node.name
             own = [one for one in self.objects.nodes if one.metadata.name == name]
@@ -174,18 +174,18 @@ class ManifestServices:
                 read_service(one, settings.proxy_name, is_strict=settings.strict_source_ranges) for one in services
             )
 
-    async def _allot(self) -> tuple[list[Service], list[Finding]]:
+    async def _allot(self) -> list[Service]:
         """FS-21, FS-23: written before anything is programmed by it."""
         configuration = self._configuration()
         path = Path(configuration.node.state_directory) / ALLOTTED
         before = self._allotted if self._allotted is not None else await asyncio.to_thread(_read_allotted, path)
         ranges = (*configuration.services.service_cidrs, *self.objects.service_ranges)
         now = datetime.fromtimestamp(self._clock.wall_s(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        services, allotted, complaints = allot(self.objects.services, ranges, before, now)
+        services, allotted = allot(self.objects.services, ranges, before, now)
         if allotted != before:
             await asyncio.to_thread(write_atomically, path, msgspec.json.encode(allotted))
         self._allotted = allotted
-        return services, complaints
+        return services
 
     def _chosen(self) -> dict[str, EndpointSlice]:
         return slices_of_pods(self.objects.choices, local_pods(self._here.pods()), self._configuration().node.name)

@@ -132,7 +132,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         before, current[0] = current[0], changed
         if needs_interfaces(changed):
             needed.set()
-        intake.apply(_node_settings(changed))
+        intake.apply(_node_settings(changed, is_alone=parts.kube is None))
         ender.reloaded()
         if isinstance(source, ManifestServices) and _meaning(before) != _meaning(changed):
             source.reloaded()
@@ -218,7 +218,7 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
         waits_for.add("node")
         if configuration.services.taint_when_down != "never":
             waits_for.add(TAINT)
-    settings = _node_settings(configuration)
+    settings = _node_settings(configuration, is_alone=parts.kube is None)
     intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
     if parts.kube is None:
         intake.set_default_addresses(map(address_of, default_addresses()))
@@ -354,12 +354,13 @@ def families() -> tuple[Family, ...]:
     return ("IPv4", "IPv6")
 
 
-def _node_settings(configuration: Configuration) -> NodeSettings:
+def _node_settings(configuration: Configuration, *, is_alone: bool) -> NodeSettings:
     services, node = configuration.services, configuration.node
     detect = services.detect_local
     is_iptables = services.backend == "iptables"
     return NodeSettings(
         node=node.name,
+        is_alone=is_alone,
         addresses=tuple(node.addresses),
         labels=dict(node.labels),
         detect_mode=detect.mode,

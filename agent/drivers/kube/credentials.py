@@ -9,10 +9,12 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from agent.drivers.kube.access import NO_SECRET, ExecCommand, KubeAccess, Pem, Secret
-from agent.drivers.kube.errors import CredentialsFailed
+from agent.drivers.kube.errors import AccessInvalid, CredentialsFailed
 from agent.drivers.kube.exec_plugin import Issued, run_plugin
+from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.tls import ClientIdentity, file_stamp
 from agent.model.clock import Clock
 
@@ -53,7 +55,20 @@ class Credentials:
             return self._file.reread() and self._file.read() != presented.token
         if self._issued is not None and presented.token == self._issued.token:
             self._issued = None
-        return self._access.user.plugin is not None and not self._access.user.token
+        if self._access.user.plugin is not None and not self._access.user.token:
+            return True
+        return self._reread()
+
+    def _reread(self) -> bool:
+        """Whoever renews a token that stands in the kubeconfig writes another kubeconfig."""
+        try:
+            user = load_kubeconfig(Path(self._access.source)).user
+        except AccessInvalid:
+            return False
+        is_another = user.token.reveal() != self._access.user.token.reveal()
+        if is_another:
+            self._access = replace(self._access, user=user)
+        return is_another
 
     async def _issue(self, plugin: ExecCommand) -> Issued:
         async with self._renewing:

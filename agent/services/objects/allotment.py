@@ -15,7 +15,6 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 import msgspec
 
-from agent.model.finding import Finding
 from agent.model.kube_objects import Service
 from agent.services.objects.addresses import read_range
 
@@ -32,7 +31,7 @@ class Allotted(msgspec.Struct, frozen=True):
 
 def allot(
     services: Iterable[Service], ranges: Iterable[str], before: Mapping[str, Allotted], now: str
-) -> tuple[list[Service], dict[str, Allotted], list[Finding]]:
+) -> tuple[list[Service], dict[str, Allotted]]:
     services = list(services)
     networks = [ip_network(text, strict=False) for text in ranges if read_range(text) is not None]
     taken = {text for one in services for text in (one.spec.cluster_ip, *(one.spec.cluster_ips or ()))}
@@ -43,19 +42,16 @@ def allot(
         if had and not taken.intersection(had) and _fits(had, _networks(one, networks)):
             kept[_name(one)] = had
             taken.update(had)
-    filled, known, findings = [], {}, []
+    filled, known = [], {}
     for one in services:
         name = _name(one)
         addresses = kept.get(name, ())
         if one in wanting and not addresses:
             addresses = tuple(_free(name, _networks(one, networks), taken))
             taken.update(addresses)
-        if one in wanting and not addresses:
-            text = "none is given, and no Service network has one left; set it, or services.serviceCIDRs"
-            findings.append(Finding(f"Service {name}", "spec.clusterIP", text))
         known[name] = Allotted(before[name].seen if name in before else now, addresses)
         filled.append(_with(one, addresses, known[name].seen))
-    return filled, known, findings
+    return filled, known
 
 
 def _name(service: Service) -> str:

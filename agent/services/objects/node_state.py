@@ -26,6 +26,8 @@ PRIMARY = "primary"
 
 class NodeSettings(msgspec.Struct, frozen=True):
     node: str = ""
+    is_alone: bool = False
+    """Services come from manifests."""
     addresses: tuple[str, ...] = ()
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
     detect_mode: str = "ClusterCIDR"
@@ -116,7 +118,9 @@ def family_facts(
         only_warns=settings.only_warns_of_ips,
     )
     node = NodeFacts(
-        place=Place(settings.node, labels.get(ZONE_LABEL, ""), {**(node_labels or {}), settings.node: labels}),
+        place=Place(
+            settings.node, labels.get(ZONE_LABEL, ""), {**(node_labels or {}), settings.node: labels}, settings.is_alone
+        ),
         addresses=addresses,
         node_port_addresses=ports,
         is_open_everywhere=is_open,

@@ -57,8 +57,11 @@ def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFa
     labels = item.metadata.labels
     if (labels.proxy_name if labels is not None else None) != (proxy_name or None):
         return None, ()
-    if item.spec.type == "ExternalName" or item.spec.cluster_ip in ("", "None"):
+    if item.spec.type == "ExternalName" or item.spec.cluster_ip == "None":
         return None, ()
+    if not item.spec.cluster_ip:
+        text = "none is given, and no Service network has one left; set it, or services.serviceCIDRs"
+        return None, (Finding(f"Service {_service_key(item)}", "spec.clusterIP", text),)
     findings: list[Finding] = []
     reader = _ServiceReader(f"Service {_service_key(item)}", item.spec, findings, is_strict=is_strict)
     try:

@@ -27,7 +27,7 @@ from agent.model.service import (
 from agent.services.objects.addresses import whole
 from agent.services.objects.merged import Endpoints, Step
 from agent.services.routes.maglev import MOST_ENDPOINTS
-from agent.services.routes.selection import Place, Selection, select, use_of
+from agent.services.routes.selection import Place, Selection, is_local, select, use_of
 
 DNS_PORT = 53
 
@@ -119,10 +119,10 @@ def plan_service(
         many = found.many
         are_plain = many is not None and many.is_plain
         selection = select(found.whole, use, place, service.options, are_plain=are_plain)
-        if many is not None and selection.everyone is many.whole:
+        if many is not None and selection.everyone is many.whole and not place.is_alone:
             step, local = many.step, many.here(place.node) if place.node else ()
         else:
-            local = tuple([one for one in selection.everyone if one.node == place.node]) if place.node else ()
+            local = tuple([one for one in selection.everyone if is_local(one, place)])
         frontends = _frontends(service, part, port, selection, node_addresses)
         hashing = service.options.hashing if may_hash and len(selection.everyone) <= MOST_ENDPOINTS else ""
         ports.append(PortPlan(port, selection, frontends, service.affinity_s, local, own_clients, step, hashing))

@@ -27,6 +27,8 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     node: str
     zone: str = ""
     labels: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    is_alone: bool = False
+    """No cluster says where endpoints are, so one without a node is here."""
 
 
 class Use(msgspec.Struct, frozen=True, gc=False):
@@ -165,7 +167,7 @@ def _label_of(backend: Backend, key: str, place: Place) -> str | None:
 
 def is_local(backend: Backend, place: Place) -> bool:
     """An endpoint is local by the name of its node alone, byte for byte; its zone does not matter (IN-9)."""
-    return bool(backend.node) and backend.node == place.node
+    return backend.node == place.node if backend.node else place.is_alone
 
 
 def _local(backends: Sequence[Backend], place: Place) -> tuple[Backend, ...]:

@@ -96,6 +96,8 @@ class FamilySync:
         self._pace = Pace()
         self._may_share = may_share
         self._is_checked = False
+        self._drops: Sequence[str] = ()
+        """What drops forwarded packets, as each full sync asks."""
         self._is_known = False
         self._is_empty = False
         """There are no rules, and none were wanted when we looked."""
@@ -257,6 +259,10 @@ class FamilySync:
     async def _reconcile(self) -> int:
         """Read what is there and write the difference, whatever it is."""
         await self._check()
+        drops, before = await self.rules.forward_drops(), self._drops
+        self._drops = drops
+        if drops and drops != before:
+            self._watcher.forwarding_dropped(self.desired.family, drops)
         doubts = self._doubts
         if not await self.rules.prepare(self.facts, is_wanted=self._is_wanted()):
             self._is_empty = self._doubts == doubts
@@ -317,8 +323,6 @@ class FamilySync:
                 f"another program has its Services here ({', '.join(rivals)}): stop it and remove its rules, "
                 "or set services.proxyName and the backend nftables; nothing is programmed until then"
             )
-        if drops := await self.rules.forward_drops():
-            self._watcher.forwarding_dropped(self.desired.family, drops)
         self._is_checked = True
 
     def _is_wanted(self) -> bool:

@@ -2,7 +2,8 @@
 """Serves node ports on localhost: takes TCP connections and passes them on to endpoints (SVN-30 to SVN-32).
 
 Loopback addresses cannot leave the host by rules without letting in what others send to them, so nothing of the kernel
-is changed for this. It is for tools on the node, not for load: at most 256 connections at once, one more is reset.
+is changed for this. It is for tools on the node, not for load: at most 512 connections at once, 256 to a port. One more
+ends that which has been idle longest, of the port that has most, and is reset where none has been idle for a while.
 A listener opens after the first sync that has its port. A port that another program has is reported and tried again
 after each sync. Where nobody serves, and where the client may not enter, a connection is reset.
 """
@@ -12,6 +13,7 @@ import ipaddress
 import random
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
@@ -42,8 +44,9 @@ from agent.services.run.plane import ServicesPlane
 
 log = structlog.get_logger(plane="services")
 
-MOST_CONNECTIONS = 256
-BUFFER_BYTES = 64 * 1024
+MOST_CONNECTIONS, MOST_OF_PORT = 512, 256
+IDLE_S = 5.0
+BUFFER_BYTES = 32 * 1024
 MOST_TRIES = 3
 CONNECT_S = 5.0
 BACKLOG = 256
@@ -59,6 +62,14 @@ class RelayCounts(msgspec.Struct):
     relayed: int = 0
     unserved: int = 0
     crowded: int = 0
+
+
+class _Link(msgspec.Struct, eq=False):
+    """A connection, and when something last came by it."""
+
+    spot: Spot
+    task: "asyncio.Task[None]"
+    moved_s: float
 
 
 class LocalhostRelay(Beside):
@@ -81,13 +92,15 @@ class LocalhostRelay(Beside):
         self._open: dict[Spot, asyncio.Server] = {}
         self._failed: dict[Spot, str] = {}
         self._returning: dict[Spot, Returning] = {}
-        self._working: set[asyncio.Task[None]] = set()
+        self._links: set[_Link] = set()
+        self._crowded: set[Spot] = set()
+        """Ports that had more connections than they may have."""
         self._known: dict[Spot, tuple[object, RelayedPort]] = {}
         self._changed = asyncio.Event()
         self._is_on: dict[Family, bool] = dict.fromkeys(plane.families, False)
 
     def __repr__(self) -> str:
-        return f"LocalhostRelay({len(self._open)} ports, {len(self._working)} connections)"
+        return f"LocalhostRelay({len(self._open)} ports, {len(self._links)} connections)"
 
     def follow(self, family: Family, report: SyncReport) -> None:
         """What is to be listened on changes with Services that changed, and with the setting."""
@@ -114,6 +127,7 @@ class LocalhostRelay(Beside):
             if port not in has and self._wanted.get((family, port)) == key:
                 del self._wanted[family, port]
                 self._known.pop((family, port), None)
+                self._crowded.discard((family, port))
                 self._returning.pop((family, port), None)
                 self._changed.set()
         for port in has:
@@ -132,8 +146,8 @@ class LocalhostRelay(Beside):
             for server in self._open.values():
                 server.close()
             self._open.clear()
-            for task in self._working:
-                task.cancel()
+            for one in self._links:
+                one.task.cancel()
             self._changed.set()
 
     async def _reconcile(self) -> None:
@@ -175,20 +189,37 @@ class LocalhostRelay(Beside):
         )
 
     async def _accept(self, spot: Spot, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._working) >= MOST_CONNECTIONS:
-            self.counts.crowded += 1
+        if not self._make_room(spot):
             _reset(writer)
             return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - it is run by one
-        self._working.add(task)
+        link = _Link(spot, task, self._clock.now_s())
+        self._links.add(link)
         try:
-            await self._relay(spot, reader, writer)
+            # Whoever ends it here cancels it, which streams would report as a fault.
+            with suppress(asyncio.CancelledError):
+                await self._relay(link, reader, writer)
         finally:
-            self._working.discard(task)
+            self._links.discard(link)
 
-    async def _relay(self, spot: Spot, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        found = None
+    def _make_room(self, spot: Spot) -> bool:
+        """Whether there is room for one more, where need be in place of an idle one."""
+        counts = Counter(one.spot for one in self._links)
+        crowded = spot if counts[spot] >= MOST_OF_PORT else counts.most_common(1)[0][0] if counts else spot
+        if counts[spot] < MOST_OF_PORT and len(self._links) < MOST_CONNECTIONS:
+            return True
+        self.counts.crowded += 1
+        self._crowded.add(crowded)
+        idle = min((one for one in self._links if one.spot == crowded), key=lambda one: one.moved_s)
+        if self._clock.now_s() - idle.moved_s < IDLE_S:
+            return False
+        self._links.discard(idle)
+        idle.task.cancel()
+        return True
+
+    async def _relay(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        spot, found = link.spot, None
         try:
             found = await self._connect(spot)
             if found is None:
@@ -197,8 +228,8 @@ class LocalhostRelay(Beside):
                 return
             self.counts.relayed += 1
             async with asyncio.TaskGroup() as group:
-                group.create_task(_pass_on(reader, found[1]))
-                group.create_task(_pass_on(found[0], writer))
+                group.create_task(self._pass_on(link, reader, found[1]))
+                group.create_task(self._pass_on(link, found[0], writer))
         except* OSError:
             # One side was cut off, and so is the other.
             _reset(writer)
@@ -207,6 +238,15 @@ class LocalhostRelay(Beside):
         finally:
             for one in (writer, *((found[1],) if found is not None else ())):
                 one.close()
+
+    async def _pass_on(self, link: _Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Until this direction ends, which the other one may outlive."""
+        writer.transport.set_write_buffer_limits(BUFFER_BYTES)
+        while piece := await reader.read(BUFFER_BYTES):
+            link.moved_s = self._clock.now_s()
+            writer.write(piece)
+            await writer.drain()
+        writer.write_eof()
 
     async def _connect(self, spot: Spot) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """To an endpoint as it is chosen now: one that went since the connection came is not asked."""
@@ -252,6 +292,9 @@ class LocalhostRelay(Beside):
                 text = f"does not answer on {LOOPBACK[family].text}: only TCP is relayed there"
                 yield f"{family}: node port {one.port}/{one.protocol} {text}"
             for port in self._ports[family].get(key, ()):
+                if (family, port) in self._crowded:
+                    text = f"had more than {MOST_OF_PORT} connections, or most of {MOST_CONNECTIONS}; more were reset"
+                    yield f"{family}: node port on {_where((family, port))} {text}, or ended one that was idle"
                 if (family, port) in self._failed:
                     yield f"{family}: {_told_failure((family, port), self._failed[family, port])}"
 
@@ -299,15 +342,6 @@ def _listener(family: Family, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until this direction ends, which the other one may outlive."""
-    writer.transport.set_write_buffer_limits(BUFFER_BYTES)
-    while piece := await reader.read(BUFFER_BYTES):
-        writer.write(piece)
-        await writer.drain()
-    writer.write_eof()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

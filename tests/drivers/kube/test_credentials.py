@@ -19,6 +19,7 @@ from agent.drivers.kube import errors
 from agent.drivers.kube.access import Cluster, ExecCommand, KubeAccess, Pem, Secret, User
 from agent.drivers.kube.credentials import Credentials
 from agent.drivers.kube.exec_plugin import run_plugin
+from agent.drivers.kube.kubeconfig import load_kubeconfig
 from agent.drivers.kube.resource import NODES, SERVICES, Disconnected, Replaced
 from agent.drivers.kube.tls import ClientIdentity, TlsContexts
 from tests.drivers.kube.api_server import ApiServer, serving
@@ -45,6 +46,29 @@ def prints(version: str = V1, **status: str) -> str:
 def credentials_of(plugin: ExecCommand, clock: QuickClock | None = None) -> Credentials:
     access = KubeAccess(source="test", cluster=CLUSTER, user=User(plugin=plugin))
     return Credentials(access, clock or QuickClock(), 5.0)
+
+
+async def test_a_token_in_the_kubeconfig_is_read_again_after_a_refusal(tmp_path: Path) -> None:
+    """As it is renewed there; a file that cannot be read, or says the same, brings nothing."""
+    path = tmp_path / "kubeconfig"
+
+    def write(token: str) -> None:
+        path.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: c, user: u}}]\n"
+            f"clusters: [{{name: c, cluster: {{server: 'https://a'}}}}]\n"
+            f"users: [{{name: u, user: {{token: {token}}}}}]\n"
+        )
+
+    write("one")
+    credentials = Credentials(load_kubeconfig(path), QuickClock())
+    first = await credentials.current()
+    assert not credentials.refused(first)
+    path.write_text("not a kubeconfig")
+    assert not credentials.refused(first)
+    write("two")
+    assert (await credentials.current()).token.reveal() == b"one"
+    assert credentials.refused(first)
+    assert (await credentials.current()).token.reveal() == b"two"
 
 
 async def test_token_file_is_opened_again_only_when_it_changed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent.model.kube_objects import Service
 from agent.services.objects.allotment import Allotted, allot
+from agent.services.objects.reading_service import read_service
 
 RANGES = ("10.96.0.0/24", "fd00:96::/64")
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
@@ -24,11 +25,10 @@ def addresses(services: list[Service]) -> dict[str, str]:
 
 def test_a_service_without_an_address_gets_one_and_keeps_it() -> None:
     """FS-21, CL-2: over restarts, and where nothing is remembered too."""
-    first, known, findings = allot([service("web")], RANGES, {}, NOW)
-    after, kept, _ = allot([service("web"), service("b")], RANGES, known, LATER)
-    forgotten, _, _ = allot([service("web")], RANGES, {}, LATER)
+    first, known = allot([service("web")], RANGES, {}, NOW)
+    after, kept = allot([service("web"), service("b")], RANGES, known, LATER)
+    forgotten, _ = allot([service("web")], RANGES, {}, LATER)
 
-    assert findings == []
     assert addresses(first)["web"].startswith("10.96.0.")
     assert addresses(after)["web"] == addresses(first)["web"] == addresses(forgotten)["web"]
     assert after[0].metadata.creation_timestamp == NOW
@@ -37,7 +37,7 @@ def test_a_service_without_an_address_gets_one_and_keeps_it() -> None:
 
 def test_both_families_are_given_where_both_are_asked_for() -> None:
     """FS-21."""
-    (made,), _, _ = allot([service("web", ipFamilies=["IPv6", "IPv4"])], RANGES, {}, NOW)
+    (made,), _ = allot([service("web", ipFamilies=["IPv6", "IPv4"])], RANGES, {}, NOW)
 
     assert [":" in text for text in made.spec.cluster_ips or ()] == [True, False]
     assert made.spec.ip_families == ("IPv6", "IPv4")
@@ -46,24 +46,25 @@ def test_both_families_are_given_where_both_are_asked_for() -> None:
 def test_what_has_no_address_on_purpose_gets_none() -> None:
     """IN-2."""
     services = [service("headless", clusterIP="None"), service("named", type="ExternalName")]
-    filled, _, findings = allot(services, RANGES, {}, NOW)
+    filled, _ = allot(services, RANGES, {}, NOW)
 
     assert addresses(filled) == {"headless": "None", "named": ""}
-    assert findings == []
 
 
 def test_without_a_network_it_is_a_fault() -> None:
     """FS-21: not silence."""
-    _, _, findings = allot([service("web")], ["garbage"], {}, NOW)
+    (made,), _ = allot([service("web")], ["garbage"], {}, NOW)
+    read = read_service(made)
 
-    assert [(one.where, one.path) for one in findings] == [("Service shop/web", "spec.clusterIP")]
+    assert read.facts is None
+    assert [(one.where, one.path) for one in read.findings] == [("Service shop/web", "spec.clusterIP")]
 
 
 def test_an_address_that_a_manifest_gives_is_taken_from_whoever_was_allotted_it() -> None:
     """FS-21."""
-    first, known, _ = allot([service("web")], RANGES, {}, NOW)
+    first, known = allot([service("web")], RANGES, {}, NOW)
     taken = addresses(first)["web"]
-    after, _, _ = allot([service("web"), service("fixed", clusterIP=taken)], RANGES, known, LATER)
+    after, _ = allot([service("web"), service("fixed", clusterIP=taken)], RANGES, known, LATER)
 
     assert addresses(after)["fixed"] == taken
     assert addresses(after)["web"] not in (taken, "")
@@ -75,7 +76,8 @@ def test_no_two_have_one_address_and_a_full_network_says_so(names: list[str], fi
     services = [service(name, **({"clusterIP": "10.96.0.3"} if name == f"s{fixed}" else {})) for name in names]
     known: dict[str, Allotted] = {}
     for _ in range(2):
-        filled, known, findings = allot(services, ("10.96.0.0/29",), known, NOW)
+        filled, known = allot(services, ("10.96.0.0/29",), known, NOW)
         given_out = [text for text in addresses(filled).values() if text]
         assert len(given_out) == len(set(given_out)) == min(len(names), 6)
-        assert len(findings) == max(0, len(names) - 6)
+        faults = [path for one in filled for path in read_service(one).findings if path.path == "spec.clusterIP"]
+        assert len(faults) == max(0, len(names) - 6)

@@ -9,8 +9,9 @@ import pytest
 from agent.model.kube_objects import EndpointSlice, NodeObject
 from agent.model.service import PortKey, ServiceKey, SliceFacts
 from agent.services.objects.fold import Fold
-from agent.services.objects.node_state import NodeSettings, family_facts, node_sight
+from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_slice import read_slice
+from agent.services.routes.desired import Desired
 from agent.services.routes.selection import Place, is_local, merge
 from tests.services.making import backends_in, make_service, make_slice
 
@@ -32,12 +33,29 @@ def backends(addresses: list[Any], **fields: Any) -> list[Any]:
     return list(backends_in(slice_facts(addresses, **fields)))
 
 
-@pytest.mark.parametrize("spec", [{"ip": ""}, {"ip": "None"}, {"type": "ExternalName", "externalName": "a.example"}])
+@pytest.mark.parametrize("spec", [{"ip": "None"}, {"type": "ExternalName", "externalName": "a.example"}])
 def test_services_without_an_address_of_their_own_are_no_ones_business(spec: dict[str, Any]) -> None:
     """IN-2: an ExternalName may still carry the address it had before."""
     read = make_service(**spec)
 
     assert (read.facts, read.findings) == (None, ())
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_on_a_node_without_a_cluster_an_endpoint_without_a_node_is_here(count: int) -> None:
+    """TY-8, IN-9: it may ask its own Service, and policies Local find it."""
+    addresses = [f"10.1.{number >> 8}.{number & 255}" for number in range(1, count + 1)]
+    found = {}
+    for is_alone in (True, False):
+        settings = NodeSettings(node="here", addresses=("192.168.0.10",), is_alone=is_alone)
+        desired = Desired("IPv4", family_facts("IPv4", settings, NodeSight(), []).node)
+        desired.fold.put_service(make_service(internalTrafficPolicy="Local"))
+        desired.fold.put_slice(make_slice([*addresses, {"ip": "10.9.0.1", "nodeName": "there"}]))
+        (plan,) = desired.update().values()
+        assert plan is not None
+        found[is_alone] = len(plan.ports[0].local), len(plan.ports[0].selection.local or ())
+
+    assert found == {True: (count, count), False: (0, 0)}
 
 
 def test_each_family_has_the_address_that_stands_at_its_place() -> None:

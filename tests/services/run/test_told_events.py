@@ -3,6 +3,7 @@
 
 from ipaddress import ip_address
 
+from agent.daemon.services.advice import service_advice
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.event import Event
@@ -110,3 +111,28 @@ async def test_a_chain_that_drops_what_is_forwarded_is_told_once() -> None:
     assert await node.told() == [("ForwardingDropped", "")]
     assert node.events[-1].message.startswith("IPv4: chain FORWARD of table filter drops what this node forwards")
     assert node.plane.is_answering
+
+
+async def test_what_drops_forwarded_packets_is_told_whenever_it_comes() -> None:
+    """TY-18: a full sync asks again."""
+    node = Node()
+    node.put("web", "10.96.0.10")
+    assert await node.told() == []
+    node.kernel.forward_drops.append("chain FORWARD of table filter")
+    node.plane.families["IPv4"].disturbed("a full sync")
+
+    assert [one for one in await node.told() if one[0] != "RulesRepaired"] == [("ForwardingDropped", "")]
+
+
+async def test_a_service_without_an_address_is_listed_with_the_reason() -> None:
+    """FS-21."""
+    node = Node()
+    node.put("noip", "")
+    view = ServicesView(node.plane, {}, None)  # type: ignore[arg-type]
+    key = ServiceKey("shop", "noip")
+
+    assert await node.told() == [("InvalidService", "noip")]
+    assert view.service(key).findings[0].startswith("spec.clusterIP: none is given")
+    assert view.route(key)[-1].startswith("finding: spec.clusterIP: none is given")
+    (advice,) = await service_advice(view)
+    assert advice.found.startswith("spec.clusterIP: none is given")
