@@ -142,7 +142,8 @@ class OwnZone:
             data = [one for which, one in _addresses((pod,)) if which == kind]
             if data:
                 return Found(NOERROR, (*chain, Written(name, kind, TTL_S, data[0])))
-        code = NOERROR if pod is not None or name in self._exists or name == self.zone else NXDOMAIN
+        is_there = records is not None or pod is not None or name in self._exists or name == self.zone
+        code = NOERROR if is_there else NXDOMAIN
         return Found(code, tuple(chain), (self.soa(),))
 
     def _beside(self, found: Iterable[Written]) -> Iterator[Written]:
