@@ -264,6 +264,8 @@ class Mirror:
             self._shared[item] += delta
             if self._shared[item] <= 0:
                 del self._shared[item]
+        # A name that is in no use takes no place: affinity has one for each number of seconds and of endpoints.
+        self._uses = +self._uses
         self.node = staged.node
         self.unused = {name for name in self.unused if self._uses[name] <= 0}
         self.committed_chains(staged.batch)

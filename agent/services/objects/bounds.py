@@ -23,6 +23,8 @@ WAY_ELEMENTS = 8
 """A way in costs as much memory as so many endpoints of it."""
 NAMESPACES = 2
 """One divided by the share of a namespace."""
+RESERVE = 4
+"""One divided by what there is beyond the most for those that are there already, so that no newcomer stops them."""
 NEAR = 0.8
 """Part of the room from which on there is a warning."""
 NO_HASHING = -1
@@ -122,17 +124,10 @@ class Room:
         self.most = most
         for key in candidates & self._granted.keys():
             self._give_back(key)
-        for key in sorted(grown, key=self._age):
-            younger = iter(sorted(self._younger(key), key=self._age, reverse=True))
-            while not (fits := self._fits(key)) and (other := next(younger, None)) is not None:
-                self._give_back(other)
-                candidates.add(other)
-            if fits:
-                self._grant(key)
-                candidates.discard(key)
+        candidates = self._let_grow(sorted(grown, key=self._age), candidates)
         out = self._waiting - candidates
         for key in sorted(candidates, key=self._age):
-            if self._fits(key):
+            if self._fits(key, most):
                 self._grant(key)
             else:
                 out.add(key)
@@ -142,13 +137,27 @@ class Room:
     def _age(self, key: ServiceKey) -> tuple[str, ServiceKey]:
         return self._wanted[key].created, key
 
-    def _younger(self, key: ServiceKey) -> list[ServiceKey]:
-        """Of its namespace: they go before one that grew does."""
-        age = self._age(key)
-        return [one for one in self._granted if one.namespace == key.namespace and self._age(one) > age]
+    def _let_grow(self, grown: Iterable[ServiceKey], candidates: set[ServiceKey]) -> set[ServiceKey]:
+        """Those that were programmed: for them there is more than for newcomers, and younger ones of their namespace
+        go first. Returns who is left to decide about."""
+        by_age: dict[str, list[ServiceKey]] = {}
+        for key in grown:
+            fits = self._fits(key, most := self.most + self.most // RESERVE)
+            if not fits and key.namespace not in by_age:
+                mine = [one for one in self._granted if one.namespace == key.namespace]
+                by_age[key.namespace] = sorted(mine, key=self._age)
+            others = by_age.get(key.namespace, [])
+            while not fits and others and self._age(others[-1]) > self._age(key):
+                candidates.add(others[-1])
+                self._give_back(others.pop())
+                fits = self._fits(key, most)
+            if fits:
+                self._grant(key)
+                candidates.discard(key)
+        return candidates
 
-    def _fits(self, key: ServiceKey) -> bool:
-        left = min(self.most - self.used, self.most // NAMESPACES - self._used[key.namespace])
+    def _fits(self, key: ServiceKey, most: int) -> bool:
+        left = min(most - self.used, self.most // NAMESPACES - self._used[key.namespace])
         return self._wanted[key].elements <= left
 
     def shortage(self) -> str:

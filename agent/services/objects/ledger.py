@@ -11,7 +11,7 @@ from collections.abc import Collection
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.service import ServiceKey
-from agent.services.objects.bounds import MOST_ELEMENTS, NAMESPACES, subtract
+from agent.services.objects.bounds import MOST_ELEMENTS, NAMESPACES, RESERVE, subtract
 
 OBJECT_ENTRIES, ADDRESS_ENTRIES, WEIGHT_LENGTH = 6, 4, 16
 
@@ -29,8 +29,9 @@ class Ledger:
         self.total = 0
 
     def takes(self, kind: str, key: ServiceKey, entries: int) -> bool:
+        most = self.most + (self.most // RESERVE if (kind, key) in self._kept else 0)
         self.drop(kind, key)
-        if entries > min(self.most - self.total, self.most // NAMESPACES - self._of_namespace[key.namespace]):
+        if entries > min(most - self.total, self.most // NAMESPACES - self._of_namespace[key.namespace]):
             self.is_short = True
             return False
         self._kept[kind, key] = entries

@@ -26,7 +26,7 @@ def slot_count(endpoints: int) -> int:
     return next((slots for most, slots in SIZES if endpoints <= most), 0) if endpoints else 0
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def maglev_table(names: tuple[str, ...], weights: tuple[int, ...] = ()) -> tuple[int, ...]:
     """For each slot the index of its endpoint among `names`, such as `10.1.0.1:8080`, in any order. Without weights all
     are alike; one of weight 0 gets none."""
