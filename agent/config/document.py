@@ -543,9 +543,7 @@ class Services:
     )
     maglev_max: int = key(integer(0, 1024), 64, "Services that may choose endpoints by stable hashing, in each family.")
     elements_max: int = key(
-        integer(1000, 10_000_000),
-        400_000,
-        "Elements that all Services may have in each family; a namespace half of it.",
+        integer(1000, 10_000_000), 500_000, "Elements of all Services in each family; a namespace has 75 % at most."
     )
     snapshot: bool = restart(
         BOOL, False, "Keep Services in a file, so that a boot programs them before the API server answers."

@@ -130,6 +130,7 @@ async def many_external_ips(cluster: Cluster) -> None:
     await cluster.honest("while external IPs fill the room")
     for number in range(24):
         cluster.server.objects.delete("services", f"addresses{number % 2}", f"e{number}")
+    await cluster.honest("while they go, all at once")
 
 
 async def many_small(cluster: Cluster) -> None:
@@ -149,16 +150,18 @@ async def many_small(cluster: Cluster) -> None:
     for number in range(1200):
         cluster.server.objects.delete("services", f"small{number % 3}", f"m{number}")
         cluster.server.objects.delete("endpointslices", f"small{number % 3}", f"m{number}-1")
+    await cluster.honest("while they go, all at once")
 
 
 async def slices_of_no_service(cluster: Cluster) -> None:
     """SY-12."""
-    for number in range(2000):
+    for number in range(700):
         cluster.put("endpointslices", pieces(f"none-{number}", "none", HTTP, pods(1000), namespace="slices"))
         await asyncio.sleep(0.005)
     await cluster.honest("while slices of no Service fill the room")
-    for number in range(2000):
+    for number in range(700):
         cluster.server.objects.delete("endpointslices", "slices", f"none-{number}")
+    await cluster.honest("while they go, all at once")
 
 
 async def edited_timeouts(cluster: Cluster) -> None:

@@ -2,8 +2,8 @@
 """Plans the room that a node has for Services, and which stay out where all together are too much (SY-12).
 
 What is programmed stays, and others come by age, so that no newcomer takes a way in away; no namespace gets more than
-half, so that none leaves nothing for the others. Maps of their own for clients go to the oldest first (SVN-101); so do
-tables of slots (SVN-41).
+three quarters, so that none leaves nothing for the others. Maps of their own for clients go to the oldest first
+(SVN-101); so do tables of slots (SVN-41).
 """
 
 from collections import Counter
@@ -17,18 +17,22 @@ from agent.services.routes.maglev import slot_count
 
 MOST_OF_SERVICE = 131_072
 """Elements of one Service in a family: the most of one transaction, as no Service is divided."""
-MOST_ELEMENTS = 400_000
+MOST_ELEMENTS = 500_000
 """Of all Services in a family, unless the node says otherwise: 0.1 to 0.4 KiB each."""
 WAY_ELEMENTS = 8
 """A way in costs as much memory as so many endpoints of it."""
-NAMESPACES = 2
-"""One divided by the share of a namespace."""
+SHARE = 0.75
+"""Of a namespace, in all there is."""
 RESERVE = 4
 """One divided by what there is beyond the most for those that are there already, so that no newcomer stops them."""
 NEAR = 0.8
 """Part of the room from which on there is a warning."""
 NO_HASHING = -1
 """In place of the most Services: the backend cannot."""
+
+
+def share_of(most: int) -> int:
+    return int(SHARE * most)
 
 
 def demand(service: ServiceFacts, part: FamilyPart, endpoints: Iterable[int]) -> int:
@@ -157,14 +161,14 @@ class Room:
         return candidates
 
     def _fits(self, key: ServiceKey, most: int) -> bool:
-        left = min(most - self.used, self.most // NAMESPACES - self._used[key.namespace])
+        left = min(most - self.used, share_of(self.most) - self._used[key.namespace])
         return self._wanted[key].elements <= left
 
     def shortage(self) -> str:
         """A half-sentence for a warning, before anything stays out; "" while there is enough."""
         namespace, most_used = max(self._of_namespace.items(), key=lambda one: one[1], default=("", 0))
-        if most_used > NEAR * (self.most // NAMESPACES):
-            return f"namespace {namespace} wants {most_used} of the {self.most // NAMESPACES} elements of its share"
+        if most_used > NEAR * (share_of(self.most)):
+            return f"namespace {namespace} wants {most_used} of the {share_of(self.most)} elements of its share"
         total = self._of_namespace.total()
         return f"Services want {total} of {self.most} elements" if total > NEAR * self.most else ""
 
@@ -178,7 +182,7 @@ class Room:
         text = (
             f"{self.elements(key)} elements find no room: all Services of this node want {self._of_namespace.total()} "
             f"of the {self.most} of services.elementsMax, those of namespace {key.namespace} "
-            f"{self._of_namespace[key.namespace]} of at most {self.most // NAMESPACES}; what is programmed stays; this "
+            f"{self._of_namespace[key.namespace]} of at most {share_of(self.most)}; what is programmed stays; this "
             "Service is not programmed until there is room"
         )
         return Finding(f"Service {key}", "", text)

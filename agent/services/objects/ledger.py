@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides of each object of an API server whether there is memory for it, before it is kept (SY-12).
 
-Where there is none, an object leaves nothing but a finding. No namespace has more than half, as in bounds.py, which
-plans what becomes of the Services that are kept.
+Where there is none, an object leaves nothing but a finding. A namespace has the same share as in bounds.py, which plans
+what becomes of the Services that are kept.
 """
 
 from collections import Counter
@@ -11,8 +11,10 @@ from collections.abc import Collection
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.service import ServiceKey
-from agent.services.objects.bounds import MOST_ELEMENTS, NAMESPACES, RESERVE, subtract
+from agent.services.objects.bounds import MOST_ELEMENTS, RESERVE, share_of, subtract
 
+ENTRIES = 1.5
+"""For each of the elements that there may be."""
 OBJECT_ENTRIES, ADDRESS_ENTRIES, WEIGHT_LENGTH = 6, 4, 16
 
 
@@ -21,7 +23,7 @@ class Ledger:
     more than one object is in memory before it is asked for."""
 
     def __init__(self) -> None:
-        self.most = MOST_ELEMENTS
+        self.most = most_entries(MOST_ELEMENTS)
         self.is_short = False
         """Whether there was an object that is not kept."""
         self._kept: dict[tuple[str, ServiceKey], int] = {}
@@ -31,7 +33,7 @@ class Ledger:
     def takes(self, kind: str, key: ServiceKey, entries: int) -> bool:
         most = self.most + (self.most // RESERVE if (kind, key) in self._kept else 0)
         self.drop(kind, key)
-        if entries > min(most - self.total, self.most // NAMESPACES - self._of_namespace[key.namespace]):
+        if entries > min(most - self.total, share_of(self.most) - self._of_namespace[key.namespace]):
             self.is_short = True
             return False
         self._kept[kind, key] = entries
@@ -51,10 +53,14 @@ class Ledger:
     def refusal(self, kind: str, key: ServiceKey) -> Finding:
         text = (
             f"finds no room: objects of namespace {key.namespace} have {self._of_namespace[key.namespace]} of at most "
-            f"{self.most // NAMESPACES} entries, all together {self.total} of {self.most} (services.elementsMax); what "
+            f"{share_of(self.most)} entries, all together {self.total} of {self.most} (services.elementsMax); what "
             "is kept stays; it is looked at again when there is room"
         )
         return Finding(f"{kind} {key}", "", text)
+
+
+def most_entries(elements: int) -> int:
+    return int(ENTRIES * elements)
 
 
 def service_entries(item: Service) -> int:

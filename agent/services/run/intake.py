@@ -19,7 +19,7 @@ from agent.model.nft_table import Family
 from agent.model.service import Address, ServiceKey
 from agent.services.objects.addresses import FAMILIES
 from agent.services.objects.fold import Fold
-from agent.services.objects.ledger import Ledger, service_entries, slice_entries
+from agent.services.objects.ledger import Ledger, most_entries, service_entries, slice_entries
 from agent.services.objects.lists import KUBERNETES
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_service import ReadService
@@ -119,9 +119,10 @@ class Intake:
             self._node_changed()
 
     def _set_room(self) -> None:
-        if self.ledger.most < self._settings.elements and self.ledger.is_short:
+        most = most_entries(self._settings.elements)
+        if self.ledger.most < most and self.ledger.is_short:
             self.asks_again.set()
-        self.ledger.most = self._settings.elements
+        self.ledger.most = most
 
     def complete(self, what: str) -> None:
         self._missing.discard(what)

@@ -199,12 +199,12 @@ async def test_objects_without_room_are_kept_when_there_is_some(
     server.objects.put("services", service("web"))
     server.objects.put("endpointslices", slice_of("web", "10.1.0.1"))
     async with following(server) as found:
-        found.intake.apply(NodeSettings(node="node-a", elements=40))
+        found.intake.apply(NodeSettings(node="node-a", elements=20))
         await found.until(lambda: found.addresses("web"))
         server.objects.put("endpointslices", slice_of("late", "10.1.0.2"))
         await found.until(lambda: found.events)
         assert (found.events[0].reason, found.events[0].object_name) == ("InvalidEndpointSlice", "late-1")
-        assert "finds no room: objects of namespace default have 15 of at most 20 entries" in found.events[0].message
+        assert "finds no room: objects of namespace default have 15 of at most 22 entries" in found.events[0].message
         assert found.addresses("late") == []
         server.objects.delete("services", "default", "web")
         await found.until(lambda: found.addresses("late") == ["10.1.0.2"])

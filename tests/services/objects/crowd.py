@@ -104,8 +104,8 @@ def crowd(case: str) -> tuple[list[bytes], list[bytes]]:
             return [], [slice_of("none", 200, [80], 1000, "tenant", at) for at in range(3000)]
         case "small services":
             return (
-                [service(f"t{at}", f"10.98.{at >> 8}.{at & 255}", [80], "tenant") for at in range(1, 30_001)],
-                [slice_of(f"t{at}", 200, [80], 2, "tenant") for at in range(1, 30_001)],
+                [service(f"t{at}", f"10.98.{at >> 8}.{at & 255}", [80], "tenant") for at in range(1, 50_001)],
+                [slice_of(f"t{at}", 200, [80], 2, "tenant") for at in range(1, 50_001)],
             )
         case _:
             names = [f"large{number}" for number in range(7)]

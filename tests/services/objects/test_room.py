@@ -54,20 +54,20 @@ def test_a_service_of_three_million_endpoints_is_refused_with_the_reason() -> No
     assert "3024000 elements, which are endpoints and ways in for each port and" in seen["told"]["large"][1]
 
 
-def test_large_services_of_one_namespace_leave_half_of_the_room() -> None:
+def test_large_services_of_one_namespace_leave_room_for_others() -> None:
     """FS-20, SY-12: seven of 100 000 endpoints each; the oldest fit, and of several the first by name."""
     seen = crowd("services")
 
     assert seen["peak_mib"] < 2 * MOST_MIB
-    assert set(seen["programmed"]) == HONEST | {"large0"}
-    assert set(seen["told"]) == {"", *(f"large{number}" for number in range(1, 7))}
+    assert set(seen["programmed"]) == HONEST | {"large0", "large1", "large2"}
+    assert set(seen["told"]) == {"", *(f"large{number}" for number in range(3, 7))}
     assert seen["told"][""][0] == "ServiceRoomShort"
 
 
 @pytest.mark.parametrize("case", ["external IPs", "ports and addresses", "slices of no service", "small services"])
 def test_no_set_of_objects_of_a_tenant_takes_the_memory_or_the_place_of_others(case: str) -> None:
     """SY-12: 24 Services of 12 000 external IPs, 60 of 3 000 ports by 1 000 addresses, 3 000 slices of 1 000 endpoints
-    that no Service has, 30 000 Services. A pod of kepd has 384 MiB, and the kernel's elements are in them."""
+    that no Service has, 50 000 Services. A pod of kepd has 384 MiB, and the kernel's elements are in them."""
     seen = crowd(case)
 
     assert seen["peak_mib"] < 250
@@ -77,6 +77,12 @@ def test_no_set_of_objects_of_a_tenant_takes_the_memory_or_the_place_of_others(c
 
 def key(number: int, namespace: str = "shop") -> ServiceKey:
     return ServiceKey(namespace, f"s{number}")
+
+
+@pytest.fixture
+def half(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is the share of a namespace."""
+    monkeypatch.setattr(room, "SHARE", 0.5)
 
 
 class Node:
@@ -95,6 +101,7 @@ class Node:
         return [one for one in numbers if self.room.refusal(key(one, namespace)) is not None]
 
 
+@pytest.mark.usefixtures("half")
 def test_what_is_programmed_stays_and_the_newest_is_refused() -> None:
     """SY-12: whatever its size, and however many small ones come."""
     node = Node()
@@ -109,6 +116,7 @@ def test_what_is_programmed_stays_and_the_newest_is_refused() -> None:
     assert node.put(41, 1, "other") == {key(41, "other")}
 
 
+@pytest.mark.usefixtures("half")
 def test_before_anything_is_decided_the_oldest_come_first() -> None:
     """SY-12: after a start the API server lists by name."""
     node = Node()
@@ -123,6 +131,7 @@ def test_before_anything_is_decided_the_oldest_come_first() -> None:
     assert node.out(1, 2, 3, namespace="z") == [3]
 
 
+@pytest.mark.usefixtures("half")
 def test_who_grows_takes_room_of_younger_ones_of_its_namespace_and_of_no_other() -> None:
     """SY-12."""
     node = Node()
@@ -137,6 +146,7 @@ def test_who_grows_takes_room_of_younger_ones_of_its_namespace_and_of_no_other()
     assert node.out(3, 4, namespace="other") == []
 
 
+@pytest.mark.usefixtures("half")
 def test_who_is_programmed_may_grow_where_others_filled_the_room() -> None:
     """SY-12: by a quarter in all; newcomers, and namespaces that have their share, may not."""
     node = Node()
@@ -151,6 +161,7 @@ def test_who_is_programmed_may_grow_where_others_filled_the_room() -> None:
     assert node.out(1) == []
 
 
+@pytest.mark.usefixtures("half")
 def test_objects_that_are_kept_may_grow_where_others_filled_the_room() -> None:
     """SY-12."""
     ledger = Ledger()
@@ -165,6 +176,7 @@ def test_objects_that_are_kept_may_grow_where_others_filled_the_room() -> None:
     assert (ledger.total, ledger.is_short) == (70, True)
 
 
+@pytest.mark.usefixtures("half")
 def test_the_oldest_that_waits_gets_what_another_leaves() -> None:
     """SY-12."""
     node = Node()
@@ -180,6 +192,7 @@ def test_the_oldest_that_waits_gets_what_another_leaves() -> None:
     assert node.room.settle(30) == {key(number, "abc"[number % 3]) for number in range(4, 8)}
 
 
+@pytest.mark.usefixtures("half")
 def test_a_node_warns_before_anything_stays_out() -> None:
     """SY-12."""
     node = Node()
@@ -192,6 +205,7 @@ def test_a_node_warns_before_anything_stays_out() -> None:
     assert node.room.shortage() != ""
 
 
+@pytest.mark.usefixtures("half")
 def test_random_changes_leave_what_a_new_count_finds() -> None:
     """SY-12: 3 000 changes of 60 Services in 5 namespaces."""
     draw, node = random.Random(7), Node()
@@ -226,7 +240,7 @@ def test_a_service_that_shrinks_is_programmed_and_one_that_makes_room_lets_anoth
     """FS-20: each time both are looked at in the same update."""
     monkeypatch.setattr(room, "MOST_OF_SERVICE", 13)
     fold = Fold()
-    desired = Desired("IPv4", replace(facts_for("IPv4").node, elements=44), fold)
+    desired = Desired("IPv4", replace(facts_for("IPv4").node, elements=30), fold)
 
     def put(number: int, endpoints: int) -> dict[str, bool]:
         fold.put_service(make_service(f"s{number}", ip=f"10.96.0.{number}", meta={"creationTimestamp": str(number)}))

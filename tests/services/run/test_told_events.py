@@ -62,7 +62,7 @@ async def test_a_service_that_the_kernel_refuses_is_told_once() -> None:
 async def test_a_service_without_room_is_told_once_and_shown_wherever_one_asks() -> None:
     """SY-12: the node warns before."""
     node = Node()
-    node.intake.apply(NodeSettings(node="here", addresses=("192.168.0.10",), elements=40))
+    node.intake.apply(NodeSettings(node="here", addresses=("192.168.0.10",), elements=24))
     node.put("s1", "10.96.0.1")
     node.put("s3", "10.96.0.3")
     assert await node.told() == [("ServiceRoomShort", "")]
