@@ -11,6 +11,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import USAGE
@@ -31,12 +32,14 @@ COMPARE: dict[str, Callable[[object, object], bool]] = {
     ">": lambda one, other: one > other, ">=": lambda one, other: one >= other,  # type: ignore[operator]
 }  # fmt: skip
 DEEPEST = 64
+# Paths and ranges multiply what they find with each step.
+MOST_VALUES, MOST_SIGNS, SIGNS_PER_TEXT = 100_000, 8 << 20, 24
 
 
 def render(template: str, data: object) -> str:
     """What the template makes of the data."""
     pieces = _pieces(template)
-    text, rest = _rendered(pieces, 0, data)
+    text, rest = _rendered(pieces, 0, data, _Room())
     if rest < len(pieces):
         raise _wrong(template, "{end} without {range}")
     return text
@@ -55,7 +58,9 @@ def read_path(path: str, data: object) -> Values:
         token = TOKEN.match(path, place)
         if token is None:
             raise _wrong(path, f'"{path[place:]}" is not understood')
-        found = [inner for one in found for inner in _step(token, one)]
+        found = list(islice((inner for one in found for inner in _step(token, one)), MOST_VALUES + 1))
+        if len(found) > MOST_VALUES:
+            raise _wrong(path, f"finds more than {MOST_VALUES} values; a path that finds fewer is possible")
         place = token.end()
     return found
 
@@ -83,28 +88,41 @@ def _pieces(template: str) -> list[tuple[bool, str]]:
     return found
 
 
-def _rendered(pieces: Sequence[tuple[bool, str]], place: int, data: object) -> tuple[str, int]:
+class _Room:
+    """For all that a template writes, whatever range it stands in."""
+
+    def __init__(self) -> None:
+        self._left = MOST_SIGNS
+
+    def kept(self, text: str, template: str) -> str:
+        self._left -= len(text) + SIGNS_PER_TEXT
+        if self._left < 0:
+            raise _wrong(template, f"writes more than {MOST_SIGNS} characters; -o json has everything")
+        return text
+
+
+def _rendered(pieces: Sequence[tuple[bool, str]], place: int, data: object, room: _Room) -> tuple[str, int]:
     """Up to the end of the template, or the `end` of a range, and where that was."""
-    written: list[str] = []
+    written: list[str] = [room.kept("", "{range}")]
     while place < len(pieces):
         braced, text = pieces[place]
         place += 1
         if not braced:
-            written.append(text)
+            written.append(room.kept(text, text))
         elif quoted := QUOTED.fullmatch(text):
-            written.append(_unquoted(quoted))
+            written.append(room.kept(_unquoted(quoted), text))
         elif text == "end":
             return "".join(written), place - 1
         elif text.partition(" ")[0] == "range":
             # Even without any value, what stands between belongs to the range.
             values = read_path(text.partition(" ")[2], data)
-            texts = [_rendered(pieces, place, value) for value in values]
+            texts = [_rendered(pieces, place, value, room) for value in values]
             written += [one for one, _ in texts]
-            place = (texts[0] if texts else _rendered(pieces, place, None))[1] + 1
+            place = (texts[0] if texts else _rendered(pieces, place, None, room))[1] + 1
             if place > len(pieces):
                 raise _wrong("".join(part for _, part in pieces), "{range} without {end}")
         else:
-            written.append(" ".join(map(shown, read_path(text, data))))
+            written.append(" ".join(room.kept(shown(one), text) for one in read_path(text, data)))
     return "".join(written), place
 
 

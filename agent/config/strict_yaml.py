@@ -19,6 +19,7 @@ Scalar = str | int | float | bool | None
 MAX_BYTES = 10 << 20
 MAX_DEPTH = 64
 MAX_NODES = 200_000
+SIGNS_PER_NODE = 50
 
 INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})\Z")
 DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,3})?\Z")
@@ -141,11 +142,16 @@ class _Builder:
         if event.tag not in (None, "!", STRING_TAG):
             self._refuse(where, f"tag {shown(event.tag)} is not supported; leave it out")
         if event.implicit[0] and not event.style:
-            return Tree("scalar", where, _resolve(event.value))
-        return Tree("scalar", where, event.value)
+            return Tree("scalar", where, _resolve(event.value), weight=_weight(event.value))
+        return Tree("scalar", where, event.value, weight=_weight(event.value))
 
     def _refuse(self, where: str, text: str) -> None:
         raise UnreadableYaml(Finding(where, "", text))
+
+
+def _weight(text: str) -> int:
+    """An alias costs no memory here, but whoever writes the document out has the text once more for each."""
+    return 1 + len(text) // SIGNS_PER_NODE
 
 
 def _children(tree: Tree) -> Iterator[Tree]:

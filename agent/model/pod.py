@@ -108,6 +108,14 @@ class PodSpec:
         )
         return (*inits, *(ContainerSpec(ContainerKind.MAIN, one) for one in self.spec.containers))
 
+    def path_of(self, container: ContainerSpec) -> str:
+        """Where the manifest has it; an ephemeral one stands in none."""
+        for field_name, listed in (("initContainers", self.spec.init_containers), ("containers", self.spec.containers)):
+            for number, one in enumerate(listed):
+                if one.name == container.name:
+                    return f"spec.{field_name}[{number}]"
+        return f"container {container.name}"
+
     @cached_property
     def by_name(self) -> Mapping[str, ContainerSpec]:
         return {one.name: one for one in self.containers}

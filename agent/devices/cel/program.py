@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a program of an expression that says whether a device is meant. DVA-22 to DVA-27.
 
-Each part becomes a function of the run, which counts steps: what takes too many fails, whatever the device.
+Each part becomes a function of the run, which counts steps and what is made: what takes too many or too much fails,
+whatever the device.
 """
 
 from collections.abc import Callable
 from functools import lru_cache
+from sys import getsizeof
 from typing import Any
 
 from agent.devices.cel.check import TYPES, Checked
@@ -32,17 +34,26 @@ from agent.devices.cel.tree import (
 from agent.devices.cel.values import Device, Domains, EvaluationFailed, Optional, keyed, kind_name, unkeyed
 
 MOST_STEPS = 1_000_000
+MOST_BYTES = 8 << 20
 TEXT_PER_STEP = 10
+EMPTY_BYTES, ENTRY_BYTES, TEXT_BYTES = 64, 100, 56
 
 
 class Run:
-    """One evaluation: the names that are known, and the steps that are left."""
+    """One evaluation: the names that are known, and the steps and bytes that are left."""
 
-    __slots__ = ("left", "names")
+    __slots__ = ("left", "names", "room")
 
     def __init__(self, device: Device) -> None:
         self.names: dict[str, Any] = {"device": device}
-        self.left = MOST_STEPS
+        self.left, self.room = MOST_STEPS, MOST_BYTES
+
+    def made(self, value: Any, each: int = 8) -> Any:
+        """Counts all that is made, whether or not it is still kept; of several things so many bytes each."""
+        self.room -= EMPTY_BYTES + len(value) * each if isinstance(value, list | dict) else getsizeof(value)
+        if self.room < 0:
+            raise EvaluationFailed(f"makes more than {MOST_BYTES} bytes of values")
+        return value
 
     def spend(self, steps: int) -> None:
         self.left -= steps
@@ -148,7 +159,7 @@ class _Compiler:
             found = meant(*values)
             if type(found) in (str, list, bytes):
                 run.spend(_weight([found]))
-            return found
+            return found if type(found) is bool else run.made(found, TEXT_BYTES)
 
         return call
 
@@ -157,9 +168,11 @@ class _Compiler:
         only = _bind_to(node.name, self.part(node.only)) if node.only is not None else None
         match node.macro:
             case "map":
-                return lambda run: [body(run, one) for one in _items(run, of) if only is None or _truth(only(run, one))]
+                return lambda run: run.made(
+                    [body(run, one) for one in _items(run, of) if only is None or _truth(only(run, one))]
+                )
             case "filter":
-                return lambda run: [one for one in _items(run, of) if _truth(body(run, one))]
+                return lambda run: run.made([one for one in _items(run, of) if _truth(body(run, one))])
             case "exists_one":
                 return lambda run: sum(_truth(body(run, one)) for one in _items(run, of)) == 1
         stops_at = node.macro == "exists"
@@ -247,6 +260,7 @@ def _kept(value: Any, *, is_soft: bool) -> tuple[Any, ...]:
 def _list(items: list[tuple[Part, bool]]) -> Part:
     def make(run: Run) -> list[Any]:
         run.spend(1 + len(items))
+        run.made(items)
         return [value for part, is_soft in items for value in _kept(part(run), is_soft=is_soft)]
 
     return make
@@ -255,6 +269,7 @@ def _list(items: list[tuple[Part, bool]]) -> Part:
 def _map(entries: list[tuple[Part, Part, bool]]) -> Part:
     def make(run: Run) -> dict[Any, Any]:
         run.spend(1 + len(entries))
+        run.made(entries, ENTRY_BYTES)
         found: dict[Any, Any] = {}
         for key_part, part, is_soft in entries:
             key = keyed(key_part(run))

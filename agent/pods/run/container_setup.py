@@ -25,7 +25,15 @@ from agent.pods.runtime.cri_config import (
     id_mapping,
     sandbox_config,
 )
-from agent.pods.runtime.environment import ConfigProblem, Facts, expand, referenced, resolve_environment
+from agent.pods.runtime.environment import (
+    ConfigProblem,
+    Facts,
+    ProgramRoom,
+    expand,
+    expand_all,
+    referenced,
+    resolve_environment,
+)
 from agent.pods.runtime.network_files import Resolver, hosts_text, parse_resolver, resolver_of
 from agent.pods.runtime.pod_group import (
     LevelNeeds,
@@ -45,6 +53,7 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 log = structlog.get_logger(plane="pods")
 
 HOSTS = "/etc/hosts"
+LONGEST_PATH = 4096
 PROPAGATIONS = {
     "None": pb.PROPAGATION_PRIVATE,
     "HostToContainer": pb.PROPAGATION_HOST_TO_CONTAINER,
@@ -210,8 +219,11 @@ class ContainerSetup:
         await self.learn()
         devices = await self._devices(container)
         facts = self._facts()
-        environment = resolve_environment(run.pod, container, context.sources(), facts)
+        room, place = ProgramRoom(), run.pod.path_of(container)
+        environment = resolve_environment(run.pod, container, context.sources(), facts, room)
         values = dict(environment)
+        command = expand_all(container.fields.command, values, f"{place}.command", room)
+        args = expand_all(container.fields.args, values, f"{place}.args", room)
         # One visit to the disk for everything: each costs a millisecond on the way to a running container.
         attempt, mounts = await asyncio.to_thread(self._on_disk, container, values, attempt)
         has_uid = image.HasField("uid") if "uid" in image.DESCRIPTOR.fields_by_name else False
@@ -221,8 +233,8 @@ class ContainerSetup:
             image_user=image.username,
             image_uid=image.uid.value if has_uid else None,
             environment=environment,
-            command=[expand(one, values) for one in container.fields.command],
-            args=[expand(one, values) for one in container.fields.args],
+            command=command,
+            args=args,
             mounts=mounts,
             devices=devices,
         )
@@ -309,6 +321,8 @@ class ContainerSetup:
         # The runtime takes whole paths only.
         where = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
         volume = next((one for one in run.pod.spec.volumes if one.name == mount.name), None)
+        path = f"{run.pod.path_of(container)}.volumeMounts[{place}].subPathExpr"
+        sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values, path)
         if volume is not None and volume.image is not None:
             return pb.Mount(
                 container_path=where,
@@ -317,9 +331,8 @@ class ContainerSetup:
                     image=run.volume_images.get(volume.name, volume.image.reference),
                     user_specified_image=volume.image.reference,
                 ),
-                image_sub_path=mount.sub_path or _expanded(mount.sub_path_expr, values),
+                image_sub_path=sub_path,
             )
-        sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values)
         number = f"{container.name}-{place}"
         try:
             source = self._context.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
@@ -366,12 +379,12 @@ def _write(groups: Groups, wanted: WantedGroup) -> None:
             raise OSError(f"{step}: {error.strerror or error}") from error
 
 
-def _expanded(text: str, values: dict[str, str]) -> str:
+def _expanded(text: str, values: dict[str, str], path: str) -> str:
     """VOL-05: a variable that is not there or empty is an error, not an empty path."""
     missing = sorted({name for name in referenced(text) if not values.get(name)})
     if missing:
         raise ConfigProblem(f"subPathExpr {text!r}: missing value for {', '.join(missing)}")
-    return expand(text, values)
+    return expand(text, values, path, LONGEST_PATH)
 
 
 def _text_of(path: Path) -> str:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables of a container, and `$(VAR)` in its command.
 
-Order and precedence (ENV-01), expansion (ENV-02), where values come from (ENV-03 to ENV-06).
+Order and precedence (ENV-01), expansion (ENV-02), where values come from (ENV-03 to ENV-06). References double a text
+with each line of a manifest, so what they make is measured before it is made.
 Never: puts a value into an error.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -25,6 +26,8 @@ ESCAPES = {
     "\v": "\\v",
 }  # fmt: skip
 MOST_FILE_BYTES = 64 << 10
+# What execve takes: one string with the zero at its end, and all strings of a program together.
+MOST_STRING_BYTES, MOST_PROGRAM_BYTES = 128 << 10, 2 << 20
 
 Sources = Mapping[tuple[str, str, str], Source]
 
@@ -49,29 +52,76 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     read_file: Callable[[str, str], bytes | None] = lambda _volume, _path: None
 
 
+class ProgramRoom:
+    """What the kernel takes for the variables and arguments of one program, and how much of it is taken."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[str, int] = {}
+        self._taken = 0
+
+    def put(self, name: str, text: str, path: str) -> None:
+        """A later text of the same name replaces the earlier one. Raises ConfigProblem."""
+        size = len(text.encode("utf-8", "surrogateescape")) + 1
+        if size > MOST_STRING_BYTES:
+            raise _too_long(path, size, MOST_STRING_BYTES)
+        self._taken += size - self._sizes.get(name, 0)
+        self._sizes[name] = size
+        if self._taken > MOST_PROGRAM_BYTES:
+            text = f"{path}: with it the variables and arguments of the container have {self._taken} bytes; the kernel "
+            text += f"takes at most {MOST_PROGRAM_BYTES} (execve), so the container is not made"
+            raise ConfigProblem(text)
+
+
+def _too_long(path: str, size: int, most: int) -> ConfigProblem:
+    text = f"{path}: has at least {size} bytes once its references are replaced; expected at most {most}, which is all "
+    return ConfigProblem(text + "that the kernel takes. The container is not made; larger content fits into a volume")
+
+
 def resolve_environment(
-    pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts
+    pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts, room: ProgramRoom | None = None
 ) -> tuple[tuple[str, str], ...]:
-    """Names and values in the order in which they were given first."""
+    """Names and values in the order in which they were given first; `room` is where they take it from."""
     found: dict[str, str] = {}
-    for entry in container.fields.env_from:
-        found.update(_all_of(entry, pod, sources))
-    for env in container.fields.env:
-        value = _value(env, pod, container, sources, facts) if env.value_from else expand(env.value, found)
-        if value is not None:
-            found[env.name] = value
+    room, place = room or ProgramRoom(), pod.path_of(container)
+
+    def put(name: str, value: str, path: str) -> None:
+        room.put(name, f"{name}={value}", path)
+        found[name] = value
+
+    for number, entry in enumerate(container.fields.env_from):
+        for name, value in _all_of(entry, pod, sources).items():
+            put(name, value, f"{place}.envFrom[{number}], key {name.removeprefix(entry.prefix)}")
+    for number, env in enumerate(container.fields.env):
+        path = f"{place}.env[{number}]"
+        if env.value_from is None:
+            put(env.name, expand(env.value, found, f"{path}.value"), f"{path}.value")
+        elif (given := _value(env, pod, container, sources, facts)) is not None:
+            put(env.name, given, f"{path}.valueFrom")
     return tuple(found.items())
 
 
-def expand(text: str, values: Mapping[str, str]) -> str:
-    """`$(NAME)` by its value where it has one; `$$` is a dollar sign (ENV-02)."""
+def expand(text: str, values: Mapping[str, str], path: str, most: int = MOST_STRING_BYTES) -> str:
+    """`$(NAME)` by its value where it has one; `$$` is a dollar sign (ENV-02). Raises ConfigProblem."""
 
     def put(found: re.Match[str]) -> str:
         if found[1] == "$":
             return "$"
         return values.get(found[2], found[0])
 
+    size = len(text) + sum(len(put(one)) - len(one[0]) for one in REFERENCE.finditer(text))
+    if size >= most:
+        raise _too_long(path, size, most)
     return REFERENCE.sub(put, text)
+
+
+def expand_all(texts: Sequence[str], values: Mapping[str, str], path: str, room: ProgramRoom) -> list[str]:
+    """The arguments of a program. Raises ConfigProblem."""
+    found = []
+    for number, text in enumerate(texts):
+        place = f"{path}[{number}]"
+        found.append(expand(text, values, place))
+        room.put(place, found[-1], place)
+    return found
 
 
 def referenced(text: str) -> list[str]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands in a pod's volumes: directories (VOL-01), and files with their content (VOL-06 to VOL-08)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -22,6 +22,8 @@ DIRECTORY_NAMES = {
     "projected": "kubernetes.io~projected",
 }
 SECRET_BYTES = 16 << 20
+# One key or field may stand under many paths, so a short manifest could fill a disk.
+MOST_CONTENT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,31 @@ class PlannedVolume(msgspec.Struct, frozen=True, kw_only=True):
     page_bytes: int = 0
 
 
+class _Room:
+    """For the files that kepd writes into the volumes of one pod."""
+
+    def __init__(self) -> None:
+        self._left = MOST_CONTENT_BYTES
+
+    def kept(self, files: Iterator[PlannedFile]) -> Iterator[PlannedFile]:
+        for file in files:
+            self._left -= len(file.content)
+            if self._left < 0:
+                text = f"with {file.path} the files of the pod's volumes have more than {MOST_CONTENT_BYTES} bytes, "
+                raise ConfigProblem(text + "which kepd does not write; fewer items, or an emptyDir", MOUNT_PROBLEM)
+            yield file
+
+
 def plan_volumes(pod: PodSpec, sources: Sources, facts: Facts) -> tuple[PlannedVolume, ...]:
     """All volumes. Raises ConfigProblem where a source is missing."""
-    return tuple(_named(pod, one, sources, facts) for one in pod.spec.volumes if one.image is None)
+    room = _Room()
+    return tuple(_named(pod, one, sources, facts, room) for one in pod.spec.volumes if one.image is None)
 
 
-def _named(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> PlannedVolume:
+def _named(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts, room: _Room) -> PlannedVolume:
     """A problem says of which volume it is."""
     try:
-        return _volume(pod, volume, sources, facts)
+        return _volume(pod, volume, sources, facts, room)
     except ConfigProblem as problem:
         text = f'volume "{volume.name}" cannot be mounted: {problem}'
         raise ConfigProblem(text, problem.reason) from problem
@@ -71,11 +89,11 @@ class Updates(msgspec.Struct, frozen=True):
 
 def plan_updates(pod: PodSpec, sources: Sources, facts: Facts) -> Updates:
     """Of a pod that runs: each volume with content by itself (VOL-07)."""
-    planned, problems = [], []
+    planned, problems, room = [], [], _Room()
     for volume in pod.spec.volumes:
         if volume.config_map or volume.secret or volume.downward_api or volume.projected:
             try:
-                planned.append(_volume(pod, volume, sources, facts))
+                planned.append(_volume(pod, volume, sources, facts, room))
             except ConfigProblem as problem:
                 problems.append(f'volume "{volume.name}" keeps its content: {problem}')
     return Updates(tuple(planned), tuple(problems))
@@ -98,7 +116,7 @@ def _directory(volume: Volume) -> str:
     return f"volumes/{DIRECTORY_NAMES[kind]}/{volume.name}"
 
 
-def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> PlannedVolume:
+def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts, room: _Room) -> PlannedVolume:
     if volume.host_path is not None:
         return PlannedVolume(name=volume.name, host_path=volume.host_path.path, check=volume.host_path.type)
     group = pod.spec.security_context.fs_group if pod.spec.security_context is not None else None
@@ -115,7 +133,7 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> Pla
             limit_bytes=0 if is_memory else limit,
             page_bytes=page_size_of(pod, volume.empty_dir.medium, volume.name),
         )
-    files = tuple(_files(pod, volume, sources, facts))
+    files = tuple(room.kept(_files(pod, volume, sources, facts)))
     has_secret = volume.secret is not None or (
         volume.projected is not None and any(one.secret is not None for one in volume.projected.sources)
     )
@@ -151,53 +169,47 @@ def _memory_size(pod: PodSpec, limit: int, facts: Facts) -> int:
     return min((size for size in (limit, whole, facts.memory_bytes) if size), default=0)
 
 
-def _files(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> list[PlannedFile]:
+def _files(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> Iterator[PlannedFile]:
     if (one := volume.config_map) is not None:
-        return _from_source(
-            pod, ("ConfigMap", one.name), one.items, sources, mode=one.default_mode, optional=one.optional
-        )
+        which = ("ConfigMap", one.name)
+        yield from _from_source(pod, which, one.items, sources, mode=one.default_mode, optional=one.optional)
     if (secret := volume.secret) is not None:
         which = ("Secret", secret.secret_name)
-        return _from_source(pod, which, secret.items, sources, mode=secret.default_mode, optional=secret.optional)
+        yield from _from_source(pod, which, secret.items, sources, mode=secret.default_mode, optional=secret.optional)
     if volume.downward_api is not None:
-        return _downward(pod, volume.downward_api.items, volume.downward_api.default_mode, facts)
-    found: list[PlannedFile] = []
+        yield from _downward(pod, volume.downward_api.items, volume.downward_api.default_mode, facts)
     if volume.projected is not None:
         mode = volume.projected.default_mode
         for source in volume.projected.sources:
             for kind, part in (("ConfigMap", source.config_map), ("Secret", source.secret)):
                 if part is not None:
                     which = (kind, part.name)
-                    found += _from_source(pod, which, part.items, sources, mode=mode, optional=part.optional)
+                    yield from _from_source(pod, which, part.items, sources, mode=mode, optional=part.optional)
             if source.downward_api is not None:
-                found += _downward(pod, source.downward_api.items, mode, facts)
-    return found
+                yield from _downward(pod, source.downward_api.items, mode, facts)
 
 
 def _from_source(
     pod: PodSpec, which: tuple[str, str], items: Sequence[KeyToPath], sources: Sources, *, mode: int, optional: bool
-) -> list[PlannedFile]:
+) -> Iterator[PlannedFile]:
     kind, name = which
     source = sources.get((kind, pod.namespace, name))
     if source is None:
         if optional:
-            return []
+            return
         raise ConfigProblem(f'{kind.lower()} "{name}" not found', MOUNT_PROBLEM)
     if not items:
-        return [PlannedFile(key, mode, value) for key, value in sorted(source.data.items())]
-    found = []
+        yield from (PlannedFile(key, mode, value) for key, value in sorted(source.data.items()))
     for item in items:
         value = source.data.get(item.key)
         if value is not None:
-            found.append(PlannedFile(item.path, mode if item.mode is None else item.mode, value))
+            yield PlannedFile(item.path, mode if item.mode is None else item.mode, value)
         elif not optional:
             word = "secret" if kind == "Secret" else "config"
             raise ConfigProblem(f"references non-existent {word} key: {item.key}", MOUNT_PROBLEM)
-    return found
 
 
-def _downward(pod: PodSpec, items: Sequence[DownwardItem], default_mode: int, facts: Facts) -> list[PlannedFile]:
-    found = []
+def _downward(pod: PodSpec, items: Sequence[DownwardItem], default_mode: int, facts: Facts) -> Iterator[PlannedFile]:
     for item in items:
         text = ""
         if item.field_ref is not None:
@@ -205,5 +217,4 @@ def _downward(pod: PodSpec, items: Sequence[DownwardItem], default_mode: int, fa
         elif item.resource_field_ref is not None:
             anonymous = ContainerSpec(pod.containers[0].kind, Container())
             text = resource_value(item.resource_field_ref, pod, anonymous, facts)
-        found.append(PlannedFile(item.path, default_mode if item.mode is None else item.mode, text.encode()))
-    return found
+        yield PlannedFile(item.path, default_mode if item.mode is None else item.mode, text.encode())

@@ -66,7 +66,7 @@ def test_results_of_references_are_not_expanded_again() -> None:
     labelled = PodSpec(namespace="d", name="w", uid="u", labels=(("k", "$(A)"),), spec=pod.spec)
 
     assert field_value("metadata.labels['k']", labelled, FACTS) == "$(A)"
-    assert expand("$(A)$(B", {"A": "$(A)"}) == "$(A)$(B"
+    assert expand("$(A)$(B", {"A": "$(A)"}, "args[0]") == "$(A)$(B"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.ports import Containers, ProbeClient
 from agent.pods.run.handlers.handler_target import ContainerTarget, http_question, port_number
-from agent.pods.runtime.environment import expand
+from agent.pods.runtime.environment import ConfigProblem, ProgramRoom, expand_all
 
 USER_AGENT = "kube-probe/1.36"
 TRIES = 3
@@ -59,14 +59,14 @@ class ProbeRunner:
                 return await self._tcp(probe.tcp_socket, target, limit_s)
             if probe.grpc is not None:
                 return await self._grpc(probe.grpc, target, limit_s)
-        except ValueError as error:
-            # A port that has no name here: the question cannot be asked.
+        except (ConfigProblem, ValueError) as error:
+            # A port that has no name here, or a command that no kernel takes: the question cannot be asked.
             return ProbeAnswer(AnswerKind.ERROR, str(error))
         return ProbeAnswer(AnswerKind.ERROR, "missing probe handler")
 
     async def _exec(self, given: Exec, target: ContainerTarget, timeout_s: int) -> ProbeAnswer:
         values = {env.name: env.value for env in target.container.fields.env if env.value_from is None}
-        command = [expand(one, values) for one in given.command]
+        command = expand_all(given.command, values, "exec.command", ProgramRoom())
         try:
             answer = await self._containers.exec_sync(target.instance_id, command, timeout_s)
         except DeadlineExceeded:
