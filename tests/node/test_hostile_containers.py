@@ -36,6 +36,8 @@ BOMB = "trap '' TERM; while true; do sleep 100000 & done 2>/dev/null"
 LOUD = "while true; do head -c 65536 /dev/zero | tr '\\0' 'x'; echo; done"
 ENDLESS = "while true; do nc -l -p 8080 </dev/zero; done"
 WORST = {"nested": NESTED, "full": FULL, "bomb": BOMB, "loud": LOUD, "endless": ENDLESS}
+SWAP = "while true; do mkdir /d/x; rmdir /d/x/* /d/x; ln -s OUTSIDE /d/x; rm /d/x; done 2>/dev/null"
+LOOK = "touch /m/mark; cat /m/witness; ls -d /m/* >/out/$HOSTNAME; exec sleep 100000"
 QUIET = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done"
 
 
@@ -152,3 +154,48 @@ def test_who_does_its_worst_harms_nobody_beside_it(node: Node, lab: Lab) -> None
     assert not list((node.kepd.folder / "state").rglob("d/d"))
     assert sorted(sandboxes(lab)) == ["alone-0-n1", "alone-1-n1", "alone-2-n1", "beside-n1", "late-n1"]
     assert logs < MOST_LOG_BYTES
+
+
+def at(name: str, where: str) -> dict[str, Any]:
+    return {"name": name, "mountPath": where}
+
+
+def host(name: str, path: Path | str, kind: str = "") -> dict[str, Any]:
+    return {"name": name, "hostPath": {"path": str(path), "type": kind}}
+
+
+def test_who_swaps_paths_shows_no_other_container_a_file_of_the_node(node: Node, tmp_path: Path) -> None:
+    """NP-3: one container changes a directory of the node while others get what lies below it."""
+    data, outside, out = (tmp_path / name for name in ("data", "outside", "out"))
+    for one in (data, outside, out):
+        one.mkdir()
+    (outside / "witness").write_text("root's own")
+    (data / "link").symlink_to(outside)
+    before = [(one, one.lstat()[:4], one.lstat().st_mtime_ns) for one in (outside, outside / "witness")]
+    names = [f"reader-{number}" for number in range(6)]
+
+    def put(name: str, script: str, *volumes: dict[str, Any]) -> None:
+        mounts = [at("d", "/d"), at("out", "/out")] if name == "swapper" else [at("m", "/m"), at("out", "/out")]
+        made = node.container("app", script, volumeMounts=mounts)
+        node.put(pod(name, [made], volumes=[*volumes, host("out", out)], terminationGracePeriodSeconds=0))
+
+    def told(name: str) -> list[str]:
+        """Why it does not run."""
+        found = [str(node.shown(name))]
+        return [one for one in found if "cannot be mounted" in one or "failed to prepare" in one]
+
+    put("swapper", SWAP.replace("OUTSIDE", str(outside)), host("d", data))
+    node.kepd.wait(lambda: node.app("swapper").get("state") == "Running", "the swapper runs", 60.0)
+    put("linked", LOOK, host("m", data / "link" / "made", "DirectoryOrCreate"))
+    put("own", LOOK, host("m", node.kepd.folder / "state"))
+    for name in names:
+        put(name, LOOK, host("m", data / "x" / name, "DirectoryOrCreate"))
+    node.kepd.wait(lambda: told("linked") and told("own"), "two that are refused", 60.0)
+    for name in names:
+        node.kepd.wait(lambda name=name: told(name) or node.app(name).get("state") == "Running", f"{name} tried", 60.0)  # type: ignore[misc]
+
+    assert "which containers may change" in told("linked")[0]
+    assert "which kepd gives no container at all" in told("own")[0]
+    assert [(one, one.lstat()[:4], one.lstat().st_mtime_ns) for one in (outside, outside / "witness")] == before
+    assert [one.name for one in outside.iterdir()] == ["witness"]
+    assert all("witness" not in one.read_text() for one in out.iterdir())

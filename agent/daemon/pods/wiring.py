@@ -17,7 +17,7 @@ from agent.daemon.configuration import instance_id
 from agent.daemon.dns.settings import pod_servers
 from agent.daemon.kubelet_arrival import follow_kubelet
 from agent.daemon.outside import Outside
-from agent.daemon.plane_lock import held_plane_lock
+from agent.daemon.plane_lock import LOCK_DIRECTORY, held_plane_lock
 from agent.daemon.pods.current_settings import CurrentSettings, own_addresses
 from agent.daemon.pods.eviction_rules import eviction_rules
 from agent.daemon.pods.kubelet_names import kubelet_families
@@ -278,7 +278,9 @@ def node_facts(configuration: Configuration, groups: GroupShape) -> PodNodeFacts
 def _pod_files(configuration: Configuration, directory: Path) -> PodFiles:
     links = configuration.pods.log_link_directory
     logs = LogDirectories(Path(configuration.pods.log_directory), Path(links) if links else None)
-    return PodFiles(directory, logs, Mounts())
+    node, manifests = configuration.node, configuration.manifests.directory
+    own = (node.state_directory, node.run_directory, manifests, LOCK_DIRECTORY)
+    return PodFiles(directory, logs, Mounts(), [Path(one) for one in own])
 
 
 def disk_bytes(directory: Path) -> int:

@@ -10,6 +10,7 @@ import msgspec
 
 from agent.model.pod import ContainerKind, PodSpec
 from agent.pods.runtime.qos import pod_needs
+from agent.pods.runtime.volume_plan import written_paths
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - what a port without an address means
 PREFIX = "Pod was rejected: "
@@ -36,6 +37,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     milli_cpus: int = 0
     memory_bytes: int = 0
     ports: frozenset[HostPort] = frozenset()
+    written: frozenset[str] = frozenset()
+    """Paths of the node that it may change."""
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +66,12 @@ def asked_by(pod: PodSpec) -> Asked:
         for port in listed
         if (number := port.container_port if pod.spec.host_network else port.host_port)
     }
-    return Asked(milli_cpus=needs.cpu_request, memory_bytes=needs.memory_request, ports=frozenset(ports))
+    return Asked(
+        milli_cpus=needs.cpu_request,
+        memory_bytes=needs.memory_request,
+        ports=frozenset(ports),
+        written=written_paths(pod),
+    )
 
 
 class Places:
@@ -109,6 +117,11 @@ class Places:
     def clear(self) -> None:
         for uid in list(self._asked):
             self.release(uid)
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Of all of them; threads ask for it, too."""
+        return frozenset().union(*[one.written for one in list(self._asked.values())])
 
     def holder(self, port: HostPort, uid: str) -> str:
         """Another pod that has this port at an address which overlaps, by its key."""

@@ -95,7 +95,7 @@ class ContainerSetup:
         run = self._run
         if run.pod.spec.volumes:
             volumes = plan_volumes(run.pod, self._context.sources(), run.facts)
-            await asyncio.to_thread(self._context.files.prepare, run.pod.uid, volumes)
+            await asyncio.to_thread(self._context.files.prepare, run.pod.uid, volumes, self._context.places.written)
 
     async def update(self) -> list[str]:
         """Content of volumes that are mounted already; one that cannot be had stays as it is and stops no other."""
@@ -254,7 +254,8 @@ class ContainerSetup:
         files.logs.make(run.log_directory, container.name)
         self._take_ids()
         if run.pod.spec.volumes:
-            files.prepare(run.pod.uid, plan_volumes(run.pod, self._context.sources(), run.facts))
+            planned = plan_volumes(run.pod, self._context.sources(), run.facts)
+            files.prepare(run.pod.uid, planned, self._context.places.written)
         return attempt, self._mounts(container, values)
 
     def _facts(self) -> Facts:
@@ -316,12 +317,12 @@ class ContainerSetup:
                 one.gidMappings.append(id_mapping(self._first_id))
         return found
 
-    def _mount(self, container: ContainerSpec, place: int, mount: VolumeMount, values: dict[str, str]) -> pb.Mount:
+    def _mount(self, container: ContainerSpec, index: int, mount: VolumeMount, values: dict[str, str]) -> pb.Mount:
         run = self._run
         # The runtime takes whole paths only.
         where = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
         volume = next((one for one in run.pod.spec.volumes if one.name == mount.name), None)
-        path = f"{run.pod.path_of(container)}.volumeMounts[{place}].subPathExpr"
+        path = f"{run.pod.path_of(container)}.volumeMounts[{index}].subPathExpr"
         sub_path = mount.sub_path or _expanded(mount.sub_path_expr, values, path)
         if volume is not None and volume.image is not None:
             return pb.Mount(
@@ -333,9 +334,12 @@ class ContainerSetup:
                 ),
                 image_sub_path=sub_path,
             )
-        number = f"{container.name}-{place}"
+        number = f"{container.name}-{index}"
         try:
-            source = self._context.files.source(run.pod.uid, mount_source(run.pod, mount.name), sub_path, number)
+            # What is bound passes no mounts on.
+            written = self._context.places.written if mount.mount_propagation == "None" else ()
+            place = mount_source(run.pod, mount.name)
+            source = self._context.files.source(run.pod.uid, place, sub_path, number, written)
         except (OSError, ConfigProblem) as error:
             head = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'
             raise ConfigProblem(f"{head}: {error}") from error

@@ -43,6 +43,7 @@ class PlannedVolume(msgspec.Struct, frozen=True, kw_only=True):
     directory: str = ""
     host_path: str = ""
     check: str = ""
+    is_read_only: bool = False
     files: tuple[PlannedFile, ...] | None = None
     tmpfs_bytes: int | None = None
     group: int | None = None
@@ -105,6 +106,12 @@ def mount_source(pod: PodSpec, volume_name: str) -> str:
     return volume.host_path.path if volume.host_path is not None else _directory(volume)
 
 
+def written_paths(pod: PodSpec) -> frozenset[str]:
+    """Paths of the node that its containers may change."""
+    mounted = {mount.name for one in pod.containers for mount in one.fields.volume_mounts if not mount.read_only}
+    return frozenset(one.host_path.path for one in pod.spec.volumes if one.host_path and one.name in mounted)
+
+
 def is_ours_alone(pod: PodSpec, volume_name: str) -> bool:
     """Whether only we write there: containers see it read-only, whatever their mount says."""
     volume = next(one for one in pod.spec.volumes if one.name == volume_name)
@@ -118,7 +125,9 @@ def _directory(volume: Volume) -> str:
 
 def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts, room: _Room) -> PlannedVolume:
     if volume.host_path is not None:
-        return PlannedVolume(name=volume.name, host_path=volume.host_path.path, check=volume.host_path.type)
+        given = volume.host_path
+        is_read_only = given.path not in written_paths(pod)
+        return PlannedVolume(name=volume.name, host_path=given.path, check=given.type, is_read_only=is_read_only)
     group = pod.spec.security_context.fs_group if pod.spec.security_context is not None else None
     place = _directory(volume)
     if volume.empty_dir is not None:

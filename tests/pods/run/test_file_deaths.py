@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import pytest
 
-from agent.pods.run.disk.files import PodFiles, check_host_path
+from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume
@@ -179,8 +179,8 @@ def starts(node: Node) -> None:
     files.write_hosts("u1", "127.0.0.1 localhost\n")
     assert stat.S_IMODE(files.message_file("u1", "app").stat().st_mode) == 0o666
     files.logs.make(node.place / "logs" / "d_p_u1", "app")
-    check_host_path(str(node.place / "host" / "made" / "deep"), "DirectoryOrCreate")
-    check_host_path(str(node.place / "file"), "FileOrCreate")
+    for path, check in (("host/made/deep", "DirectoryOrCreate"), ("file", "FileOrCreate")):
+        files.hosts.check(PlannedVolume(name="h", host_path=str(node.place / path), check=check))
 
 
 def changes(node: Node) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.pods.manifest.objects import Source
-from agent.pods.run.disk.files import PodFiles, check_host_path
+from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.volume_content import swap_content
 from agent.pods.run.disk.volume_paths import open_inside, read_inside
@@ -194,16 +194,19 @@ class TestPlaces:
             ("Socket", "file", True), ("FileOrCreate", "no/where", True),
         ],
     )  # fmt: skip
-    def test_paths_of_the_node_are_checked(self, tmp_path: Path, kind: str, name: str, fails: bool) -> None:
+    def test_paths_of_the_node_are_checked(
+        self, files: PodFiles, tmp_path: Path, kind: str, name: str, fails: bool
+    ) -> None:
         """VOL-04."""
         (tmp_path / "dir").mkdir()
         (tmp_path / "file").touch()
+        volume = PlannedVolume(name="v", host_path=str(tmp_path / name), check=kind)
         if fails:
             with pytest.raises(ConfigProblem) as told:
-                check_host_path(str(tmp_path / name), kind)
+                files.hosts.check(volume)
             assert told.value.reason == "FailedMount"
         else:
-            check_host_path(str(tmp_path / name), kind)
+            files.hosts.check(volume)
 
     def test_last_words(self, files: PodFiles, tmp_path: Path) -> None:
         """TMS-01."""

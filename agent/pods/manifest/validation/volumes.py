@@ -95,6 +95,8 @@ def _host_path(out: Complaints, given: HostPath, path: str) -> None:
         out.required(f"{path}.path")
     elif ".." in given.path.split("/"):
         out.invalid(f"{path}.path", given.path, "must not contain '..'")
+    elif not given.path.startswith("/"):
+        out.invalid(f"{path}.path", given.path, "must be an absolute path of the node, such as /srv/data")
     out.one_of(f"{path}.type", given.type, HOST_PATH_TYPES)
 
 

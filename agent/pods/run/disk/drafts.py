@@ -3,7 +3,8 @@
 
 Each is made under a draft name beside its place and gets its name as the last step. So one that is there needs no
 further look, whenever kepd died before; and its mode is the one asked for, whatever the umask of the process.
-Never: changes or replaces what has the name already. Blocking; called in threads. Functions raise OSError.
+Never: changes what has the name already; `write_file` alone replaces it. Blocking; called in threads. Functions raise
+OSError.
 """
 
 import ctypes
@@ -90,6 +91,34 @@ def make_file(path: Path, mode: int) -> None:
             os.unlink(draft, dir_fd=above)
     finally:
         os.close(above)
+
+
+def write_file(path: Path, content: bytes, mode: int) -> None:
+    """A file with this content; one that has it stays. What else has the name, such as a link, gives way unread."""
+    above = os.open(path.parent, ABOVE)
+    try:
+        if _has(above, path.name, content, mode):
+            return
+        draft = _draft_of(path.name)
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=above)
+        with os.fdopen(os.open(draft, FILE | os.O_EXCL, 0, dir_fd=above), "wb") as out:
+            out.write(content)
+            os.fchmod(out.fileno(), mode)
+        os.rename(draft, path.name, src_dir_fd=above, dst_dir_fd=above)
+    finally:
+        os.close(above)
+
+
+def _has(above: int, name: str, content: bytes, mode: int) -> bool:
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=above)
+    except OSError:
+        return False
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        is_plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and stat.S_IMODE(found.st_mode) == mode
+        return is_plain and file.read(len(content) + 1) == content
 
 
 def _exists(above: int, name: str) -> bool:

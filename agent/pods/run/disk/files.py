@@ -9,19 +9,19 @@ import os
 import secrets
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from agent.model.mount_access import Access
 from agent.pods.run.checkpoints.folder import CheckpointFolder
-from agent.pods.run.disk.drafts import make_directory, make_file
+from agent.pods.run.disk.drafts import FILE, make_directory, make_file, write_file
+from agent.pods.run.disk.host_paths import HostPaths
 from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.trees import remove_tree
 from agent.pods.run.disk.volume_content import swap_content
 from agent.pods.run.disk.volume_paths import open_inside, read_inside
-from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.volume_plan import PlannedVolume
 
 DIRECTORY_MODE = 0o755
@@ -39,14 +39,6 @@ FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
 FALLBACK_READ = FALLBACK_BYTES + FALLBACK_LINES * 64
 TAG = 2
 VOLUMES = "volumes"
-MOUNT_PROBLEM = "FailedMount"
-TESTS = {
-    "Directory": (stat.S_ISDIR, "directory"),
-    "File": (stat.S_ISREG, "file"),
-    "Socket": (stat.S_ISSOCK, "socket"),
-    "CharDevice": (stat.S_ISCHR, "character device"),
-    "BlockDevice": (stat.S_ISBLK, "block device"),
-}
 
 
 class Mounts(Protocol):
@@ -60,15 +52,17 @@ class Mounts(Protocol):
 
 
 class PodFiles:
-    """All pods' directories. Methods raise OSError, and ConfigProblem for what the manifest asks and cannot have."""
+    """All pods' directories; `own` are others of kepd. Methods raise OSError, and ConfigProblem for what the manifest
+    asks and cannot have. `written` are the paths of the node that containers may change."""
 
-    def __init__(self, directory: Path, logs: LogDirectories, mounts: Mounts) -> None:
+    def __init__(self, directory: Path, logs: LogDirectories, mounts: Mounts, own: Sequence[Path] = ()) -> None:
         # What is mounted has its whole path in the kernel's table, whatever links lead here.
         self.directory = directory.resolve()
         self.logs = logs
         self.checkpoints = CheckpointFolder(directory / "checkpoints")
         self.ranges = IdRanges(self.directory)
         self._mounts = mounts
+        self.hosts = HostPaths((self.directory, *own), [one for one in (logs.directory, logs.links) if one])
         self._locks: dict[str, threading.Lock] = {}
 
     def of(self, uid: str) -> Path:
@@ -77,14 +71,14 @@ class PodFiles:
             raise ValueError(f"{uid!r} is not a valid name of a directory")
         return path
 
-    def prepare(self, uid: str, volumes: Sequence[PlannedVolume]) -> None:
+    def prepare(self, uid: str, volumes: Sequence[PlannedVolume], written: Collection[str] = ()) -> None:
         """Make what is missing and bring contents up to date; doing it again changes nothing."""
         home = self._home(uid)
         # A change of a source and the start of a container may come at the same time.
         with self._locks.setdefault(uid, threading.Lock()):
             for volume in volumes:
                 if volume.host_path:
-                    _check_host_path(volume)
+                    self.hosts.check(volume, written)
                 else:
                     self._make(home / volume.directory, volume)
 
@@ -105,10 +99,11 @@ class PodFiles:
         if volume.files is not None:
             swap_content(place, volume.files, volume.group)
 
-    def source(self, uid: str, place: str, sub_path: str, number: str) -> Path:
+    def source(self, uid: str, place: str, sub_path: str, number: str, written: Collection[str] = ()) -> Path:
         """What is mounted: a volume, or a path in it, bound where no link can be put in its way (VOL-05)."""
         home = self.of(uid)
-        root = Path(place) if place.startswith("/") else home / place
+        root, below = self.hosts.parted(place, written) if place.startswith("/") else (home / place, "")
+        sub_path = "/".join(filter(None, (below, sub_path)))
         if not sub_path:
             return root
         handle = open_inside(root, sub_path)
@@ -140,10 +135,11 @@ class PodFiles:
         return read_inside(self.of(uid) / place, path, MOST_READ_BYTES)
 
     def write_hosts(self, uid: str, text: str) -> Path:
-        """The hosts file, anew at each start of a container (NET-01). The same file, because it is mounted."""
+        """The hosts file at each start of a container (NET-01). The same file as long as it says the same, because
+        other containers have it mounted."""
         path = self._home(uid) / "etc-hosts"
-        path.write_text(text)
-        path.chmod(HOSTS_MODE)
+        with self._locks.setdefault(uid, threading.Lock()):
+            write_file(path, text.encode(), HOSTS_MODE)
         return path
 
     def message_file(self, uid: str, container: str) -> Path:
@@ -151,8 +147,11 @@ class PodFiles:
         folder = self._home(uid) / "containers" / container
         make_directory(folder, DIRECTORY_MODE)
         path = folder / secrets.token_hex(4)
-        path.touch()
-        path.chmod(MESSAGE_MODE)
+        handle = os.open(path, FILE | os.O_EXCL, MESSAGE_MODE)
+        try:
+            os.fchmod(handle, MESSAGE_MODE)
+        finally:
+            os.close(handle)
         return path
 
     def read_message(self, path: Path, log: Path, *, falls_back: bool) -> str:
@@ -185,35 +184,6 @@ def _access(volume: PlannedVolume) -> Access:
     if volume.files is None and volume.tmpfs_bytes is not None:
         mode |= STICKY
     return Access(mode if volume.group is None else mode | SET_GROUP, volume.group)
-
-
-def _check_host_path(volume: PlannedVolume) -> None:
-    try:
-        check_host_path(volume.host_path, volume.check)
-    except ConfigProblem as problem:
-        text = f'volume "{volume.name}" cannot be mounted: {problem}'
-        raise ConfigProblem(text, problem.reason) from problem
-
-
-def check_host_path(path: str, kind: str) -> None:
-    """VOL-04."""
-    place = Path(path)
-    if kind == "DirectoryOrCreate" and not place.exists():
-        make_directory(place, DIRECTORY_MODE)
-    elif kind == "FileOrCreate" and not place.exists():
-        try:
-            make_file(place, HOSTS_MODE)
-        except OSError as error:
-            raise ConfigProblem(f"hostPath {path} cannot be created: {error.strerror}", MOUNT_PROBLEM) from error
-    if not kind:
-        return
-    test, name = TESTS[kind.removesuffix("OrCreate")]
-    try:
-        is_right = test(place.stat().st_mode)
-    except OSError:
-        is_right = False
-    if not is_right:
-        raise ConfigProblem(f"hostPath type check failed: {path} is not a {name}", MOUNT_PROBLEM)
 
 
 def _tail_of(path: Path, most: int) -> str:
