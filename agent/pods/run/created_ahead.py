@@ -11,8 +11,9 @@ from contextlib import suppress
 from agent.model.pod import ContainerKind, ContainerSpec, container_hash
 from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.work import CreatingAhead
+from agent.pods.run.interrupts import LaunchInterrupted
 from agent.pods.run.pod_images import PodImages
-from agent.pods.run.run_state import FAILURES, LaunchInterrupted, PodRun
+from agent.pods.run.run_state import FAILURES, PodRun
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.seen import Instance, Stage
 from agent.wire.cri import runtime_v1_pb2 as pb

@@ -38,6 +38,7 @@ from agent.pods.plan.start_steps import (
 from agent.pods.plan.stop_state import Trigger, shortened
 from agent.pods.plan.work import (
     EndingAlone,
+    FetchingAhead,
     HoldingLimits,
     Launching,
     LaunchingEphemeral,
@@ -50,6 +51,7 @@ from agent.pods.plan.work import (
 )
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.handlers.probes import ProbeRunner
+from agent.pods.run.interrupts import Interrupts
 from agent.pods.run.observer import Observer
 from agent.pods.run.pod_images import PodImages
 from agent.pods.run.probing import Prober
@@ -83,8 +85,9 @@ class PodKeeper:
         self.run = run
         self._setup = ContainerSetup(run)
         images = PodImages(run, self._setup)
-        self._sandboxes = SandboxMaker(run, self._setup, images)
-        self._starter = Starter(run, self._setup, images)
+        self._interrupts = Interrupts()
+        self._sandboxes = SandboxMaker(run, self._setup, images, self._interrupts)
+        self._starter = Starter(run, self._setup, images, self._interrupts)
         self._stopper = Stopper(run, self._starter.relaunch)
         self._prober = Prober(run, probes)
         self._resizer = Resizer(run, self._setup)
@@ -216,9 +219,14 @@ class PodKeeper:
         self._cause = cause
         if run.memory.stop is not None:
             self._shorten(wanted_s, now_s)
-        self._starter.interrupt()
-        self._sandboxes.interrupt()
+        self._interrupt()
         run.ring()
+
+    def _interrupt(self) -> None:
+        self._interrupts.give_up()
+        for work, task in self.run.tasks.items():
+            if isinstance(work, FetchingAhead):
+                task.cancel()
 
     def _shorten(self, grace_s: float, now_s: float) -> None:
         run = self.run
@@ -278,7 +286,7 @@ class PodKeeper:
         run.problem = problem
         run.memory = resumed_memory(run.memory)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)
-        self._starter.resume()
+        self._interrupts.is_on = False
 
     async def keep(self) -> None:
         run = self.run
@@ -338,7 +346,7 @@ class PodKeeper:
 
     def _run_on(self) -> None:
         run = self.run
-        self._starter.resume()
+        self._interrupts.is_on = False
         for name in run.memory.ends:
             if EndingAlone(name) not in run.tasks:
                 run.spawn(EndingAlone(name), self._drive_alone(name, is_resumed=self._is_resumed))
@@ -417,11 +425,10 @@ class PodKeeper:
 
     async def _end(self, trigger: Trigger, cause: str, grace_s: float, began_s: float) -> None:
         run = self.run
-        self._starter.interrupt()
-        self._sandboxes.interrupt()
+        self._interrupt()
         while under_way := [task for work, task in run.tasks.items() if holds_end_up(work)]:
             await asyncio.wait(under_way)
-        self._starter.resume()
+        self._interrupts.is_on = False
         if run.is_removed and cause != self._cause:
             trigger, cause, grace_s = Trigger.DELETE, self._cause, run.removal_grace_s or 0.0
             run.memory = replace(run.memory, ending_as=None)

@@ -47,10 +47,6 @@ Result = TypeVar("Result")
 MOST_SAVES = 3
 
 
-class LaunchInterrupted(Exception):
-    """The pod has to end; what was being waited for does not matter any more."""
-
-
 class Listeners(msgspec.Struct, frozen=True, kw_only=True):
     """Who learns of a pod's changes; whoever makes the pod says so once."""
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the sandbox of one pod, after what is left of earlier ones has been cleared away."""
 
-import asyncio
-
 import structlog
 from msgspec.structs import replace
 
@@ -10,8 +8,9 @@ from agent.model.device_problem import DevicesNotReady
 from agent.pods.plan.admit import PREFIX, asked_by
 from agent.pods.plan.start_steps import MakeSandbox
 from agent.pods.run.container_setup import ContainerSetup
+from agent.pods.run.interrupts import Interrupts, LaunchInterrupted
 from agent.pods.run.pod_images import PodImages
-from agent.pods.run.run_state import FAILURES, LaunchInterrupted, PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import NAME_SERVERS
 from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
@@ -29,12 +28,12 @@ NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no netwo
 
 
 class SandboxMaker:
-    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages) -> None:
+    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages, interrupts: Interrupts) -> None:
         self._run = run
         self._context = run.context
         self._setup = setup
-        self._holding: asyncio.Timeout | None = None
         self._images = images
+        self._interrupts = interrupts
 
     async def make(self, step: MakeSandbox) -> None:
         """Ends what runs in the old sandbox before the new one is made (SBX-02, STA-01)."""
@@ -46,7 +45,8 @@ class SandboxMaker:
             return
         try:
             await self._check_host_ports()
-            await self._hold_devices()
+            # All that the pod claims, also what no container uses (DVM-10). What was begun goes with the pod's end.
+            await self._interrupts.wait_for(context.devices.hold(run.pod))
             await self._setup.prepare()
             await self._setup.ground()
             config = self._setup.sandbox_config(step.attempt)
@@ -86,24 +86,6 @@ class SandboxMaker:
         self._rest_before_the_next(context.clock.now_s())
         run.note("sandbox_made", text=status.network.ip, seconds=context.clock.now_s() - began_s)
         self._images.prefetch()
-
-    def interrupt(self) -> None:
-        """The pod has to end; it waits for no driver any more."""
-        if self._holding is not None:
-            self._holding.reschedule(asyncio.get_running_loop().time())
-
-    async def _hold_devices(self) -> None:
-        """All that the pod claims, also what no container uses (DVM-10). What was begun goes with the end of the
-        pod. Raises DevicesNotReady."""
-        try:
-            async with asyncio.timeout(None) as self._holding:
-                await self._context.devices.hold(self._run.pod)
-        except TimeoutError:
-            if self._holding is not None and self._holding.expired():
-                raise LaunchInterrupted from None
-            raise
-        finally:
-            self._holding = None
 
     async def _check_host_ports(self) -> None:
         """FP-20: without a plugin for them they would have no effect, and nothing would say so. Looked up each time,

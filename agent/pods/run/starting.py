@@ -6,8 +6,6 @@ that nothing has to guess how far it came.
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -18,14 +16,14 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
-from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.checkpoints.restoring import archive_for
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.created_ahead import CreatedAhead
 from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookRunner
+from agent.pods.run.interrupts import Interrupts, LaunchInterrupted
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
-from agent.pods.run.run_state import FAILURES, LaunchInterrupted, PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import CONTAINER_HASH
@@ -39,7 +37,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 AFTER_SIGNAL_S = 2
 INTERRUPTED_HOOK = "PostStartHook was interrupted by a restart of kepd; it counts as done and is not run again"
 
-Result = TypeVar("Result")
 # As a kubelet calls what a runtime refused.
 NOT_CREATED, NOT_STARTED = "CreateContainerError", "RunContainerError"
 
@@ -49,34 +46,22 @@ class AlreadyStarted(Exception):
 
 
 class Starter:
-    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages) -> None:
+    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages, interrupts: Interrupts) -> None:
         self._run = run
+        self._interrupts = interrupts
         self._context = run.context
         self._setup = setup
         self._images = images
         self._hooks = HookRunner(run.context.containers, run.context.probe_client, run.context.clock)
         self._ahead = CreatedAhead(run, self._new, images)
-        self._long: dict[str, asyncio.Timeout] = {}
-        self._is_interrupted = False
         self._has_told_of_signal = False
-
-    def interrupt(self) -> None:
-        self._is_interrupted = True
-        for scope in self._long.values():
-            scope.reschedule(asyncio.get_running_loop().time())
-        for work, task in self._run.tasks.items():
-            if isinstance(work, FetchingAhead):
-                task.cancel()
-
-    def resume(self) -> None:
-        self._is_interrupted = False
 
     async def launch(self, step: Launch) -> None:
         run = self._run
         container = run.pod.by_name[step.name]
         began_s = self._context.clock.now_s()
         try:
-            image = await self._interruptible(step.name, self._images.of(container))
+            image = await self._interrupts.wait_for(self._images.of(container))
             waited_s = self._context.clock.now_s() - began_s
             if step.name not in run.pod.by_name:
                 return
@@ -99,7 +84,7 @@ class Starter:
         run, name = self._run, container.name
         began_s, metrics = self._context.clock.now_s(), self._context.metrics
         try:
-            image = await self._interruptible(name, self._images.of(container))
+            image = await self._interrupts.wait_for(self._images.of(container))
             waited_s = self._context.clock.now_s() - began_s
             instance = await self._create(step, container, image)
             if await self._start(instance, container, step):
@@ -145,22 +130,6 @@ class Starter:
             except LaunchInterrupted:
                 return
 
-    async def _interruptible(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for something that takes long; `interrupt` makes its limit come at once."""
-        if self._is_interrupted:
-            work.close()
-            raise LaunchInterrupted
-        try:
-            async with asyncio.timeout(None) as scope:
-                self._long[name] = scope
-                return await work
-        except TimeoutError:
-            if scope.expired():
-                raise LaunchInterrupted from None
-            raise
-        finally:
-            self._long.pop(name, None)
-
     async def _discard(self, step: Launch) -> None:
         """STA-09. The runtime may still be carrying out a start that was asked for before kepd died: removing would
         then end what just began, so each one is looked at right before, and what runs after all is kept."""
@@ -191,7 +160,7 @@ class Starter:
         config = self._setup.container_config(container, replace(made, target_id=step.target_id))
         archive = await archive_for(run, container, image)
         config.image.image = archive or config.image.image
-        if self._is_interrupted:
+        if self._interrupts.is_on:
             raise LaunchInterrupted
         began_s = context.clock.now_s()
         sandbox = self._setup.sandbox_config(0)
@@ -221,7 +190,7 @@ class Starter:
 
     async def _start(self, instance: Instance, container: ContainerSpec, step: Launch) -> bool:
         run, context = self._run, self._context
-        if self._is_interrupted:
+        if self._interrupts.is_on:
             raise LaunchInterrupted
         now_s = context.clock.now_s()
         run.remember(container.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
@@ -277,7 +246,7 @@ class Starter:
             limit_s = (
                 run.annotated.post_start_limits_s.get(container.name) or self._context.settings().post_start_limit_s
             )
-            result = await self._interruptible(container.name, self._hooks.run(hook, target, limit_s or None))
+            result = await self._interrupts.wait_for(self._hooks.run(hook, target, limit_s or None))
             took_s = self._context.clock.now_s() - began_s
             run.note("poststart_end", container.name, "ok" if result.is_good else "failed", took_s)
             run.hook_outputs[f"{container.name}/postStart"] = result.record

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What takes long for a pod, such as a pull, a hook or a driver, and is given up when the pod has to end (STA-12)."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class LaunchInterrupted(Exception):
+    """The pod has to end; what was being waited for does not matter any more."""
+
+
+class Interrupts:
+    """Of one pod. `is_on` lasts from an interrupt until the pod goes on."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._scopes: set[asyncio.Timeout] = set()
+
+    def give_up(self) -> None:
+        self.is_on = True
+        for scope in self._scopes:
+            # One whose time has come already is still on its way out, and takes no other time.
+            if not scope.expired():
+                scope.reschedule(asyncio.get_running_loop().time())
+
+    async def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Raises LaunchInterrupted."""
+        if self.is_on:
+            work.close()
+            raise LaunchInterrupted
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._scopes.add(scope)
+                return await work
+        except TimeoutError:
+            if scope.expired():
+                raise LaunchInterrupted from None
+            raise
+        finally:
+            self._scopes.discard(scope)
