@@ -7,6 +7,8 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
+from agent.pods.run import interrupts
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -20,3 +22,9 @@ def work_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return work(*args, **named)
 
     monkeypatch.setattr(asyncio, "to_thread", at_once)
+
+
+@pytest.fixture(autouse=True)
+def an_end_breaks_calls_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaving a plane stands for a kill; a test that means an orderly end says so."""
+    monkeypatch.setattr(interrupts, "LONGEST_END_S", 0.0)

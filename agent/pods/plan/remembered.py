@@ -15,12 +15,14 @@ from agent.model.pod_fields import Resources
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 from agent.pods.runtime.pod_group import PodLimits
-from agent.pods.runtime.seen import Instance
+from agent.pods.runtime.seen import Instance, Stage
 
 # How a pod ended for which there was no place any more, for a while.
 PASSING = ("Terminated", "Preempting")
 # Why a container is ended for another to take its place: by request, or for other resources.
 RENEWING = ("asked", "resize")
+# What containerd says of a container whose process it never let run.
+START_ERROR = "StartError"
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +34,8 @@ class Failing(msgspec.Struct, frozen=True, kw_only=True):
 
 class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Of one container. `instance` is whose postStart, start and readiness are meant; `killed` was ended by us, and
-    `renewed` so that another takes its place, whatever the policy says (MAN-11, BEY-11)."""
+    `renewed` so that another takes its place, whatever the policy says (MAN-11, BEY-11). The runtime answered that it
+    could not start `refused`."""
 
     backoff: BackOff = msgspec.field(default_factory=BackOff)
     instance: str = ""
@@ -41,6 +44,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     is_ready: bool = False
     killed: str = ""
     renewed: str = ""
+    refused: str = ""
     failing: Failing | None = None
     reason: str = ""
     message: str = ""
@@ -63,6 +67,10 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     def has_done_its_work(self, ended: Instance) -> bool:
         """STA-02: whatever the code is with which one obeys its signal."""
         return ended.has_succeeded and self.renewed != ended.id
+
+    def has_lost_its_start(self, ended: Instance) -> bool:
+        """Its call was broken off by the end of a kepd or of the runtime; nothing of it ever ran."""
+        return ended.stage is Stage.ENDED and ended.reason == START_ERROR and ended.id != self.refused
 
     def may_restart(self, pod: PodSpec, container: ContainerSpec, ended: Instance) -> bool:
         return self.renewed == ended.id or may_restart(pod, container, ended, is_killed=self.killed == ended.id)

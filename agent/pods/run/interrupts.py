@@ -6,10 +6,26 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
+# Less than the plane has for its end.
+LONGEST_END_S = 4.0
 
 
 class LaunchInterrupted(Exception):
     """The pod has to end; what was being waited for does not matter any more."""
+
+
+async def unbroken(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runtimes abandon a call whose caller leaves, with what they had begun. So a kepd that ends waits for this one for
+    a while."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        try:
+            await asyncio.wait([task], timeout=LONGEST_END_S)
+        finally:
+            task.cancel()
+        raise
 
 
 class Interrupts:

@@ -256,12 +256,15 @@ class PodRun:
                 self.put(lost_instance(known, context.clock.now_s(), context.clock.wall_s()))
             return
         fresh = with_status(known, status, context.clock.now_s(), context.clock.wall_s())
-        if fresh.stage is Stage.ENDED and not known.message:
+        if is_unbegun := self.memory.of(known.name).has_lost_its_start(fresh):
+            fresh = replace(known, stage=Stage.CREATED)
+        elif fresh.stage is Stage.ENDED and not known.message:
             words = await self._last_words(fresh, {one.container_path: one.host_path for one in status.mounts})
             fresh = replace(fresh, message=": ".join(text for text in (fresh.message, words) if text))
-        # Two answers may come in the wrong order: an end is never taken back.
+        # Two answers may come in the wrong order: an end is never taken back, unless a list alone has said so.
         now_known = self.seen.instance(instance_id)
-        if now_known is None or (now_known.stage is Stage.ENDED and fresh.stage is not Stage.ENDED):
+        is_end = now_known is not None and now_known.stage is Stage.ENDED and fresh.stage is not Stage.ENDED
+        if now_known is None or (is_end and (now_known.finished_s or not is_unbegun)):
             return
         self.put(fresh)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from agent.model.pod import ContainerSpec
 from agent.model.refused import Refused
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
@@ -21,7 +21,7 @@ from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.created_ahead import CreatedAhead
 from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookRunner
-from agent.pods.run.interrupts import Interrupts, LaunchInterrupted
+from agent.pods.run.interrupts import Interrupts, LaunchInterrupted, unbroken
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made
@@ -198,8 +198,11 @@ class Starter:
             context.metrics.restarted(container.kind.value)
         self._ahead.create_next(container, step.sandbox_id)
         try:
-            await context.containers.start_container(instance.id)
+            await unbroken(context.containers.start_container(instance.id))
         except FAILURES as error:
+            if not isinstance(error, Unavailable):
+                run.remember(container.name, lambda one: replace(one, refused=instance.id))
+                run.save_soon()
             run.tell("Failed", f"Error: {reason_of_error(error)}", container.name, is_warning=True)
             context.metrics.start_failed(container.kind.value, NOT_STARTED)
             await run.refresh(instance.id)
