@@ -4,6 +4,7 @@
 An unknown field is a complaint (MAN-05): half of what a manifest says would be worse than nothing.
 """
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -19,6 +20,8 @@ WORDS = {
     INSPECT.BoolType: "true or false",
     INSPECT.FloatType: "a number",
 }
+MODES = frozenset(("mode", "defaultMode"))
+OCTAL = re.compile(r"0[oO]?[0-7]{1,6}\Z")
 LARGEST_INTEGER = 2**63 - 1
 
 
@@ -43,7 +46,7 @@ class Shape(msgspec.Struct, frozen=True):
             if name not in fields:
                 self._wrong(child, below, f"not supported by this version{suggestion(name, fields)}")
             elif child.kind != "scalar" or child.scalar is not None:
-                found[name] = self._value(child, fields[name], below)
+                found[name] = self._value(_octal(child) if name in MODES else child, fields[name], below)
         return found
 
     def _value(self, tree: Tree, kind: msgspec.inspect.Type, path: str) -> object:
@@ -87,6 +90,12 @@ class Shape(msgspec.Struct, frozen=True):
             return tree.scalar
         self._wrong(tree, path, f"{_told(tree)} must be {WORDS.get(type(kind), 'something else')}")
         return None
+
+
+def _octal(tree: Tree) -> Tree:
+    """YAML here has no octal numbers, which is a trap elsewhere; modes of files are written in them."""
+    is_octal = isinstance(tree.scalar, str) and OCTAL.match(tree.scalar) is not None
+    return msgspec.structs.replace(tree, scalar=int(str(tree.scalar).lower().replace("o", ""), 8)) if is_octal else tree
 
 
 def _told(tree: Tree) -> str:

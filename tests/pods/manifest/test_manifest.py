@@ -109,6 +109,31 @@ def test_a_grace_is_read() -> None:
         assert pod.grace_s == grace_s
 
 
+@pytest.mark.parametrize(("mode", "value"), [("0400", 0o400), ("0o400", 0o400), ("256", 256), ("0777", 0o777)])
+def test_modes_are_octal_where_they_look_so(mode: str, value: int) -> None:
+    """NP-11: as documents of Kubernetes write them, and as YAML 1.1 and 1.2 do."""
+    volumes = f"""
+  volumes:
+  - {{name: a, secret: {{secretName: s, defaultMode: {mode}, items: [{{key: k, path: p, mode: {mode}}}]}}}}
+  - {{name: b, projected: {{defaultMode: {mode}, sources: [{{configMap: {{name: c}}}}]}}}}
+"""
+    (pod,), findings = read(GOOD.rstrip("\n") + volumes)
+    first, second = pod.spec.volumes
+
+    assert findings == []
+    assert first.secret is not None
+    assert second.projected is not None
+    assert (first.secret.default_mode, first.secret.items[0].mode, second.projected.default_mode) == (value,) * 3
+
+
+@pytest.mark.parametrize("mode", ["0888", "01000", "rwx", "0o"])
+def test_what_is_no_mode_is_refused(mode: str) -> None:
+    """NP-11."""
+    _, findings = read(GOOD.rstrip("\n") + f"\n  volumes: [{{name: a, configMap: {{name: c, defaultMode: {mode}}}}}]\n")
+
+    assert "configMap.defaultMode" in findings[0]
+
+
 def test_a_uid_may_be_given() -> None:
     """IDN-02."""
     (pod,), findings = read(GOOD.replace("name: web,", "name: web, uid: Ab-1.2,"))
