@@ -22,3 +22,8 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     body: bytes = b""
     is_redirect_elsewhere: bool = False
+
+
+def has_control(text: str) -> bool:
+    """What would begin another line of a request, or confuse who reads it."""
+    return any(ord(sign) < 32 or ord(sign) == 127 for sign in text)  # the control characters of ASCII

@@ -5,12 +5,14 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from msgspec.structs import replace
 
-from agent.drivers.probe_client.driver import NetworkProbeClient
+from agent.drivers.probe_client.driver import NetworkProbeClient, _request
 from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.model.http_question import HttpAnswer, HttpQuestion
 
@@ -145,9 +147,21 @@ async def test_a_plain_answer_to_a_tls_question_has_its_own_words() -> None:
             await NetworkProbeClient().http_get(question(port, is_tls=True))
 
 
-async def test_a_header_cannot_make_another() -> None:
-    with pytest.raises((ValueError, OSError)):
-        await NetworkProbeClient().http_get(question(1, headers=[("X", "a\x00b")]))
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\x00", "\x7f"])
+@pytest.mark.parametrize("part", ["path", "host", "name", "value"])
+async def test_no_part_of_a_question_makes_another(part: str, end: str) -> None:
+    """NP-10: a probe asks as root in the node's network, and asks GET alone."""
+    text = f"/a HTTP/1.1{end}Host: x{end}{end}POST /b"
+    header = (text, "b") if part == "name" else ("X", text) if part == "value" else ("X", "b")
+    given: dict[str, Any] = {part: text} if part in ("path", "host") else {}
+    asked = replace(question(1), headers=[header], **given)
+
+    with pytest.raises(ValueError, match="would make another request"):
+        _request(asked)
+
+
+def test_a_space_in_a_path_is_part_of_the_path() -> None:
+    assert _request(replace(question(1), path="/a b")).startswith(b"GET /a%20b HTTP/1.1\r\n")
 
 
 async def test_connections_and_refusals(free_port: int) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 import grpc
 from grpc_health.v1 import health_pb2
 
-from agent.model.http_question import HttpAnswer, HttpQuestion
+from agent.model.http_question import HttpAnswer, HttpQuestion, has_control
 
 MOST_BODY_BYTES = 10 << 10
 MOST_HEAD_BYTES = 64 << 10
@@ -151,14 +151,17 @@ def _rpc_text(error: grpc.aio.AioRpcError, timeout_s: float) -> str:
 def _request(question: HttpQuestion) -> bytes:
     host = f"[{question.host}]" if ":" in question.host else question.host
     given = {name.lower() for name, _ in question.headers}
-    lines = [f"GET {question.path if question.path.startswith('/') else '/' + question.path} HTTP/1.1"]
+    # Before they are joined: with a line of its own a part would be another request.
+    for part in (question.path, host, *(text for header in question.headers for text in header)):
+        if has_control(part):
+            raise ValueError(f"the control character in {part[:40]!r} would make another request; nothing is asked")
+    path = question.path.replace(" ", "%20")
+    lines = [f"GET {path if path.startswith('/') else '/' + path} HTTP/1.1"]
     if "host" not in given:
         lines.append(f"Host: {host}:{question.port}")
     lines += [f"{name}: {value}" for name, value in question.headers]
     lines.append("Connection: close")
     text = "\r\n".join(lines) + "\r\n\r\n"
-    if any(ord(sign) < 32 and sign not in "\r\n" for sign in text):
-        raise ValueError("a header or the path has a control character in it")
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -3,6 +3,7 @@
 
 import re
 
+from agent.model.http_question import has_control
 from agent.model.pod_fields import Container, GrpcCheck, Hook, HttpGet, Port, Probe, TcpSocket
 from agent.pods.manifest.validation.complaint import Complaints
 
@@ -69,6 +70,10 @@ def _check_one(out: Complaints, given: object, path: str) -> None:
         case HttpGet():
             _port(out, given.port, f"{path}.port")
             out.one_of(f"{path}.scheme", given.scheme, ("HTTP", "HTTPS"))
+            values = [(f"httpHeaders[{index}].value", one.value) for index, one in enumerate(given.http_headers)]
+            for name, text in (("path", given.path), ("host", given.host), *values):
+                if has_control(text):
+                    out.invalid(f"{path}.{name}", text, "must not contain control characters, such as a line break")
             for index, header in enumerate(given.http_headers):
                 if not HEADER_NAME.match(header.name):
                     detail = "a valid HTTP header must consist of alphanumeric characters or '-' (e.g. 'X-Header-Name')"
