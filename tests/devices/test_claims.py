@@ -530,3 +530,21 @@ status:
     assert first == ["", ""]
     assert given == {"default/other": ["gpu-1"], "default/gpus": ["gpu-0"]}
     assert "the status of claim default/twin has device gpu.example.com/here/gpu-0, which claim default/gpus has" in why
+
+
+LONG = "[1,2,3,4,5,6,7,8,9].all(a, " * 4 + "device.driver != 'long'" + ")" * 4
+
+
+async def test_others_have_their_turn_while_a_search_takes_long() -> None:
+    """NP-4."""
+    node = NodeOfLives()
+    node.texts = (ONE.replace("device.driver == 'gpu.example.com'", LONG),)
+    manager = await node.manager()
+    turns = 0
+    task = asyncio.create_task(held(manager, shared_pod("a")))
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+
+    assert await task == ""
+    assert turns > 100, "of the loop, which would have about twenty for a search that it does itself"

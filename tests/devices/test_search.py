@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from agent.devices.cel.program import Program, program
 from agent.devices.manifest.objects import Allocation, ClaimStatus, DeviceAllocation, Result, Slice
+from agent.devices.plan import wanted
+from agent.devices.plan.offers import Offer
 from agent.devices.plan.reasons import CannotAllocate
 from agent.devices.plan.results import allocations, share_id
 from agent.devices.plan.search import MOST_TRIED, Question, search
@@ -54,6 +57,41 @@ def test_a_search_gives_up_by_count_and_says_so() -> None:
     with pytest.raises(CannotAllocate, match=f"too many combinations: {MOST_TRIED} devices"):
         search(question(slices, asked))
     assert names(question(slices, claim(a=wish(count=15), constraints=bond))) is None
+
+
+STEPS = "[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, a + b > 0))"
+
+
+def test_selectors_have_an_allowance_for_all_devices_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NP-4: counted, also where a verdict is remembered, so that the answer depends on the question alone."""
+    slices = [slice_of(*(device(f"d{number}") for number in range(9)))]
+    one = program(STEPS).judge(Offer(slices[0], slices[0].spec.devices[0]).seen(takes_lists=False)).steps  # type: ignore[index]
+    monkeypatch.setattr(wanted, "MOST_STEPS", 5 * one)
+
+    assert names(question(slices, claim(gpu=wish(STEPS, count=5)))) is not None
+    for _ in range(2):
+        with pytest.raises(CannotAllocate, match=f"claim default/c: .* take more than {5 * one} steps"):
+            search(question(slices, claim(gpu=wish(STEPS, count=6))))
+
+
+def test_a_verdict_is_remembered_while_the_device_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NP-4: a pod that waits asks again and again."""
+    asked: list[str] = []
+
+    def counted(text: str) -> Program:
+        asked.append(text)
+        return program(text)
+
+    monkeypatch.setattr(wanted, "program", counted)
+    expression = "device.driver != 'remembered'"
+    slices = [slice_of(device("a"), device("b"))]
+    for _ in range(3):
+        assert names(question(slices, claim(gpu=wish(expression, count=2)))) == [["a", "b"]]
+    assert asked == [expression] * 2
+    renewed = [slice_of(device("a"), device("b"))]
+
+    assert names(question(renewed, claim(gpu=wish(expression, count=2)))) == [["a", "b"]]
+    assert asked == [expression] * 4
 
 
 def test_an_error_names_the_device_and_what_to_ask_first() -> None:

@@ -8,7 +8,7 @@ whatever the device.
 from collections.abc import Callable
 from functools import lru_cache
 from sys import getsizeof
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.devices.cel.check import TYPES, Checked
 from agent.devices.cel.kinds import BOOL, DYN, Kind
@@ -64,17 +64,34 @@ class Run:
 Part = Callable[[Run], Any]
 
 
+class Judgement(NamedTuple):
+    """What came of one evaluation; `failure` says why there is no truth."""
+
+    is_true: bool
+    steps: int
+    failure: str = ""
+
+
 class Program:
     def __init__(self, text: str, run: Part) -> None:
         self.text = text
         self._run = run
 
+    def judge(self, device: Device) -> Judgement:
+        run = Run(device)
+        try:
+            found = self._run(run)
+        except EvaluationFailed as error:
+            return Judgement(False, MOST_STEPS - run.left, str(error))
+        failure = "" if type(found) is bool else f"gives {kind_name(found)}; expected true or false"
+        return Judgement(found is True, MOST_STEPS - run.left, failure)
+
     def is_true_of(self, device: Device) -> bool:
         """Raises EvaluationFailed."""
-        found = self._run(Run(device))
-        if type(found) is not bool:
-            raise EvaluationFailed(f"gives {kind_name(found)}; expected true or false")
-        return found
+        judgement = self.judge(device)
+        if judgement.failure:
+            raise EvaluationFailed(judgement.failure)
+        return judgement.is_true
 
 
 @lru_cache(maxsize=1024)

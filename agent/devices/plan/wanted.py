@@ -2,24 +2,58 @@
 """What the claims of a pod ask for, with the classes that they name. DVA-14, DVA-15, DVA-20 to DVA-22."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
-from agent.devices.cel.program import program
+from agent.devices.cel.program import Judgement, program
 from agent.devices.cel.tree import Unreadable
 from agent.devices.cel.values import EvaluationFailed
-from agent.devices.manifest.objects import Claim, DeviceClass, Request, Selector, Toleration, Wish
+from agent.devices.manifest.objects import Claim, DeviceClass, Request, Toleration, Wish
 from agent.devices.plan.offers import Offer
 from agent.devices.plan.pools import DevicePool, Node, is_device_for
 from agent.devices.plan.reasons import CannotAllocate, Reason
 from agent.devices.plan.shares import Amounts, read_amounts, shortage
 
 MOST_RESULTS = 32
+# Of the selectors of one search, for all devices: other pods' searches wait for it.
+MOST_STEPS = 10_000_000
+
+
+class _SeenDevice:
+    """A device by what it is, not by what it says: slices stay the same objects until others are published."""
+
+    def __init__(self, offer: Offer, *, takes_lists: bool) -> None:
+        self.offer, self._key = offer, (id(offer.slice), id(offer.device), takes_lists)
+        self.takes_lists = takes_lists
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        # Each keeps its offer, so no other object has its id.
+        return isinstance(other, _SeenDevice) and other._key == self._key  # of its own kind
+
+
+@lru_cache(maxsize=4096)
+def _judged(expression: str, seen: _SeenDevice) -> Judgement:
+    """Remembered over searches, which are repeated as long as a pod waits."""
+    try:
+        return program(expression).judge(seen.offer.seen(takes_lists=seen.takes_lists))
+    except (EvaluationFailed, Unreadable) as error:
+        return Judgement(False, 0, str(error))
+
+
+class Pace:
+    """What the selectors of one search have taken."""
+
+    steps = 0
 
 
 class Alternative:
     """One way to satisfy a request; most requests have one. `all` are the devices that it wants, where it wants all."""
 
-    def __init__(self, claim: Claim, request: Request, wish: Wish, device_class: DeviceClass) -> None:
+    def __init__(self, claim: Claim, request: Request, wish: Wish, device_class: DeviceClass, pace: Pace) -> None:
         self.claim = claim
+        self._pace = pace
         self.request = request.name
         self.part = wish.name
         self.wish = wish
@@ -44,16 +78,27 @@ class Alternative:
             self._fits[id(offer)] = self._judged(offer, node, takes_lists=takes_lists)
         return self._fits[id(offer)]
 
+    def _is_true(self, owner: str, number: int, expression: str, seen: _SeenDevice) -> bool:
+        judgement = _judged(expression, seen)
+        if judgement.failure:
+            text = f"{owner}: selector {number} fails for device {seen.offer.id}: {judgement.failure}; expression: "
+            raise CannotAllocate(text + expression + _guard(judgement.failure))
+        self._pace.steps += judgement.steps
+        if self._pace.steps > MOST_STEPS:
+            text = f"{owner}: the selectors of this search take more than {MOST_STEPS} steps for the devices of the "
+            raise CannotAllocate(text + "node; one that asks for device.driver first, or is shorter, takes fewer")
+        return judgement.is_true
+
     def _judged(self, offer: Offer, node: Node, *, takes_lists: bool) -> Reason | None:
-        own = self.device_class
+        own, seen = self.device_class, _SeenDevice(offer, takes_lists=takes_lists)
         parts = (
             ("class-selector", f"class {own.metadata.name}", own.spec.selectors),
             ("request-selector", f"claim {self.claim.key}", self.wish.selectors),
         )
         for word, owner, selectors in parts:
-            number = _first_refusing(owner, selectors, offer, takes_lists=takes_lists)
-            if number is not None:
-                return Reason(word, str(number))
+            for number, one in enumerate(selectors):
+                if not self._is_true(owner, number, one.cel.expression if one.cel else "", seen):
+                    return Reason(word, str(number))
         if offer.slice.spec.per_device_node_selection and not is_device_for(offer.device, node):
             return Reason("other-node")
         return None
@@ -67,21 +112,9 @@ class Alternative:
         return None
 
 
-def _first_refusing(owner: str, selectors: Sequence[Selector], offer: Offer, *, takes_lists: bool) -> int | None:
-    for number, one in enumerate(selectors):
-        expression = one.cel.expression if one.cel is not None else ""
-        try:
-            if not program(expression).is_true_of(offer.seen(takes_lists=takes_lists)):
-                return number
-        except (EvaluationFailed, Unreadable) as error:
-            text = f"{owner}: selector {number} fails for device {offer.id}: {error}; expression: {expression}"
-            raise CannotAllocate(text + _guard(error)) from error
-    return None
-
-
-def _guard(error: Exception) -> str:
+def _guard(failure: str) -> str:
     """What to write so that devices without an attribute are passed over."""
-    _, is_key, name = str(error).partition("no such key: ")
+    _, is_key, name = failure.partition("no such key: ")
     return f'; ask first: "{name}" in device.attributes["DOMAIN"]' if is_key else ""
 
 
@@ -108,6 +141,7 @@ class Reader:
         self._classes = classes
         self._node = node
         self._takes_lists = takes_lists
+        self._pace = Pace()
 
     def read(self, claim: Claim) -> Asked:
         """Raises CannotAllocate."""
@@ -131,7 +165,7 @@ class Reader:
         if known is None:
             text = f"claim {claim.key}, request {request.name}: DeviceClass {wish.device_class_name} is not there"
             raise CannotAllocate(text)
-        found = Alternative(claim, request, wish, known)
+        found = Alternative(claim, request, wish, known, self._pace)
         if wish.is_all:
             found.all = self._all(found)
             found.count = len(found.all)

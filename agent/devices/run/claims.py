@@ -272,7 +272,7 @@ class DeviceClaims:
                 else:
                     self._check_room(known, pod.uid)
                     new.append(known.with_holder(holder))
-            new += self._found(pod, missing)
+            new += await self._found(pod, missing)
             for record in new:
                 await self._save_first(record)
             for record in new:
@@ -293,7 +293,7 @@ class DeviceClaims:
         if known.held_by(uid) is None and len(known.holders) >= MOST_HOLDERS:
             raise DevicesNotReady(UNALLOCATABLE, f"claim {known.key} is held by {MOST_HOLDERS} pods already")
 
-    def _found(self, pod: PodSpec, missing: Sequence[ClaimOfPod]) -> list[ClaimRecord]:
+    async def _found(self, pod: PodSpec, missing: Sequence[ClaimOfPod]) -> list[ClaimRecord]:
         if not missing:
             return []
         settings = self._settings()
@@ -305,11 +305,12 @@ class DeviceClaims:
         if given:
             self._check_given(given)
             rest = [one for one in missing if one not in given]
-            return [*(self._recorded(pod, one, one.claim) for one in given), *self._found(pod, rest)]
+            return [*(self._recorded(pod, one, one.claim) for one in given), *await self._found(pod, rest)]
         question = self.question(tuple(one.claim for one in missing))
         began_s = self._clock.now_s()
         try:
-            answer = search(question)
+            # Expressions take as long as they like, within bounds; only one search is under way at a time.
+            answer = await asyncio.to_thread(search, question)
         except CannotAllocate as error:
             self.metrics.allocated("error", self._clock.now_s() - began_s, 0)
             raise DevicesNotReady(CLAIM_ERROR, str(error)) from error
