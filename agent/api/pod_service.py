@@ -16,6 +16,7 @@ from agent.api.peer import CALLER
 from agent.api.ports import PodActions, PodLog, PodStreams, PodView
 from agent.api.watching import watched
 from agent.config.strict_yaml import MAX_BYTES
+from agent.model.feed import Feed
 from agent.model.pod_fields import Container
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.refused import Refused
@@ -39,7 +40,7 @@ class PodService:
         self._streams = streams
 
     async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
-        feed = running(self._view, "pods").pods
+        feed = await self._feed()
         walk = in_order(feed.items.values(), _key, place_of(request.options))
         items, meta = await page(walk, request.options, self._shown(request.with_spec), pb.Pod, feed.version)
         return pb.ListPodsResponse(pods=items, meta=meta)
@@ -47,15 +48,20 @@ class PodService:
     async def watch_pods(self, request: pb.WatchPodsRequest) -> AsyncIterator[pb.WatchPodsResponse]:
         holds = parse_filter(request.filter, pb.Pod)
         shown = self._shown(request.with_spec)
-        async for kind, pod, version in watched(running(self._view, "pods").pods, shown, holds, _key):
+        async for kind, pod, version in watched(await self._feed(), shown, holds, _key):
             yield pb.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
 
     async def get_pod(self, request: pb.GetPodRequest) -> pb.GetPodResponse:
         key = f"{request.namespace or 'default'}/{request.name}"
-        pod = running(self._view, "pods").pods.items.get(key)
+        pod = (await self._feed()).items.get(key)
         if pod is None:
             raise not_found(FailureReason.NO_SUCH_POD, f'no pod "{key}" on this node')
         return pb.GetPodResponse(pod=self._shown(request.with_spec)(pod))
+
+    async def _feed(self) -> Feed[PodState]:
+        view = running(self._view, "pods")
+        await view.looked()
+        return view.pods
 
     def _shown(self, with_spec: bool) -> Callable[[PodState], pb.Pod]:  # a field of the requests
         shown, with_devices = _with_spec if with_spec else _pod, self._with_devices
@@ -190,7 +196,7 @@ class PodService:
         return pb.GetPortForwardUrlResponse(url=url)
 
     async def list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
-        feed = running(self._view, "pods").pods
+        feed = await self._feed()
         found = [(pod, one) for pod in feed.items.values() for one in pod.containers]
         walk = in_order(found, _container_key, place_of(request.options))
         items, meta = await page(walk, request.options, _pod_container, pb.PodContainer, feed.version)

@@ -102,6 +102,9 @@ class PodView(Protocol):
     @property
     def pods(self) -> Feed[PodState]: ...
 
+    async def looked(self) -> None:
+        """Until it is known which there are."""
+
     def timeline(self, namespace: str, name: str) -> tuple[Sequence[object], Sequence[str]]:
         """Moments with the fields of the message `Moment`, and names of containers."""
 

@@ -43,6 +43,9 @@ class Pods:
     def __init__(self) -> None:
         self.pods: Feed[PodState] = Feed()
 
+    async def looked(self) -> None:
+        """It knows all that there is."""
+
 
 class Node:
     """A node service that can be told to fail or wait."""

@@ -40,6 +40,9 @@ class Pods:
         self.pods: Feed[PodState] = Feed()
         self.asked: list[str] = []
 
+    async def looked(self) -> None:
+        """It knows all that there is."""
+
     def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
         return "", [f"plan: {namespace}/{name}"]
 

@@ -54,7 +54,10 @@ async def test_a_pod_shows_its_claims_and_what_each_container_has() -> None:
         (AllocatedDevice("claim:made/gpu", "gpu.example.com/gpu=gpu-0", "Unknown"),),
         (),
     ]
-    plane: Any = SimpleNamespace(pods=SimpleNamespace(items={"default/one": state_of(one)}))
+
+    async def looked() -> None: ...
+
+    plane: Any = SimpleNamespace(pods=SimpleNamespace(items={"default/one": state_of(one)}), looked=looked)
     service = PodService(plane, with_devices=DeviceView(manager, {}, None).with_devices)
     answer = await service.get_pod(pod_pb2.GetPodRequest(name="one", with_spec=True))
     status = pod_object(answer.pod)["status"]

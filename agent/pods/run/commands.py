@@ -39,6 +39,7 @@ NAME_SIGNS = string.ascii_lowercase + string.digits
 
 
 TakeOut = Callable[[str, tuple[str, str, str]], None]
+FIRST_LOOK_S = 10.0
 
 
 class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +64,15 @@ class PodCommands:
     @property
     def pods(self) -> Feed[PodState]:
         return self._runner.pods
+
+    async def looked(self) -> None:
+        """None would be a wrong answer while it is not known which there are. Raises Refused."""
+        try:
+            async with asyncio.timeout(FIRST_LOOK_S):
+                await self._runner.looked.wait()
+        except TimeoutError:
+            text = f"kepd has begun and not yet found out which pods there are, in {FIRST_LOOK_S:g} s; ask again"
+            raise Refused("unavailable", text) from None
 
     def keeper(self, namespace: str, name: str) -> PodKeeper:
         found = self._runner.keeper(namespace or "default", name)

@@ -42,7 +42,10 @@ class PodImages:
 
     def fetch_first(self) -> None:
         """FP-24: the first image comes while the sandbox is made. Its outcome is that of the container's own pull."""
-        first = self._run.pod.containers[0]
+        first = next(iter(self._run.pod.containers), None)
+        if first is None:
+            # A sandbox that was found without any.
+            return
         policy = first.fields.image_pull_policy or default_policy(first.image)
         if policy == "IfNotPresent" and FetchingAhead(first.image) not in self._run.tasks:
             self._run.spawn(FetchingAhead(first.image), self._fetch_first(first))

@@ -14,7 +14,7 @@ and ends nothing else, and a keeper that fails begins anew. Never: decides what 
 """
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -52,15 +52,13 @@ from agent.pods.run.run_state import Listeners, PodRun
 from agent.pods.run.workloads.workloads import TakeOut, Workloads
 from agent.pods.runtime.observation import seen_pods
 from agent.pods.runtime.seen import SeenPod
-from agent.pods.view.history import History, Moment
+from agent.pods.view.history import History, PastPods
 from agent.pods.view.problems import PodProblems, first_of
 from agent.pods.view.status import Look, pod_status
 
 log = structlog.get_logger(plane="pods")
 
 Result = TypeVar("Result")
-
-MOST_PAST = 50
 
 
 class PodRunner:
@@ -82,14 +80,15 @@ class PodRunner:
         self._called: dict[str, PodSpec] = {}
         self._has_read = False
         self._listed = asyncio.Event()
+        # After the first look at the runtime, also one in vain.
+        self.looked = asyncio.Event()
         self._lost = LostAddresses(context.network_results, context.clock)
         self._owners = Owners()
         self._problems = PodProblems()
         # What is wrong with the manifests of pods that run, by uid.
         self._complaints: dict[str, str] = {}
         self._records: dict[str, Record] = {}
-        # What happened to the last pods that are gone, and their containers.
-        self.past: OrderedDict[str, tuple[tuple[Moment, ...], tuple[str, ...]]] = OrderedDict()
+        self.past = PastPods()
         self._lists = RetryPause()
         self._faults = Faults()
         self._looks = RetryPause()
@@ -447,10 +446,7 @@ class PodRunner:
                 await self._context.clock.sleep(failures.pause_s)
         self._owners.remove(keeper)
         self._complaints.pop(run.pod.uid, None)
-        self.past[key] = (run.history.moments, tuple(one.name for one in run.pod.containers))
-        self.past.move_to_end(key)
-        while len(self.past) > MOST_PAST:
-            self.past.popitem(last=False)
+        self.past.add(key, run.history.moments, [one.name for one in run.pod.containers])
         if self._owners.named(key) is None:
             self.pods.remove(key)
             self._problems.forget(key)
@@ -508,6 +504,7 @@ class PodRunner:
         self._want()
         if is_first:
             self._hide_gone()
+        self.looked.set()
         self._changed.set()
         if self._faults.names:
             self._looks.fail(context.clock.now_s())
@@ -543,6 +540,9 @@ class PodRunner:
         await keeper.merge(seen)
         if uid not in self._owners.keepers:
             self._begin(keeper)
+            if uid not in self._wanted and pod.key not in self._called:
+                # Before its keeper has a turn, so that nothing is made for it.
+                self._want_of(keeper)
 
     def _forgotten(self) -> None:
         """Records of pods that neither run nor are wanted: what is left of them goes (GC-03), unless finished."""
@@ -558,22 +558,24 @@ class PodRunner:
 
     def _hide_gone(self) -> None:
         """Pods that the plane showed before it began anew, and whose end it did not see."""
-        known = {keeper.run.pod.key for keeper in self._owners.keepers.values()}
-        for key in self.pods.items.keys() - known - self._called.keys():
+        for key in [one for one in self.pods.items.keys() - self._called.keys() if self._owners.named(one) is None]:
             self.pods.remove(key)
 
     def _cannot_look(self, error: RuntimeCallFailed) -> float:
         what = "does not answer" if isinstance(error, Unavailable) else f"fails in {error.method}"
         self._lists.fail(self._context.clock.now_s(), f"the container runtime {what}: {error.details}")
-        self._show_waiting()
+        self._show_unseen()
         self._changed.set()
+        self.looked.set()
         return self._lists.pause_s
 
-    def _show_waiting(self) -> None:
-        for pod in self._called.values():
-            if self.keeper(pod.namespace, pod.name) is None:
-                look = Look(pod=pod, seen=SeenPod(), memory=Memory(), waits_for="the container runtime")
-                self.pods.put(pod.key, pod_status(look))
+    def _show_unseen(self) -> None:
+        """Which pods there are is known; how those are that had begun is not."""
+        unseen = {record.pod.key: record for record in self._records.values()}
+        for key, record in ({key: Record(pod=pod) for key, pod in self._called.items()} | unseen).items():
+            if self._owners.named(key) is None:
+                look = Look(pod=record.pod, seen=SeenPod(), memory=record.memory, waits_for="the container runtime")
+                self.pods.put(key, pod_status(look, is_seen=key not in unseen))
 
     def _show(self, run: PodRun) -> None:
         if run.is_gone:

@@ -37,7 +37,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     more_conditions: tuple[Condition, ...] = ()
 
 
-def pod_status(look: Look) -> PodState:
+def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
+    """One that the runtime was not asked about yet is as its record says, or `Unknown`."""
     pod, seen, memory = look.pod, look.seen, look.memory
     containers = tuple(
         replace(_container(look, one), resources=_with_requests(one.fields.resources)) for one in pod.containers
@@ -46,14 +47,15 @@ def pod_status(look: Look) -> PodState:
     active = seen.active
     sandbox = active or (seen.sandboxes[0] if seen.sandboxes else None)
     outcome = memory.outcome
-    phase = outcome.phase if outcome is not None else _phase(pod, seen, memory, containers)
+    phase = _phase(pod, seen, memory, containers) if is_seen else "Unknown"
+    phase = outcome.phase if outcome is not None else phase
     reasons = (memory.message if memory.reason else "", outcome.message if outcome is not None else "", look.message)
     return PodState(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
         phase=phase,
-        reason=outcome.reason if outcome is not None else "",
+        reason=outcome.reason if outcome is not None else "" if is_seen else phase,
         message=printable("; ".join(text for text in reasons if text)),
         waits_for=printable(look.waits_for),
         ip=_address(look),

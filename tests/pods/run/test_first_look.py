@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kepd that has just begun shows, and what it makes of pods whose manifests went while it was away."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from agent.api.pod_service import PodService
+from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.model.refused import Refused
+from agent.pods.ports import Snapshot
+from agent.pods.run import commands as commands_module
+from agent.wire.cri import runtime_v1_pb2 as pb
+from agent.wire.kepd.v1 import pod_pb2
+from tests.pods.plane import DISKS, Plane, Slow, manifest, running
+from tests.pods.run.test_commands import commands_of
+
+NAMES, TURNS = ("a", "b", "c", "d"), 20
+ASKED = pod_pb2.ListPodsRequest()
+
+
+class Later(FakeManifestDirectory):
+    """Files that are read when the test says."""
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        super().__init__(files)
+        self.may_read = asyncio.Event()
+
+    async def snapshots(self) -> AsyncIterator[Snapshot]:
+        await self.may_read.wait()
+        async for one in super().snapshots():
+            yield one
+
+
+class Busy(Slow):
+    """Answers take some turns of the loop, in which others work."""
+
+    def made(self) -> list[str]:
+        return [one for one in self.calls if one in ("RunPodSandbox", "CreateContainer")]
+
+    async def container_status(self, container_id: str) -> pb.ContainerStatus:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        return await super().container_status(container_id)
+
+    async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        return await super().sandbox_status(sandbox_id)
+
+
+async def up(cri: Slow, logs: Path, *names: str) -> FakeManifestDirectory:
+    """Pods that run, and a kepd that has gone."""
+    names = names or ("web",)
+    files = FakeManifestDirectory({f"/m/{name}.yaml": manifest(name, "i") for name in names})
+    async with running(cri, files, logs) as plane:
+        await plane.until_phases(**dict.fromkeys(names, "Running"))
+    return files
+
+
+async def listed(plane: Plane, directory: Path) -> list[tuple[str, str]]:
+    answer = await PodService(commands_of(plane, directory)).list_pods(ASKED)
+    return [(one.name, one.phase) for one in answer.pods]
+
+
+async def test_who_asks_at_once_gets_what_there_is_when_it_is_known(tmp_path: Path) -> None:
+    """NP-7: get pods was empty, and wait --for=delete was done, while the pod ran."""
+    cri = Slow()
+    await up(cri, tmp_path)
+    files = Later({"/m/web.yaml": manifest("web", "i")})
+    async with running(cri, files, tmp_path) as plane:
+        service = PodService(commands_of(plane, tmp_path))
+        asked = [
+            asyncio.create_task(service.list_pods(ASKED)),
+            asyncio.create_task(service.get_pod(pod_pb2.GetPodRequest(name="web-n"))),
+            asyncio.ensure_future(anext(service.watch_pods(pod_pb2.WatchPodsRequest()))),
+        ]
+        await asyncio.wait(asked, timeout=0.05)
+        early = [one for one in asked if one.done()]
+        files.may_read.set()
+        found: Any = await asyncio.gather(*asked)
+
+    assert early == []
+    assert [one.phase for one in (found[0].pods[0], found[1].pod, found[2].pod)] == ["Running"] * 3
+
+
+async def test_who_asks_for_too_long_learns_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NP-7: rather than that there is none."""
+    monkeypatch.setattr(commands_module, "FIRST_LOOK_S", 0.01)
+    async with running(Slow(), Later({}), tmp_path) as plane:
+        with pytest.raises(Refused, match="not yet found out which pods there are") as caught:
+            await listed(plane, tmp_path)
+
+    assert caught.value.kind == "unavailable"
+
+
+async def test_pods_that_run_are_there_while_the_runtime_does_not_answer(tmp_path: Path) -> None:
+    """NP-7: with a manifest, and without; how they are is not known."""
+    cri = Slow()
+    files = await up(cri, tmp_path)
+    files.put("/m/web.yaml", None)
+    files.put("/m/new.yaml", manifest("new", "i"))
+    cri.reachable = False
+    async with running(cri, files, tmp_path) as plane:
+        found = await listed(plane, tmp_path)
+        status = plane.pod().status
+
+    assert sorted(found) == [("new-n", "Pending"), ("web-n", "Unknown")]
+    assert status == "Unknown"
+
+
+async def test_nothing_is_made_for_a_pod_whose_manifest_went_meanwhile(tmp_path: Path) -> None:
+    """NP-13: its sandbox died as well, as in a reboot."""
+    cri = Busy()
+    files = await up(cri, tmp_path, *NAMES)
+    for name in NAMES:
+        files.put(f"/m/{name}.yaml", None)
+    for one in await cri.list_sandboxes():
+        await cri.stop_sandbox(one.id)
+    before = cri.made()
+    async with running(cri, files, tmp_path) as plane:
+        await plane.until_ready()
+        await plane.until(lambda: not plane.phases and not plane.runner.keepers, "it is gone")
+
+    assert cri.made() == before
+    assert await cri.list_sandboxes() == []
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+async def test_a_sandbox_without_containers_and_record_goes(tmp_path: Path, is_ready: bool) -> None:
+    """NP-13: TRM-30."""
+    cri = Busy()
+    files = await up(cri, tmp_path, *NAMES)
+    for name in NAMES:
+        files.put(f"/m/{name}.yaml", None)
+    DISKS.pop(tmp_path)
+    for made in await cri.list_containers():
+        await cri.remove_container(made.id)
+    for one in await cri.list_sandboxes():
+        if not is_ready:
+            await cri.stop_sandbox(one.id)
+    before = cri.made()
+    with capture_logs() as logs:
+        async with running(cri, files, tmp_path) as plane:
+            await plane.until_ready()
+            await plane.until(lambda: not plane.phases and not plane.runner.keepers, "it is gone")
+
+    assert [one["event"] for one in logs if one["log_level"] == "error"] == []
+    assert cri.made() == before
+    assert await cri.list_sandboxes() == []
