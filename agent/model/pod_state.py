@@ -124,7 +124,9 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
         return self._init_status() or self._main_status() or self.phase
 
     def _init_status(self) -> str:
-        if self.phase != "Pending":
+        if self.phase not in ("Pending", "Failed") or any(
+            one.type == "Initialized" and one.is_true for one in self.conditions
+        ):
             return ""
         entries = [one for one in self.containers if one.kind in ("init", "sidecar")]
         for place, one in enumerate(entries):

@@ -213,22 +213,25 @@ def _last(look: Look, one: ContainerSpec, newest: Instance, *, is_shown: bool) -
 
 
 def _phase(pod: PodSpec, seen: SeenPod, memory: Memory, containers: Sequence[ContainerState]) -> str:
-    inits = [one for one in containers if one.kind == ContainerKind.INIT]
-    mains = [one for one in containers if one.kind == ContainerKind.MAIN]
-    policy = pod.spec.restart_policy
+    inits = [one for one in pod.containers if one.kind is ContainerKind.INIT]
+    mains = [one for one in pod.containers if one.kind is ContainerKind.MAIN]
     if not memory.is_initialised and any(one.name not in memory.passed for one in inits):
-        has_failed = any(one.state == TERMINATED and one.exit_code for one in inits)
-        return "Failed" if has_failed and policy == "Never" else "Pending"
-    instances = [seen.newest(one.name) for one in mains]
-    if any(one is None or one.stage is Stage.CREATED for one in instances):
+        ended = [(one, seen.newest(one.name)) for one in inits]
+        is_lost = any(it and not it.has_succeeded and _has_ended(pod, memory, one, it) for one, it in ended)
+        return "Failed" if is_lost else "Pending"
+    instances = [(one, seen.newest(one.name)) for one in mains]
+    if any(it is None or it.stage is Stage.CREATED for _, it in instances):
         return "Pending"
-    is_renewed = any(one is not None and memory.of(one.name).renewed == one.id for one in instances)
-    if is_renewed or any(one.state == RUNNING for one in containers if one.kind != ContainerKind.INIT):
+    if any(one.state == RUNNING for one in containers if one.kind != ContainerKind.INIT):
         return "Running"
-    has_failed = any(one is not None and not one.has_succeeded for one in instances)
-    if policy == "Always" or (policy == "OnFailure" and has_failed):
+    if not all(it and _has_ended(pod, memory, one, it) for one, it in instances):
         return "Running"
-    return "Failed" if has_failed else "Succeeded"
+    return "Succeeded" if all(it and it.has_succeeded for _, it in instances) else "Failed"
+
+
+def _has_ended(pod: PodSpec, memory: Memory, one: ContainerSpec, instance: Instance) -> bool:
+    """For good: neither its own policy and rules nor the pod's start it again."""
+    return instance.stage is Stage.ENDED and not memory.of(one.name).may_restart(pod, one, instance)
 
 
 def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) -> tuple[Condition, ...]:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phases, conditions and the words for lists."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -192,3 +194,40 @@ def test_last_words_share_what_a_pod_may_have() -> None:
 
     assert alone.containers[0].message.startswith("one\ntwo?[2Jxxx")
     assert [len(one.containers[0].message) for one in (alone, four)] == [len(said), 3072]
+
+
+RULE = {"restartPolicyRules": [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "code", "phase"),
+    [
+        ("Never", {"restartPolicy": "Never", **RULE}, 42, "Running"),
+        ("Never", {"restartPolicy": "Never", **RULE}, 1, "Failed"),
+        ("Never", {"restartPolicy": "Never", **RULE}, 0, "Succeeded"),
+        ("Never", {"restartPolicy": "OnFailure"}, 1, "Running"),
+        ("Never", {"restartPolicy": "Always"}, 0, "Running"),
+        ("Always", {"restartPolicy": "Never"}, 1, "Failed"),
+        ("Always", {"restartPolicy": "OnFailure"}, 0, "Succeeded"),
+        ("OnFailure", {"restartPolicy": "Never"}, 1, "Failed"),
+        ("OnFailure", {}, 1, "Running"),
+        ("Never", {}, 1, "Failed"),
+    ],
+)
+def test_a_phase_is_final_only_where_no_container_starts_again(policy: str, own: Any, code: int, phase: str) -> None:
+    """NP-12: its own policy and rules count before the pod's, so no phase leaves Failed."""
+    pod = make_pod([container("a", **own)], restartPolicy=policy)
+    ended = Instance(id="c1", name="a", sandbox_id="s1", stage=Stage.ENDED, exit_code=code)
+
+    assert pod_status(Look(pod=pod, seen=SeenPod((), (ended,)), memory=Memory())).phase == phase
+
+
+@pytest.mark.parametrize(("own", "code", "phase"), [(RULE, 42, "Pending"), (RULE, 1, "Failed"), ({}, 1, "Failed")])
+def test_a_failed_init_container_is_what_a_failed_pod_shows(own: Any, code: int, phase: str) -> None:
+    """NP-12: and not PodInitializing, which says that it goes on."""
+    setup = container("setup", **({"restartPolicy": "Never", **own} if own else {}))
+    pod = make_pod(["a"], [setup], restartPolicy="Never")
+    ended = Instance(id="c1", name="setup", sandbox_id="s1", stage=Stage.ENDED, exit_code=code)
+    found = pod_status(Look(pod=pod, seen=SeenPod((), (ended,)), memory=Memory()))
+
+    assert (found.phase, found.status) == (phase, "Init:Error")
