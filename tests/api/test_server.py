@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,7 @@ from agent.api.health import HealthService
 from agent.api.peer import Peer
 from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
-from agent.api.service import MethodTable
+from agent.api.service import STREAMS_OF_USER, MethodTable
 from agent.api.socket_path import listen_at
 from agent.model.component import Board, State
 from agent.model.feed import MOST_BUFFERED, Feed
@@ -371,6 +372,41 @@ async def test_one_user_cannot_take_all_connections(short_path: Path) -> None:
     assert relay._refusal(Peer(1, 1000, 1000)) == "kepd: uid 1000 has 16 connections already"
     assert relay._refusal(Peer(1, 1001, 1001)) == ""
     assert relay._refusal(Peer(1, 0, 0)) == ""
+
+
+async def test_a_time_that_no_clock_has_is_an_argument_that_is_wrong(short_path: Path) -> None:
+    """It was INTERNAL, with a traceback in the log."""
+    async with serving(short_path) as api, api.channel() as channel:
+        stream = channel.unary_stream(
+            "/kepd.v1.PodService/StreamLogs", request_serializer=pod_pb2.StreamLogsRequest.SerializeToString
+        )
+        request = pod_pb2.StreamLogsRequest(namespace="default", name="a", since=Timestamp(seconds=1 << 60))
+        with capture_logs() as logged, pytest.raises(grpc.aio.AioRpcError) as failed:
+            await stream(request).read()
+
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "since" in failed.value.details()
+    assert logged == []
+
+
+async def test_streams_of_a_user_have_a_bound(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.api.shares.is_trusted", lambda _uid: False)
+    async with serving(short_path) as api, api.channel() as channel:
+        watch = channel.unary_stream("/kepd.v1.PodService/WatchPods")
+        streams = [watch(b"") for _ in range(STREAMS_OF_USER)]
+        for one in streams:
+            await one.read()
+        with pytest.raises(grpc.aio.AioRpcError, match=f"has {STREAMS_OF_USER} streams open"):
+            await watch(b"").read()
+        streams.pop().cancel()
+        answered = b""
+        while not answered:
+            try:
+                answered = await watch(b"").read()
+            except grpc.aio.AioRpcError:
+                await asyncio.sleep(0)
+        for one in streams:
+            one.cancel()
 
 
 async def test_a_filtered_watch_tells_when_an_object_stops_matching(short_path: Path) -> None:
