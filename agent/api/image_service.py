@@ -44,6 +44,7 @@ class ImageService:
 
     async def list_pulls(self, request: pb.ListPullsRequest) -> pb.ListPullsResponse:
         view = running(self._pulls, "images")
+        view.look()
         walk = in_order(view.pulls.items.values(), _order, place_of(request.options))
         items, meta = await page(walk, request.options, _pull, pb.Pull, view.pulls.version)
         return pb.ListPullsResponse(pulls=items, meta=meta, limits=_limits(view))
@@ -157,11 +158,17 @@ class ImageService:
 async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[pb.PullImageResponse], None]) -> None:
     """Have the images, and tell each change and outcome. Cancelled, it gives the wishes up."""
     names = {wish.image for wish in wishes}
+    shown: dict[str, PullState] = {}
+
+    def show(pull: PullState) -> None:
+        if pull.stage is not PullStage.SKIPPED and shown.get(pull.id) is not pull:
+            shown[pull.id] = pull
+            tell(pb.PullImageResponse(pull=_pull(pull)))
 
     async def watch() -> None:
         async for change in followed(view.pulls, names):
-            if change.item is not None and change.item.stage is not PullStage.SKIPPED:
-                tell(pb.PullImageResponse(pull=_pull(change.item)))
+            if change.item is not None:
+                show(change.item)
 
     async def wait(wish: PullRequest) -> None:
         ended = await view.request(wish)
@@ -174,8 +181,8 @@ async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[p
         watcher.cancel()
     # The last word on each: the feed may have told it after the outcome.
     for pull in view.pulls.items.values():
-        if pull.image in names and pull.stage is not PullStage.SKIPPED:
-            tell(pb.PullImageResponse(pull=_pull(pull)))
+        if pull.image in names:
+            show(pull)
 
 
 def _wishes(request: pb.PullImageRequest) -> list[PullRequest]:

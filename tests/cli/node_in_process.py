@@ -83,6 +83,9 @@ class Pulls:
         self.pulls: Feed[PullState] = Feed(lambda pull: pull.image)
         self.held: list[HoldReport] = []
 
+    def look(self) -> None:
+        """All is as it is."""
+
     def holds(self) -> list[HoldReport]:
         return self.held
 

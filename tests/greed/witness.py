@@ -69,6 +69,10 @@ class Doors:
         """None comes twice, for who was cut off is so for a while."""
         self.of = {"api": str(kepd.socket), "cri": str(kepd.folder / "run/cri/cri.sock"), "http": str(kepd.port)}
 
+    def cpu_s(self) -> float:
+        """Processor time that the daemon has used."""
+        return _cpu_s(self.kepd.process.pid) if self.kepd.process is not None else 0.0
+
     def watch(self, seconds: float, greedy: Sequence[str] = ()) -> Seen:
         """`greedy`: kinds such as `api/ping`, each by a user of its own."""
         pid = self.kepd.process.pid if self.kepd.process is not None else 0

@@ -18,6 +18,8 @@ from agent.model.image_state import PullStage
 
 # Pulls that are shown at once, a tenth of a millisecond each.
 PORTION = 2
+# All that wait are looked at for events so often at most; the puller comes by each second while anything does.
+ANNOUNCE_S = 1.0
 
 
 class PullDisplay:
@@ -29,17 +31,24 @@ class PullDisplay:
         self._watcher = watcher
         self._caller_pulls = caller_pulls
         self._announcer = Announcer()
+        self._announced_s = -ANNOUNCE_S
 
     def rate_bytes_s(self, jobs: Mapping[int, Job]) -> float:
         seen = map(self._watcher.progress, jobs)
         return sum(progress.rate_bytes_s for progress in seen if progress is not None)
 
+    def show_places(self, plan: PullPlan, jobs: Mapping[int, Job], *, is_look: bool = False) -> None:
+        flights = dict(self._queue.flights)
+        waiting = [one for one in plan.waiting if one.flight in flights]
+        self._requests.show_waiting(flights, waiting, self._queue.rules, self.rate_bytes_s(jobs), is_look=is_look)
+
     async def show(self, plan: PullPlan, jobs: Mapping[int, Job], settings: ImageSettings, now_s: float) -> None:
         """Bring the feed up to date, in portions: others wait for this loop too, such as calls through the proxy."""
         flights = dict(self._queue.flights)
         has_events = settings.keys.progress.events and not settings.is_like_kubelet
-        self._requests.show_waiting(flights, plan, self._queue.rules, self.rate_bytes_s(jobs))
-        if has_events:
+        self.show_places(plan, jobs)
+        if has_events and now_s - self._announced_s >= ANNOUNCE_S:
+            self._announced_s = now_s
             self._announce_waiting(flights, plan, now_s)
         for position, number in enumerate([*jobs, *self._caller_pulls.running], 1):
             # By now it may have ended, or be another's.

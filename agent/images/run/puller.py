@@ -124,6 +124,10 @@ class Puller:
         self.apply(with_limit(self._settings, limit, registry))
         log.info("pull_limit_set", scope=registry or "node", limit=limit)
 
+    def look(self) -> None:
+        """Somebody is about to read all pulls: their places are brought up to date."""
+        self._display.show_places(self._plan, self._jobs, is_look=True)
+
     def holds(self) -> Sequence[HoldReport]:
         """Registries that are left alone, and the node while it makes room."""
         now_s, found = self._clock.now_s(), []

@@ -13,7 +13,7 @@ from agent.images.ports import ImageEvents
 from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import ERR_PULL
 from agent.images.queue.flights import Flight, FlightMember
-from agent.images.queue.plan import PullPlan, WaitingFlight
+from agent.images.queue.plan import WaitingFlight
 from agent.images.queue.rules import QueueRules
 from agent.images.run.intake import NeededPull
 from agent.images.run.metrics import ImageMetrics
@@ -25,8 +25,9 @@ from agent.model.feed import Feed
 from agent.model.image_pull import ErrorClass, PullClass, PullOutcome, PullRequest, PullResult
 from agent.model.image_state import PullStage, PullState
 
-# A place in the line changes with each pull that ends, of all that wait; it is shown so often at most.
-PLACES_S = 1.0
+# A place in the line changes with each pull that ends, of all that wait: it is shown so often at most, of so many at
+# the front, and of the others when somebody looks.
+PLACES_S, FRONT = 1.0, 20
 KEPT_S = 600.0
 MOST_KEPT = 200
 
@@ -121,12 +122,20 @@ class PullRequests:
 
     # the feed
 
-    def show_waiting(self, flights: dict[int, Flight], plan: PullPlan, rules: QueueRules, rate_bytes_s: float) -> None:
-        """Bring what waits up to date: places, reasons, rough times. What did not change is not built anew, and
-        where only places did, they are shown once a second: the puller looks as often while anything waits."""
+    def show_waiting(
+        self,
+        flights: dict[int, Flight],
+        line: Sequence[WaitingFlight],
+        rules: QueueRules,
+        rate_bytes_s: float,
+        *,
+        is_look: bool = False,
+    ) -> None:
+        """Bring what waits up to date: places, reasons, rough times. What did not change is not built anew.
+        `is_look`: somebody looks at all places."""
         ahead_s, now_s = 0.0, self._clock.now_s()
-        shows_places = now_s - self._places_s >= PLACES_S
-        for waiting in plan.waiting:
+        shows_front = now_s - self._places_s >= PLACES_S
+        for waiting in line:
             flight = flights[waiting.flight]
             eta_s = ahead_s / max(1, rules.max_parallel or 1) if rate_bytes_s > 0 else None
             size = flight.size_bytes
@@ -134,7 +143,8 @@ class PullRequests:
             shown, known = (waiting, flight), self._shown.get(flight.number)
             if known == shown:
                 continue
-            if known is not None and not shows_places and known[0].why == waiting.why and known[1] == flight:
+            is_placed = is_look or (shows_front and waiting.position <= FRONT)
+            if known is not None and not is_placed and known[0].why == waiting.why and known[1] == flight:
                 continue
             self._shown[flight.number] = shown
             asks = self.asks(flight.members)
@@ -143,7 +153,7 @@ class PullRequests:
                 rough_s = round(eta_s, 1) if eta_s is not None else None
                 state = queued_state(flight, asks[0].ready.reference, people, waiting, rough_s)
                 self.pulls.put(state.id, state)
-        if shows_places:
+        if shows_front:
             self._places_s = now_s
 
     def show_running(self, flight: Flight, stage: PullStage, progress: PullProgress | None, attempts: int) -> None:
@@ -180,14 +190,19 @@ class PullRequests:
             self.pulls.put(before.id, over(before, stage, self._clock.wall_s(), image_id, error, error_class))
 
     def tidy(self, present: Iterable[int]) -> None:
-        names = {f"p{number}" for number in present}
-        self._shown = {number: shown for number, shown in self._shown.items() if f"p{number}" in names}
-        self._looked = {number: looked for number, looked in self._looked.items() if f"p{number}" in names}
+        known = set(present)
+        self._shown = {number: shown for number, shown in self._shown.items() if number in known}
+        self._looked = {number: looked for number, looked in self._looked.items() if number in known}
         ended = (PullStage.DONE, PullStage.FAILED, PullStage.CANCELLED)
-        over_now = [state for state in self.pulls.items.values() if state.stage in ended]
-        for state in list(self.pulls.items.values()):
-            if not state.stage.is_over and state.id not in names:
-                self.pulls.put(state.id, over(state, PullStage.CANCELLED, self._clock.wall_s()))
+        over_now: list[PullState] = []
+        under_way: list[PullState] = []
+        for state in self.pulls.items.values():
+            (over_now if state.stage in ended else under_way).append(state)
+        if len(under_way) > len(known):
+            names = {f"p{number}" for number in known}
+            for state in under_way:
+                if not state.stage.is_over and state.id not in names:
+                    self.pulls.put(state.id, over(state, PullStage.CANCELLED, self._clock.wall_s()))
         oldest_s = self._clock.wall_s() - KEPT_S
         surplus = len(over_now) - MOST_KEPT
         for position, state in enumerate(sorted(over_now, key=lambda one: one.ended_at_s)):
