@@ -16,7 +16,7 @@ import grpc
 from agent.wire.kepd.v1 import image_pb2
 from bench.daemon import free_port
 from tests.greed.greedy import DOORS
-from tests.greed.witness import Doors, Seen, open_doors
+from tests.greed.witness import WATCHDOG_S, Doors, Seen, open_doors
 from tests.lab import Lab
 
 Row = tuple[str, float, str, str]
@@ -31,6 +31,8 @@ def rows(kind: str, seen: Seen, idle: Seen, most_ms: float) -> list[Row]:
         (f"{kind}: another user's GetNode", seen.p99_s * 1000, "ms p99", f"≤ {most_ms:g}"),
         (f"{kind}: the same against idle", seen.p99_s / idle.p99_s, "×", "≤ 5"),
         (f"{kind}: /livez", seen.page_s * 1000, "ms most", "≤ 100"),
+        (f"{kind}: the loop late, at a look each second", seen.late_s * 1000, "ms most", "≤ 50"),
+        (f"{kind}: between two signs of life", seen.silent_s, "s most", f"≤ {WATCHDOG_S / 2 + 1:g}"),
         (f"{kind}: memory", seen.grown_bytes / MIB, "MiB more", "≤ 64"),
         (f"{kind}: processor time of kepd", seen.cpu_s / GREED_S * 100, "% of a core", ""),
         (f"{kind}: calls of the other user that failed", len(seen.failed), "calls", "0"),
