@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of `kepctl describe`, in kubectl's order and words; each error is there once (CL-11)."""
+"""The sections of `kepctl describe`, in kubectl's order and words; each error is there once."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `kepctl describe pod` tells of a container from its manifest: command, variables and mounts, in kubectl's words.
 
-The daemon sends variables by name alone (PRT-5), so a value of the manifest, of a Secret or of a ConfigMap is only said
+The daemon sends variables by name alone, so a value of the manifest, of a Secret or of a ConfigMap is only said
 to be there. Each word comes from a manifest, so it is made printable here.
 """
 

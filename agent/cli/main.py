@@ -207,7 +207,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(FAILURE)
     except OSError as error:
-        # What has no name is the output (CL-4).
+        # What has no name is the output.
         what = error.filename if error.filename is not None else "the output cannot be written"
         click.echo(f"kepctl: {what}: {error.strerror}", err=True)
         sys.exit(FAILURE)

@@ -36,7 +36,7 @@ class ProgressLines:
             self._bars.show(pull)
             return
         if pull.stage == "failed":
-            # The outcome says why, once (CL-15).
+            # The outcome says why, once.
             return
         line = stage_line(pull)
         if self._told.get(pull.id) != line:

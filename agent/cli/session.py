@@ -39,7 +39,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _may_be_there(path: str) -> bool:
-    """CL-4: of what this user may not look at, the call says that it is closed."""
+    """Of what this user may not look at, the call says that it is closed."""
     try:
         return Path(path).exists()
     except PermissionError:

@@ -118,7 +118,7 @@ def _throttled(usage: pb.Usage) -> str:
 
 
 def fitting_cells(of: str, width: int, *, is_ascii: bool) -> list[Cell]:
-    """LIV-07: bars shrink first, then columns go; of pressure the worst stays."""
+    """Bars shrink first, then columns go; of pressure the worst stays."""
     cells = _cells(of, WIDE_BAR, is_ascii=is_ascii)
     if _width(cells) > width:
         cells = _cells(of, NARROW_BAR, is_ascii=is_ascii)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns configuration keys into the rules of the parts: limits, pauses, deadlines, access, collection, prefetch.
 
-Also the defaults that depend on other keys, and faults that only a combination of keys has (IMG-S23).
+Also the defaults that depend on other keys, and faults that only a combination of keys has.
 """
 
 from collections import Counter

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of `proxy.` that are wrong only together with others (PRX-5, PRX-8, PRX table 1)."""
+"""Values of `proxy.` that are wrong only together with others."""
 
 from collections.abc import Iterator
 

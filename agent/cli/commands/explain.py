@@ -54,7 +54,7 @@ def pod(session: Session, name: str, output: str) -> None:
 
 
 def explained_head(name: str, answer: pod_pb2.ExplainPodResponse) -> str:
-    """CL-9: what has ended, or failed again, does not wait for nothing as one does that is well."""
+    """What has ended, or failed again, does not wait for nothing as one does that is well."""
     if answer.waits_for:
         return f"POD {name}  {answer.status or 'Pending'}; waits for: {answer.waits_for}"
     if answer.phase in ("Succeeded", "Failed"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl restore`: a pod like the one that a checkpoint is of, whose container begins from it (CKP-14)."""
+"""`kepctl restore`: a pod like the one that a checkpoint is of, whose container begins from it."""
 
 from typing import Any, cast
 

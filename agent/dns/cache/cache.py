@@ -3,7 +3,7 @@
 
 Two rings of entries, negative and other, stand in the order in which their hand comes to them. Who was used since then
 gets a second chance (CLOCK); who is past its time goes. An insertion moves the hands at most 256 steps, and what finds
-no room then is not kept: nothing here takes a time that grows with the cache (DNS-58). An entry changes in place when
+no room then is not kept: nothing here takes a time that grows with the cache. An entry changes in place when
 its question is answered again, so each stands in one ring once; one that has become negative, or the reverse, changes
 rings when the hand meets it. Changed by its owner alone, which is the loop of kepd-dns.
 """
@@ -29,7 +29,7 @@ PORTION, MOST_HITS = 256, 4096
 SIGNED = 1
 """The mark in a key that says so."""
 FIRST_FAILURE_S, LONGEST_FAILURE_S = 1.0, 30.0
-# An entry that is asked for often is asked again before it ends (DNS-56).
+# An entry that is asked for often is asked again before it ends.
 PREFETCH_HITS, PREFETCH_SHARE = 3, 0.1
 
 
@@ -56,7 +56,7 @@ class Counts(msgspec.Struct):
 
 
 def shared_key(key: bytes) -> bytes:
-    """Of NXDOMAIN, which holds for every type of a name (DNS-52)."""
+    """Of NXDOMAIN, which holds for every type of a name."""
     return key[:-5] + ANY_TYPE + key[-3:]
 
 
@@ -85,7 +85,7 @@ class Cache:
         return entry
 
     def signed(self, question: Question, now_s: float) -> Entry | None:
-        """What a question gets that wants signatures and is else the same (DNS-46)."""
+        """What a question gets that wants signatures and is else the same."""
         if question.is_dnssec or not self.has_signed:
             return None
         return self.get(question.key[:-1] + bytes((question.key[-1] | SIGNED,)), now_s)
@@ -98,7 +98,7 @@ class Cache:
         return entry
 
     def denied_above(self, question: Question, zone: bytes, now_s: float) -> Entry | None:
-        """RFC 8020: a name of the zone above this one that does not exist (DNS-52)."""
+        """RFC 8020: a name of the zone above this one that does not exist."""
         key, at = question.key, 0
         while key[at]:
             at += key[at] + 1
@@ -187,7 +187,7 @@ class Cache:
         return entry
 
     def _end_staleness(self, entry: Entry, now_s: float) -> None:
-        """What a name had before it stopped to exist is not sent any more (DNS-55)."""
+        """What a name had before it stopped to exist is not sent any more."""
         self._end(entry.key[:-5], entry.key[-3:], TYPES_OF_NAME, now_s)
 
     def _end(self, name: bytes, marks: bytes, kinds: Iterable[bytes], now_s: float) -> None:
@@ -199,7 +199,7 @@ class Cache:
                 other.changes += 1
 
     def displace(self, names: Iterable[bytes], now_s: float) -> None:
-        """What servers said of names that have become ours (DNS-77)."""
+        """What servers said of names that have become ours."""
         for name in names:
             for marks in range(4):
                 self._end(name, IN.to_bytes(2, "big") + bytes((marks,)), (ANY_TYPE, *TYPES_OF_NAME), now_s)
@@ -252,7 +252,7 @@ class Cache:
         entry.changes += 1
 
     def fail(self, key: bytes, note: int, now_s: float) -> None:
-        """RFC 9520: what failed is not asked again at once (DNS-53)."""
+        """RFC 9520: what failed is not asked again at once."""
         before = self.failures.pop(key, None)
         life_s = FIRST_FAILURE_S if before is None else min(LONGEST_FAILURE_S, 2 * before.life_s)
         if len(self.failures) >= MOST_FAILURES:
@@ -283,8 +283,8 @@ class Cache:
         return [one for one in self.entries.values() if one.key[:-5] == name]
 
     def hottest(self, most_bytes: int) -> Iterator[list[Entry]]:
-        """Those with most hits, within so many bytes (DNS-15), in portions, some empty, after each of which others may
-        have their turn (DNS-58)."""
+        """Those with most hits, within so many bytes, in portions, some empty, after each of which others may
+        have their turn."""
         listed = list(self.entries.values())
         if self.bytes <= most_bytes:
             yield from (listed[first : first + PORTION] for first in range(0, len(listed), PORTION))

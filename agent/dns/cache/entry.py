@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One answer that is kept, and the message that a client gets of it.
 
-No record is decoded on the way: the bytes get the client's id and spelling, and TTLs that have aged (DNS-50). Within a
+No record is decoded on the way: the bytes get the client's id and spelling, and TTLs that have aged. Within a
 second the aged bytes are the same for everybody.
 """
 
@@ -36,7 +36,7 @@ class Entry(msgspec.Struct, gc=False):
     keep_s: float
     extra: int = 0
     turn: tuple[int, int, int] = (0, 0, 0)
-    """Records of addresses that may be turned: where they begin, how long one is, how many (DNS-61)."""
+    """Records of addresses that may be turned: where they begin, how long one is, how many."""
     hits: int = 0
     last_s: float = 0.0
     is_used: bool = False
@@ -74,7 +74,7 @@ class Entry(msgspec.Struct, gc=False):
         return min(self.until_s, self.stored_s + int(now_s - self.stored_s) + 1) if self.ttls else self.until_s
 
     def stale_answer(self, question: Question) -> bytes:
-        """RFC 8767, with the extended error that says so (DNS-55)."""
+        """RFC 8767, with the extended error that says so."""
         tail = bytearray(self.tail)
         for place in self.ttls:
             tail[place : place + 4] = STALE_TTL_S.to_bytes(4, "big")
@@ -98,10 +98,10 @@ def turn_of(tail: bytes, ttls: tuple[int, ...], answers: int) -> tuple[int, int,
 def entry_of(
     key: bytes, kept: Kept, life_s: int, shown_s: tuple[int, int], now_s: float, *, zone: int, stale_s: float
 ) -> Entry:
-    """`shown_s`: within what TTLs are shown (DNS-51)."""
+    """`shown_s`: within what TTLs are shown."""
     least_s, most_s = shown_s
     tail, values = kept.tail, kept.values
-    # One that is 0 may be so for what cannot be one (DNS-51).
+    # One that is 0 may be so for what cannot be one.
     if len(values) == 1:
         value = values[0]
         if not 0 < least_s <= value <= most_s:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages as they go out, by questions as they came in but for their ids (DNS-50, DNS-81).
+"""Messages as they go out, by questions as they came in but for their ids.
 
 A question that was asked before costs one step in a dictionary: neither is it read, nor an answer written. A message is
 right until a second of its TTLs is over, and as long as its entry does not change. Those not asked for since as many

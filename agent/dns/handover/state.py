@@ -2,7 +2,7 @@
 """What the daemon tells kepd-dns: settings, names of Services, servers of the cluster zone.
 
 A whole state has a number; each change after it has the next one, on a line of its own. A reader that misses one takes
-the whole state again, which is written anew before changes become many (DNS-3).
+the whole state again, which is written anew before changes become many.
 """
 
 from collections.abc import Iterable, Mapping
@@ -70,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     does_prefetch: bool = True
     per_source_qps: int = 5000
     protected_networks: tuple[str, ...] = ()
-    """Addresses that other zones may not name (DNS-96)."""
+    """Addresses that other zones may not name."""
     tells_about_itself: bool = False
     cuts_searches: bool = False
     is_negative_below: bool = False
@@ -84,7 +84,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     services: tuple[ServiceName, ...] = ()
     upstreams: tuple[Upstream, ...] = ()
     pods: tuple[tuple[str, str], ...] = ()
-    """Namespace and address of each pod of this node (DNS-76)."""
+    """Namespace and address of each pod of this node."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

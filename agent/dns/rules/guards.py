@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rules depend on, in one family, and when an address is live.
-
-Source of behaviour: DNS-20 to DNS-25, DNS-32.
-"""
+"""What rules depend on, in one family, and when an address is live."""
 
 from typing import Literal
 
@@ -33,7 +30,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def judges(self) -> bool:
-        """Whether anything says who may ask (DNS-32)."""
+        """Whether anything says who may ask."""
         return self.detection.mode != "none" or bool(self.outside)
 
 
@@ -41,7 +38,7 @@ Deed = Literal["", "refresh", "withdraw"]
 
 
 class Liveness(msgspec.Struct, frozen=True):
-    """Of one address. Two failed probes withdraw it, one that works brings it back (DNS-22, DNS-24)."""
+    """Of one address. Two failed probes withdraw it, one that works brings it back."""
 
     is_live: bool = False
     failures: int = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same with iptables: chains of ours in the tables raw and filter (DNS-27).
+"""The same with iptables: chains of ours in the tables raw and filter.
 
 There are no elements with a life: the jump to the first chain is there while the address is live, and the socket match
 guards what follows a crash of both programs. It knows sockets of every state, so each packet of a connection meets one.

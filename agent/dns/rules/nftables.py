@@ -5,7 +5,7 @@ Where a rule does not match, the packet is tracked and goes where the services p
 the rule itself is the fail-safe. Not every packet of a connection meets a socket that the kernel shows to a rule: that
 which ends a handshake does not, nor what comes after our end of it. So connections that met one are remembered for a
 moment. To judge later packets by their flags alone would send those of a connection to the DNS of the cluster here, as
-soon as our process is gone. Source of behaviour: DNS-20 to DNS-26, DNS-32.
+soon as our process is gone.
 """
 
 from collections.abc import Iterable
@@ -58,7 +58,7 @@ def _chain(hook: str, rules: Iterable[str]) -> str:
 
 
 def _strangers(asking: Asking, ip: str) -> str:
-    """Who is no pod of this node, nor the node itself, asks in vain (DNS-32)."""
+    """Who is no pod of this node, nor the node itself, asks in vain."""
     lines = ["fib saddr type local return"]
     networks = (*asking.pods, *asking.allowed)
     if networks:

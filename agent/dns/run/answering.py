@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a client's bytes to its answer: own names, the cache, or a flight to a server.
 
-The way of a question that is known costs a few steps in dictionaries and no task. Source of behaviour: DNS-40, DNS-46,
-DNS-50, DNS-59, DNS-60, DNS-90, DNS-93, DNS-94.
-"""
+The way of a question that is known costs a few steps in dictionaries and no task. Source of behaviour:"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -62,7 +60,7 @@ RESERVED = (LOCALHOST, INVALID, ONION)
 RARE = (AXFR, IXFR, ANY)
 CHAOS = (to_wire("version.bind"), to_wire("id.server"))
 LOOPBACK = {A: b"\x7f\0\0\1", AAAA: bytes(15) + b"\1"}
-# An answer of each source's address is given within these (DNS-93).
+# An answer of each source's address is given within these.
 BURST = 2
 MOST_SOURCES = 65536
 FAR = float("inf")
@@ -78,7 +76,7 @@ class Answering:
         self.zones: Zones = zones_of(self.settings)[0]
         self.own: OwnZone | None = None
         self.loop_names: dict[bytes, Callable[[], None]] = {}
-        """Questions of ours that show a loop when they come back (DNS-45)."""
+        """Questions of ours that show a loop when they come back."""
         self._labels: dict[int, str] = {}
         self.ready = ReadyAnswers(self.settings.cache_bytes)
         self._own_answers: dict[bytes, Entry] = {}
@@ -131,7 +129,7 @@ class Answering:
         """The answer, or None: it comes later, or never. `is_over`: its source had too many of late."""
         is_over = is_over and PROBE not in data
         if is_over:
-            # Every second one is not even read, and who only pretends to ask gets nothing to send on (DNS-93).
+            # Every second one is not even read, and who only pretends to ask gets nothing to send on.
             self.counters.limited += 1
             if self.counters.limited % 2:
                 return None
@@ -169,7 +167,7 @@ class Answering:
         return ready.text
 
     def _unsigned(self, question: Question, now_s: float) -> Entry | None:
-        """Made of an answer with signatures that somebody else asked for (DNS-46)."""
+        """Made of an answer with signatures that somebody else asked for."""
         signed = self.cache.signed(question, now_s)
         if signed is None:
             return None
@@ -226,7 +224,7 @@ class Answering:
         return None
 
     def is_cut(self, name: bytes, zone: Zone) -> bool:
-        """Whether a search made it, and it is denied for that (DNS-78)."""
+        """Whether a search made it, and it is denied for that."""
         return self.settings.cuts_searches and zone.kind == "cluster" and is_beyond_schema(name, zone.suffix)
 
     def _reply(self, waiter: Waiter, text: bytes, code: int, source: str, now_s: float) -> None:
@@ -240,7 +238,7 @@ class Answering:
         client.send(client.place, text)
 
     def _special(self, question: Question) -> bytes | None:
-        """Questions that concern nobody else (DNS-24, DNS-54, DNS-60)."""
+        """Questions that concern nobody else."""
         name, kind = question.name, question.type
         if kind in (AXFR, IXFR):
             return error_bytes(question, NOTIMP)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket by which the daemon asks kepd-dns: status, explain, flush, and that there is a new state (DNS-3)."""
+"""The socket by which the daemon asks kepd-dns: status, explain, flush, and that there is a new state."""
 
 import asyncio
 import socket

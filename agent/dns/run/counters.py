@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What kepd-dns counts. Names are in none of it but the short list of the most asked ones, which never leaves memory
-but for readers of the API (DNS-97, DNS-102)."""
+but for readers of the API."""
 
 from bisect import bisect_left
 from collections import Counter, defaultdict

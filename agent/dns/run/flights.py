@@ -3,7 +3,7 @@
 
 A flight is an entry in a table and in a timer wheel, not a task. Its end is the first of: an answer that may be given
 on, every server's refusal, the time. Whoever waits hears of exactly one of these, or of a stale answer before it.
-Source of behaviour: RFC 8767, 9520; DNS-41 to DNS-44, DNS-53, DNS-55, DNS-57, DNS-92, DNS-94, DNS-95.
+Source of behaviour: RFC 8767, 9520.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class Flights:
             self._take_off(Flight(key, question, zone, now_s, client.protocol == "tcp", [waiter]), now_s)
 
     def refresh(self, question: Question, zone: Zone, now_s: float) -> None:
-        """Ask ahead of the end of an entry; nobody waits (DNS-56)."""
+        """Ask ahead of the end of an entry; nobody waits."""
         is_busy = self.prefetching >= MOST_PREFETCHES or len(self.flights) >= MOST_FLIGHTS // 2
         if is_busy or question.key in self.flights or self._cache.failure(question.key, now_s) is not None:
             return
@@ -239,7 +239,7 @@ class Flights:
             slot[flight] = None
 
     def _send_stale(self, flight: Flight, now_s: float) -> None:
-        """The flight goes on for whoever asks next (DNS-55); of the cluster zone only when all servers fail."""
+        """The flight goes on for whoever asks next; of the cluster zone only when all servers fail."""
         if flight.zone.kind in ("cluster", "own") or self._cache.stale(flight.key, now_s) is None:
             return
         for waiter in self._take_waiters(flight):
@@ -296,7 +296,7 @@ class Flights:
         self._counters.upstream_times[health.label].note(took_s)
 
     def _check(self, ask: Ask, answer: Answer) -> None:
-        """DNS-92: the question comes back byte for byte, with our spelling; errors may be without it."""
+        """The question comes back byte for byte, with our spelling; errors may be without it."""
         if not answer.section and answer.code in (FORMERR, NOTIMP, SERVFAIL, REFUSED):
             return
         if answer.section == ask.section:
@@ -378,7 +378,7 @@ class Flights:
     def _no_server_left(self, flight: Flight, now_s: float) -> None:
         servers = self._servers(flight.zone)
         if flight.is_crowded:
-            # Nobody failed; there was no room to ask (DNS-94).
+            # Nobody failed; there was no room to ask.
             for waiter in self._end(flight):
                 self._overload(waiter, "upstream", now_s)
             return
@@ -390,7 +390,7 @@ class Flights:
         self._give_up(flight, now_s)
 
     def _give_up(self, flight: Flight, now_s: float) -> None:
-        """Stale if there is something, and not asked again for a while (DNS-53, DNS-55)."""
+        """Stale if there is something, and not asked again for a while."""
         self._cache.fail(flight.key, NO_UPSTREAM, now_s)
         stale = self._cache.stale(flight.key, now_s)
 

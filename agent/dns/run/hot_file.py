@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The most wanted answers, over a restart (DNS-15). Its times are of the wall clock; a broken file is no file."""
+"""The most wanted answers, over a restart. Its times are of the wall clock; a broken file is no file."""
 
 import time
 from collections.abc import Callable, Iterator

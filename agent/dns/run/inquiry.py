@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks kepd-dns for a name on behalf of somebody who looks, by UDP and by TCP where the answer is cut (DNS-101)."""
+"""Asks kepd-dns for a name on behalf of somebody who looks, by UDP and by TCP where the answer is cut."""
 
 import asyncio
 import secrets

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where clients are heard: UDP in batches, TCP connection by connection (DNS-81, DNS-83, DNS-95)."""
+"""Where clients are heard: UDP in batches, TCP connection by connection."""
 
 import asyncio
 import errno
@@ -50,7 +50,7 @@ class UdpListener:
 
     def _ready(self) -> None:
         """While some wait for servers, fewer questions are read at a time; while many do, what servers say at the same
-        moment comes before new questions (DNS-83)."""
+        moment comes before new questions."""
         under_way = len(self._answering.flights.flights)
         if under_way <= MOST_FLIGHTS // 2:
             self._read(BATCH if under_way < BUSY_FLIGHTS else BUSY_BATCH)
@@ -282,7 +282,7 @@ class ClientConnection(asyncio.Protocol):
             self._loop.call_soon(self._work)
 
     def check(self, now_s: float) -> None:
-        """Who sends half a message, does not read, or says nothing (DNS-95)."""
+        """Who sends half a message, does not read, or says nothing."""
         if self._transport is None:
             return
         unread = self._transport.get_write_buffer_size()

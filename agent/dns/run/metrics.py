@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of kepd-dns as metrics of the daemon (DNS-102). Zones are those of the configuration, never names."""
+"""The figures of kepd-dns as metrics of the daemon. Zones are those of the configuration, never names."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of kepd-dns under the names of CoreDNS and node-cache, for dashboards that exist (DNS-103)."""
+"""The figures of kepd-dns under the names of CoreDNS and node-cache, for dashboards that exist."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -2,7 +2,7 @@
 """The plane that looks after kepd-dns: addresses, rules, probes, and what is said of them. One unit of the task tree.
 
 Addresses come before rules, rules before the first live address, and nothing of it is taken away at the end: the
-process outlives this one. Source of behaviour: DNS-21 to DNS-24, DNS-28 to DNS-31, DNS-104.
+process outlives this one.
 """
 
 import asyncio
@@ -164,7 +164,7 @@ class DnsPlane:
         self._tell(Event(is_warning=is_warning, reason=reason, message=text, plane="dns"))
 
     async def _keep(self, family: Family) -> None:
-        """Address and rules, at first and whenever somebody changed them (DNS-30, DNS-31)."""
+        """Address and rules, at first and whenever somebody changed them."""
         while True:
             self._wake[family].clear()
             try:
@@ -327,7 +327,7 @@ class DnsPlane:
 async def clean_up(
     guards: Mapping[Family, KernelGuards], addresses: Addresses, listed: Sequence[str], *, is_dry: bool = False
 ) -> list[str]:
-    """Take rules away, then, when no packet is on its way by them, the addresses (DNS-30). What was there."""
+    """Take rules away, then, when no packet is on its way by them, the addresses. What was there."""
     removed = []
     for family, one in guards.items():
         if await one.is_there():

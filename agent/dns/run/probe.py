@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks kepd-dns whether it answers, as anybody would ask: by UDP and TCP at each address (DNS-24).
+"""Asks kepd-dns whether it answers, as anybody would ask: by UDP and TCP at each address.
 
 The questions have a mark, by which rules lead them to the process even while others are led elsewhere.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process kepd-dns: sockets in, answers out, without any right but those sockets (DNS-1, DNS-2).
+"""The process kepd-dns: sockets in, answers out, without any right but those sockets.
 
 It starts from what lies in its directory and needs no daemon. Lean on purpose: asyncio and msgspec are all it imports.
 """
@@ -148,7 +148,7 @@ class Process:
         return bound
 
     async def _bind_further(self) -> None:
-        """Addresses of the settings that nobody opened for us; a service manager keeps their sockets (DNS-13)."""
+        """Addresses of the settings that nobody opened for us; a service manager keeps their sockets."""
         known = {one.getsockname()[0] for one in self.opened if one.family != socket.AF_UNIX}
         self.binding_faults = []
         wanted = self.settings.addresses if self.opened else ()
@@ -273,7 +273,7 @@ class Process:
             hot_file.save(self._own / HOT_FILE, self.cache, self._loop.time())
 
     async def _stop(self) -> None:
-        """New questions wait in the sockets for who comes next (DNS-12)."""
+        """New questions wait in the sockets for who comes next."""
         notify(os.environ, "STOPPING=1")
         for one in self.udp.values():
             one.close()

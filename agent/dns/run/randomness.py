@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers from the kernel, a page of them at a time: ids and spellings of questions (DNS-92).
+"""Random numbers from the kernel, a page of them at a time: ids and spellings of questions.
 
 The module `secrets` has the same ones, but takes 15 ms to be there.
 """

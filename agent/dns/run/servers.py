@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which servers there are for which zone now: of the state, of stub domains, of the node's resolv.conf.
 
-A server that leads back to us is found by its address or by a name that nobody else can ask for, and left out
-(DNS-43, DNS-45).
+A server that leads back to us is found by its address or by a name that nobody else can ask for, and left out.
 """
 
 import asyncio

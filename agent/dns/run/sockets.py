@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets of the service manager, or our own where there is none (DNS-10, DNS-11, DNS-14)."""
+"""Sockets of the service manager, or our own where there is none."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def handed_over(environment: Mapping[str, str], pid: int) -> list[tuple[str, soc
 
 
 def stored_name(opened: socket.socket) -> str:
-    """Under which the service manager keeps a socket that this process opened (DNS-13). No name there has a colon."""
+    """Under which the service manager keeps a socket that this process opened. No name there has a colon."""
     way = "udp" if opened.type == socket.SOCK_DGRAM else "tcp"
     return f"{way}-{opened.getsockname()[0].replace(':', '.')}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what the daemon wrote, and takes it over: the whole state, or the changes since (DNS-3, DNS-4)."""
+"""Reads what the daemon wrote, and takes it over: the whole state, or the changes since."""
 
 import os
 from collections.abc import Callable

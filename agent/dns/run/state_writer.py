@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the state for kepd-dns: whole at first and now and then, otherwise one line for each change (DNS-3)."""
+"""Writes the state for kepd-dns: whole at first and now and then, otherwise one line for each change."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

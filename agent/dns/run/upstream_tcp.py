@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks by TCP: a connection per server, a second one under load, many questions in each, answers in any order.
 
-What a connection did not answer when it ends goes back to the asker. Source of behaviour: RFC 7766; DNS-42.
+What a connection did not answer when it ends goes back to the asker. Source of behaviour: RFC 7766.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ FIRST = struct.Struct(">HH")
 
 class Connection(asyncio.BufferedProtocol):
     """One connection. Changed by the pool and by its transport alone. It reads some forty answers at a time, so that
-    whoever asks meanwhile is not kept waiting for thousands (DNS-83)."""
+    whoever asks meanwhile is not kept waiting for thousands."""
 
     def __init__(self, server: Server, pool: "TcpAsker") -> None:
         self.server, self._pool = server, pool
@@ -206,7 +206,7 @@ class TcpAsker:
                 del self._connections[connection.server]
 
     def retain(self, servers: Collection[Server]) -> None:
-        """Others get no new question, and are closed when they have answered, or soon (DNS-42)."""
+        """Others get no new question, and are closed when they have answered, or soon."""
         for server, found in tuple(self._connections.items()):
             if server in servers:
                 continue

@@ -2,7 +2,7 @@
 """Asks by UDP: one connected socket for each question, so that the kernel checks who answers and chooses the port.
 
 A socket lives for one answer, so they have an epoll of their own, which the loop watches as a whole: to have it watch
-each of them costs as much as to ask. Source of behaviour: RFC 5452; DNS-43, DNS-92.
+each of them costs as much as to ask. Source of behaviour: RFC 5452.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people ask about names, answered by the plane and by the process (DNS-100, DNS-101)."""
+"""What people ask about names, answered by the plane and by the process."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times of many things, in slots of 25 ms: one timer of the loop for all, and none where nothing waits (DNS-81)."""
+"""Times of many things, in slots of 25 ms: one timer of the loop for all, and none where nothing waits."""
 
 import asyncio
 from collections.abc import Callable

@@ -39,7 +39,7 @@ def read_server(text: str) -> Server | None:
 
 
 def read_resolv_conf(text: str) -> tuple[Server, ...]:
-    """Its servers, each once (DNS-43)."""
+    """Its servers, each once."""
     found = []
     for line in text.splitlines():
         words = line.split("#")[0].split(";")[0].split()

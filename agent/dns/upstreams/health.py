@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of servers, and whom to ask next (DNS-44).
+"""What is known of servers, and whom to ask next.
 
 Order by round trip, now and then another first so that its figure stays true. Three time-outs in a row put a server out
 for a while that doubles; then one question decides. Where all are out each question still tries one, in turn.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bare node with these manifests would answer, without any daemon (DNS-101).
+"""What a bare node with these manifests would answer, without any daemon.
 
 Addresses that kepd gives at run time, to Services without one and to pods, are in no file, and said to be so.
 """

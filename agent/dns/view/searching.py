@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which questions a resolver asks for a name, in order, and what the process knows of each (DNS-101)."""
+"""Which questions a resolver asks for a name, in order, and what the process knows of each."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

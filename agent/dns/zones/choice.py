@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose a name is: the longest suffix decides, by whole labels (DNS-40)."""
+"""Whose a name is: the longest suffix decides, by whole labels."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -77,7 +77,7 @@ def zones_of(settings: Settings) -> tuple[Zones, tuple[str, ...]]:
 
 def is_beyond_schema(name: bytes, zone: bytes) -> bool:
     """Whether no rule of the Kubernetes DNS specification makes a name like this below `svc`: more labels than a host,
-    or than a port and its protocol. A search list makes most of them (DNS-78)."""
+    or than a port and its protocol. A search list makes most of them."""
     if not name.endswith(SVC + zone):
         return False
     parts = labels(name[: -len(SVC + zone)] + b"\0")

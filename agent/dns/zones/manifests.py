@@ -45,5 +45,5 @@ def _endpoints(slices: Iterable[EndpointSlice]) -> Iterator[EndpointName]:
 
 
 def _is_ready(endpoint: EndpointObject) -> bool:
-    """IN-8: what is not said is ready."""
+    """What is not said is ready."""
     return endpoint.conditions is None or endpoint.conditions.ready is not False

@@ -2,7 +2,7 @@
 """Names of Services without an API server: a zone in memory, changed Service by Service.
 
 Each Service brings its own records, and names above them exist as long as one of them does. A lookup is one step in a
-dictionary, or two. Source of behaviour: Kubernetes DNS specification 1.1.0; DNS-70 to DNS-73, DNS-76.
+dictionary, or two. Source of behaviour: Kubernetes DNS specification 1.1.0.
 """
 
 import re
@@ -45,7 +45,7 @@ def dashed(address: str) -> str:
 
 
 def faults(service: ServiceName) -> Iterator[str]:
-    """Names that cannot be told; the rest of the Service can (DNS-73)."""
+    """Names that cannot be told; the rest of the Service can."""
     for what, name in (("namespace", service.namespace), ("name", service.name)):
         if not LABEL.match(name):
             yield f"{what} {name!r} is no label of the DNS; the Service has no names"
@@ -59,7 +59,7 @@ def faults(service: ServiceName) -> Iterator[str]:
 
 class OwnZone:
     """`serial` is the number of the state. With `is_whole` all names of the zone are ours, without it only those that
-    Services have (DNS-77). Changed by its owner alone."""
+    Services have. Changed by its owner alone."""
 
     def __init__(self, zone: str, addresses: Iterable[str] = (), serial: int = 0, *, is_whole: bool = True) -> None:
         self.zone = to_wire(zone)
@@ -154,7 +154,7 @@ class OwnZone:
                     yield Written(target, kind, TTL_S, data)
 
     def _pod(self, name: bytes) -> str | None:
-        """DNS-76: only of a pod that is here with that address and namespace."""
+        """Only of a pod that is here with that address and namespace."""
         parts = labels(name)
         if len(parts) < 4 or parts[2] != b"pod" or from_labels(parts[3:]) != self.zone or parts[:2] not in self._pods:
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of other zones that lead to addresses of this cluster (DNS-96)."""
+"""Answers of other zones that lead to addresses of this cluster."""
 
 from collections.abc import Sequence
 from functools import cache

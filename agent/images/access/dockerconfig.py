@@ -2,7 +2,7 @@
 """Reads credentials in Docker's formats: pull secrets of both types and the node's config files.
 
 Never: repeats a value in a message. Names of fields count without regard to case, as Go reads them.
-Source of behaviour: kubernetes `pkg/credentialprovider/config.go`; IMG-C01, C02, C12.
+Source of behaviour: kubernetes `pkg/credentialprovider/config.go`.
 """
 
 import base64

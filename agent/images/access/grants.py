@@ -2,7 +2,7 @@
 """Decides who may use an image on the node without asking its registry again, and what a pull adds to the record.
 
 Never: sees a password: it compares hashes.
-Source of behaviour: KEP-2535, kubernetes `pkg/kubelet/images/pullmanager`; IMG-V01, V03, V04, V07, V08.
+Source of behaviour: KEP-2535, kubernetes `pkg/kubelet/images/pullmanager`.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Selects the credentials to try for an image, in order.
 
-Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go`; IMG-C05, C06, C13.
+Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go`.
 """
 
 from collections.abc import Iterable, Sequence

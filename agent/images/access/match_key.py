@@ -2,7 +2,7 @@
 """Matches images with the registries that a credential or a provider is for: host labels, port and path.
 
 A pattern that is no address matches nothing.
-Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go` and Go `net/url`; IMG-C03, C04.
+Source of behaviour: kubernetes `pkg/credentialprovider/keyring.go` and Go `net/url`.
 """
 
 import re

@@ -2,7 +2,7 @@
 """Lists the hosts that a runtime asks for images of a registry, from containerd's hosts.toml.
 
 Fallbacks happen inside the runtime and count for the written registry.
-Source of behaviour: containerd `core/remotes/docker/config/hosts.go`; IMG-R01, C09.
+Source of behaviour: containerd `core/remotes/docker/config/hosts.go`.
 """
 
 import tomllib

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Caches answers of one credential provider for as long as they say, and says when to renew them.
 
-Source of behaviour: kubernetes `pkg/credentialprovider/plugin/plugin.go`; IMG-C22, C23, C25.
+Source of behaviour: kubernetes `pkg/credentialprovider/plugin/plugin.go`.
 """
 
 import msgspec

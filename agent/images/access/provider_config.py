@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the list of credential provider plugins from CredentialProviderConfig documents, with all complaints at once.
 
-Source of behaviour: kubernetes `pkg/credentialprovider/plugin/config.go`, kubelet.config.k8s.io/v1; IMG-C20, C23.
+Source of behaviour: kubernetes `pkg/credentialprovider/plugin/config.go`, kubelet.config.k8s.io/v1.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,7 +2,7 @@
 """Writes requests to a credential provider plugin and reads its answers, as JSON.
 
 Never: repeats any part of an answer in a message, because all of it may be secret.
-Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`; IMG-C21, C23.
+Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`.
 """
 
 import re

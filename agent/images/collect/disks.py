@@ -3,7 +3,7 @@
 
 A runtime may keep the layers of images in one place per snapshotter and what it downloaded in another, on one file
 system or several. Each has thresholds of its own, and an image that lies on two counts for the fuller one of those that
-need room. Source of behaviour: FSY-02, FSY-03.
+need room.
 """
 
 from collections.abc import Collection, Iterable, Sequence

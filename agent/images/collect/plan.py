@@ -3,7 +3,7 @@
 
 The sizes that runtimes report are compressed and count shared layers twice, so the space phase is planned again after
 each removal, with the file systems measured again.
-Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`; IMG-G01 to G13, FSY-03.
+Source of behaviour: kubernetes `pkg/kubelet/images/image_gc_manager.go`.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which images to fetch before a pod needs them, and which pins to set and to remove.
 
-Prefetching yields to pods, to the disk, and to programs that keep deleting what it fetched (IMG-F01 to F04, F06, V09).
+Prefetching yields to pods, to the disk, and to programs that keep deleting what it fetched.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds how many pulls may run, with `maxParallelPulls: auto` (IMG-N02).
+"""Finds how many pulls may run, with `maxParallelPulls: auto`.
 
 One more per minute of waiting work as long as that brought more bytes and the disk is calm, half as many when the disk
 or the memory is short.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Back-off after failed attempts: which keys must wait, and how long the next pause is.
 
-Source of behaviour: kubernetes client-go `util/flowcontrol/backoff.go` for the default curve; IMG-B01, B05 to B07.
+Source of behaviour: kubernetes client-go `util/flowcontrol/backoff.go` for the default curve.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides when a running pull has taken too long: no progress, too slow over five minutes, or too long in total.
 
-Time in the queue never counts, nor progress that was not visible (IMG-S22, T08, T09).
+Time in the queue never counts, nor progress that was not visible.
 """
 
 from collections.abc import Sequence

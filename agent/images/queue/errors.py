@@ -2,7 +2,7 @@
 """Classifies a failed pull, and words its reason and message as a kubelet does.
 
 Never: changes the runtime's words, which lost their secrets on entry; classes are a field of their own.
-Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, containerd's texts; IMG-B03, B04, B06, B08.
+Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, containerd's texts.
 """
 
 import re

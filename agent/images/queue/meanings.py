@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each kind of failed pull means for what kepd does next: the one table that pauses, fallbacks and holds go by.
 
-Reasons and messages are the kubelet's and do not depend on it (errors.py). Source of behaviour: IMG-B06, B07, P11.
+Reasons and messages are the kubelet's and do not depend on it (errors.py).
 """
 
 from enum import StrEnum
@@ -35,7 +35,7 @@ class Deed(StrEnum):
 
 
 class Meaning(msgspec.Struct, frozen=True):
-    """`is_outage`: the registry could not be asked, so what is on the node may do (IMG-P11)."""
+    """`is_outage`: the registry could not be asked, so what is on the node may do."""
 
     deed: Deed
     curve: BackoffCurve | None = None

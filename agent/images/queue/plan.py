@@ -16,7 +16,6 @@ Why one walk from the lowest score up is enough, where a search over all orders 
 A reason is asked for again where a start came after it, so that what people read is what holds a pull now.
 
 Owns: eligibility, scores, the reasons. Never: keeps state or reads a clock. The queue applies what comes out.
-Source of behaviour: IMG-S01, S02, S07 to S13, S16 to S19.
 """
 
 import heapq
@@ -155,7 +154,7 @@ class _Load:
         return not self.lasting and not flight.is_prefetch and self._is_short(flight)
 
     def score(self, flight: Flight) -> tuple[float, int]:
-        """When its turn is, and the arrival index that breaks ties (IMG-S08)."""
+        """When its turn is, and the arrival index that breaks ties."""
         members = flight.counting_members
         time_s, index = self._claim(members[0]) if len(members) == 1 else min(map(self._claim, members))
         return time_s + self.rules.size_term_s(flight.size_bytes), index
@@ -169,7 +168,7 @@ class _Load:
         return member.arrived_s - start_s + penalty_s, member.index
 
     def obstacle(self, flight: Flight) -> Hindrance | None:
-        """The first limit in its way; the order is that of most use to whoever asks why (IMG-S07)."""
+        """The first limit in its way; the order is that of most use to whoever asks why."""
         rules = self.rules
         if rules.is_one_per_reference and flight.key.image in self.images:
             return SAME_IMAGE

@@ -2,7 +2,7 @@
 """The pull queue: which requests wait, which run, and which share a pull.
 
 Changed by its puller alone, in one task, without waiting.
-Never: decides which flight is next (plan.py). Source of behaviour: IMG-S03, S04, S06, S14 to S18, S20, S24, S25.
+Never: decides which flight is next (plan.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -43,7 +43,7 @@ class PullQueue:
         return None if number is None else self._flights[number]
 
     def set_rules(self, rules: QueueRules, now_s: float) -> None:
-        """Other limits from now on. Running flights finish; tokens earned so far stay (IMG-S20)."""
+        """Other limits from now on. Running flights finish; tokens earned so far stay."""
         self._buckets = plan_pulls((), self._rules, Gates(self._buckets, {}), now_s).buckets
         self._rules = rules
 
@@ -79,7 +79,7 @@ class PullQueue:
         return None if wants_fresh and not is_young else flight
 
     def leave(self, member_id: str, now_s: float, done_share: float = 0.0) -> Flight | None:
-        """A request is given up. Answers with the running flight that has to be stopped for it, if any (IMG-S17)."""
+        """A request is given up. Answers with the running flight that has to be stopped for it, if any."""
         number = self._homes.pop(member_id, None)
         if number is None:
             return None
@@ -104,7 +104,7 @@ class PullQueue:
         self._flights[number] = msgspec.structs.replace(self._flights[number], size_bytes=size_bytes)
 
     def drop_present(self, is_proven: Callable[[FlightKey], bool]) -> list[FlightMember]:
-        """Take those out that wait for what is there by now and need no check (IMG-S06)."""
+        """Take those out that wait for what is there by now and need no check."""
         served: list[FlightMember] = []
         for number, flight in list(self._flights.items()):
             if flight.is_running:

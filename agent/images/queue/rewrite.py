@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites a reference to pull the image from another repository; containerd has no path rewrite (IMG-R03 to R05).
+"""Rewrites a reference to pull the image from another repository; containerd has no path rewrite.
 
 Credentials go by the target, or by the original if `images.rewrite.auth` says so.
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limits and order options of the pull queue, as one value that can be replaced while pulls run.
 
-The defaults are neutral: with them the queue is first come first served (IMG-S01 to S25; the kubelet's side: KEP-3673).
+The defaults are neutral: with them the queue is first come first served (the kubelet's side: KEP-3673).
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 class StartTokens(msgspec.Struct, frozen=True):
-    """A token bucket as it was at a moment: full at first, one token per start, refilled by time (IMG-S19)."""
+    """A token bucket as it was at a moment: full at first, one token per start, refilled by time."""
 
     tokens: float
     at_s: float
@@ -79,7 +79,7 @@ class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
     """An empty bucket fails a pull, as the kubelet has it, where it would otherwise only delay it."""
 
     def as_kubelet(self, *, is_serial: bool = False) -> Self:
-        """First come first served with nothing but the number of slots and the rate (IMG-S02)."""
+        """First come first served with nothing but the number of slots and the rate."""
         return replace(
             type(self)(),
             max_parallel=1 if is_serial else self.max_parallel,
@@ -94,14 +94,14 @@ class QueueRules(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def head_start_s(self, priority: int) -> float:
-        """How much earlier a request of this priority counts as having come (IMG-S09)."""
+        """How much earlier a request of this priority counts as having come."""
         for threshold, start_s in self.head_start:
             if priority >= threshold:
                 return start_s
         return self.head_start_negative_s if priority < 0 else 0
 
     def size_term_s(self, size_bytes: int | None) -> float:
-        """How much later a pull of this size counts (IMG-S10)."""
+        """How much later a pull of this size counts."""
         if not self.size_rate:
             return 0
         if size_bytes is None:

@@ -3,7 +3,6 @@
 
 A restart of the runtime in the middle is waited for and the same attempt made again; what a deadline or a cancel cuts
 off keeps its half-written blobs for an hour, so that the next try resumes.
-Source of behaviour: IMG-S18, S22, C06, C08, V02, B06.
 """
 
 import asyncio

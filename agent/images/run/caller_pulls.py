@@ -3,8 +3,8 @@
 
     open ─► queue ─► start: all callers of the flight pull ─► one ends ─► the last one frees the slot
 
-Callers of one flight ask the runtime each for itself: it fetches once, and every kubelet call gets its own answer
-(IMG-X04, X08). One whose pull just failed keeps its place in the queue (IMG-X06).
+Callers of one flight ask the runtime each for itself: it fetches once, and every kubelet call gets its own answer.
+One whose pull just failed keeps its place in the queue.
 Never: pulls, looks for credentials, keeps records, or reports events that the kubelet reports itself.
 """
 
@@ -37,7 +37,7 @@ MOST_REMEMBERED = 1000
 
 
 class FollowedPods:
-    """Priority and policy of this node's pods, which a kubelet's pull lacks (IMG-X07)."""
+    """Priority and policy of this node's pods, which a kubelet's pull lacks."""
 
     def __init__(self) -> None:
         self._priorities: dict[str, int] = {}

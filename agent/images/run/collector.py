@@ -2,7 +2,6 @@
 """Removes images as collect/plan.py plans it, and knows what images there are and who uses them.
 
 One image at a time, with the disk measured again after each. Its tasks live in the group of `run`.
-Source of behaviour: IMG-G02 to G12, G16, V06.
 """
 
 import asyncio
@@ -134,7 +133,7 @@ class ImageCollector:
 
     async def make_room(self, image: str, size_bytes: int | None) -> str:
         """Remove what may go until there is room for an image of that compressed size. Answers why there is none, or
-        nothing where there is (IMG-B06). What may go is what the mode lets go."""
+        nothing where there is. What may go is what the mode lets go."""
         async with self._lock:
             try:
                 look = await self._observe()
@@ -224,7 +223,7 @@ class ImageCollector:
         return CollectionState(tuple(done), freed_bytes, self.disk.used_percent)
 
     def _tell_problems(self, needs: Sequence[Need]) -> None:
-        """FSY-02: a file system without writes has one event, one without a size an event at each run."""
+        """A file system without writes has one event, one without a size an event at each run."""
         failed = frozenset(one.problem for one in needs if one.is_failed)
         for problem in sorted(failed - self._failed):
             self._tell(Sentence(True, "FilesystemFailed", problem))
@@ -258,7 +257,7 @@ class ImageCollector:
         return self._collected(removal, is_removed=True)
 
     def _judge(self, plan: CollectPlan, freed_bytes: int) -> None:
-        """Tell when a run could not free what it should (IMG-G12)."""
+        """Tell when a run could not free what it should."""
         short = [one for one in plan.needs if one.is_some]
         if not short:
             self._failures = 0
@@ -336,7 +335,7 @@ class ImageCollector:
         return users
 
     async def _mounted_images(self, container_id: str) -> tuple[str, ...]:
-        """Images that a container has as volumes (IMG-P09); asked once, for mounts never change."""
+        """Images that a container has as volumes; asked once, for mounts never change."""
         if container_id not in self._mounted:
             try:
                 status = await self._parts.usage.container_status(container_id)
@@ -356,14 +355,14 @@ class ImageCollector:
         return {record.name: record.created_at_s for record in records}
 
     async def _sandbox_image(self) -> str:
-        """The image that sandboxes are made of: no container names it, and not every runtime pins it (IMG-G05)."""
+        """The image that sandboxes are made of: no container names it, and not every runtime pins it."""
         try:
             return await self._parts.runtime.sandbox_image()
         except RuntimeCallFailed:
             return ""
 
     async def _tidy_up(self) -> None:
-        """What is of no use any more and nothing else takes away (IMG-G16)."""
+        """What is of no use any more and nothing else takes away."""
         await self._drop_old_leases()
         await self._drop_old_ingests()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All credentials that are tried for a pull, in order: the pod's secrets, the node's file, the providers.
 
-What could not be read is a note, not a failure, unless the kubelet's way is asked for (IMG-C06, C07, C11, C24).
+What could not be read is a note, not a failure, unless the kubelet's way is asked for.
 """
 
 import asyncio

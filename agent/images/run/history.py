@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the node remembers of its images: since when they are here, when they were last used, where they came from.
 
-Written at most once a minute and at the end, so that ages survive a restart (IMG-G04, G08).
+Written at most once a minute and at the end, so that ages survive a restart.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which file systems hold images, how full they are, and which image lies on which (FSY-01, FSY-03).
+"""Which file systems hold images, how full they are, and which image lies on which.
 
 Where the runtime keeps things is asked once per look; measuring again costs a call of the kernel per place. Which
 snapshotter unpacked an image is asked only where that matters: with several file systems.

@@ -2,7 +2,6 @@
 """Everything that happens with a request before the queue: name, presence, access, pauses, credentials.
 
 Credentials are looked up only when a pull or a check of access needs them.
-Source of behaviour: IMG-S05, P02 to P05, P11, P12, B01 to B03, B05, C25, V03.
 """
 
 import msgspec
@@ -100,7 +99,7 @@ class PullIntake:
             if may_use:
                 return self.served(request, found.id, found.size)
         if request.policy is PullPolicy.NEVER:
-            # The same for absent and forbidden, so that presence is not revealed (IMG-C25).
+            # The same for absent and forbidden, so that presence is not revealed.
             sentence = never_present(image)
             return _refused(request, "ErrImageNeverPull", sentence.text, None, (sentence,))
         return await self._prepare(request, reference, found, lookup)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the node's limit where auto_limit.py says while `images.maxParallelPulls` is `auto` (IMG-N02, IMG-S20).
+"""Keeps the node's limit where auto_limit.py says while `images.maxParallelPulls` is `auto`.
 
 Never: touches a limit that was set by a number, in the configuration or by hand.
 """

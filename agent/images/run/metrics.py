@@ -2,7 +2,7 @@
 """Numbers of the images plane: kept as plain counts where they arise, made into families only for a scrape.
 
 No label per image, pod or namespace; the `registry` label is bounded.
-Source of behaviour: IMG-M01 to M06; buckets and size classes are the kubelet's.
+Source of behaviour: buckets and size classes are the kubelet's.
 """
 
 from collections import Counter
@@ -115,7 +115,7 @@ class ImageMetrics:
         self.freed_bytes += max(0, freed_bytes)
 
     def kubelet_families(self) -> Iterable[Metric]:
-        """Under the name that a kubelet has for it (CMX-08)."""
+        """Under the name that a kubelet has for it."""
         name, text = "kubelet_image_pull_duration_seconds", "Duration of pulls, with waiting."
         yield self._pull_s.family(name, text, ["image_size_in_bytes"])
 

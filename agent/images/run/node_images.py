@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people ask about images of the node, answered from the parts of the plane (IMG-R01, G13; API-06)."""
+"""What people ask about images of the node, answered from the parts of the plane."""
 
 import asyncio
 from collections.abc import Callable, Sequence

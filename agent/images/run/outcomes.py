@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How pulls end: what is remembered and counted, and the answer to each of those who waited.
 
-The puller calls it from the flight's own task (IMG-S24, B03 to B06, B09, P11, R03, V02).
+The puller calls it from the flight's own task.
 """
 
 from collections.abc import Callable
@@ -128,7 +128,7 @@ class PullOutcomes:
         return fetched_bytes
 
     async def failed(self, flight: Flight, job: Job) -> PullFailure:
-        """A pull failed: the same error for every member, a pause for each (IMG-S24)."""
+        """A pull failed: the same error for every member, a pause for each."""
         failure = failure_of(job.reference.written, job.failures)
         self._intake.note_shared_failure(flight.key, failure)
         self._metrics.pull_failed(flight.registry, failure.error_class)
@@ -165,7 +165,7 @@ class PullOutcomes:
         self._requests.close(ask, outcome, failed(ask.request.image, failure.text, failure.reason))
 
     async def _fall_back(self, ask: PullAsk, failure: PullFailure) -> bool:
-        """Use what is there because no registry answers, where that is wanted (IMG-P11)."""
+        """Use what is there because no registry answers, where that is wanted."""
         request, ready = ask.request, ask.ready
         is_wanted = self._intake.settings.keys.fallback_to_present
         is_possible = bool(ready.present_id) and request.policy is PullPolicy.ALWAYS

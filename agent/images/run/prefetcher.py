@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetches images ahead of need and keeps pins, as prefetch/plan.py says.
 
-Its tasks live in the group that `run` opens. Never: takes a pin away that it did not set (IMG-F01 to F04, F06, F07).
+Its tasks live in the group that `run` opens. Never: takes a pin away that it did not set.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class PrefetcherParts(msgspec.Struct, frozen=True, kw_only=True):
     pods: Callable[[], PodSource | None] = lambda: None
     rollouts: Callable[[], RolloutSource | None] = lambda: None
     follows_pods: bool = False
-    """Also while nothing is fetched for them: the plane has to learn which pods are gone (IMG-S17)."""
+    """Also while nothing is fetched for them: the plane has to learn which pods are gone."""
     events: ImageEvents | None = None
     contents: ContentStore | None = None
     followed: FollowedPods = msgspec.field(default_factory=FollowedPods)
@@ -196,7 +196,7 @@ class Prefetcher:
         return [*(one.image for one in listed), *(one.image for one in (*self._pods, *self._rollouts))]
 
     def _give_up(self, wanted: frozenset[str]) -> None:
-        """What only pods wanted that are gone, or have it another way (IMG-S17). A list is fetched to its end."""
+        """What only pods wanted that are gone, or have it another way. A list is fetched to its end."""
         for name, (fetch, task) in self._fetching.items():
             if fetch.pod.uid and name not in wanted:
                 task.cancel()
@@ -285,7 +285,7 @@ class Prefetcher:
             await _label(names, name, {RUNTIME_PIN: "", PINNED_BY: ""})
 
     def _tell_skips(self) -> None:
-        """Why something is not fetched (FI-25): to the feed of pulls, and once for as long as it holds as an event."""
+        """Why something is not fetched: to the feed of pulls, and once for as long as it holds as an event."""
         self._parts.pulls.show_skips(self.plan.skips)
         now_s = self._clock.now_s()
         self._told_s = {key: told_s for key, told_s in self._told_s.items() if now_s - told_s < TOLD_FOR_S}

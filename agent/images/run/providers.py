@@ -2,7 +2,7 @@
 """Credential providers: asks the plugins that are for an image, keeps their answers, and says who failed.
 
 A failing plugin never fails a pull: the pull goes on without it and the failure is reported.
-Source of behaviour: kubernetes `pkg/credentialprovider/plugin`; IMG-C20 to C25.
+Source of behaviour: kubernetes `pkg/credentialprovider/plugin`.
 """
 
 import asyncio

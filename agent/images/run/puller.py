@@ -120,7 +120,7 @@ class Puller:
         return limit_states(list(self._queue.flights.values()), self._queue.rules)
 
     def set_limit(self, registry: str, limit: int) -> None:
-        """Another limit, of a registry or (empty) of the node, until the next reload (IMG-S20)."""
+        """Another limit, of a registry or (empty) of the node, until the next reload."""
         self.apply(with_limit(self._settings, limit, registry))
         log.info("pull_limit_set", scope=registry or "node", limit=limit)
 
@@ -161,13 +161,13 @@ class Puller:
         self._wake.set()
 
     def note_runtime(self, problem: str) -> None:
-        """Why it does not answer; empty: it does (CL-15)."""
+        """Why it does not answer; empty: it does."""
         if problem != self._problem:
             self._problem = problem
             self._wake.set()
 
     def tune(self, limit: int) -> None:
-        """Another limit of the node, found by measuring (IMG-N02)."""
+        """Another limit of the node, found by measuring."""
         self.apply(with_limit(self._settings, limit, is_tuned=True))
 
     @property
@@ -241,7 +241,7 @@ class Puller:
         return bool(found)
 
     def pod_gone(self, uid: str) -> None:
-        """A pod is deleted or about to be: nothing more is pulled for it (IMG-S17)."""
+        """A pod is deleted or about to be: nothing more is pulled for it."""
         if not self._queue.rules.is_cancelled_with_pod:
             return
         now_s = self._clock.now_s()
@@ -252,7 +252,7 @@ class Puller:
             self._requests.cancel(ask, "its pod is gone")
 
     def retry(self, namespace: str = "", pod: str = "") -> int:
-        """Forget the pauses of a pod, or of all; answers how many there were (IMG-B05)."""
+        """Forget the pauses of a pod, or of all; answers how many there were."""
         return self._parts.outcomes.retry(namespace, pod)
 
     async def may_use(self, request: PullRequest, image_id: str) -> bool:
@@ -418,7 +418,7 @@ class Puller:
             self._wake.set()
 
     async def _is_served(self, number: int, job: Job) -> bool:
-        """Just before the start: serve who can be served by what is there by now; True if none is left (IMG-S06)."""
+        """Just before the start: serve who can be served by what is there by now; True if none is left."""
         if not self._queue.rules.is_rechecked:
             return False
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pull with its record: the intent before it, the outcome after it, so that a crash between them is known.
 
-Content comes before the image, and the written name after a pull from elsewhere (IMG-R03, S24, V02).
+Content comes before the image, and the written name after a pull from elsewhere.
 """
 
 from collections.abc import Callable, Mapping

@@ -2,7 +2,7 @@
 """Who may use which image, and which pulls were under way: the records that survive the process.
 
 One file per intent and per image below `pulling/` and `pulled/`; an intent is on the disk before the first byte is
-asked for. Never: holds a password: only keyed hashes. Source of behaviour: KEP-2535; IMG-V02, V04 to V06.
+asked for. Never: holds a password: only keyed hashes. Source of behaviour: KEP-2535.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 """How large images are: what earlier pulls taught, what a manifest shows, and what a registry says when it is asked.
 
 Registries are asked for pulls that wait anyway, a few at a time and each once. A guess only orders the queue, and what
-is lost is learnt again (IMG-S08 to IMG-S10).
+is lost is learnt again.
 """
 
 import asyncio

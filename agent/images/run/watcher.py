@@ -2,7 +2,7 @@
 """Watches the content store while pulls run and turns what it sees into their progress.
 
 One poller for all pulls; it sleeps while nothing is pulled. When the store cannot be watched, progress is off and
-everything else goes on. Bytes that cannot be attributed to one pull belong to none (IMG-T01 to T04, T08).
+everything else goes on. Bytes that cannot be attributed to one pull belong to none.
 """
 
 import asyncio

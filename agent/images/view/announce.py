@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which pulls get an event while they wait or run, and how often (IMG-T06, T07)."""
+"""Decides which pulls get an event while they wait or run, and how often."""
 
 from collections.abc import Collection
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What collection does on each file system of images, for people (FSY-05)."""
+"""What collection does on each file system of images, for people."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshotters that start a container before its layers are there: which ones, and what people should know of them.
-
-Source of behaviour: IMG-T04.
-"""
+"""Snapshotters that start a container before its layers are there: which ones, and what people should know of them."""
 
 from collections.abc import Collection, Iterable
 

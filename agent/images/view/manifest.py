@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads what an image consists of: layers with their sizes, from the manifest in the content store.
 
-The runtime has chosen the platform by fetching. Source of behaviour: OCI image spec; IMG-T02, T03.
+The runtime has chosen the platform by fetching. Source of behaviour: OCI image spec.
 """
 
 import hashlib

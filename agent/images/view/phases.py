@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pull spent its time on, for the trace of the pod that waited for it: queue, resolve, layers, unpack (TRC-11).
+"""What a pull spent its time on, for the trace of the pod that waited for it: queue, resolve, layers, unpack.
 
 Layers are seen by looks at the store, up to a second apart; a pull that is over before the first look has none.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the progress of a pull: bytes, share, rate, time left, layers (IMG-T03 to T06).
+"""Computes the progress of a pull: bytes, share, rate, time left, layers.
 
 Never: guesses: without a manifest there are bytes but no total, and no percentage; nor is there one where a snapshotter
 fetches layers when they are read.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sentences of events and waiting messages about images: a kubelet's word for word where it has one, else our own.
 
-Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, `pkg/kubelet/events`; IMG-B03, B09, T07.
+Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, `pkg/kubelet/events`.
 """
 
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ def provider_failed(provider: str, why: str) -> Sentence:
 
 
 def fell_back(image: str, error: str) -> Sentence:
-    """An image on the node was used because its registry did not answer (IMG-P11)."""
+    """An image on the node was used because its registry did not answer."""
     text = f"Using the present image {quoted(image)} because its registry cannot be asked: {error}"
     return Sentence(True, "Failed", text)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One control group in figures, from the files of either version (CMX-01).
+"""One control group in figures, from the files of either version.
 
 All sizes are bytes, all times nanoseconds. What a file does not say is None and leaves the pages, never a 0; a limit
 that is not set is 0, as cAdvisor has it.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where control groups are mounted, and in which groups a process is (OBS-04).
+"""Where control groups are mounted, and in which groups a process is.
 
 Version 1 has one hierarchy per controller, some of which share a mount; version 2 has one for all. Hybrid nodes have
-both, the second without controllers but with pressure files (PSI-02). Never a fixed path: mounts are read.
+both, the second without controllers but with pressure files. Never a fixed path: mounts are read.
 """
 
 from collections.abc import Mapping

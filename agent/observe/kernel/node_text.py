@@ -9,7 +9,7 @@ import msgspec
 
 from agent.observe.kernel.numbers import number
 
-# As cAdvisor leaves them out: what passes them is counted elsewhere too (NIF-01).
+# As cAdvisor leaves them out: what passes them is counted elsewhere too.
 OTHERS_INTERFACES = ("lo", "veth", "docker", "nerdctl")
 MEMORY_LINE = re.compile(rb"^(\w+): *([0-9]+) kB$", re.MULTILINE)
 INTERFACE_COLUMNS = 16

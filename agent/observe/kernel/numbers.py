@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers in the kernel's files. A text that is not what it should be gives nothing for that figure, never a 0.
 
-Files may be cut off, empty or absurd: whoever reads them goes on with what is left (OBS-07).
+Files may be cut off, empty or absurd: whoever reads them goes on with what is left.
 """
 
 from collections.abc import Mapping

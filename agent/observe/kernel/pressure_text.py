@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pressure stall files: how long something waited for the processor, memory or a disk (PSI-01).
+"""Pressure stall files: how long something waited for the processor, memory or a disk.
 
 `some` is what the kubelet calls waiting, `full` what it calls stalled. Totals are microseconds; averages are percents.
 """

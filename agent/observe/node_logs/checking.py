@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a request for logs of the node makes sense, and whose units a reader may see (NLG-02, NLG-04, NLG-05)."""
+"""Whether a request for logs of the node makes sense, and whose units a reader may see."""
 
 import re
 from collections.abc import Iterator, Sequence

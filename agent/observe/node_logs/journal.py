@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How journalctl is asked, and what it means by what it prints (NLG-10 to NLG-12, NLG-14)."""
+"""How journalctl is asked, and what it means by what it prints."""
 
 import re
 from collections.abc import Sequence

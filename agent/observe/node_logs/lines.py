@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes of a log as whole lines of bounded length, and the times that lines begin with (NLG-04, NLG-05)."""
+"""Bytes of a log as whole lines of bounded length, and the times that lines begin with."""
 
 import re
 from collections.abc import Callable

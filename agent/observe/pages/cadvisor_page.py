@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """/metrics/cadvisor: containers, sandboxes, pods and the groups above them, in a kubelet's words.
 
-Never: a time of its own, so that Prometheus marks a series that ended as stale with the next scrape (OBS-10).
+Never: a time of its own, so that Prometheus marks a series that ended as stale with the next scrape.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,7 +96,7 @@ def cadvisor_families(sample: NodeSample, wishes: Wishes, before: PageBefore | N
 def fitting_families(
     sample: NodeSample, wishes: Wishes, most: int, most_bytes: int, before: PageBefore | None = None
 ) -> tuple[list[Written], dict[str, int]]:
-    """As many as there may be, and how many series of each group are left out (OBS-11). Rows of pods go before whole
+    """As many as there may be, and how many series of each group are left out. Rows of pods go before whole
     families: sums over containers say nearly the same."""
     made = cadvisor_families(sample, wishes, before)
     kept, dropped = fitted(made, most, BEFORE_PODS, most_bytes)
@@ -211,7 +211,7 @@ def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes, known: 
 
 
 def _layers(living: Sequence[tuple[bytes, ContainerSample]], wishes: Wishes, known: Columns) -> Iterator[Written]:
-    """VSU-01: without a known file system only what it uses."""
+    """Without a known file system only what it uses."""
     disk = wishes.layers
     device = _further("device", disk.device if disk else "")
     used = [(device + text, one.layer_bytes) for text, one in living if one.layer_bytes is not None]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages in Prometheus' text format and in OpenMetrics (OBS-12).
+"""Pages in Prometheus' text format and in OpenMetrics.
 
 A writer of our own: on a page of ten thousand lines the library takes twenty times as long, for it copies every label
 of every line. Here the label text of an instance is made once and is used by all its lines. The library's parser reads
@@ -104,7 +104,7 @@ def end_of(*, is_open: bool) -> bytes:
 def fitted(
     families: Sequence[Written], most: int, order: Sequence[str], most_bytes: int = 1 << 62
 ) -> tuple[list[Written], dict[str, int]]:
-    """Families without those that are too much, whole ones in this order of their groups (OBS-11); and how many series
+    """Families without those that are too much, whole ones in this order of their groups; and how many series
     of each group are left out."""
     count, size = sum(one.series for one in families), sum(one.size for one in families)
     dropped: dict[str, int] = {}

@@ -16,7 +16,7 @@ from agent.observe.pages.exposition import COUNTER, GAUGE
 
 NS, US = 1e9, 1e6
 
-# What is left out first where there are too many series; those of no group stay whatever happens (OBS-11).
+# What is left out first where there are too many series; those of no group stay whatever happens.
 DEVICES, LIMITS, ERRORS, POD_GROUPS, NETWORK, PSI, FILES, DETAILS = (
     "devices", "tasks", "network-errors", "pod-groups", "network", "pressure", "files", "details",
 )  # fmt: skip

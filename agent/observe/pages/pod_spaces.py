@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of pods' logs and volumes, as they were measured last (VSU-02, VSU-03)."""
+"""Sizes of pods' logs and volumes, as they were measured last."""
 
 from collections.abc import Callable, Iterator, Sequence
 

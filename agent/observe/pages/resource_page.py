@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""/metrics/resource: what a metrics server reads of a kubelet, with the time of each figure (CMX-05)."""
+"""/metrics/resource: what a metrics server reads of a kubelet, with the time of each figure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -67,7 +67,7 @@ def _pods(sample: NodeSample) -> Iterator[Described]:
 
 
 def pod_figures(pod: PodSample) -> GroupFigures:
-    """Of the pod's own group; where it has none, of its containers together (CMX-06)."""
+    """Of the pod's own group; where it has none, of its containers together."""
     if pod.figures is not None:
         return pod.figures
     living: Sequence[ContainerSample] = [one for one in (pod.sandbox, *pod.containers) if one.ended_s is None]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes samples of the node when somebody asks, one at a time (OBS-01).
+"""Takes samples of the node when somebody asks, one at a time.
 
-A pass reads in a thread, in slices, between which the event loop has its turn (OBS-05). Who asks within a second of a
+A pass reads in a thread, in slices, between which the event loop has its turn. Who asks within a second of a
 pass gets its sample; who asks during one waits for it. Without readers nothing is read at all.
-Never: fails for a file. What cannot be read is missing in the sample, is counted, and is logged once (OBS-07).
+Never: fails for a file. What cannot be read is missing in the sample, is counted, and is logged once.
 """
 
 import asyncio
@@ -281,7 +281,7 @@ class Collector:
             one.files = one.every_file if limits.quota_us is not None else without_throttling(one.every_file)
 
     def _interfaces(self, hold: int) -> tuple[Interface, ...]:
-        """Of a pod with a network of its own (NIF-01, NIF-02)."""
+        """Of a pod with a network of its own."""
         try:
             return read_interfaces(self._files.read_of_process(hold, "net/dev") or b"")
         except OSError as error:

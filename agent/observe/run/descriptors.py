@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes of containers have open, and may have open: by walking /proc, so only where it is asked for (CMX-04).
+"""What processes of containers have open, and may have open: by walking /proc, so only where it is asked for.
 
 One container at a time, in a thread, so that others have their turn; each has a bound, above which it has no figure.
 """

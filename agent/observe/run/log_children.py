@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of one call for logs: started, read and ended with it (NLG-10, NLG-11)."""
+"""The programs of one call for logs: started, read and ended with it."""
 
 import asyncio
 import signal

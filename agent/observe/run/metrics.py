@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What observation costs and what it left out, for /metrics; no names of pods there (MET-01)."""
+"""What observation costs and what it left out, for /metrics; no names of pods there."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers with logs of the node's services, from the journal or a file (NLG-01 to NLG-14).
+"""Answers with logs of the node's services, from the journal or a file.
 
 Owns: who reads how much at once, how long and how many bytes; the line in our own log that says so. Never: runs a
 pattern, or holds more than a few pieces of an answer.

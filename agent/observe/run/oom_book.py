@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts kills for want of memory, keeps the counts over restarts, and tells of each (OOM-02, OOM-05, OOM-08).
+"""Counts kills for want of memory, keeps the counts over restarts, and tells of each.
 
 Sources: the counters of each sample, events of the runtime, and the reason of an end. A record is written when a count
 has changed, one small file for each pod that ever lost something.
@@ -108,7 +108,7 @@ class OomBook:
         return self._before.get(instance, NO_FIGURES)
 
     def look_at_node(self, killed: int | None) -> None:
-        """OOM-07: of all processes that the kernel killed on this node, those that no container explains."""
+        """Of all processes that the kernel killed on this node, those that no container explains."""
         if killed is None:
             return
         if self._node is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at a container as soon as the kernel says that it ran out of memory (OOM-03).
+"""Looks at a container as soon as the kernel says that it ran out of memory.
 
 Which containers there are is asked when the runtime tells of a change, once a second at most. With version 1 the
 counter moves a little after the signal; and that a container is over shows a little later. One that is always at its

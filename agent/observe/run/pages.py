@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages made of samples, in a thread, for as long as it takes they keep nobody waiting (OBS-12, OBS-13)."""
+"""Pages made of samples, in a thread, for as long as it takes they keep nobody waiting."""
 
 import asyncio
 import re
@@ -151,7 +151,7 @@ class Pages:
         return {f"{one[1]}:{one[2]}": f"/dev/{one[3]}" for one in found if one}
 
     def _ask_for_space(self) -> None:
-        """VSU-01: outside of the pass, for the runtime takes its time; the page has what was told last."""
+        """Outside of the pass, for the runtime takes its time; the page has what was told last."""
         now_s = self._clock.now_s()
         is_due = self._space_s is None or now_s - self._space_s >= self._settings().space_every_s
         if is_due and (self._asking is None or self._asking.done()):
@@ -177,7 +177,7 @@ class Pages:
             log.warning("writable_layers_unknown", error=str(error), v=3)
 
     def _tell_dropped(self, dropped: Mapping[str, int]) -> None:
-        """OBS-11: once per change."""
+        """Once per change."""
         if frozenset(dropped) == self._left_out:
             return
         self._left_out = frozenset(dropped)
@@ -201,7 +201,7 @@ def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], known: Co
 
 
 def _restart_family(sample: NodeSample, known: Columns, *, is_open: bool) -> Written:
-    """DUR-05: the runtime counts them as attempts, so they outlive kepd."""
+    """The runtime counts them as attempts, so they outlive kepd."""
     newest = {
         (pod.namespace, pod.name, one.name): one.attempt
         for pod in sample.pods

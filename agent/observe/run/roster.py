@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sandboxes and containers are observed, and in which files the kernel counts for each (OBS-03, OBS-04).
+"""Which sandboxes and containers are observed, and in which files the kernel counts for each.
 
 The runtime is asked for its lists after it told of a change, and for each sandbox and container once. A group is found
 by the process of the sandbox: its containers' groups lie beside its own and are called alike, with other ids. Where one
@@ -265,7 +265,7 @@ def _levels_above(groups: Mapping[str, str]) -> Iterable[Mapping[str, str]]:
 
 
 def _is_pod(sandbox: pb.PodSandbox) -> bool:
-    """Sandboxes of others need not be pods (OBS-08)."""
+    """Sandboxes of others need not be pods."""
     return bool(sandbox.labels.get(POD_NAME)) and bool(sandbox.labels.get(NAMESPACE))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers who uses how much now. A rate needs two looks, so a first question waits a second (LIV-01)."""
+"""Answers who uses how much now. A rate needs two looks, so a first question waits a second."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 

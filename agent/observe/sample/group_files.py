@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files tell about one group, and where they lie in each version (OBS-04).
+"""Which files tell about one group, and where they lie in each version.
 
 A sandbox does nothing and a pod is the sum of what runs in it, so fewer of theirs are read; limits are read seldom. On
 a node with hundreds of groups what is not read is most of the cost.
@@ -75,7 +75,7 @@ def group_files(
     kind: GroupKind, groups: Mapping[str, str], hierarchies: Hierarchies, *, has_pressure: bool
 ) -> GroupFiles:
     """`groups` are the paths of one group by hierarchy. On a hybrid node pressure is counted in the unified hierarchy,
-    if the runtime put the group there (PSI-02)."""
+    if the runtime put the group there."""
     is_legacy = hierarchies.version == 1
     files = dict(LEGACY_FILES[kind]) if is_legacy else {UNIFIED: UNIFIED_FILES[kind]}
     if has_pressure and kind is not GroupKind.SANDBOX and groups.get(UNIFIED, "/") != "/":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one pass over the node found. Every reader of one pass gets the same value (OBS-01)."""
+"""What one pass over the node found. Every reader of one pass gets the same value."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from agent.observe.sample.group_files import NO_FILES, GroupFiles
 
 class ContainerSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One container, between two starts. `group` is its path below the mount. One that has ended keeps its counters for
-    a while (OBS-10). `ooms` are kills of this instance for want of memory."""
+    a while. `ooms` are kills of this instance for want of memory."""
 
     id: str
     name: str
@@ -34,7 +34,7 @@ class ContainerSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class PodSample(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sandbox with its containers. `figures` are of the pod's own group, which also holds what no container counts:
-    the sandbox, volumes in memory, cache of containers that are gone (CMX-06)."""
+    the sandbox, volumes in memory, cache of containers that are gone."""
 
     namespace: str
     name: str
@@ -87,7 +87,7 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_working_set(memory: Memory, root: GroupFigures, version: int) -> int | None:
-    """CMX-07: the root of version 2 has no usage of its own."""
+    """The root of version 2 has no usage of its own."""
     if version == 1:
         return root.working_set
     if memory.total is None or memory.free is None or root.inactive_file is None:

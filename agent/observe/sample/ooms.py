@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often containers were killed for want of memory, whoever saw it (OOM-01 to OOM-06).
+"""How often containers were killed for want of memory, whoever saw it.
 
 The kernel's counter goes with the group, the runtime tells of some kills only, and kepd may be down at any of them. So
 an instance has the largest of what three sources say, and a container has its instances' together. Invariant: a count
@@ -105,7 +105,7 @@ class NodeKills(msgspec.Struct):
 
 
 def kills_of(figures: GroupFigures) -> int | None:
-    """OOM-01: a group that the kernel killed as a whole is one event, whatever lived in it."""
+    """A group that the kernel killed as a whole is one event, whatever lived in it."""
     if figures.group_kills:
         return figures.group_kills
     return figures.oom_kills
@@ -114,7 +114,7 @@ def kills_of(figures: GroupFigures) -> int | None:
 def scope_of(
     before: GroupFigures, after: GroupFigures, pod: tuple[GroupFigures, GroupFigures], available_share: float | None
 ) -> str:
-    """OOM-06: whose limit was met. `pod` are figures of the pod's group, before and after."""
+    """Whose limit was met. `pod` are figures of the pod's group, before and after."""
     pod_before, pod_after = pod
     if after.limits.memory and after.limits.memory == pod_after.limits.memory:
         # The pod's limit is that of its only container. Its sandbox uses some of it, so the pod's is met first.

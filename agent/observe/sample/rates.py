@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rates, of two samples (LIV-01). None where the two do not tell: another instance, a counter that fell, no time."""
+"""Rates, of two samples. None where the two do not tell: another instance, a counter that fell, no time."""
 
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file systems of a node, each once, with what is kept on it and what would make room (FSY-01 to FSY-05)."""
+"""The file systems of a node, each once, with what is kept on it and what would make room."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -43,7 +43,7 @@ class Upkeep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_upkeep(report: FileSystemReport, upkeep: Upkeep) -> FileSystemReport:
-    """FSY-05: the collection's own plan says what goes next."""
+    """The collection's own plan says what goes next."""
     if report.state in ("unknown", "read-only"):
         return report
     here = next((one for one in upkeep.images if not set(one.paths).isdisjoint(report.paths)), None)

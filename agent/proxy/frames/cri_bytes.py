@@ -2,7 +2,7 @@
 """The few changes to messages of CRI, as bytes to bytes: another timeout of a stop, exits that look like a success.
 
 Whatever else a message has, also fields of newer kubelets and runtimes, stays.
-Never: changes annotations or labels, for a kubelet rebuilds its own state from them (PRX-21, PRX-44, JOB-4).
+Never: changes annotations or labels, for a kubelet rebuilds its own state from them.
 """
 
 from collections.abc import Collection

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts another parent into a block of headers, so that the tables of both ends stay as they would be (TRC-12).
+"""Puts another parent into a block of headers, so that the tables of both ends stay as they would be.
 
 A field that the client's encoder puts into its table is put into the runtime's with our value of the same length, so
 the sizes agree. From then on that entry means something else to the runtime: a later field that is only its index is

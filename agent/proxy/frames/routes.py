@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calls are looked into, and how. Any other path passes as bytes, whatever service or version it belongs to.
-
-Source of what must never be held: NOH-1 to NOH-5.
-"""
+"""Which calls are looked into, and how. Any other path passes as bytes, whatever service or version it belongs to."""
 
 from enum import StrEnum
 

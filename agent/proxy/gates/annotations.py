@@ -2,7 +2,7 @@
 """What annotations `kepd.dev/…` ask of the proxy for one pod.
 
 A value that cannot be used is noted and has no effect. CRI names containers one by one, so names are not checked.
-Source: ORD, STO, SLP and JOB rules; KEP-753 and KEP-3960 are what they stand in for.
+Source: KEP-753 and KEP-3960 are what they stand in for.
 """
 
 import json
@@ -47,7 +47,7 @@ class ProxyAnnotations(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pod passes untouched (NOH-8)."""
+        """Whether the pod passes untouched."""
         return not (self.sidecars or self.sleeps_s or self.job_end)
 
     def ready_of(self, name: str) -> Ready:

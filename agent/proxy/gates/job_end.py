@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sidecars of a pod whose work is done: when they are ended, and which exits look like success from then on.
 
-Never: masks a container that ended before we touched it. Source: JOB-1 to JOB-7.
+Never: masks a container that ended before we touched it.
 """
 
 from collections.abc import Iterable

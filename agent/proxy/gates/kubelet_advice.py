@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kubelet's own configuration means for the proxy, and what to change in it.
 
-Source: IMG-X09, NOH-7, PRX table 1; the defaults are those of KubeletConfiguration v1beta1.
+Source: the defaults are those of KubeletConfiguration v1beta1.
 """
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 """What is known of pods that asked for something: sandboxes, their containers, what happened to them.
 
 Changed by the judge as calls and events go by, and rebuilt from the runtime's lists after a start. Pods without
-annotations are not in it. Source: REC-1, REC-2, STO-3, STO-5.
+annotations are not in it.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 
 GRACE = "io.kubernetes.pod.terminationGracePeriod"
 PRE_STOP = "io.kubernetes.container.preStopHandler"
-# A kubelet sends whole ids; people abbreviate them, and the runtime understands that (LAB-24).
+# A kubelet sends whole ids; people abbreviate them, and the runtime understands that.
 WHOLE_ID = 64
 
 

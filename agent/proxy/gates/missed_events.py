@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The events that stand for all that a client missed while the runtime was away. Source: PRX-50.
+"""The events that stand for all that a client missed while the runtime was away.
 
 An event of CRI carries the state of its whole pod, so one for each pod is enough: about what changed last in it.
 """

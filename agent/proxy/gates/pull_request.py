@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A kubelet's PullImage as a request to the pull queue; the call itself reaches the runtime as the kubelet wrote it.
 
-Never: keeps or shows a credential: requests with the same ones have the same fingerprint (IMG-X07, IMG-X08).
+Never: keeps or shows a credential: requests with the same ones have the same fingerprint.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 """May this container be made, or started, now? Mains after sidecars, sidecars one after another.
 
 A wait that it asks for ends by itself, because a kubelet does not give up a call when its pod is deleted.
-Source: ORD-1 to ORD-10; KEP-753 is what a newer kubelet has instead.
+Source: KEP-753 is what a newer kubelet has instead.
 """
 
 import msgspec
@@ -68,7 +68,7 @@ def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, de
 def judge_start(
     sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None
 ) -> Go | HeldStart:
-    """For StartContainer: a refusal would leave a container behind each time, so this waits at most (ORD-6)."""
+    """For StartContainer: a refusal would leave a container behind each time, so this waits at most."""
     annotated = sandbox.annotated
     if sandbox.is_ending or name not in annotated.mains or not annotated.sidecars or sandbox.has_started_main:
         return Go()

@@ -3,7 +3,7 @@
 
 Never: lengthens anything: what was spent here is taken off the time the container gets. Of more than 2 s at least 2 s
 remain; less than that is never held. Who ends before whom is the pods plane's answer.
-Source: STO-1 to STO-9, SLP-1 to SLP-4, NOH-6; KEP-753 and KEP-3960 are what newer kubelets have instead.
+Source: KEP-753 and KEP-3960 are what newer kubelets have instead.
 """
 
 import json
@@ -81,7 +81,7 @@ def judge_stop(sandbox: Sandbox, stop: StopCall, now_s: float, rules: StopRules)
 
 def note_evidence(sandbox: Sandbox, now_s: float, *, is_known: bool = False) -> None:
     """Is this the end of the pod? Two stops at once say so, and so does a main's hook beside a sidecar's stop.
-    `is_known`: who follows the pods of the node says so (STO-3 d); then one stop is enough."""
+    `is_known`: who follows the pods of the node says so; then one stop is enough."""
     if sandbox.evidence_s is not None and now_s - sandbox.evidence_s > _grace_s(sandbox) + TOGETHER_S:
         sandbox.evidence_s = None
     if sandbox.evidence_s is not None:
@@ -126,7 +126,7 @@ def _remaining_s(sandbox: Sandbox, stop: StopCall, now_s: float) -> int:
     grace_s = _grace_s(sandbox, stop.container)
     if sandbox.evidence_s is None or GRACE not in stop.container.annotations or stop.timeout_s > grace_s:
         return left_s
-    # Older kubelets grant the whole grace again after a hook; a pod with annotations of ours has one budget (STO-8).
+    # Older kubelets grant the whole grace again after a hook; a pod with annotations of ours has one budget.
     return min(left_s, max(LEAST_S, grace_s - int(now_s - sandbox.evidence_s)))
 
 
@@ -136,7 +136,7 @@ def _grace_s(sandbox: Sandbox, container: LedgerContainer | None = None) -> int:
 
 
 def _has_hidden_hook(sandbox: Sandbox) -> bool:
-    """A main has a hook that no call shows, so its stop may come any time after (STO-3 c)."""
+    """A main has a hook that no call shows, so its stop may come any time after."""
     return any(kind in _handler(one) for one in sandbox.running_mains() for kind in HIDDEN_HOOKS)
 
 

@@ -38,7 +38,7 @@ class CallTraces:
         """A call is there. The frame that goes to the runtime instead of the one that came; None: that one."""
         try:
             return self._begin(call, headers, block, flags)
-        except Exception as error:  # a defect in a trace must not be one of a call (PRX-53)
+        except Exception as error:  # a defect in a trace must not be one of a call
             log.error("proxy_trace_failed", method=call.path, error=repr(error), exc_info=error)
             return None
 

@@ -2,7 +2,7 @@
 """What happens in containers behind the kubelet's back: exits from the runtime's events, and the end of Jobs.
 
 Never: touches a pod without annotations, or stops a container before its mask is on the disk: a kill of this process
-between the two must not leave an exit that makes a finished Job fail. Source: REC-1 to REC-4, JOB-1 to JOB-5, PRX-52.
+between the two must not leave an exit that makes a finished Job fail.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class EventFollower:
             log.error("proxy_masks_unreadable", error=str(error), kept_at=place)
 
     async def recover(self) -> None:
-        """Until the runtime has reported what there is. Events have been listened to since before (REC-1)."""
+        """Until the runtime has reported what there is. Events have been listened to since before."""
         await self._listening.wait()
         pause_s = RETRY_S
         while not self._is_known:
@@ -207,7 +207,7 @@ class EventFollower:
 
     async def _stop(self, sandbox: Sandbox, container: LedgerContainer) -> None:
         """One sidecar, after the preStop hook that its kubelet wrote down, within one grace. It is masked when it is
-        stopped: one that ended by itself before shows its own code (FI-18)."""
+        stopped: one that ended by itself before shows its own code."""
         clock, grace_s, command = self._state.clock, grace_of(container), pre_stop_command(container)
         began_s = clock.now_s()
         if command and grace_s > LEAST_S:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runtime's events for clients that followed them before it went away: first what they missed, then what comes.
 
-Never: misses an event between the two. The runtime is asked for its events before it is asked what there is. Source:
-PRX-50.
+Never: misses an event between the two. The runtime is asked for its events before it is asked what there is.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of the proxy: counts where they arise, families only for a scrape, rows for people (PRX-53, PRX-55).
+"""Numbers of the proxy: counts where they arise, families only for a scrape, rows for people.
 
 No label per pod, container or image. A client can make up any path: what is no method of CRI counts as `other`.
 """

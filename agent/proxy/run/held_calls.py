@@ -2,8 +2,7 @@
 """Calls that are held. Each has a task that asks its gate again after every change, until the gate lets the call pass.
 
 Tasks live in the group of the plane's run and end with their call. Every hold has a time limit, which the watchdog
-enforces (PRX-41). Only a PullImage has none, as no client limits it: the pull queue decides how long it waits.
-Source: ORD-3 to ORD-8, STO-1 to STO-8, SLP-1, SLP-2, PRX-51, IMG-X01 to X05, X12.
+enforces. Only a PullImage has none, as no client limits it: the pull queue decides how long it waits.
 """
 
 import asyncio
@@ -91,7 +90,7 @@ class HeldCalls:
 
     def pod_ends(self, uid: str) -> None:
         """Who follows the pods of the node says so. A stop that came before may have waited for that. A kubelet that
-        waits for a start does not even begin to end the pod (ORD-8)."""
+        waits for a start does not even begin to end the pod."""
         for sandbox in self._state.ledger.of_pod(uid):
             note_evidence(sandbox, self._state.clock.now_s(), is_known=True)
             for hold in self._state.holds.values():
@@ -124,14 +123,14 @@ class HeldCalls:
             except PullsAway:
                 self._state.figures.policy_errors["pulls away"] += 1
                 self._without_queue(call)
-            except Exception as error:  # noqa: BLE001  # the images plane failed; pulls go on without it (IMG-X12)
+            except Exception as error:  # noqa: BLE001  # the images plane failed; pulls go on without it
                 self._state.broke("pull", error, hold.pod)
                 self._without_queue(call)
 
         return self._begin(hold, queue())
 
     def remove_image(self, call: ProxyCall, message: bytes) -> Verdict:
-        """A RemoveImage: what is just being fetched for a pod goes after that pull at the earliest (IMG-G15)."""
+        """A RemoveImage: what is just being fetched for a pod goes after that pull at the earliest."""
         pulls, state = self._pulls(), self._state
         if pulls is None or state.is_ending or not pulls.is_busy:
             return Verdict.PASS
@@ -192,7 +191,7 @@ class HeldCalls:
                 self._force(hold)
 
     async def settle(self, longest_s: float) -> None:
-        """At an end: until nothing is held any more (PRX-51)."""
+        """At an end: until nothing is held any more."""
         until_s = self._state.clock.now_s() + longest_s
         while self._state.holds and self._state.clock.now_s() < until_s:
             await self._state.clock.sleep(0.05)
@@ -226,7 +225,7 @@ class HeldCalls:
         return Verdict.HOLD
 
     async def _guarded(self, hold: Hold, work: Awaitable[None]) -> None:
-        """A defect in a hold opens it (PRX-53)."""
+        """A defect in a hold opens it."""
         try:
             await work
         except Exception as error:  # noqa: BLE001
@@ -352,5 +351,5 @@ class HeldCalls:
 
 
 def _asked_s(call: ProxyCall, container: LedgerContainer) -> float:
-    """Since when a main waits: making and starting it are two calls with one time between them (ORD-6)."""
+    """Since when a main waits: making and starting it are two calls with one time between them."""
     return call.began_s if container.asked_s is None else container.asked_s

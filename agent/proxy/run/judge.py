@@ -2,7 +2,7 @@
 """Each call that is read along, at the door: what it tells the ledger, and whether it passes, waits or is refused.
 
 A pod without annotations costs one look for the prefix. What fails in here lets the call pass, is counted and logged
-once; only `proxy.failOpen: false` refuses instead. Source: PRX-21, PRX-53, NOH-3, NOH-8, JOB-4.
+once; only `proxy.failOpen: false` refuses instead.
 """
 
 from collections.abc import Callable, Mapping
@@ -76,7 +76,7 @@ class GateJudge:
         except DecodeError:
             # The runtime will say what is wrong with it.
             return Verdict.PASS
-        except Exception as error:  # noqa: BLE001  # a defect of ours must not keep a node from working (PRX-53)
+        except Exception as error:  # noqa: BLE001  # a defect of ours must not keep a node from working
             self._state.broke(f"judge {call.route.name}", error)
             if self._state.settings.fails_open:
                 return Verdict.PASS

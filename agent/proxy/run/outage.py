@@ -4,7 +4,7 @@
     client ══ front ══▶ Outage ◀── events of the runtime, asked for anew until they flow
 
 A kubelet that loses its event stream five times goes back to polling until it is restarted, so a restart of containerd
-ends no such stream (PRX-50). All other calls have ended as they would without us, and GOAWAY leads the client's next
+ends no such stream. All other calls have ended as they would without us, and GOAWAY leads the client's next
 calls to a connection of their own. What is left here is small: the client's credits, its pings, and the end of its
 streams. Its headers are not read any more, for the calls in them are made again elsewhere.
 
@@ -132,7 +132,7 @@ class Outage:
                 self._refuse(UNIMPLEMENTED, error.details)
             except RuntimeCallFailed as error:
                 log.debug("proxy_events_wait", error=str(error))
-            except Exception as error:  # noqa: BLE001  # a defect of ours ends these streams, not the proxy (PRX-53)
+            except Exception as error:  # noqa: BLE001  # a defect of ours ends these streams, not the proxy
                 log.warning("proxy_events_failed", error=str(error))
                 self._refuse(UNAVAILABLE, "kepd: cannot follow the runtime's events; its log has the cause")
             await clock.sleep(pause_s)

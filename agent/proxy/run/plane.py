@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The proxy plane: recover, listen, serve, end without breaking what is under way.
 
-    run ─┬─ follow events ─► ledger        recover (5 s at most), then accept
-         ├─ watchdog
-         └─ server ─► link per client ─► judge
-
-Source: PRX-3, PRX-5, PRX-51, PRX-54.
+run ─┬─ follow events ─► ledger        recover (5 s at most), then accept
+     ├─ watchdog
+     └─ server ─► link per client ─► judge
 """
 
 import asyncio
@@ -39,7 +37,7 @@ RECOVERY_S = 5.0
 LOOK_S = 1.0
 KUBELET_S = 10.0
 SENT_AWAY_S = 2.0
-# How long an end waits for what is held (PRX-51).
+# How long an end waits for what is held.
 HOLDS_END_S = 120.0
 
 
@@ -203,7 +201,7 @@ class ProxyPlane:
             await self._parts.clock.sleep(KUBELET_S)
 
     async def read_kubelet(self) -> None:
-        """What it says now; an unreadable one may serialize its pulls, so those are not held (NOH-7)."""
+        """What it says now; an unreadable one may serialize its pulls, so those are not held."""
         try:
             self.kubelet, self.kubelet_error = await self._parts.kubelet.settings(), ""
         except (OSError, ValueError) as error:

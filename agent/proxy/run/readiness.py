@@ -2,7 +2,7 @@
 """Whether a sidecar that was started does what `kepd.dev/ready.NAME` asks for.
 
 One task per such sidecar, from its start until it is ready, gone, or no call can wait for it any more. A kubelet's own
-probes are not visible to a proxy, so the question is asked here (ORD-9).
+probes are not visible to a proxy, so the question is asked here.
 """
 
 import asyncio

@@ -135,7 +135,7 @@ class ProxyState:
                 )
 
     def interrupt(self, sandbox_id: str) -> None:
-        """End every hold of a sandbox (NOH-3, ORD-8)."""
+        """End every hold of a sandbox."""
         for hold in self.holds.values():
             if hold.sandbox_id == sandbox_id:
                 hold.is_interrupted = True
@@ -170,7 +170,7 @@ class ProxyState:
                 self.tell(sandbox, "InvalidAnnotation", f"{annotation}: {text}; the annotation has no effect")
 
     def broke(self, what: str, error: Exception, pod: str = "") -> None:
-        """Our own code failed on a call, which passes (PRX-53). Logged once per pod."""
+        """Our own code failed on a call, which passes. Logged once per pod."""
         self.figures.policy_errors[what] += 1
         key = (pod, what)
         if key not in self._told:

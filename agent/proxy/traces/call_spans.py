@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The spans of one call through the proxy (TRC-12).
+"""The spans of one call through the proxy.
 
     runtime.v1.RuntimeService/M (server, its parent is the kubelet's) ⊃ hold · runtime.v1.RuntimeService/M (client)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From manifests and a name to an explanation: what `--from-files` calls (TOP-90 to TOP-93, TOP-96)."""
+"""From manifests and a name to an explanation: what `--from-files` calls."""
 
 from collections.abc import Iterable, Sequence
 
@@ -94,7 +94,7 @@ def _find_pod(manifests: Manifests, key: str) -> tuple[PodFacts, tuple[Finding, 
 
 
 def _owner_selector(pod: PodFacts, workloads: Iterable[WorkloadFacts]) -> LabelSelector | None:
-    """The selector that default constraints add to those of the Services (TOP-63)."""
+    """The selector that default constraints add to those of the Services."""
     for workload in workloads:
         same = pod.owner == (workload.kind, workload.template.name) and pod.namespace == workload.template.namespace
         if same and workload.kind in OWNERS_WITH_A_SAY:

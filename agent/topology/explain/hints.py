@@ -2,7 +2,7 @@
 """Why a Service has zone hints or has none, with the numbers that decided and what to change.
 
 It is built from the same FilledHints that the services plane uses, so it cannot tell another story.
-Source of behaviour: ours; TOP-54, TOP-90 to TOP-92; history in kubernetes/kubernetes#103888, #119990, #122437.
+Source of behaviour: ours; history in kubernetes/kubernetes#103888, #119990, #122437.
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 
 Constraints as they really apply, every domain with its count and skew (also those that do not count, with the cause),
 every node with the first thing that excludes it, the scores. Never: claims more than was checked; `not_checked` lists
-the rest. Source of behaviour: `spread/filter.py`; TOP-75, TOP-85, TOP-86, TOP-93.
+the rest. Source of behaviour: `spread/filter.py`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,7 +181,7 @@ def _is_eligible(standing: NodeStanding, counts: ConstraintCounts, result: Sprea
 
 
 def _trap(counts: ConstraintCounts, pods: int, eligible: Sequence[NodeStanding]) -> str:
-    """A domain that counts though none of its nodes would take the pod holds the minimum down (TOP-75)."""
+    """A domain that counts though none of its nodes would take the pod holds the minimum down."""
     obstacles = [_obstacle(standing) for standing in eligible]
     if not all(obstacles):
         return ""

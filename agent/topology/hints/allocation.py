@@ -3,8 +3,8 @@
 
 The answer depends on the number of ready endpoints and the CPU shares only, never on where endpoints are. Two things
 KEP-2433 describes are absent because the code of Kubernetes lacks them: a second threshold for removing hints, and
-counting nodes when CPU is unknown (TOP-14).
-Source of behaviour: k8s.io/endpointslice/topologycache (getAllocations); NUM-1, TOP-11 to TOP-14, TOP-52.
+counting nodes when CPU is unknown.
+Source of behaviour: k8s.io/endpointslice/topologycache (getAllocations).
 """
 
 import math
@@ -38,7 +38,7 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
 
 
 def overload_factor(threshold: float = OVERLOAD_THRESHOLD) -> float:
-    """K. Multiplying by it is not the same as dividing by 1 + threshold once doubles round (NUM-1)."""
+    """K. Multiplying by it is not the same as dividing by 1 + threshold once doubles round."""
     return 1 / (1 + threshold)
 
 

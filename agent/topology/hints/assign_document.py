@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The result of a sync in the form in which it is printed as JSON and compared with test vectors (TOP-92).
+"""The result of a sync in the form in which it is printed as JSON and compared with test vectors.
 
 The field names are an interface: scripts read them. Numbers absent because a step was never reached are null.
 """

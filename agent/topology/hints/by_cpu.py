@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Zone hints in proportion to CPU: the whole of one sync, for one Service and address family.
 
-Source of behaviour: k8s.io/endpointslice/topologycache (AddHints, RemoveHintsFromSlices); TOP-15 to TOP-27, TOP-30.
+Source of behaviour: k8s.io/endpointslice/topologycache (AddHints, RemoveHintsFromSlices).
 """
 
 import math
@@ -69,7 +69,7 @@ def assign_hints(lists: SliceLists, capacity: ZoneCapacity | None, threshold: fl
 def is_overloaded(
     per_zone: Mapping[str, int], capacity: ZoneCapacity | None, threshold: float = OVERLOAD_THRESHOLD
 ) -> bool:
-    """Whether hints handed out earlier leave some zone with too few endpoints for its present CPU share (TOP-30)."""
+    """Whether hints handed out earlier leave some zone with too few endpoints for its present CPU share."""
     if not per_zone:
         return False
     if capacity is None:

@@ -3,7 +3,7 @@
 
 One node that counts and lacks a zone or CPU makes the information insufficient for every Service.
 Never: looks at taints, cordons or total capacity, nor at labels unless a selector of standalone mode asks for it.
-Source of behaviour: k8s.io/endpointslice/topologycache (SetNodes); TOP-6 to TOP-10, TOP-53, TOP-54.
+Source of behaviour: k8s.io/endpointslice/topologycache (SetNodes).
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ BrokenCause = Literal["zone-missing", "cpu-missing", "cpu-zero"]
 
 
 class ZoneCapacity(msgspec.Struct, frozen=True, gc=False):
-    """Usable capacity, zones in ascending order. The shares are doubles on purpose (NUM-1)."""
+    """Usable capacity, zones in ascending order. The shares are doubles on purpose."""
 
     milli: Mapping[str, int]
     ratios: Mapping[str, float]
@@ -97,7 +97,7 @@ def _shares(by_zone: Mapping[str, Quantity]) -> ZoneCapacity | None:
     if len(by_zone) < ZONES_NEEDED or total == ZERO:
         return None
     milli = {zone: by_zone[zone].milli() for zone in sorted(by_zone)}
-    # The total is rounded by itself and may be less than the rounded zones together (TOP-9).
+    # The total is rounded by itself and may be less than the rounded zones together.
     total_milli = float(total.milli())
     return ZoneCapacity(milli=milli, ratios={zone: float(part) / total_milli for zone, part in milli.items()})
 

@@ -3,7 +3,7 @@
 
 There is no capacity, no minimum, no donation and no refusal here.
 Never: touches unready endpoints, except when the field is gone and all hints go with it.
-Source of behaviour: k8s.io/endpointslice/trafficdist; KEP-4444, KEP-3015; TOP-34 to TOP-36.
+Source of behaviour: k8s.io/endpointslice/trafficdist; KEP-4444, KEP-3015.
 """
 
 from agent.topology.hints.mode import DISTRIBUTIONS

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moving endpoints from zones that have too many to zones that have too few.
 
-Never: rechecks that every zone reached its minimum; neither does Kubernetes (TOP-27). Where Kubernetes goes by the
-order of a Go map, the lowest zone name decides here, so that every node agrees (TOP-25).
-Source of behaviour: k8s.io/endpointslice/topologycache (getGivingAndReceivingZones, redistributeHints); TOP-22 to 26.
+Never: rechecks that every zone reached its minimum; neither does Kubernetes. Where Kubernetes goes by the
+order of a Go map, the lowest zone name decides here, so that every node agrees.
+Source of behaviour: k8s.io/endpointslice/topologycache (getGivingAndReceivingZones, redistributeHints).
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def plan_donations(desired: Mapping[str, float], have: Mapping[str, int]) -> Don
             break
         give[giver] = give.get(giver, 0) + 1
         receive[receiver] = receive.get(receiver, 0) + 1
-        # Counting down keeps the noise of doubles that decides ties upstream; recomputing would lose it (TOP-23).
+        # Counting down keeps the noise of doubles that decides ties upstream; recomputing would lose it.
         surplus[giver] -= 1.0
         need[receiver] -= 1.0
     return Donations(give, receive)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which mechanism gives a Service its hints: CPU shares, traffic distribution or none.
 
-Source of behaviour: `pkg/apis/core/helper`, k8s.io/endpointslice/reconciler.go; KEP-2433, KEP-4444, KEP-3015; TOP-1 to
-TOP-3.
+Source of behaviour: `pkg/apis/core/helper`, k8s.io/endpointslice/reconciler.go; KEP-2433, KEP-4444, KEP-3015.
 """
 
 from collections.abc import Mapping
@@ -47,7 +46,7 @@ def choose_mode(annotations: Mapping[str, str], traffic_distribution: str | None
 
 
 def mode_findings(where: str, annotations: Mapping[str, str], traffic_distribution: str | None) -> tuple[Finding, ...]:
-    """What the API server would refuse or warn about. Manifests are used all the same (TOP-3)."""
+    """What the API server would refuse or warn about. Manifests are used all the same."""
     findings = []
     old, new = annotations.get(LEGACY_ANNOTATION), annotations.get(MODE_ANNOTATION)
     if old is not None:

@@ -2,7 +2,6 @@
 """Says whether the nodes of a zone keep traffic in reach of the hints.
 
 Never: chooses endpoints; `services/routes/selection.py` does, and a test holds the two together.
-Source of behaviour: TOP-41, TOP-42, TOP-45.
 """
 
 from collections.abc import Sequence

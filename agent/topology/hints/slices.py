@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Endpoints and their slices, as the hint computation reads and returns them.
 
-Source of behaviour: k8s.io/endpointslice (utils.go, topologycache/sliceinfo.go); TOP-19, TOP-20, TOP-32, TOP-36.
+Source of behaviour: k8s.io/endpointslice (utils.go, topologycache/sliceinfo.go).
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_ready(self) -> bool:
-        """Ready for hints: the condition is written down and true (TOP-45). Proxies read a missing one as true."""
+        """Ready for hints: the condition is written down and true. Proxies read a missing one as true."""
         return self.ready is True
 
 

@@ -2,7 +2,7 @@
 """Hints for Services that come from manifests, where no control plane writes any.
 
 Every node must come to the same answer: the result depends on the manifests alone and is recomputed from scratch, so
-that history cannot leak in. Source of behaviour: ours; TOP-46 to TOP-50, TOP-52, TOP-53, TOP-55.
+that history cannot leak in. Source of behaviour: ours.
 """
 
 import math
@@ -103,7 +103,7 @@ def fill_hints(
 def complete_endpoints(
     where: str, slices: Iterable[Slice], nodes: Iterable[Node]
 ) -> tuple[tuple[Slice, ...], tuple[Finding, ...]]:
-    """The slices in name order with conditions and zones filled in, and a note about what was filled in (TOP-48). A
+    """The slices in name order with conditions and zones filled in, and a note about what was filled in. A
     missing `ready` means ready to a proxy and unready to the computation, so it would block hints if it stayed."""
     zones = {node.name: node.zone for node in nodes}
     notes: list[Finding] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """For which numbers of replicas hints switch on, and what each zone gets then: the table of `kepctl plan zones`.
 
-Never: needs endpoints; whether hints are active depends on their number alone (TOP-13). Placement is taken to be even.
-Source of behaviour: the same functions that compute hints (`allocation.py`, `donation.py`); TOP-91, TOP-94, TOP-95.
+Never: needs endpoints; whether hints are active depends on their number alone. Placement is taken to be even.
+Source of behaviour: the same functions that compute hints (`allocation.py`, `donation.py`).
 """
 
 import math
@@ -129,7 +129,7 @@ def _activates(capacity: ZoneCapacity, n: int, threshold: float) -> bool:
 def _search_bound(capacity: ZoneCapacity, threshold: float) -> int | None:
     """A number from which on hints are active for certain, None if there is none. Rounding up adds less than one per
     zone, so the minimums stay below n x K x (sum of the shares) + k. One more per zone covers the noise of doubles. The
-    shares sum to more than 1 when zones are smaller than a milli-CPU (TOP-9)."""
+    shares sum to more than 1 when zones are smaller than a milli-CPU."""
     zones = len(capacity.ratios)
     unused = 1 - overload_factor(threshold) * math.fsum(capacity.ratios.values())
     if unused <= 0 or 2 * zones / unused > LONGEST_SEARCH:

@@ -2,7 +2,7 @@
 """The zone plan of a pod on given nodes: spread decides where endpoints can be, CPU decides what hints want.
 
 Never: invents placement; without a zone constraint it says that it assumes an even one.
-Source of behaviour: `spread/filter.py` for the zones, `capacity.py` for the shares; TOP-96.
+Source of behaviour: `spread/filter.py` for the zones, `capacity.py` for the shares.
 """
 
 from collections.abc import Iterator, Sequence

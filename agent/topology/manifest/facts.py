@@ -2,7 +2,7 @@
 """The parts of Pods and Services that topology reads, as values.
 
 Owns: the types, field for field what users wrote; defaults of the API server or the scheduler are not in them.
-Source of behaviour: core/v1 TopologySpreadConstraint, PodSpec, ServiceSpec; TOP-1, TOP-60, TOP-63, TOP-67, TOP-72.
+Source of behaviour: core/v1 TopologySpreadConstraint, PodSpec, ServiceSpec.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 
 Owns: the conversion to the value types and the complaints about what cannot be converted: one line each, with the
 place, the value and what would be right. An object with an error is left out; the others are not affected.
-Source of behaviour: the API types; TOP-37, TOP-50. What is assumed for a sparse Node manifest is reported as a note.
+Source of behaviour: the API types. What is assumed for a sparse Node manifest is reported as a note.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -2,7 +2,7 @@
 """Pods, and templates of pods in workloads, from decoded manifests.
 
 Owns: what of a pod bears on where it may go. Structure is checked while reading; `check_pod` judges the content.
-Source of behaviour: core/v1 PodSpec, apps/v1; `admission.py` for constraints; TOP-61, TOP-67, TOP-72, TOP-73, TOP-82.
+Source of behaviour: core/v1 PodSpec, apps/v1; `admission.py` for constraints.
 """
 
 import msgspec

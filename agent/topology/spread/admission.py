@@ -2,7 +2,7 @@
 """What the API server would have said to a pod's spread constraints, for pods that never pass one.
 
 All errors, not just the first. Source of behaviour: `pkg/apis/core/validation`, `pkg/registry/core/pod/strategy.go`,
-`pkg/api/pod` (warnings); KEP-3243; TOP-82 to TOP-84.
+`pkg/api/pod` (warnings); KEP-3243.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

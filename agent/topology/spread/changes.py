@@ -3,7 +3,7 @@
 
 Each was tried on the same functions that said no, or follows from their numbers; none is a guess.
 Never: suggests two changes at once, and never proposes anything while a candidate is left.
-Source of behaviour: ours; TOP-75, TOP-86, TOP-93.
+Source of behaviour: ours.
 """
 
 from collections.abc import Iterable, Iterator

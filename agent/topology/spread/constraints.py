@@ -2,7 +2,7 @@
 """Spread constraints made ready: defaults filled in, selectors compiled, hard and soft ones told apart.
 
 Source of behaviour: scheduler plugin podtopologyspread (common.go, plugin.go), plugins/helper (DefaultSelector);
-KEP-895, KEP-3022, KEP-3094, KEP-3243; TOP-60 to TOP-63.
+KEP-895, KEP-3022, KEP-3094, KEP-3243.
 """
 
 from collections.abc import Mapping, Sequence
@@ -128,7 +128,7 @@ def _completed(constraint: SpreadConstraint, position: int, matcher: Matcher) ->
 def _derived_matcher(
     pod: PodFacts, services: Sequence[SelectingService], owner_selector: LabelSelector | None
 ) -> Matcher:
-    """All that Services and the owner select this pod by (TOP-63)."""
+    """All that Services and the owner select this pod by."""
     merged: dict[str, str] = {}
     for service in services:
         if service.namespace != pod.namespace or service.selector is None:
@@ -146,7 +146,7 @@ def has_all_keys(labels: Mapping[str, str], constraints: Sequence[PreparedConstr
 
 
 def includes(constraint: PreparedConstraint, standing: NodeStanding) -> bool:
-    """Whether the policies of the constraint let the node take part in counting (TOP-65)."""
+    """Whether the policies of the constraint let the node take part in counting."""
     if constraint.affinity_policy == HONOR and not standing.matches_affinity:
         return False
     return constraint.taints_policy != HONOR or standing.taint is None

@@ -2,8 +2,8 @@
 """Which nodes pod topology spread lets a pod go to.
 
 Pods are walked once per distinct selector, nodes once per constraint; nothing walks pods per node.
-Never: tests resources, ports, volumes or inter-pod affinity, preempts, or moves pods later (TOP-81). Source of
-behaviour: scheduler plugin podtopologyspread (filtering.go); KEP-895, KEP-3022, KEP-3094; TOP-64 to TOP-71, TOP-86.
+Never: tests resources, ports, volumes or inter-pod affinity, preempts, or moves pods later. Source of
+behaviour: scheduler plugin podtopologyspread (filtering.go); KEP-895, KEP-3022, KEP-3094.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -150,7 +150,7 @@ def _changed(prepared: PreparedConstraints, what_if: WhatIf) -> PreparedConstrai
 def _count_pods(
     question: SpreadQuestion, standings: Sequence[NodeStanding], matchers: Iterable[Matcher]
 ) -> dict[Matcher, dict[str, int]]:
-    """Matching pods per node name, for each matcher. An empty selector counts nobody (TOP-61)."""
+    """Matching pods per node name, for each matcher. An empty selector counts nobody."""
     known = {standing.node.name for standing in standings}
     countable = [
         (pod.node_name, pod.labels)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a node would take a pod, as far as cordon, taints and required node affinity go (TOP-72 to TOP-74).
+"""Whether a node would take a pod, as far as cordon, taints and required node affinity go.
 
 Source of behaviour: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity, helpers); plugins nodeunschedulable and
 tainttoleration of the scheduler.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the scheduler ranks the nodes that are left, by the soft constraints. Low raw is good, high normalised is good.
 
-Source of behaviour: scheduler plugin podtopologyspread (scoring.go); NUM-1, TOP-76 to TOP-80.
+Source of behaviour: scheduler plugin podtopologyspread (scoring.go).
 """
 
 import math
