@@ -141,6 +141,13 @@ async def what_is_refused(node: LivingNode, watched: Watched) -> None:
     await node.later()
     watched.look()
     await node.later()
+    # A Service without room.
+    settings = node.intake._settings
+    node.intake.apply(msgspec.structs.replace(settings, elements=1))
+    await node.sync()
+    watched.look()
+    node.intake.apply(settings)
+    await node.sync()
 
 
 async def what_others_do(node: LivingNode, watched: Watched) -> None:
