@@ -79,6 +79,7 @@ EVENTS = {
     "FailedValidation": "A manifest is not valid; its previous version keeps running.",
     "FilesystemFailed": "A file system of images is mounted read-only; nothing is collected there.",
     "FreeDiskSpaceFailed": "Images were removed, but there is still too little disk space.",
+    "GracePeriodOver": "A container was signalled although others that it serves still run: the grace is over.",
     "ImageGCFailed": "The collection of images failed several times in a row.",
     "InspectFailed": "The name of an image is not valid, or the runtime could not look it up.",
     "InvalidAnnotation": "An annotation `kepd.dev/…` has an invalid value; it is ignored.",

@@ -184,6 +184,12 @@ def blockers_of(stop: Stop, name: str) -> tuple[str, ...]:
     return tuple(_blockers(stop, one))
 
 
+def still_served(stop: Stop, name: str) -> tuple[str, ...]:
+    """Those that it is signalled before, because its grace is over."""
+    one = stop.of(name)
+    return _blockers(stop, one) if one is not None and not stop.copies_kubelet else ()
+
+
 def note_exit(stop: Stop, name: str, now_s: float) -> Stop:
     """An exit seen by the runtime; one that was known already changes nothing."""
     one = stop.of(name)

@@ -428,6 +428,8 @@ class PodKeeper:
         self._interrupt()
         while under_way := [task for work, task in run.tasks.items() if holds_end_up(work)]:
             await asyncio.wait(under_way)
+        if grace_s:
+            await self._starter.clear_unstarted()
         self._interrupts.is_on = False
         if run.is_removed and cause != self._cause:
             trigger, cause, grace_s = Trigger.DELETE, self._cause, run.removal_grace_s or 0.0

@@ -6,6 +6,7 @@ that nothing has to guess how far it came.
 """
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 from msgspec.structs import replace
@@ -35,6 +36,7 @@ log = structlog.get_logger(plane="pods")
 FIRST_IMAGE_PAUSE_S, LONGEST_IMAGE_PAUSE_S = 10.0, 300.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 AFTER_SIGNAL_S = 2
+LONGEST_START_S = 10.0
 INTERRUPTED_HOOK = "PostStartHook was interrupted by a restart of kepd; it counts as done and is not run again"
 
 # As a kubelet calls what a runtime refused.
@@ -130,11 +132,27 @@ class Starter:
             except LaunchInterrupted:
                 return
 
-    async def _discard(self, step: Launch) -> None:
+    async def clear_unstarted(self) -> None:
+        """Before an end: what was made and not started goes. What the runtime is still starting, for a kepd that died,
+        is waited for, so that it ends in its turn and not after those that serve it."""
+        run, clock = self._run, self._context.clock
+        until_s = clock.now_s() + LONGEST_START_S
+        while left := [one.id for one in run.seen.instances if one.stage is Stage.CREATED]:
+            try:
+                await self._discard(left)
+            except AlreadyStarted:
+                continue
+            except FAILURES as error:
+                if clock.now_s() >= until_s:
+                    log.warning("unstarted_containers_left", pod=run.pod.key, containers=left, error=str(error))
+                    return
+                await clock.sleep(FIRST_PAUSE_S)
+
+    async def _discard(self, unstarted: Sequence[str]) -> None:
         """STA-09. The runtime may still be carrying out a start that was asked for before kepd died: removing would
         then end what just began, so each one is looked at right before, and what runs after all is kept."""
         run = self._run
-        for instance_id in step.discards:
+        for instance_id in unstarted:
             await run.refresh(instance_id)
             left = run.seen.instance(instance_id)
             if left is not None and left.stage is not Stage.CREATED:
@@ -146,7 +164,7 @@ class Starter:
         run = self._run
         ahead = self._ahead.take(step, container, image)
         if ahead is None:
-            await self._discard(step)
+            await self._discard(step.discards)
             ahead = await self._new(step, container, image)
         instance, took_s = ahead
         run.note("created", container.name, seconds=took_s)

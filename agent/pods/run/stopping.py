@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from agent.model.runtime_error import Unavailable
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start_steps import EndContainer
-from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, steps_to_repeat
+from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, steps_to_repeat, still_served
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
 from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
@@ -126,7 +126,12 @@ class Stopper:
             case DropHook(name, phase):
                 self._drop_hook(key, name, phase)
             case Signal(name, timeout_s):
-                run.note("stop_signal", name)
+                stop = run.memory.stop_of(key)
+                left = ", ".join(still_served(stop, name)) if stop is not None else ""
+                text = f"the grace is over, and {left} still run" if left else ""
+                run.note("stop_signal", name, text)
+                if left:
+                    run.tell("GracePeriodOver", f"Container {name} is signalled: {text}", name, is_warning=True)
                 self._spawn_stop(key, name, timeout_s)
             case Kill(name):
                 run.note("sigkill", name)
