@@ -138,3 +138,24 @@ async def test_a_full_disk_is_named_by_the_file_that_found_no_room(small_disk: P
     files.close()
 
     assert failed.value.filename == str(small_disk / "folder/record")
+
+
+async def test_drafts_of_processes_that_died_are_swept_at_start(tmp_path: Path) -> None:
+    """Neither what is being written now, nor what only looks a little like one."""
+    (tmp_path / "records").mkdir()
+    old = [tmp_path / ".cordon.abcd1234", tmp_path / "records" / ".u-1.json.x_9zzzzz"]
+    kept = [tmp_path / "records" / name for name in ("u-1.json", ".note", ".u-1.json.LONGER-ONE")]
+    for path in (*old, *kept):
+        path.write_bytes(b"{}")
+        os.utime(path, (1.0, 1.0))
+    (tmp_path / "records" / ".folder.abcd1234").mkdir()
+    files = StateFiles(tmp_path)
+    young = tmp_path / "records" / ".u-2.json.abcd1234"
+    young.write_bytes(b"{}")
+    os.utime(young, (2.0**32, 2.0**32))
+    found = await files.read_folder("records")
+    files.close()
+
+    assert list(found) == ["u-1.json"]
+    assert [path for path in old if path.exists()] == []
+    assert [path for path in (*kept, young) if not path.exists()] == []

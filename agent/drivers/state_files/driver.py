@@ -9,6 +9,8 @@ then all names, with one fsync per directory. Calls that change one name take ef
 
 import asyncio
 import os
+import re
+import stat
 import tempfile
 import time
 from collections import deque
@@ -27,6 +29,7 @@ from agent.model.image_store import Filesystem
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 ASIDE = ".aside"
+DRAFT = re.compile(r"\..+\.[a-z0-9_]{8}\Z")
 # Each has an open file until its content is on the disk.
 MOST_TOGETHER = 100
 
@@ -52,6 +55,8 @@ class StateFiles:
         self._quick = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"quick-{directory.name}")
         self._waiting: deque[_Write] = deque()
         self._turns: WeakValueDictionary[Path, asyncio.Lock] = WeakValueDictionary()
+        self._began_s = time.time()
+        self._executor.submit(_sweep, directory, self._began_s)
 
     def close(self) -> None:
         """After the last call; waits for writes that have begun."""
@@ -63,7 +68,7 @@ class StateFiles:
 
     async def read_folder(self, folder: str) -> dict[str, bytes]:
         """All files of a folder by their names in it; leftovers of writes and what was kept aside are left out."""
-        return await self._in_thread(partial(_read_folder, self._path(folder)))
+        return await self._in_thread(partial(_read_folder, self._path(folder), self._began_s))
 
     async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None:
         """Replace or make a file. When this returns, it is on the disk. What is not durable outlives this process but
@@ -143,8 +148,17 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def _read_folder(path: Path) -> dict[str, bytes]:
+def _sweep(directory: Path, before_s: float) -> None:
+    """Drafts of processes that died; this one's own are younger than it is."""
+    with suppress(OSError):
+        for file in directory.iterdir():
+            if DRAFT.match(file.name) and stat.S_ISREG((facts := file.lstat()).st_mode) and facts.st_mtime < before_s:
+                file.unlink()
+
+
+def _read_folder(path: Path, before_s: float) -> dict[str, bytes]:
     found = {}
+    _sweep(path, before_s)
     with suppress(FileNotFoundError):
         for file in sorted(path.iterdir()):
             if file.is_file() and not file.name.startswith(".") and file.suffix != ASIDE:
