@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from agent.daemon.wiring import Daemon
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
+TURN_S = 0.001
 
 
 @click.group(context_settings=CONTEXT)
@@ -105,6 +106,8 @@ def _start(sources: "Sources") -> int:
     levels = Levels(telemetry.verbosity, telemetry.vmodule)
     configure_logs(levels, telemetry.log_format, time.monotonic, out)
     running = RunningConfiguration(sources, facts, loaded, checked, PLANE_CHECKS)
+    # Threads that compute, such as those that read manifests, give way to the loop this soon.
+    sys.setswitchinterval(TURN_S)
     try:
         asyncio.run(_serve(running, levels, out))
     except PathTaken as error:

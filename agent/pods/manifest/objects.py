@@ -104,6 +104,8 @@ class Objects(msgspec.Struct):
     sources: list[Source] = msgspec.field(default_factory=list)
     workloads: list[Workload] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
+    others: int = 0
+    """How many belong to other planes."""
 
 
 def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:
@@ -126,6 +128,7 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
     given = tree.entries.get("kind")
     kind = given.scalar if given is not None else default_kind
     if kind in FOREIGN_KINDS:
+        found.others += 1
         return
     if kind in ("List", "PodList"):
         _items(tree, identity, path, found, "Pod" if kind == "PodList" else "")
@@ -156,6 +159,7 @@ def _items(tree: Tree, identity: NodeIdentity, path: str, found: Objects, defaul
         found.pods += inner.pods
         found.sources += inner.sources
         found.workloads += inner.workloads
+        found.others += inner.others
         found.findings += [replace(one, path=f"items[{index}].{one.path}".rstrip(".")) for one in inner.findings]
 
 

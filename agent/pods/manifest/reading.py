@@ -7,7 +7,6 @@ stays, else the first file wins (MAN-03). A source in a document comes before on
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import PurePath
 
 import msgspec
 from msgspec.structs import replace
@@ -132,8 +131,10 @@ def _exposed(snapshot: Snapshot, parsed: Mapping[str, FileReading]) -> Iterable[
 
 
 def _covers(path: str, file: str) -> bool:
-    """`file` may come from an annotation, where names that are no UTF-8 are made printable."""
-    return PurePath(printable(file)).is_relative_to(printable(path))
+    """`file` may come from an annotation, where names that are no UTF-8 are made printable. Asked for each pod and each
+    finding, so it makes no paths of them."""
+    path, file = printable(path), printable(file)
+    return file == path or file.startswith(f"{path.rstrip('/')}/")
 
 
 def _parsed(path: str, content: bytes, before: FileReading | None, identity: NodeIdentity) -> FileReading:
@@ -150,8 +151,11 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Nod
     if not content.strip() and before is not None and (before.accepted or before.workloads):
         workloads = before.workloads
         findings = (Finding(path, "", "is empty; its pods end when the file is removed"),)
+    warnings: tuple[Finding, ...] = ()
+    if not findings and not (pods or sources or workloads or found.others):
+        warnings = (Finding(path, "", "says nothing: it holds no object, so nothing comes of it"),)
     was_good = not findings or (before is not None and before.was_good)
-    warnings = tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
+    warnings += tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
     warnings += tuple(Finding(one.source, at, text) for one in found.workloads for at, text in workload_warnings(one))
     return FileReading(
         content, pods, findings, was_good=was_good, sources=sources, warnings=warnings, workloads=workloads

@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -180,3 +181,27 @@ def test_what_is_right_and_yet_unwise_is_told_beside_the_faults() -> None:
     assert [str(one) for one in reading.warnings] == [
         "/a:1: spec.terminationGracePeriodSeconds: 0 ends containers without hooks, order or time"
     ]
+
+
+@pytest.mark.parametrize("content", [b"", b"  \n", b"# only a comment\n", b"---\n---\n...\n"])
+def test_a_file_that_says_nothing_is_told_of(content: bytes) -> None:
+    """NP-8: it is no fault, for it may be written in a moment."""
+    found = read_pods(Snapshot(files={"/a": content}), Reading(), NODE)
+
+    assert [str(one) for one in found.warnings] == ["/a: says nothing: it holds no object, so nothing comes of it"]
+    assert found.findings == ()
+
+
+def test_a_file_of_other_planes_is_not_told_of() -> None:
+    service = b"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Service, metadata: {name: s}}]\n"
+
+    assert read_pods(Snapshot(files={"/a": service}), Reading(), NODE).warnings == ()
+
+
+def test_what_is_wrong_with_a_directory_concerns_what_lies_in_it() -> None:
+    """NP-8: asked for each pod and each finding."""
+    broken = Finding("/m/dir", "", "cannot be read")
+    reading = Reading(complaints={"/m/dir": (broken,)}, unread=frozenset({"/m/dir"}))
+
+    for file, concerned in (("/m/dir", True), ("/m/dir/a.yaml", True), ("/m/directory.yaml", False), ("/m", False)):
+        assert (reading.complaints_about(file) == (broken,), reading.is_unread(file)) == (concerned, concerned)
