@@ -7,6 +7,7 @@ lines as well, where the List is written in lines; a List in braces is written a
 is given away: the other objects must be as they were, or the change is refused.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -201,7 +202,9 @@ def _anew(text: str, path: str, one: ManifestObject, new: Content | None) -> str
             if isinstance(whole, dict) and isinstance(items := whole.get("items"), list) and one.item is not None:
                 items[one.item : one.item + 1] = [new] if new is not None else []
                 head = "---\n" if BEGINS.match(text, document.begin) else ""
-                fresh = head + dumped(whole) if items else ""
+                is_json = text[document.begin :].lstrip().startswith("{")
+                written = json.dumps(whole, indent=2, ensure_ascii=False) + "\n" if is_json else dumped(whole)
+                fresh = head + written if items else ""
                 return text[: document.begin] + fresh + text[document.end :]
     return text
 

@@ -388,6 +388,10 @@ class Volume(Fields, frozen=True):
     projected: ProjectedVolume | None = None
     image: ImageVolume | None = None
 
+    def __post_init__(self) -> None:
+        if all(getattr(self, name) is None for name in self.__struct_fields__ if name != "name"):
+            msgspec.structs.force_setattr(self, "empty_dir", EmptyDir())
+
 
 class DnsConfig(Fields, frozen=True):
     nameservers: tuple[str, ...] = ()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One object of a file changes, the rest stays byte for byte."""
 
+import json
+
 import pytest
 
 from agent.config.manifest_documents import ManifestObject, own_text, read_objects, replaced, without
@@ -116,3 +118,13 @@ def test_the_text_of_one_object_has_its_comments() -> None:
 def test_what_cannot_be_taken_apart_is_refused(content: bytes) -> None:
     with pytest.raises(UnreadableYaml):
         read_objects("f", content)
+
+
+def test_a_list_in_json_stays_json() -> None:
+    """NP-14: where it is written again."""
+    items = [{"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}} for name in "ab"]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items}).encode()
+    rest = without("f.json", text, named(text, "a"))
+
+    assert json.loads(rest)["items"] == items[1:]
+    assert without("f.json", rest, named(rest, "b")) == b""

@@ -89,6 +89,7 @@ class PodRun:
         # As of the last sandbox; until one is made nothing depends on it.
         self.features = RuntimeFeatures()
         self.saved_memory: Memory | None = None
+        self.unsaved = ""
         self._shown: tuple[object, ...] = ()
         self._bells: set[asyncio.Event] = set()
         self._group: asyncio.TaskGroup | None = None
@@ -296,16 +297,19 @@ class PodRun:
     async def save(self) -> None:
         """Write the record; a disk that refuses stops no pod. A stop under way need not survive a power cut: nothing
         that it is about would."""
-        memory = self.memory
+        memory, before = self.memory, self.unsaved
         if self.is_forgotten:
             return
         try:
             content = encode_record(self.pod, memory, self.history.moments, self.context.settings().facts.boot_id)
             is_durable = memory.stop is None and not memory.ends
             await self.context.records.write(record_name(self.pod.uid), content, is_durable=is_durable)
-            self.saved_memory = memory
+            self.saved_memory, self.unsaved = memory, ""
         except (OSError, ValueError) as error:
-            log.warning("pod_record_not_saved", pod=self.pod.key, error=str(error))
+            self.unsaved = str(error)
+            log.warning("pod_record_not_saved", pod=self.pod.key, error=self.unsaved)
+        if self.unsaved != before:
+            self.ring()
 
     def show(self) -> None:
         """Say that something changed, if anything that people see did: what is shown costs more than the look."""
@@ -315,6 +319,7 @@ class PodRun:
             self.memory,
             self.plan.waiting,
             self.problem,
+            self.unsaved,
             self.resize_conditions,
             self.is_removed,
             self.context.settings().facts.addresses,

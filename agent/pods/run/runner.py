@@ -583,7 +583,7 @@ class PodRunner:
         if self._admitter.settle(run):
             self._fill_room()
         self.pods.put(run.pod.key, pod_status(run.look(self._complaints.get(run.pod.uid, ""))))
-        self._problems.look_at(run.pod.key, run.memory)
+        self._problems.look_at(run.pod.key, run.memory, run.unsaved)
         self.workloads.touch(run.pod)
         self._changed.set()
 

@@ -21,11 +21,13 @@ class PodProblems:
         self._problems.pop(key, None)
         self._notes.pop(key, None)
 
-    def look_at(self, key: str, memory: Memory) -> None:
+    def look_at(self, key: str, memory: Memory, unsaved: str = "") -> None:
+        """`unsaved` is why its record could not be written."""
         notes = [f"{key}: {name}: {one.message}" for name, one in memory.containers.items() if one.reason]
         self.forget(key)
-        if memory.reason:
-            self._problems[key] = [f"{key}: {memory.message}"]
+        texts = [f"its record cannot be written, so a restart forgets what came since: {unsaved}"] if unsaved else []
+        if problems := [*([memory.message] if memory.reason else []), *texts]:
+            self._problems[key] = [f"{key}: {text}" for text in problems]
         if notes:
             self._notes[key] = notes
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from agent.model.finding import Finding
 from agent.model.pod import PodSpec
-from agent.model.pod_fields import Container, Env
+from agent.model.pod_fields import Container, EmptyDir, Env
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 
 GOOD = """
@@ -132,6 +132,14 @@ def test_what_is_no_mode_is_refused(mode: str) -> None:
     _, findings = read(GOOD.rstrip("\n") + f"\n  volumes: [{{name: a, configMap: {{name: c, defaultMode: {mode}}}}}]\n")
 
     assert "configMap.defaultMode" in findings[0]
+
+
+@pytest.mark.parametrize("volume", ["{name: v, emptyDir: }", "{name: v}", "{name: v, emptyDir: {}}"])
+def test_a_volume_without_a_source_is_an_empty_directory(volume: str) -> None:
+    """NP-14: as a kubelet has it."""
+    (pod,), findings = read(GOOD.rstrip("\n") + f"\n  volumes: [{volume}]\n")
+
+    assert (findings, pod.spec.volumes[0].empty_dir) == ([], EmptyDir())
 
 
 def test_a_uid_may_be_given() -> None:

@@ -10,7 +10,8 @@ from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, SUBDOMAIN_TE
 LONGEST_NAME = 253
 LONGEST_PART = 63
 LONGEST_ANNOTATIONS = 256 << 10
-UID = re.compile(r"[-a-zA-Z0-9.]{1,64}\Z")
+# It names a directory.
+UID = re.compile(r"(?!\.\.?\Z)[-a-zA-Z0-9.]{1,64}\Z")
 QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 KEY_TEXT = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -41,7 +42,9 @@ def check_metadata(metadata: Metadata, out: Complaints) -> None:
         out.invalid("metadata.name", metadata.name, SUBDOMAIN_TEXT)
     out.label("metadata.namespace", metadata.namespace)
     if metadata.uid and not UID.match(metadata.uid):
-        out.invalid("metadata.uid", metadata.uid, "must be up to 64 letters, digits, hyphens and dots")
+        out.invalid(
+            "metadata.uid", metadata.uid, "must be up to 64 letters, digits, hyphens and dots, and neither '.' nor '..'"
+        )
     for key, value in metadata.labels.items():
         _key(out, "metadata.labels", key)
         if value and (len(value) > LONGEST_PART or not QUALIFIED.match(value)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Volumes, as far as they do without a control plane (VOL-08)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from agent.model.pod_fields import DownwardItem, EmptyDir, HostPath, KeyToPath, PodFields, Projection, Volume
 from agent.model.quantity import QuantityError, parse_quantity
@@ -28,19 +28,18 @@ VOLUME_FIELDS = frozenset({
 
 def check_volumes(out: Complaints, spec: PodFields) -> None:
     names: set[str] = set()
+    containers = {one.name for one in (*spec.init_containers, *spec.containers)}
     for index, volume in enumerate(spec.volumes):
         path = f"spec.volumes[{index}]"
         out.label(f"{path}.name", volume.name)
         if volume.name in names:
             out.duplicate(f"{path}.name", volume.name)
         names.add(volume.name)
-        _volume(out, volume, path)
+        _volume(out, volume, path, containers)
 
 
-def _volume(out: Complaints, volume: Volume, path: str) -> None:
+def _volume(out: Complaints, volume: Volume, path: str, containers: Collection[str]) -> None:
     given = [key for name, key in KINDS.items() if getattr(volume, name) is not None]
-    if not given:
-        out.required(path, "must specify a volume type")
     for key in given[1:]:
         out.forbidden(f"{path}.{key}", "may not specify more than 1 volume type")
     if volume.empty_dir is not None:
@@ -57,11 +56,11 @@ def _volume(out: Complaints, volume: Volume, path: str) -> None:
         _items(out, volume.secret.items, volume.secret.default_mode, f"{path}.secret")
     if volume.downward_api is not None:
         _mode(out, volume.downward_api.default_mode, f"{path}.downwardAPI.defaultMode")
-        _downward(out, volume.downward_api.items, f"{path}.downwardAPI")
+        _downward(out, volume.downward_api.items, f"{path}.downwardAPI", containers)
     if volume.projected is not None:
         _mode(out, volume.projected.default_mode, f"{path}.projected.defaultMode")
         for index, source in enumerate(volume.projected.sources):
-            _projection(out, source, f"{path}.projected.sources[{index}]")
+            _projection(out, source, f"{path}.projected.sources[{index}]", containers)
         _conflicts(out, volume.projected.sources, f"{path}.projected.sources")
     if volume.image is not None:
         if not volume.image.reference:
@@ -126,7 +125,7 @@ def _file_path(out: Complaints, given: str, path: str) -> None:
         out.invalid(path, given, "must not start with '..'")
 
 
-def _downward(out: Complaints, items: Sequence[DownwardItem], path: str) -> None:
+def _downward(out: Complaints, items: Sequence[DownwardItem], path: str, containers: Collection[str]) -> None:
     for index, item in enumerate(items):
         place = f"{path}.items[{index}]"
         _file_path(out, item.path, f"{place}.path")
@@ -140,6 +139,8 @@ def _downward(out: Complaints, items: Sequence[DownwardItem], path: str) -> None
         elif item.resource_field_ref is not None:
             if not item.resource_field_ref.container_name:
                 out.required(f"{place}.resourceFieldRef.containerName")
+            elif item.resource_field_ref.container_name not in containers:
+                out.missing(f"{place}.resourceFieldRef.containerName", item.resource_field_ref.container_name)
             if not RESOURCES.match(item.resource_field_ref.resource):
                 out.invalid(
                     f"{place}.resourceFieldRef.resource",
@@ -163,7 +164,7 @@ def _conflicts(out: Complaints, sources: Sequence[Projection], path: str) -> Non
                 taken.add(item.path)
 
 
-def _projection(out: Complaints, source: Projection, path: str) -> None:
+def _projection(out: Complaints, source: Projection, path: str, containers: Collection[str]) -> None:
     for key, given in (
         ("serviceAccountToken", source.service_account_token),
         ("clusterTrustBundle", source.cluster_trust_bundle),
@@ -180,4 +181,4 @@ def _projection(out: Complaints, source: Projection, path: str) -> None:
                 out.required(f"{path}.{key}.name")
             _items(out, one.items, 0, f"{path}.{key}")
     if source.downward_api is not None:
-        _downward(out, source.downward_api.items, f"{path}.downwardAPI")
+        _downward(out, source.downward_api.items, f"{path}.downwardAPI", containers)
