@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from agent.pods.run import interrupts
+from agent.pods.run.handlers import interrupts
 
 P = ParamSpec("P")
 T = TypeVar("T")

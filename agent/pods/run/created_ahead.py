@@ -11,7 +11,7 @@ from contextlib import suppress
 from agent.model.pod import ContainerKind, ContainerSpec, container_hash
 from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.work import CreatingAhead
-from agent.pods.run.interrupts import LaunchInterrupted
+from agent.pods.run.handlers.interrupts import LaunchInterrupted
 from agent.pods.run.pod_images import PodImages
 from agent.pods.run.run_state import FAILURES, PodRun
 from agent.pods.runtime.environment import ConfigProblem

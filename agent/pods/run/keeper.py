@@ -50,8 +50,8 @@ from agent.pods.plan.work import (
     holds_end_up,
 )
 from agent.pods.run.container_setup import ContainerSetup
+from agent.pods.run.handlers.interrupts import Interrupts
 from agent.pods.run.handlers.probes import ProbeRunner
-from agent.pods.run.interrupts import Interrupts
 from agent.pods.run.observer import Observer
 from agent.pods.run.pod_images import PodImages
 from agent.pods.run.probing import Prober

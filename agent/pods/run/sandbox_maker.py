@@ -8,7 +8,7 @@ from agent.model.device_problem import DevicesNotReady
 from agent.pods.plan.admit import PREFIX, asked_by
 from agent.pods.plan.start_steps import MakeSandbox
 from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.interrupts import Interrupts, LaunchInterrupted
+from agent.pods.run.handlers.interrupts import Interrupts, LaunchInterrupted
 from agent.pods.run.pod_images import PodImages
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem

@@ -22,7 +22,7 @@ from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.created_ahead import CreatedAhead
 from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookRunner
-from agent.pods.run.interrupts import Interrupts, LaunchInterrupted, unbroken
+from agent.pods.run.handlers.interrupts import Interrupts, LaunchInterrupted, unbroken
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
 from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
 from agent.pods.runtime.cri_config import Made

@@ -8,8 +8,8 @@ import pytest
 
 from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
-from agent.pods.run import interrupts
-from agent.pods.run.interrupts import unbroken
+from agent.pods.run.handlers import interrupts
+from agent.pods.run.handlers.interrupts import unbroken
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.plane import News, Plane, Slow, running
 
