@@ -23,7 +23,9 @@ Never: decides about a call (the judge does), or joins two clients on one connec
 garbage or hangs up is alone with it. It lives from the accept until either end closes.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 from time import monotonic
 
 import structlog
@@ -54,8 +56,8 @@ RESETS, OTHERS, CONNECTIONS = "calls given up", "frames without a call", "connec
 METERED = {RESETS: Share(1000, 200), OTHERS: Share(4000, 10_000), CONNECTIONS: Share(200, 50)}
 # A shorter rest is not worth a timer.
 LEAST_REST_S = 0.01
-# What has come on one connection is taken for so long, then others have their turn.
-TURN_S = 0.002
+# What has come on all connections is taken for so long in one turn of the loop, then others have theirs.
+TURN_S = 0.004
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
 # Of all calls of all clients that are read along; what finds no room passes unread.
@@ -79,9 +81,21 @@ class Room:
     """What all links keep of the calls that they read along, and what their clients took."""
 
     def __init__(self, turn_s: float = TURN_S) -> None:
-        self.turn_s = turn_s
+        """`turn_s`: infinite where there is no loop."""
+        self._turn_s = turn_s
+        self._has_begun = False
+        self.turn_ends_s = inf
         self.kept_bytes = 0
         self.meter = CallerMeter(METERED)
+
+    def begin_turn(self, now_s: float) -> None:
+        """With the first frames of a turn; what is called soon comes with the next."""
+        if not self._has_begun and self._turn_s < inf:
+            self._has_begun, self.turn_ends_s = True, now_s + self._turn_s
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._has_begun = False
 
     def keep(self, call: ProxyCall, more_bytes: int) -> bool:
         if call.kept_bytes > MOST_KEPT_BYTES or self.kept_bytes > MOST_KEPT_OF_ALL_BYTES:
@@ -188,6 +202,7 @@ class Link:
     def _from_client(self, data: bytes) -> None:
         side = self.front
         self._chunk_s = monotonic()
+        self._room.begin_turn(self._chunk_s)
         buffer = side.pending + data if side.pending else data
         try:
             start = self._read_preface(buffer) if not self._has_preface else 0
@@ -252,7 +267,7 @@ class Link:
                 start = position
                 frames, other.own = other.own, b""
                 other.write(frames)
-            if monotonic() - self._chunk_s > self._room.turn_s:
+            if monotonic() > self._room.turn_ends_s:
                 side.rest(0.0)
             if side.rests is not None:
                 break
@@ -392,6 +407,7 @@ class Link:
             side.pending += data
             return
         self._chunk_s = monotonic()
+        self._room.begin_turn(self._chunk_s)
         try:
             self._walk(side, side.pending + data if side.pending else data, 0, self._runtime_frame)
         except (Broken, ValueError) as error:

@@ -8,6 +8,7 @@ windows of the connection must be as large as they were at the beginning.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 from random import Random
 
 import h2.config
@@ -120,7 +121,7 @@ class Network:
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
         self.judge = CallJudge()
-        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room(turn_s=60.0))
+        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room(inf))
         self.client = End(self.link.front, is_client=True, random=self.random)
         self.runtime = End(self.link.back, is_client=False, random=self.random)
         self.link.front.connection_made(self.client.pipe)

@@ -8,6 +8,7 @@ credits, which is when bytes have to wait in the link.
 
 from collections import deque
 from collections.abc import Callable
+from math import inf
 from random import Random
 
 import h2.config
@@ -184,7 +185,7 @@ class Conversation:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.judge = CallJudge()
-        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room(turn_s=60.0))
+        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room(inf))
         self.client = Talker(self.link.front, is_client=True, random=random)
         self.runtime = Talker(self.link.back, is_client=False, random=random)
         self.link.front.connection_made(self.client.pipe)

@@ -5,6 +5,7 @@ How long a call takes is counted in turns of both ends, for a call that finds it
 """
 
 import statistics
+from math import inf
 
 from agent.proxy.frames.layout import framed
 from agent.proxy.run.link import Link, Room
@@ -25,7 +26,7 @@ class OneByOne(Network):
 
     def __init__(self, house: House) -> None:
         super().__init__()
-        self.link = Link(house.judge, lambda _link: None, lambda _link: None, Room(turn_s=60.0))
+        self.link = Link(house.judge, lambda _link: None, lambda _link: None, Room(inf))
         self.client = End(self.link.front, is_client=True, random=self.random)
         self.runtime = End(self.link.back, is_client=False, random=self.random)
         for end in (self.client, self.runtime):
