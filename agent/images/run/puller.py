@@ -49,6 +49,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 log = structlog.get_logger(plane="images")
 
 TICK_S = 1.0
+MANY_FLIGHTS, BURST_S = 50, 0.02
 GONE_PODS_KEPT_S = 3600.0
 DISK_HOLD_S = 600.0
 SHUTTING_DOWN = "kepd is shutting down"
@@ -302,6 +303,9 @@ class Puller:
                 self._set_alarm(group)
                 await self._display.show(self._plan, self._jobs, self._settings, now_s)
                 await self._wake.wait()
+                if len(self._queue.flights) > MANY_FLIGHTS:
+                    # A plan looks at all of them, so what comes in a burst is planned together.
+                    await asyncio.sleep(BURST_S)
                 self._wake.clear()
         except asyncio.CancelledError:
             await self._drain()
