@@ -4,6 +4,7 @@
 Doors are paths of sockets, or a port of HTTP. It starts anew whatever is ended, as often as it can.
 """
 
+import itertools
 import os
 import socket
 import struct
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 GROUP = 23456
 AT_ONCE = 16
@@ -99,6 +100,42 @@ def pages(path: bytes, *, reads: bool = True) -> Deed:
     return deed
 
 
+def each(inputs: Sequence[bytes]) -> Deed:
+    """One of them a connection, in turn, and whatever is answered is read."""
+    turn = itertools.cycle(inputs)
+
+    def deed(link: socket.socket, until_s: float) -> None:
+        link.sendall(next(turn))
+        link.settimeout(max(0.01, min(0.2, until_s - time.monotonic())))
+        while link.recv(1 << 16):
+            pass
+
+    return deed
+
+
+HALF = headers(GET_NODE)
+BAD_FRAMES = (
+    b"GET / HTTP/1.1\r\n\r\n", bytes(24), PREFACE[:-1], PREFACE + bytes(100), PREFACE + b"\xff" * 100,
+    PREFACE + b"\xff\xff\xff\0\0\0\0\0\1", PREFACE + frame(0, 1, 0, b"x"), PREFACE + frame(0, 1, 1, b"x"),
+    PREFACE + frame(1, 4, 0, HALF), PREFACE + frame(1, 4, 2, HALF), PREFACE + frame(1, 4, 1, b"\xff" * 50),
+    PREFACE + frame(1, 0, 1, HALF) + frame(9, 0, 1, bytes(16_000)) * 40, PREFACE + frame(9, 4, 1, b""),
+    PREFACE + frame(1, 4, 3, HALF) + frame(1, 4, 1, HALF), PREFACE + frame(1, 5, 1, HALF) + frame(1, 5, 1, HALF),
+    PREFACE + frame(1, 4, 1, HALF) + frame(0, 1, 1, b"\0\xff\xff\xff\xff"), PREFACE + frame(2, 0, 1, b"x"),
+    PREFACE + frame(1, 12, 1, b"\xff" + HALF), PREFACE + frame(3, 0, 0, bytes(4)), PREFACE + frame(4, 0, 0, b"x"),
+    PREFACE + frame(4, 0, 0, struct.pack(">HI", 4, 1 << 31)), PREFACE + frame(5, 4, 1, bytes(8)),
+    PREFACE + frame(6, 0, 1, bytes(8)), PREFACE + frame(7, 0, 1, b""), PREFACE + frame(8, 0, 1, bytes(4)),
+    PREFACE + frame(8, 0, 0, struct.pack(">I", (1 << 31) - 1)) * 2, PREFACE + frame(1, 4, 1, headers(b"/" * 250)),
+)  # fmt: skip
+BAD_HEADS = (
+    b"", b"\r\n\r\n", b"\0" * 9000, b"\xff" * 9000, b"GET\r\n\r\n", b"GET  HTTP/1.1\r\n\r\n", b"A" * 9000,
+    b"GET " + b"/" * 8000 + b" HTTP/1.1\r\n\r\n", b"POST /metrics HTTP/1.1\r\ncontent-length: 9\r\n\r\nx",
+    b"GET //[::1 HTTP/1.1\r\n\r\n", b"GET /readyz?" + b"exclude=x&" * 700 + b" HTTP/1.1\r\n\r\n", PREFACE,
+    b"GET /metrics HTTP/1.1\r\n" + b"a: b\r\n" * 1300 + b"\r\n", b"GET /metrics HTTP/1.1\r\naccept: ;;;q=\xff\r\n\r\n",
+    b"GET /metrics HTTP/9.9\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n", b"HEAD /metrics HTTP/1.1\r\n\r\n",
+    b"\x16\x03\x01\x02\0",
+    b"GET /livez?verbose&verbose&x=%00%ff HTTP/1.1\r\n\r\n", b"GET /../../etc/shadow HTTP/1.1\r\n\r\n",
+    b"GET /metrics HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nffffffff\r\n", b"CONNECT x:1 HTTP/1.1\r\n\r\n",
+)  # fmt: skip
 FRAMES: Mapping[str, Deed] = {
     "window": endless(frame(8, body=struct.pack(">I", 1)) * 5000),
     "unknown": endless(frame(0x77) * 5000),
@@ -109,6 +146,7 @@ FRAMES: Mapping[str, Deed] = {
     "resets of none": endless(frame(3, stream=1, body=bytes(4)) * 5000),
     "half a preface": silent,
     "connects": gone,
+    "bad input": each(BAD_FRAMES),
 }
 API: Mapping[str, Deed] = {
     **FRAMES,
@@ -129,6 +167,7 @@ HTTP: Mapping[str, Deed] = {
     "pages": pages(b"/metrics"),
     "pages unread": pages(b"/metrics", reads=False),
     "half a head": pages(b"/metrics" * 1000, reads=False),
+    "bad input": each(BAD_HEADS),
     "connects": gone,
 }
 DOORS: Mapping[str, Mapping[str, Deed]] = {"api": API, "cri": CRI, "http": HTTP}
