@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
 
 LIMIT_KIB = 384 << 10
 WITHIN_S = 60.0
-PROGRAMMED_WITHIN_S = 1.0
+# Not a measurement: a second is what it takes with nothing beside it; who is held up waits for minutes.
+PROGRAMMED_WITHIN_S = 5.0
 MOST_CHAINS = 250
 """80 or so that every table has, and as many that wait to be removed."""
 

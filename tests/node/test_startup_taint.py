@@ -19,6 +19,10 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
 OTHER = {"key": "example.com/gpu", "effect": "NoSchedule"}
 OURS = {"key": STARTUP_TAINT, "effect": "NoSchedule"}
+SLICE: dict[str, Any] = {
+    "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+    "addressType": "IPv4", "ports": [{"name": "", "port": 80, "protocol": "TCP"}], "endpoints": [],
+}  # fmt: skip
 WITHIN_S = 20.0
 
 
@@ -63,6 +67,8 @@ async def boots(folder: Path, space: Namespace) -> None:
     async with serving(certificates) as server:
         put_node(server, OTHER)
         server.objects.put("services", service("web", clusterIP="10.96.0.10"))
+        # A list of none, where there are rules, would be looked at twice.
+        server.objects.put("endpointslices", SLICE)
         with daemon(folder, space, server.url, str(certificates.ca), "taintWhenDown: boot") as kepd:
             await start_and_end(kepd)
             assert patched(kepd) == ["startup_taint_added", "startup_taint_removed"]
