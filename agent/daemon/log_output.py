@@ -8,6 +8,7 @@ line tries the same descriptor again, so the log returns with the room or the re
 import os
 import select
 import sys
+import threading
 from contextlib import suppress
 
 # What a pipe takes as a whole once it has any room.
@@ -23,6 +24,7 @@ class LogOutput:
         self._descriptor = descriptor
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
+        self._lock = threading.Lock()
         self._is_well = True
         self._is_inside = False
         """Whether the last line was broken off, so that the next must not continue it."""
@@ -35,6 +37,12 @@ class LogOutput:
         return os.isatty(self._descriptor)
 
     def write(self, text: str) -> int:
+        """From any thread: lines must not mix, and one poll at a time is all that Python allows."""
+        with self._lock:
+            self._write(text)
+        return len(text)
+
+    def _write(self, text: str) -> None:
         data = memoryview((("\n" if self._is_inside else "") + text).encode("utf-8", "replace"))
         written = 0
         with suppress(OSError):
@@ -44,7 +52,6 @@ class LogOutput:
         self._is_inside = self._is_inside if not written else not self._is_well
         if not self._is_well:
             self.lost_lines += 1
-        return len(text)
 
     def flush(self) -> None:
         """All is written at once."""

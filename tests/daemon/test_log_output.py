@@ -3,7 +3,9 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,22 @@ def kepd(short_path: Path, free_port: int) -> Iterator[Kepd]:
     with Kepd(short_path, free_port) as daemon:
         daemon.log.touch()
         yield daemon
+
+
+def test_threads_write_whole_lines_beside_each_other(tmp_path: Path) -> None:
+    """Two at once were an error of Python's poll, in whatever they had to do besides."""
+    out = LogOutput(os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT))
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            done = [threads.submit(out.write, f"event={'x' * 50}\n") for _ in range(4000)]
+        assert [one.exception() for one in done if one.exception()] == []
+    finally:
+        sys.setswitchinterval(before_s)
+
+    assert (tmp_path / "log").read_text() == f"event={'x' * 50}\n" * 4000
+    assert out.lost_lines == 0
 
 
 def full(_: Path) -> int:

@@ -91,7 +91,7 @@ def apply(kepd: Kepd, text: str, image: str, **words: object) -> None:
     path = kepd.folder / "applied.yaml"
     path.write_text(text)
     done = kepd.ctl("apply", "-f", str(path))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{done.stderr}\n{kepd.log.read_text()[-4000:]}"
 
 
 def status(kepd: Kepd, kind: str, name: str) -> dict[str, Any]:
