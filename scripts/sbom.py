@@ -46,7 +46,7 @@ def package(name: str, number: str, digests: list[str]) -> dict[str, object]:
         "SPDXID": f"SPDXRef-{re.sub('[^A-Za-z0-9.-]', '-', name)}",
         "name": name,
         "versionInfo": number,
-        "downloadLocation": f"https://pypi.org/project/{name}/{number}/",
+        "downloadLocation": "NOASSERTION",
         "filesAnalyzed": False,
         "licenseConcluded": "NOASSERTION",
         "licenseDeclared": "NOASSERTION",

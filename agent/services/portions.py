@@ -13,7 +13,6 @@ Why it holds:
 - A refused portion is halved until a Service stands alone; whoever was refused before comes last.
 
 Owns: the measure of a portion. Never: knows what a Service becomes in the kernel.
-Source of behaviour: FS-7, FS-17, SY-6, NF-6, NF-23.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

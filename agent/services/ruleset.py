@@ -2,7 +2,7 @@
 """What a family's sync and the views need from a backend, the last step from plans to the kernel.
 
 The rulesets of nftables and iptables and their views fulfil these protocols by shape. Failures are those of
-agent/model/nft_error.py, for both. Source of behaviour: SY-5, SY-6, SY-10, SY-14.
+agent/model/nft_error.py, for both.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -56,7 +56,7 @@ class Ruleset(Protocol):
         """What else programs Services here."""
 
     async def forward_drops(self) -> Sequence[str]:
-        """What drops forwarded packets of Services, and rules of this kind cannot prevent it (TY-18)."""
+        """What drops forwarded packets of Services, and rules of this kind cannot prevent it."""
 
     async def has_rules(self) -> bool:
         """Whether the kernel has Services that kepd wrote, this process or an earlier one."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks values of `services.` that are wrong only in combination (TY-2, TY-3, TY-9, SY-2)."""
+"""Checks values of `services.` that are wrong only in combination."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CDI files and a container's ids become what a runtime without CDI understands, or a refusal. DVC-3, DVC-4, DVF-3.
+"""CDI files and a container's ids become what a runtime without CDI understands, or a refusal.
 
 Nothing is left out in silence: an edit that CRI cannot say is a refusal which names id, file and edit.
 """
@@ -99,7 +99,7 @@ class Catalogue:
 
 def check_seen(resolved: Iterable[Resolved], directories: Collection[str]) -> None:
     """Whether a runtime that resolves ids itself looks where their files are; `directories` are those that it tells of,
-    if it does. Raises CannotMerge. DVC-2."""
+    if it does. Raises CannotMerge."""
     known = {plain_place(one) for one in directories}
     for one in resolved:
         place = one.file.path.rpartition("/")[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CDI file becomes a specification, or all that is wrong with it. DVC-6, DVC-9."""
+"""A CDI file becomes a specification, or all that is wrong with it."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a program of an expression that says whether a device is meant. DVA-22 to DVA-27.
+"""Makes a program of an expression that says whether a device is meant.
 
 Each part becomes a function of the run, which counts steps and what is made: what takes too many or too much fails,
 whatever the device.

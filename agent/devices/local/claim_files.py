@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CDI file of one claim: one device for each result, named for claim, request and place. DVD-22.
+"""The CDI file of one claim: one device for each result, named for claim, request and place.
 
 It follows from the record and the devices of this node alone, so that a file that was lost is written again as it was.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of this machine become devices of a pool, as the rules of the configuration say. DVD-20, DVD-21, DVD-25."""
+"""Nodes of this machine become devices of a pool, as the rules of the configuration say."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
@@ -72,7 +72,7 @@ def find_devices(
     rules: Sequence[PoolRule], seen: Sequence[Sequence[SeenNode]]
 ) -> tuple[dict[str, LocalDevice], list[Finding]]:
     """`seen` are the nodes of each rule, in order. Two with one name: the first counts. What a name says of the device
-    itself, such as its serial number, stays when it comes back as another node. DVD-20."""
+    itself, such as its serial number, stays when it comes back as another node."""
     found: dict[str, LocalDevice] = {}
     findings: list[Finding] = []
     for number, (rule, nodes) in enumerate(zip(rules, seen, strict=True)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The fake device: no hardware and no node, variables alone. It shows what claims do. DVD-30, DVD-31."""
+"""The fake device: no hardware and no node, variables alone. It shows what claims do."""
 
 import hashlib
 from collections.abc import Container

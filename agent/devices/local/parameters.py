@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opaque configuration of a claim for one of kepd's own drivers: strict, the class first, then the claim. DVD-25."""
+"""Opaque configuration of a claim for one of kepd's own drivers: strict, the class first, then the claim."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar

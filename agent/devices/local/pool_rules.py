@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`devices.driver.pools`: which nodes below /dev are devices, how they are called, and what a container gets of them.
-Section 5.2 of the rules: DVD-20, DVD-21, DVD-23, DVD-26, DVD-27."""
+"""`devices.driver.pools`: which nodes below /dev are devices, their names, and what a container gets of them."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

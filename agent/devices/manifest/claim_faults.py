@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with claims, with what templates make, and with classes. All of it at once. DVV-10."""
+"""What is wrong with claims, with what templates make, and with classes. All of it at once."""
 
 import json
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One document becomes a claim, template, class or slice, or all that is wrong with it. DVM-20 to DVM-22, DVV-10.
+"""One document becomes a claim, template, class or slice, or all that is wrong with it.
 
 Versions v1 and v1beta2 say the same; v1beta1 has what v1 calls `exactly` in the request itself, and what v1 says of a
 device in `basic`. Faults name the path as it is written.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a field of a claim, class or slice, and the checks that many fields share. DVV-10.
+"""What is wrong with a field of a claim, class or slice, and the checks that many fields share.
 
 A fault has the type that an API server gives it, so that people find here what they know from there.
 """

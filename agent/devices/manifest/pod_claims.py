@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which claims a pod has: those that are there by name, and those that are made of templates. DVM-23 to DVM-25.
+"""Which claims a pod has: those that are there by name, and those that are made of templates.
 
 Names and uids come from pod and claim alone, so that a kepd which was killed makes the same claim, and no second one.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims, templates, classes and slices from all manifest files together. DVM-20, DVV-12.
+"""Claims, templates, classes and slices from all manifest files together.
 
 The last good version of an object whose file has a fault stays; of two objects with one name the first file's wins.
 """

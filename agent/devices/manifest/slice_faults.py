@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a slice, that is with what a driver, or a person in its place, says that there is. DVV-10."""
+"""What is wrong with a slice, that is with what a driver, or a person in its place, says that there is."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a driver answers can be true. DVM-12, DVM-13, DVF-6."""
+"""Whether what a driver answers can be true."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the devices of a claim must have in common, or must not. DVA-40 to DVA-42."""
+"""What the devices of a claim must have in common, or must not."""
 
 from agent.devices.manifest.objects import Constraint
 from agent.devices.plan.offers import Offer, Values, values_of

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices that drivers write as to an API server: one version for all, the changes of a while, and conflicts. DVM-31 to
-DVM-33.
+"""Slices that drivers write as to an API server: one version for all, the changes of a while, and conflicts.
 
 A version begins with the time of the start, so one of an earlier life is never taken for one of this. Pure.
 """

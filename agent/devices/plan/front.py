@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the devices of a plugin behind kepd, and whether the kubelet may give one. DVP-23 to DVP-25.
+"""What is known of the devices of a plugin behind kepd, and whether the kubelet may give one.
 
     clean ─Allocate→ granted ─PreStartContainer, or a container is seen→ used ─its sandbox ended→ dirty ─reset→ clean
                         └ Allocate again: the kubelet took it back, nobody saw it used → dirty   └ fails: quarantined

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a driver tells of the health of its devices: all of them, then those that changed. What it does not tell again
-in the time that it names is not known any more. When it says that it found out is not read, as by a kubelet. DVX-6,
-DVF-5."""
+in the time that it names is not known any more. When it says that it found out is not read, as by a kubelet."""
 
 from collections.abc import Iterable, Iterator
 

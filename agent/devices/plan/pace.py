@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often slices of a pool may change: a driver that floods has its newest ones in force later. DVF-5. Pure.
+"""How often slices of a pool may change: a driver that floods has its newest ones in force later. Pure.
 
 What is held back is not queued: the newest that was published comes next, whatever was between.
 """

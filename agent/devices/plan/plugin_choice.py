@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices of a plugin a container gets, and what the answers for it come to. DVP-1 to DVP-4."""
+"""Which devices of a plugin a container gets, and what the answers for it come to."""
 
 import re
 from collections import Counter

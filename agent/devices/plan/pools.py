@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices count on this node, gathered by pool, in the order in which devices are tried. DVA-30 to DVA-34."""
+"""Which slices count on this node, gathered by pool, in the order in which devices are tried."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

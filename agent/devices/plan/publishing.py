@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices of a driver are written to an API server, and which are taken away. DVD-5."""
+"""Which slices of a driver are written to an API server, and which are taken away."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a device was given or not, as values from which every text about it is made. DVX-1, DVX-2."""
+"""Why a device was given or not, as values from which every text about it is made."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ class DeviceId(msgspec.Struct, frozen=True, order=True):
 
 
 class Reason(msgspec.Struct, frozen=True, order=True):
-    """`word` is one of DVX-1's; `detail` is what it is about."""
+    """`word` is one of a fixed list; `detail` is what it is about."""
 
     word: str
     detail: str = ""

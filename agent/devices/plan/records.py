@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is written down of a claim that has devices: who holds it, what it got, and how far each driver is. DVM-40.
+"""What is written down of a claim that has devices: who holds it, what it got, and how far each driver is.
 
     absent → allocated → preparing → prepared → unpreparing → released → absent
 
@@ -132,7 +132,7 @@ def decode_record(content: bytes) -> ClaimRecord:
 
 
 def devices_of(record: ClaimRecord, request: str = "") -> Iterator[PreparedDevice]:
-    """Of one request, or of all, in the order of the allocation and then of the driver. DVM-14."""
+    """Of one request, or of all, in the order of the allocation and then of the driver."""
     for result in record.results:
         main = result.request.partition("/")[0]
         if request and main != request:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a plugin that asks to be registered is, and with which version. DVM-1, DVM-2, DVF-2."""
+"""Whether a plugin that asks to be registered is, and with which version."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -62,7 +62,7 @@ def judge(
 
 def _check_known(name: str, endpoint: str, peer: PluginPeer, known: Mapping[str, Iterable[Instance]]) -> None:
     """A name belongs to its first user while that user is connected. The new pod of a rolling update has a control
-    group of its own, so another group is accepted, and `groups_note` reports it. DVF-2."""
+    group of its own, so another group is accepted, and `groups_note` reports it."""
     if name not in known and len(known) >= MOST_DRIVERS:
         raise PluginRefused(f"{MOST_DRIVERS} drivers are registered already")
     for other, instances in known.items():

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a claim's status says of what it got: devices, their configuration, and the nodes on which they are. DVA-34,
-DVA-70."""
+"""What a claim's status says of what it got: devices, their configuration, and the nodes on which they are."""
 
 import hashlib
 from collections.abc import Sequence
@@ -47,7 +46,7 @@ def _result(claim: Claim, number: int, one: Given) -> dict[str, Any]:
 
 
 def share_id(claim: Claim, request: str, number: int) -> str:
-    """The same whenever it is asked for: a kepd that was killed gives the same share again. DVA-90."""
+    """The same whenever it is asked for: a kepd that was killed gives the same share again."""
     words = f"{claim.metadata.uid or claim.key}\0{request}\0{number}"
     return str(UUID(bytes=hashlib.sha256(words.encode()).digest()[:16], version=4))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds devices for all claims of a pod together: depth first, and the first solution is taken. DVA-10 to DVA-16.
+"""Finds devices for all claims of a pod together: depth first, and the first solution is taken.
 
 What it returns depends on its input alone: devices are tried in the order of pools, slices and their lists, and it
 gives up after a number of devices that were tried, never after a time.

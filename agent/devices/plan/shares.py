@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of each capacity a request takes of a device, and whether that is left. DVA-90 to DVA-92."""
+"""How much of each capacity a request takes of a device, and whether that is left."""
 
 from collections.abc import Mapping
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has to be done next so that claims are prepared for the pods that hold them, and given back after the last.
-DVM-10, DVM-15, DVM-16, DVM-40.
 
 The invariant: before a driver is asked for anything the record says that it will be, and a record goes only when no
 driver has anything of the claim any more. So planning again after any step, also after a crash, goes on where the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims of which a running container tells and no record does: somebody lost the records. DVM-41.
+"""Claims of which a running container tells and no record does: somebody lost the records.
 
 Which devices those containers have is not known any more, so none is given as long as they run.
 """

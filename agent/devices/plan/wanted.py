@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the claims of a pod ask for, with the classes that they name. DVA-14, DVA-15, DVA-20 to DVA-22."""
+"""What the claims of a pod ask for, with the classes that they name."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

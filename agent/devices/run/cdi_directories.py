@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CDI files of this node, and the directory into which kepd writes its own. DVC-6, DVC-7, DVC-9, DVD-22.
+"""The CDI files of this node, and the directory into which kepd writes its own.
 
 Only regular files count that root owns and nobody else may write, opened by the descriptor of their directory and never
 through a link: kepd is root, and does what they say. A file that did not change is not read again.

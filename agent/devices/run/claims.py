@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gives devices to the pods of this node: allocates claims, has drivers prepare them, and takes them back after the
-last pod. DVM-10 to DVM-19, DVM-26, DVM-40 to DVM-45.
+last pod.
 
     hold(pod)     search → record → drivers prepare → devices in the record
     edits(pod)    what a container gets, from the record alone
@@ -123,7 +123,6 @@ class DeviceClaims:
         self.problems: dict[str, tuple[str, float]] = {}
 
     async def load(self) -> None:
-        """DVM-41, DVM-42."""
         for name, content in (await self._files.read_folder(FOLDER)).items():
             try:
                 record = decode_record(content)
@@ -160,7 +159,7 @@ class DeviceClaims:
         return self._objects
 
     def unrecorded(self) -> list[Unrecorded]:
-        """What containers have and no record tells. DVM-41."""
+        """What containers have and no record tells."""
         return unrecorded(self.noted(), self.records.keys() | self._disowned)
 
     def doubts(self) -> list[str]:
@@ -168,11 +167,11 @@ class DeviceClaims:
         return [*(self.unreadable[name] for name in sorted(self.unreadable)), *map(str, self.unrecorded())]
 
     def slices(self) -> tuple[Slice, ...]:
-        """Of drivers that are there, or were a moment ago. DVM-4."""
+        """Of drivers that are there, or were a moment ago."""
         return tuple(one for one in self._published() if not self.has_left(one.spec.driver))
 
     def _published(self) -> tuple[Slice, ...]:
-        """Of drivers, and of files; a pool that a driver publishes is its own. DVM-27."""
+        """Of drivers, and of files; a pool that a driver publishes is its own."""
         published = [one for driver in self._drivers.values() for one in driver.slices()]
         published += self._paced()
         pools = {(one.spec.driver, one.spec.pool.name) for one in published}
@@ -180,7 +179,6 @@ class DeviceClaims:
         return (*published, *from_files)
 
     def _paced(self) -> list[Slice]:
-        """DVF-5."""
         given = (one for publish in self.publishers for one in publish())
         found, changes = self._pace.paced(given, self._clock.now_s())
         for one in changes:
@@ -281,7 +279,6 @@ class DeviceClaims:
                     self._say(record, "ClaimAllocated", f"got {devices or 'no devices, as it asks for none'}")
 
     def _check_free(self, one: ClaimOfPod) -> None:
-        """DVM-25."""
         old = next((it for it in self.records.values() if it.key == one.claim.key), None)
         if old is not None:
             text = f"claim {one.claim.key} has changed, and the old claim is still in use"
@@ -356,11 +353,10 @@ class DeviceClaims:
         )
 
     def _trusted(self) -> list[Claim]:
-        """Claims of manifests that have devices already, by their status. DVM-22."""
+        """Claims of manifests that have devices already, by their status."""
         return [with_uid(one) for one in self._objects.claims.values() if one.status.allocation is not None]
 
     def _check_admin(self, claim: Claim, settings: ManagerSettings) -> None:
-        """DVA-50."""
         wishes = [one.exactly for one in claim.spec.devices.requests if one.exactly is not None]
         if any(one.admin_access for one in wishes) and claim.metadata.namespace not in settings.admin_namespaces:
             text = (
@@ -380,7 +376,7 @@ class DeviceClaims:
             raise DevicesNotReleased("; ".join(dict.fromkeys(errors.values())))
 
     async def reconcile(self, pods: Callable[[], Collection[str]]) -> None:
-        """DVM-41, DVM-43: what pods hold that are there no more is given back. Which those are is asked for each claim
+        """What pods hold that are there no more is given back. Which those are is asked for each claim
         anew: giving one back may take long, and pods begin meanwhile."""
         await self._loaded.wait()
         for uid, record in list(self.records.items()):
@@ -472,7 +468,7 @@ class DeviceClaims:
             raise DevicesNotReady(FAILED_PREPARE, text) from error
 
     async def _save_anyway(self, record: ClaimRecord) -> None:
-        """DVM-44: a full disk keeps no pod from ending; who starts anew asks once more."""
+        """A full disk keeps no pod from ending; who starts anew asks once more."""
         self.records[record.uid] = record
         try:
             await self._files.write(record_name(record.uid), encode_record(record))
@@ -541,7 +537,7 @@ class DeviceClaims:
             raise DevicesNotReady(NOT_SUPPORTED, str(error)) from error
 
     async def _merged(self, ids: list[str], runtime: RuntimeFeatures) -> ContainerDevices:
-        """Either ids or what they stand for. DVC-2, DVC-3, DVC-5."""
+        """Either ids or what they stand for."""
         if not ids:
             return NO_DEVICES
         catalogue = await self._with_all(ids)

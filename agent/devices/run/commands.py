@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands of the configuration that make a device ready, or clean after its use. DVD-23.
+"""Commands of the configuration that make a device ready, or clean after its use.
 
 No shell. The program belongs to root and only root may write it. It has a control group of its
 own, which is ended as a whole when the command has ended or its time is over: also what left its session. What an

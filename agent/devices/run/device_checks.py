@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether kepd's own devices are well: each that has a command for it is asked, now and then. DVD-26.
+"""Whether kepd's own devices are well: each that has a command for it is asked, now and then.
 
     due → asked, a few at a time → judged → a change is reported to holders and to the allocator
 

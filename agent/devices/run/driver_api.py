@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a driver made with Kubernetes' helper library asks an API server for, on a node without one. DVM-30 to DVM-33.
+"""What a driver made with Kubernetes' helper library asks an API server for, on a node without one.
 
 Its slices are kept here and on the disk; claims are those that kepd allocated. A driver sees what is its own: its token
 says which it is. Nothing else is served.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the health that the instances of one driver report for its devices. DVX-6, DVF-5.
+"""Follows the health that the instances of one driver report for its devices.
 
 A stream that ends, fails or sends garbage is opened again after growing pauses; reports expire by themselves. A driver
 that floods is read part of the time, and changes are passed on at most ten times a second.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """kepd between device plugins and a kubelet: it sees the end of a device's use, resets the device, and only then lets
-the kubelet give it again. DVP-22 to DVP-25.
+the kubelet give it again.
 
     run
     ├── vendors    plugins register with kepd, as with a kubelet
@@ -201,7 +201,7 @@ class FrontResource:
             await self._parent.clock.sleep(SAVE_PAUSE_S)
 
     async def allocate(self, devices: Sequence[str]) -> PluginAllocation:
-        """Late, where one has to be reset first. What is given is on the disk before the plugin hears of it. DVP-24.
+        """Late, where one has to be reset first. What is given is on the disk before the plugin hears of it.
         Raises NotGiven."""
         vendor = self._there(devices)
         await self._made_clean(devices, is_given_back=True)
@@ -368,7 +368,6 @@ class DeviceFront:
             self._records[record.resource] = record
 
     def _report(self, report: Report) -> None:
-        """DVX-7."""
         away = [f"plugin {one.resource} is away" for one in self._vendors.known.values() if not one.is_connected]
         texts = [*self._vendors.refused.values(), *away, *self._problems.values(), *self.commands.problems]
         devices = sum(len(one.devices) for one in self.resources.values())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes below /dev that patterns of the configuration match, with what sysfs says of them. DVD-20, DVD-21."""
+"""Nodes below /dev that patterns of the configuration match, with what sysfs says of them."""
 
 import os
 import stat

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kepd's own driver beside a kubelet: it publishes slices to the API server, and the kubelet asks it. DVD-1 to DVD-9.
+"""kepd's own driver beside a kubelet: it publishes slices to the API server, and the kubelet asks it.
 
     run
     ├── serve      the kubelet's calls: claim from the API server → record → CDI file → answer; and back
@@ -215,7 +215,7 @@ class KubeletDriver:
         return found
 
     async def _prepare(self, reference: ClaimReference) -> ClaimAnswer:
-        """What is prepared is answered as before. DVD-3."""
+        """What is prepared is answered as before."""
         name = self.local.name
         known = self.records.get(reference.uid)
         if known is not None and known.drivers[name].stage is Stage.PREPARED:
@@ -250,7 +250,7 @@ class KubeletDriver:
         return new_record(replace(claim, metadata=metadata, status=status), is_made=False, boot_id="", holder=holder)
 
     async def _unprepare(self, reference: ClaimReference) -> ClaimAnswer:
-        """Of what is not known there is nothing to give back. DVD-4."""
+        """Of what is not known there is nothing to give back."""
         uid = reference.uid
         record = self.records.get(uid)
         if record is None:
@@ -272,7 +272,7 @@ class KubeletDriver:
         self.records[record.uid] = record
 
     async def health(self) -> AsyncIterator[list[DeviceHealth]]:
-        """All devices at once, again and again: a kubelet that hears nothing takes them for unknown. DVD-9."""
+        """All devices at once, again and again: a kubelet that hears nothing takes them for unknown."""
         while True:
             yield self._health()
             await self._clock.sleep(HEALTH_S)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """kepd's own drivers, in one process with the manager: the fake one, and that of devices named in the configuration.
-DVD-4, DVD-8, DVD-22 to DVD-24, DVD-31.
 
     prepare    the commands of its devices → the CDI file of the claim → the answer
     unprepare  the CDI file away → the reset of each device → the answer; a device that cannot be reset is quarantined
@@ -131,7 +130,7 @@ class LocalDriver:
         return (class_for(self.name),)
 
     async def restore(self, records: Iterable[ClaimRecord]) -> None:
-        """After a start: files that were lost are written again, and those that nothing is known of go. DVD-22."""
+        """After a start: files that were lost are written again, and those that nothing is known of go."""
         for name in await self._files.read_folder(QUARANTINE):
             if name.startswith(f"{self.name}."):
                 self.devices.quarantine(name.removeprefix(f"{self.name}.").removesuffix(".json"))
@@ -151,7 +150,7 @@ class LocalDriver:
                     log.warning("claim_file_not_restored", claim=record.key, driver=self.name, error=str(error))
 
     async def look(self, records: Iterable[ClaimRecord]) -> bool:
-        """Whether anything changed. A device that comes back as another node is the same for its claims. DVD-20."""
+        """Whether anything changed. A device that comes back as another node is the same for its claims."""
         if not isinstance(self.devices, ConfiguredDevices):
             return False
         changed = await self.devices.look()
@@ -300,8 +299,6 @@ def _facts(device: str, words: Mapping[str, str]) -> dict[str, str]:
 
 
 class FakeDevices:
-    """DVD-30, DVD-31."""
-
     driver = FAKE
 
     def __init__(self, node: str, count: int, hang_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:

@@ -197,7 +197,7 @@ class DevicePlane:
                 yield from one.devices.findings
 
     async def advice(self) -> Sequence[Advice]:
-        """For `kepctl doctor`. DVM-41, DVM-42, DVC-9."""
+        """For `kepctl doctor`."""
         await asyncio.to_thread(self._cdi.look)
         doubts = [
             Advice(subject="device claims", found=text, wanted="a record of each claim", text="no device is given")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plugins that register at a socket of kepd's: judged, connected, and their lists followed until they end them.
-DVP-1, DVP-2, DVF-1.
 
 Whoever uses them takes the lists; what a plugin does ends nothing but its own task.
 """
@@ -113,7 +112,7 @@ class PluginConnections:
                 self.known.clear()
 
     async def register(self, given: PluginRegistration) -> str:
-        """Why it is refused; nothing where it is registered. DVP-2."""
+        """Why it is refused; nothing where it is registered."""
         known = self.known.get(given.resource)
         try:
             check_registration(given, self.known.keys(), (*self._allowed(), given.user))
@@ -158,7 +157,7 @@ class PluginConnections:
         self._say("DriverAway", f"plugin of {plugin.resource} is away: {why}", is_warning=True)
 
     async def _newest(self, connection: Connection) -> AsyncGenerator[list[PluginDevice]]:
-        """Of lists that came while one was taken, only the last. DVF-5."""
+        """Of lists that came while one was taken, only the last."""
         inbox: deque[list[PluginDevice]] = deque(maxlen=1)
         news = asyncio.Event()
 

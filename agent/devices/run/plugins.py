@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device plugins: they register, list their devices, and are asked for those that pods get by their limits.
-DVP-1 to DVP-6, DVP-20.
 
     register    judged → connected → lists are followed until the plugin ends them
     hold(pod)   for each container and resource: choose → record → Allocate → the answer into the record
@@ -116,7 +115,7 @@ class PluginDevices:
         return self._connections.known
 
     def _report(self, report: Report) -> None:
-        """What a plugin does is no fault of kepd; a record that cannot be read stops all that is new. DVX-7."""
+        """What a plugin does is no fault of kepd; a record that cannot be read stops all that is new."""
         away = [f"plugin {one.resource} is away" for one in self.plugins.values() if not one.is_connected]
         texts = [*self.unreadable.values(), *self._connections.refused.values(), *away]
         if self.unreadable:
@@ -126,7 +125,6 @@ class PluginDevices:
             report.ready("; ".join([f"{len(self.plugins)} plugins, {devices} devices", *texts[:MOST_TOLD]]))
 
     def _take(self, plugin: Plugin, devices: dict[str, PluginDevice]) -> None:
-        """DVP-6."""
         holders = in_use(self.records.values(), plugin.resource)
         for name, pod in holders.items():
             before, now = plugin.devices.get(name), devices.get(name)
@@ -163,7 +161,7 @@ class PluginDevices:
         return PodGrants(uid=pod.uid, namespace=pod.namespace, name=pod.name, boot_id=boot_id)
 
     async def _allocate(self, record: PodGrants, pod: PodSpec, container: ContainerSpec, resource: str) -> None:
-        """Choose, write down, ask, write down. DVP-3."""
+        """Choose, write down, ask, write down."""
         if self.unreadable:
             raise DevicesNotReady(WAITS, "; ".join(self.unreadable.values()))
         plugin = self.plugins.get(resource)
@@ -248,7 +246,7 @@ class PluginDevices:
             raise DevicesNotReady(FAILED, str(error)) from error
 
     async def _reset_again(self, pod: PodSpec, grant: Grant) -> None:
-        """Before each start of a container but its first, where a resource asks for that. DVP-20."""
+        """Before each start of a container but its first, where a resource asks for that."""
         command = self._settings().resets.get(grant.resource)
         if command is None or not command.per_container:
             return
@@ -264,7 +262,6 @@ class PluginDevices:
             raise DevicesNotReady(FAILED, f"the record of pod {pod.key} cannot be written: {error}") from error
 
     async def _pre_start(self, grant: Grant) -> None:
-        """DVP-5."""
         plugin = self.plugins.get(grant.resource)
         if plugin is None or not plugin.options.wants_pre_start:
             return
@@ -292,7 +289,6 @@ class PluginDevices:
         self.changed()
 
     async def _reset(self, record: PodGrants, resource: str, device: str, command: Command) -> None:
-        """DVP-20."""
         environment = {"DEVICE_NAME": device, "DEVICE_RESOURCE": resource, "POD_UID": record.uid}
         argv = [filled(one, {"name": device}) for one in command.command]
         for _ in range(command.retries + 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drivers register here as with a kubelet, and are called as by one. DVM-1 to DVM-4, DVF-1, DVF-2, DVF-4.
+"""Drivers register here as with a kubelet, and are called as by one.
 
     a socket appears → who is it? → judged → connected → told
     it goes          → the instance is no more; claims keep what they have
@@ -208,7 +208,7 @@ class PluginRegistry:
         kubelet: Callable[[], Awaitable[str]] | None = None,
         observe: Callable[[str, str, str, float], None] = lambda _driver, _method, _code, _s: None,
     ) -> None:
-        """`kubelet` says which one serves this node already; then nobody registers here (DVS-3)."""
+        """`kubelet` says which one serves this node already; then nobody registers here."""
         self._sockets = sockets
         self._claims = claims
         self._clock = clock
@@ -231,7 +231,7 @@ class PluginRegistry:
         claims.unhealthy = self.unhealthy
 
     def has_left(self, name: str) -> bool:
-        """DVM-4: one of an earlier life of kepd has the same time to come back."""
+        """One of an earlier life of kepd has the same time to come back."""
         if (driver := self.drivers.get(name)) is not None:
             return driver.has_left
         if name in self._own or name in self._claims.drivers or self._began_s is None:
@@ -246,7 +246,7 @@ class PluginRegistry:
         return frozenset(DeviceId(name, *key) for name, one in self.drivers.items() for key in one.health.unhealthy())
 
     def _health_changed(self, driver: str, keys: Collection[Key]) -> None:
-        """Who has such a device is told, once a while where it comes and goes. DVX-4."""
+        """Who has such a device is told, once a while where it comes and goes."""
         now_s, found = self._clock.now_s(), self.drivers[driver].health
         before = self._told_unhealthy.items()
         self._told_unhealthy = {key: at_s for key, at_s in before if now_s - at_s < TELL_AGAIN_S}
@@ -290,7 +290,7 @@ class PluginRegistry:
         self._bell.clear()
 
     def _report(self, report: Report) -> None:
-        """DVX-7: what a driver does is no fault of kepd."""
+        """What a driver does is no fault of kepd."""
         hung = [driver.why_away for driver in self.drivers.values() if driver.why_away]
         unknown = [driver.health.problem for driver in self.drivers.values() if driver.health.problem]
         groups = [
@@ -362,7 +362,7 @@ class PluginRegistry:
         return judge(info, socket.path, serves, self._own, self._connected())
 
     def _connected(self) -> dict[str, list[Instance]]:
-        """What was killed and left its socket keeps the name no longer than its slices. DVF-2."""
+        """What was killed and left its socket keeps the name no longer than its slices."""
         here = {name: one for name, one in self.drivers.items() if one.instances and not one.has_left}
         return {name: [instance for instance, _ in one.instances] for name, one in here.items()}
 

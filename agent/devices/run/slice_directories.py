@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slices that drivers leave in directories: one for each driver, in which `current` is a link to the files of now.
-DVM-28, DVV-12.
 
     DIRECTORY/DRIVER/          of root, closed to others
     DIRECTORY/DRIVER/v7/*.json

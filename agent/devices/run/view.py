@@ -88,7 +88,7 @@ class DeviceView:
         return self._registry.health(device) if self._registry is not None else NOT_KNOWN
 
     def pod_uses(self) -> list[PodUse]:
-        """Of pods that have devices. DVP-7."""
+        """Of pods that have devices."""
         holders = [one for record in self._claims.records.values() for one in record.holders]
         grants = self._plugins.records.values() if self._plugins is not None else ()
         names = sorted({(one.namespace, one.name) for one in (*holders, *grants)})
@@ -106,7 +106,7 @@ class DeviceView:
         return known.nodes if known is not None else ()
 
     def allocatable(self) -> list[ResourceUse]:
-        """What plugins list and is well, by resource and NUMA nodes. DVP-7."""
+        """What plugins list and is well, by resource and NUMA nodes."""
         found: dict[tuple[str, tuple[int, ...]], list[str]] = {}
         for resource, plugin in self._plugins.plugins.items() if self._plugins is not None else ():
             for name, device in plugin.healthy.items():
@@ -130,7 +130,6 @@ class DeviceView:
             yield msgspec.structs.replace(one, message=text) if text else one
 
     def _is_privileged(self, key: str) -> bool:
-        """DVF-8."""
         namespace, _, name = key.partition("/")
         pod = self.pod(namespace, name)
         contexts = [one.fields.security_context for one in pod.containers] if pod is not None else []
@@ -232,14 +231,13 @@ class DeviceView:
         raise Refused("not_found", text)
 
     async def cdi(self, after: str) -> Walk[CdiReport]:
-        """DVC-8."""
         catalogue = await self._claims.cdi.catalogue()
         for one in catalogue.every:
             if one > after:
                 yield one, cdi_listed(catalogue, one)
 
     async def explain_cdi(self, text: str, runtime: str) -> CdiReport:
-        """DVC-8. Raises Refused."""
+        """Raises Refused."""
         features = told_features(runtime) if runtime else await self.runtime()
         try:
             found = (await self._claims.cdi.catalogue()).resolve(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A CDI id as people read it: what its file has, and what a container is given. DVC-8."""
+"""A CDI id as people read it: what its file has, and what a container is given."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why the claims of a pod get the devices that they get, or none: a reason for each device and request. DVX-1 to DVX-3.
+"""Why the claims of a pod get the devices that they get, or none: a reason for each device and request.
 
 It searches as an allocation does and gives nothing away; the same input gives the same bytes.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which devices each container of a pod has, from the records. DVP-7."""
+"""Which devices each container of a pod has, from the records."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The devices in the status of a pod: claims made for it, and what each container has, with its health. DVX-6."""
+"""The devices in the status of a pod: claims made for it, and what each container has, with its health."""
 
 from collections.abc import Callable, Collection, Iterator
 

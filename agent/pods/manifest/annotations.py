@@ -33,7 +33,7 @@ class KepdAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     restart_window_s: float = 0.0
     bursts_us: dict[str, int] = msgspec.field(default_factory=dict)
     restores: dict[str, str] = msgspec.field(default_factory=dict)
-    """Archives of checkpoints that containers begin from (CKP-14)."""
+    """Archives of checkpoints that containers begin from."""
     cycle: str = ""
     faults: tuple[tuple[str, str], ...] = ()
 
@@ -106,7 +106,7 @@ def _checkpoint(_name: str, text: str) -> str:
 
 
 def _burst(cpu_limits: Mapping[str, int] | None) -> Callable[[str, str], int]:
-    """RES-07: the kernel takes no burst above the quota."""
+    """The kernel takes no burst above the quota."""
 
     def parse(name: str, text: str) -> int:
         if cpu_limits is None:
@@ -146,7 +146,7 @@ def _dependency(kinds: Kinds, name: str, text: str) -> Dependency:
 
 
 def _restarts(text: str) -> tuple[int | None, float]:
-    """How many, and within how many seconds; 0 is for good (BEY-09)."""
+    """How many, and within how many seconds; 0 is for good."""
     number, slash, window = text.partition("/")
     if not NUMBER.match(number):
         raise AnnotationFault(f"{text!r} is not a number of restarts such as 5 or 5/10m")

@@ -198,7 +198,7 @@ def _pod(tree: Tree, identity: NodeIdentity, path: str, found: Objects, *, is_it
 
 
 def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec:
-    """Hashes are over the decoded values: defaults written out, comments and key order change nothing (MAN-10)."""
+    """Hashes are over the decoded values: defaults written out, comments and key order change nothing."""
     metadata = read.metadata
     known = {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid, "labels": metadata.labels}
     document = {**known, "annotations": _own_annotations(metadata.annotations), "spec": read.spec}
@@ -219,7 +219,7 @@ def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec
 
 
 def _own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Without those that are set by whoever runs the pod (IDN-03)."""
+    """Without those that are set by whoever runs the pod."""
     return {name: value for name, value in annotations.items() if not name.startswith("kubernetes.io/config.")}
 
 
@@ -237,7 +237,7 @@ def _fits(pod: PodSpec, tree: Tree) -> list[Finding]:
 
 
 def _starts(pod: PodSpec, tree: Tree) -> list[Finding]:
-    """What would wait for itself is no order at all (FP-12)."""
+    """What would wait for itself is no order at all."""
     if not (cycle := annotations_of(pod).cycle):
         return []
     text = f"Invalid value: kepd.dev/depends-on {cycle}: each waits for the next, so none of them would ever start"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pods are wanted, from all manifest files together and from what they said before.
 
-A file with a fault keeps the pods that it had (MAN-07), for a slip of the pen must not end what runs; only a file or
+A file with a fault keeps the pods that it had, for a slip of the pen must not end what runs; only a file or
 document that is gone from a faultless file ends its pod. Of two pods with one name or uid the one that is in force
-stays, else the first file wins (MAN-03). A source in a document comes before one in a directory.
+stays, else the first file wins. A source in a document comes before one in a directory.
 """
 
 from collections.abc import Iterable, Mapping

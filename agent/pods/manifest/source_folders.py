@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConfigMaps and Secrets from directories with one file per key (VOL-06).
+"""ConfigMaps and Secrets from directories with one file per key.
 
-A directory with any fault keeps the source that it had, as a manifest does (MAN-07).
+A directory with any fault keeps the source that it had, as a manifest does.
 """
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the node has room for a pod: ports of the node, CPU, memory, and the number of pods (FP-20).
+"""Whether the node has room for a pod: ports of the node, CPU, memory, and the number of pods.
 
 The reasons are a kubelet's. There a pod that is refused has failed; a pod from a file waits until there is room. What
 a pod has already it keeps: only what it asks for beyond that can be refused, so that a node that became smaller ends

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods end when the node goes down, and when the next of them (NSD-01, NSD-02).
+"""Which pods end when the node goes down, and when the next of them.
 
 Without groups, pods of one priority end together and take the time they need; if the node goes down, at most so long
 that all of them have had their turn within the longest delay.
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agent.model.pod_fields import PodFields
 
 TINY_S = 1e-9
-# For the kill of what has not ended when its time is over, and for what has to be cleared away then (FP-31).
+# For the kill of what has not ended when its time is over, and for what has to be cleared away then.
 KILL_S = 2.0
 # Without an API server classes cannot be looked up; these two are part of Kubernetes itself.
 CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which edits of a manifest replace the pod that runs. docs/edits.md says in words what comes of each field.
 
-A pod without a uid of its own is another after any edit (MAN-10). One with its own is replaced where its sandbox is
-made of what changed; else it goes on, and containers whose definition changed restart (MAN-11, `container_hash`). Pure.
+A pod without a uid of its own is another after any edit. One with its own is replaced where its sandbox is
+made of what changed; else it goes on, and containers whose definition changed restart (`container_hash`). Pure.
 """
 
 import msgspec
@@ -49,7 +49,7 @@ def _changed(before: PodFields | Volume, after: PodFields | Volume) -> list[str]
 
 
 def _of_sandbox(pod: PodSpec) -> object:
-    """What containers need of it: ports of the node (NET-04), and the right to be privileged."""
+    """What containers need of it: ports of the node, and the right to be privileged."""
     listed = [one.fields for one in pod.containers if one.kind is not ContainerKind.INIT]
     ports = {msgspec.structs.replace(port, name="") for one in listed for port in one.ports if port.host_port}
     contexts = [one.fields.security_context for one in pod.containers]

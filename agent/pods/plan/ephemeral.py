@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The container that `kepctl debug` adds to a pod that runs, or why there cannot be one (TRM-27).
+"""The container that `kepctl debug` adds to a pod that runs, or why there cannot be one.
 
 It joins the pod's sandbox, runs once and ends with the pod. Never: changes the pod's manifest, or what is planned for
 the containers that stand there.

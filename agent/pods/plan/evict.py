@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens when the node runs out of memory, space, inodes or processes, as a kubelet does it (EVN-04, EVN-05).
+"""What happens when the node runs out of memory, space, inodes or processes, as a kubelet does it.
 
 First what belongs to no pod makes room, then one pod at a time ends; `victims` says which. A threshold that was met is
 met until there is `reclaim` more than it asks for. Memory comes first, then processes, inodes, and space; of each the

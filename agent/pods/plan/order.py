@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who has to be gone before whom, and who has to be there before whom.
 
-The list order of Kubernetes (STA-02, TRM-10, TRM-11), or the graph that `kepd.dev/depends-on.NAME` draws (BEY-03).
+The list order of Kubernetes, or the graph that `kepd.dev/depends-on.NAME` draws.
 """
 
 from collections.abc import Mapping, Sequence

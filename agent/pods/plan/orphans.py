@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pods and containers of which no manifest and no record is left, read back from the runtime's annotations (TRM-30)."""
+"""Pods and containers of which no manifest and no record is left, read back from the runtime's annotations."""
 
 from contextlib import suppress
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the answers of a probe amount to, and when it is asked next.
 
-Thresholds (PRB-05), first words (PRB-01), the schedule (PRB-02, PRB-03).
+Thresholds, first words, the schedule.
 """
 
 from enum import StrEnum
@@ -55,7 +55,7 @@ def first_state(kind: ProbeKind) -> ProbeState:
 
 
 def after_answer(state: ProbeState, probe: Probe, answer: ProbeAnswer) -> ProbeState:
-    """An error moves nothing (PRB-05)."""
+    """An error moves nothing."""
     if answer.kind is AnswerKind.ERROR:
         return state
     is_good = answer.is_good
@@ -71,5 +71,5 @@ def next_run_s(began_s: float, period_s: float, now_s: float) -> float:
 
 
 def is_delayed(probe: Probe, started_s: float, now_s: float) -> bool:
-    """PRB-03: whole seconds since the container started."""
+    """Whole seconds since the container started."""
     return int(now_s - started_s + 1e-9) < probe.initial_delay_seconds

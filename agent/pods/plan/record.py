@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as it stands on disk, so that a kepd that starts anew knows what an earlier one knew (ADO-04).
+"""A pod as it stands on disk, so that a kepd that starts anew knows what an earlier one knew.
 
 After a reboot monotonic times mean nothing any more, outcomes and counts do. Never: holds values of Secrets.
 """
@@ -16,7 +16,6 @@ from agent.pods.view.history import Moment
 
 FOLDER = "records"
 FORMAT = 1
-# NSD-03.
 SHUTDOWN_REASON = "Terminated"
 MOMENTS_KEPT = 200
 
@@ -54,7 +53,7 @@ def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> 
 
 
 def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
-    """ADO-05: nothing runs; what was counted stays counted. A pod that ended because the node went down is wanted
+    """Nothing runs; what was counted stays counted. A pod that ended because the node went down is wanted
     again, unless its policy is to run once."""
     memory = record.memory
     is_over = memory.outcome is not None and (

@@ -34,7 +34,7 @@ class Failing(msgspec.Struct, frozen=True, kw_only=True):
 
 class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Of one container. `instance` is whose postStart, start and readiness are meant; `killed` was ended by us, and
-    `renewed` so that another takes its place, whatever the policy says (MAN-11, BEY-11). The runtime answered that it
+    `renewed` so that another takes its place, whatever the policy says. The runtime answered that it
     could not start `refused`."""
 
     backoff: BackOff = msgspec.field(default_factory=BackOff)
@@ -53,7 +53,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     # What the running instance may use; None where an older version made it.
     resources: Resources | None = None
     burst_us: int = 0
-    # The checkpoint that it once began from: afterwards it begins as its manifest says (CKP-14).
+    # The checkpoint that it once began from: afterwards it begins as its manifest says.
     restored: str = ""
 
     def of(self, instance: str) -> "ContainerMemory":
@@ -65,7 +65,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def has_done_its_work(self, ended: Instance) -> bool:
-        """STA-02: whatever the code is with which one obeys its signal."""
+        """Whatever the code is with which one obeys its signal."""
         return ended.has_succeeded and self.renewed != ended.id
 
     def has_lost_its_start(self, ended: Instance) -> bool:
@@ -77,7 +77,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How a pod ended for good; it is not run again (CMP-06)."""
+    """How a pod ended for good; it is not run again."""
 
     phase: str
     reason: str = ""
@@ -139,7 +139,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return replace(self, ends={**ends, key: stop} if stop is not None else ends)
 
     def in_sandbox(self, sandbox: str) -> "Memory":
-        """In a new sandbox everything begins again (SBX-03)."""
+        """In a new sandbox everything begins again."""
         if self.sandbox == sandbox:
             return self
         return replace(self, sandbox=sandbox, passed=frozenset(), is_initialised=False)
@@ -162,7 +162,7 @@ def begun_anew(memory: Memory, renewed: Mapping[str, str]) -> Memory:
 
 
 def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:
-    """RST-03: a container with another image or other resources is another one, which has not failed yet."""
+    """A container with another image or other resources is another one, which has not failed yet."""
     for one in after.containers:
         known = before.by_name.get(one.name)
         is_other = known is not None and (known.image, known.fields.resources) != (one.image, one.fields.resources)
@@ -172,7 +172,7 @@ def without_outdated(memory: Memory, before: PodSpec, after: PodSpec) -> Memory:
 
 
 def resumed_memory(memory: Memory) -> Memory:
-    """Hooks that ran when kepd, or the pod's keeper, died are not run again (TRM-23, HOK-12). The container of a
+    """Hooks that ran when kepd, or the pod's keeper, died are not run again. The container of a
     postStart that was cut off is neither started nor ready yet."""
     containers = {
         name: replace(one, post_start=HookPhase.CANCELLED) if one.post_start is HookPhase.RUNNING else one

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which dead containers and sandboxes of a pod are of no use any more (GC-01, GC-02)."""
+"""Which dead containers and sandboxes of a pod are of no use any more."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ def dead_instances(pod: PodSpec, seen: SeenPod, keep: int) -> tuple[Instance, ..
 
 
 def dead_ephemerals(seen: SeenPod, works: Iterable[Work]) -> tuple[Instance, ...]:
-    """TRM-27: those that were created and will not be started, because kepd died in between, and those that ended with
+    """Those that were created and will not be started, because kepd died in between, and those that ended with
     an earlier sandbox."""
     at_work = {one.container for one in works if isinstance(one, LaunchingEphemeral)}
     current = seen.sandboxes[0].id if seen.sandboxes else ""

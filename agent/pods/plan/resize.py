@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be done so that running containers may use what their manifest says now (RSZ-01).
+"""What has to be done so that running containers may use what their manifest says now.
 
 What this node cannot grant now or at all is the answer as well. Planning again what has been brought about gives
 nothing.
@@ -52,7 +52,7 @@ def plan_resize(
     pod: PodSpec, memory: Memory, steps: tuple[Resize, ...], limits: PodLimits, places: Places, capacity: Capacity
 ) -> ResizePlan:
     """`steps` are of the containers. The group of the pod has room for what they had and will have, until they have
-    all changed: one that ends or restarts has not yet (RSZ-01)."""
+    all changed: one that ends or restarts has not yet."""
     had = memory.group or limits
     limits = structs.replace(limits, pids=had.pids, hugepages=had.hugepages)
     room = room_for(had, limits)

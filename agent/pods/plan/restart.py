@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a container that ended is started again, and after which pause.
 
-The restart matrix (what it is, how it ended, its own policy and rules, the policy of its pod), and the curve of RST-01
-and RST-06: at once, then 10 s, doubling up to 300 s, and when it begins anew (RST-02).
+The restart matrix (what it is, how it ended, its own policy and rules, the policy of its pod), and the curve of
+pauses: at once, then 10 s, doubling up to 300 s, and when it begins anew.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ from agent.pods.runtime.seen import Instance
 
 RESTART = "Restart"
 RESTART_ALL = "RestartAllContainers"
-# RST-02: fixed, not derived from the longest pause.
+# Fixed, not derived from the longest pause.
 MEMORY_S = 600.0
 # More restarts than this in a window cannot be counted.
 MOST_MOMENTS = 100
@@ -29,7 +29,7 @@ def policy_of(pod: PodSpec, container: ContainerSpec) -> str:
 
 
 def matching_action(container: Container, exit_code: int) -> str:
-    """What the first rule that speaks of this code wants (RST-04); empty if none does."""
+    """What the first rule that speaks of this code wants; empty if none does."""
     for rule in container.restart_policy_rules:
         if rule.exit_codes is not None:
             is_listed = exit_code in rule.exit_codes.values
@@ -55,7 +55,7 @@ def may_restart(pod: PodSpec, container: ContainerSpec, ended: Instance, *, is_k
 
 
 class RestartCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """How pauses grow. A node may shorten the longest, and with it the first (RST-06)."""
+    """How pauses grow. A node may shorten the longest, and with it the first."""
 
     first_s: float = 10.0
     longest_s: float = 300.0

@@ -2,7 +2,7 @@
 """What has to be done next so that a pod runs as its manifest says, or is over as it says.
 
 Sandbox loss (SBX), the order of init containers, sidecars and mains (STA), restarts and their pauses (RST), the end of
-a pod whose work is done (CMP-01). Planning again after any step, also after a crash, goes on where the state shows;
+a pod whose work is done. Planning again after any step, also after a crash, goes on where the state shows;
 planning what is as wanted gives nothing. Never: restarts anything because kepd did.
 """
 
@@ -45,7 +45,7 @@ class StartRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitingContainer(msgspec.Struct, frozen=True):
-    """Why a container does not run yet (BEY-04)."""
+    """Why a container does not run yet."""
 
     name: str
     why: str
@@ -126,8 +126,8 @@ def plan_start(
 
 
 def note_progress(pod: PodSpec, seen: SeenPod, memory: Memory) -> Memory:
-    """Keep what the runtime shows of the start's progress: instances are collected, this is not (SBX-07). Only the
-    active sandbox is evidence (SBX-04)."""
+    """Keep what the runtime shows of the start's progress: instances are collected, this is not. Only the
+    active sandbox is evidence."""
     active = seen.active
     if active is None:
         return memory
@@ -157,7 +157,6 @@ def note_progress(pod: PodSpec, seen: SeenPod, memory: Memory) -> Memory:
 
 
 def needs_sandbox(pod: PodSpec, seen: SeenPod) -> bool:
-    """SBX-01."""
     active = seen.active
     if active is None or sum(one.is_ready for one in seen.sandboxes) > 1:
         return True
@@ -183,7 +182,6 @@ def _sandbox(at: _Situation) -> StartPlan:
 
 
 def _is_over_without_sandbox(at: _Situation) -> bool:
-    """SBX-05."""
     if at.seen.running:
         return False
     policy = at.pod.spec.restart_policy
@@ -205,7 +203,7 @@ def _final(at: _Situation) -> StartStep:
 
 
 def final_phase(pod: PodSpec, seen: SeenPod, keystone: str = "") -> str:
-    """Of a pod in which nothing runs any more: mains count, sidecars never do (CMP-03)."""
+    """Of a pod in which nothing runs any more: mains count, sidecars never do."""
     if keystone and (stone := seen.newest(keystone)) is not None:
         return "Succeeded" if stone.has_succeeded else "Failed"
     mains = [seen.newest(one.name) for one in pod.containers if one.kind is ContainerKind.MAIN]
@@ -213,7 +211,7 @@ def final_phase(pod: PodSpec, seen: SeenPod, keystone: str = "") -> str:
 
 
 def _conclusion(at: _Situation) -> StartStep | None:
-    """CMP-01, and the failures that end a pod."""
+    """And the failures that end a pod."""
     if any(name in at.busy for name in (one.name for one in _mains(at))):
         return None
     if _has_failed_init(at) or _has_restarted_too_often(at):
@@ -231,7 +229,7 @@ def _conclusion(at: _Situation) -> StartStep | None:
 
 
 def _kept_success(at: _Situation, main: ContainerSpec) -> Instance | None:
-    """SBX-06: what exited 0 in an earlier sandbox is not started again under OnFailure."""
+    """What exited 0 in an earlier sandbox is not started again under OnFailure."""
     known = at.seen.newest(main.name)
     is_kept = (
         known is not None and not known.is_ephemeral and at.is_done(known) and at.pod.spec.restart_policy == "OnFailure"
@@ -252,7 +250,6 @@ def _has_failed_init(at: _Situation) -> bool:
 
 
 def _has_restarted_too_often(at: _Situation) -> bool:
-    """BEY-09."""
     most = at.rules.most_restarts
     if most is None:
         return False
@@ -266,7 +263,7 @@ def _has_restarted_too_often(at: _Situation) -> bool:
 
 
 def _faults(at: _Situation) -> Iterator[EndContainer]:
-    """Containers that have to end for a fault of their own, all at once (RST-08)."""
+    """Containers that have to end for a fault of their own, all at once."""
     for one in at.pod.containers:
         seen = at.instance(one.name)
         if seen is None or not seen.is_running or one.name in at.busy:
@@ -352,12 +349,12 @@ class _Launches:
         self._mains()
 
     def _inits(self) -> bool:
-        """The entries in their order; whether all are done (STA-02)."""
+        """The entries in their order; whether all are done."""
         for one in self._at.pod.containers:
             if one.kind is ContainerKind.MAIN:
                 break
             if not self._is_done(one):
-                # STA-11: sidecars before it are kept up meanwhile.
+                # Sidecars before it are kept up meanwhile.
                 return False
         return True
 
@@ -382,7 +379,7 @@ class _Launches:
         return later is None or self._at.instance(later.name) is None
 
     def _mains(self) -> None:
-        """STA-04: one after the other; one that cannot start holds no other up."""
+        """One after the other; one that cannot start holds no other up."""
         is_graph = bool(self._at.rules.needs)
         for one in self._at.pod.containers:
             if one.kind is not ContainerKind.MAIN:
@@ -437,7 +434,7 @@ class _Launches:
         return max(due_s, retry_s), "back-off"
 
     def _missing(self, one: ContainerSpec) -> str:
-        """BEY-03, BEY-05: the first need that is not met."""
+        """The first need that is not met."""
         for need in self._at.rules.needs.get(one.name, ()):
             if need.name in self._at.memory.passed and self._at.pod.by_name[need.name].kind is ContainerKind.INIT:
                 # It has started and completed, and may have been collected since.

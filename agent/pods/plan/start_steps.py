@@ -19,14 +19,14 @@ class MakeSandbox(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """Fetch, create, start, run postStart; instances that never started are taken away first (STA-09)."""
+    """Fetch, create, start, run postStart; instances that never started are taken away first."""
 
     name: str
     attempt: int
     sandbox_id: str
     discards: tuple[str, ...] = ()
     ended_s: float | None = None
-    # The container whose processes an ephemeral one sees (TRM-27).
+    # The container whose processes an ephemeral one sees.
     target_id: str = ""
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 class Settle(msgspec.Struct, frozen=True):
-    """Go on with an instance that was found running before anybody noted that its postStart was done (HOK-12)."""
+    """Go on with an instance that was found running before anybody noted that its postStart was done."""
 
     instance: Instance
 
@@ -47,7 +47,7 @@ class Settle(msgspec.Struct, frozen=True):
 
 
 class EndContainer(msgspec.Struct, frozen=True):
-    """End one container for a fault of its own (PRB-11, HOK-04, MAN-11, STA-10); one that is renewed starts again."""
+    """End one container for a fault of its own; one that is renewed starts again."""
 
     instance: Instance
     message: str
@@ -63,7 +63,7 @@ class EndContainer(msgspec.Struct, frozen=True):
 
 
 class RestartAll(msgspec.Struct, frozen=True):
-    """End everything without hooks and order, and begin anew in the same sandbox (RST-05)."""
+    """End everything without hooks and order, and begin anew in the same sandbox."""
 
     name: str
     ended_s: float = 0.0

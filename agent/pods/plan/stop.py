@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The next steps of an end: hooks at once, mains first, sidecars in reverse one by one, one budget for all.
 
-Owns: the procedure per container (TRM-03 to TRM-07), whose turn it is (TRM-10 to TRM-14), and restarts of sidecars
-that are still needed (TRM-15). Never: moves the deadline. Pure. In the kubelet's profile kubelet_stop.py decides; the
+Owns: the procedure per container, whose turn it is, and restarts of sidecars
+that are still needed. Never: moves the deadline. Pure. In the kubelet's profile kubelet_stop.py decides; the
 invariants below do not hold there.
 
 What it keeps true, whatever containers, hooks and people do (tests/pods/plan/test_stop_properties.py):
@@ -13,7 +13,7 @@ What it keeps true, whatever containers, hooks and people do (tests/pods/plan/te
   container or a hook outlasts that. What the runtime takes, also for a restart that has begun, comes on top.
 - *Before its deadline no container is signalled while one that it serves runs or is about to.* `waits_for` names those,
   and a signal needs all of them gone. Circles in annotations are refused, so one of them always has the turn.
-- *No hook runs twice and no instance is signalled twice (TRM-23).* Hook phase, signal and kill of a container only move
+- *No hook runs twice and no instance is signalled twice.* Hook phase, signal and kill of a container only move
   forward, each step needs the phase that it leaves, and `after_step` is written down before the step is taken. After a
   crash a step that may be missing is repeated only where that is harmless: a signal or a kill of what still runs.
 - *Planning ends, and planning again gives nothing.* Each step uses up a phase, so there are at most four per container
@@ -32,7 +32,7 @@ from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, exited, hook_ended
 from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
 
-# TRM-06: between signal and SIGKILL.
+# Between signal and SIGKILL.
 LEAST_AFTER_SIGNAL_S = 2.0
 # Of sidecars that others still need.
 RESTARTS = RestartCurve()
@@ -77,14 +77,14 @@ def after_step(stop: Stop, step: StopStep, now_s: float) -> Stop:
 
 
 def kill_time_s(stop: Stop, one: ContainerEnding) -> float:
-    """When a signalled container is killed (TRM-05, TRM-06; BEY-01 and BEY-02 only bring it forward)."""
+    """When a signalled container is killed (what kepd adds only brings it forward)."""
     signalled_s = one.signalled_s or 0.0
     own_s = stop.deadline_s if one.own_grace_s is None else signalled_s + one.own_grace_s
     return max(min(own_s, _deadline_s(stop, one)), signalled_s + LEAST_AFTER_SIGNAL_S)
 
 
 def steps_to_repeat(stop: Stop, now_s: float) -> tuple[StopStep, ...]:
-    """After a crash: what was written down and may not have been done. Each is harmless if it was (TRM-23)."""
+    """After a crash: what was written down and may not have been done. Each is harmless if it was."""
     steps: list[StopStep] = []
     for one in stop.containers:
         if one.is_running and one.killed_s is not None:

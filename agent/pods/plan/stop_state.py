@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the end of a pod, or of one of its containers, has come; written down before each step (TRM-31).
+"""How far the end of a pod, or of one of its containers, has come; written down before each step.
 
 Times are seconds of one clock that goes on over restarts of kepd. Never: decides what is done next; stop.py does.
 """
@@ -63,7 +63,7 @@ class ContainerEnding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a pod. `deadline_s` only ever moves towards now (TRM-22)."""
+    """The end of a pod. `deadline_s` only ever moves towards now."""
 
     trigger: Trigger
     began_s: float
@@ -95,7 +95,7 @@ def begin_stop(
     *,
     copies_kubelet: bool = False,
 ) -> Stop:
-    """The decision to end (TRM-01). A delete with grace 0 kills at once (TRM-20); a negative grace counts as 1 s. For a
+    """The decision to end. A delete with grace 0 kills at once; a negative grace counts as 1 s. For a
     kubelet a delete has at least 1 s (Q-ZERO)."""
     is_delete = trigger is Trigger.DELETE
     if grace_s < 0 or (is_delete and copies_kubelet and grace_s < 1):
@@ -112,7 +112,7 @@ def begin_stop(
 
 
 def shortened(stop: Stop, grace_s: float, now_s: float) -> Stop:
-    """A later request: it may only shorten, and 0 is force (TRM-22). A kubelet ignores it (Q-SHORTEN)."""
+    """A later request: it may only shorten, and 0 is force. A kubelet ignores it (Q-SHORTEN)."""
     if stop.copies_kubelet:
         return stop
     if grace_s == 0:
@@ -136,7 +136,7 @@ def hook_ended(stop: Stop, name: str, phase: HookPhase, now_s: float) -> Stop:
 
 
 def restarted(stop: Stop, name: str) -> Stop:
-    """The new instance of a sidecar runs; its hook is not run again (TRM-15)."""
+    """The new instance of a sidecar runs; its hook is not run again."""
 
     def run(one: ContainerEnding) -> ContainerEnding:
         phase = HookPhase.CANCELLED if one.hook_phase is HookPhase.NONE else one.hook_phase
@@ -146,8 +146,7 @@ def restarted(stop: Stop, name: str) -> Stop:
 
 
 def resumed(stop: Stop) -> Stop:
-    """The state after kepd died: hooks that it ran are not run again; a sleep, which only takes time, goes on (HOK-12,
-    TRM-31)."""
+    """The state after kepd died: hooks that it ran are not run again; a sleep, which only takes time, goes on."""
 
     def resume(one: ContainerEnding) -> ContainerEnding:
         if one.is_starting:

@@ -50,7 +50,7 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class RestartSidecar(msgspec.Struct, frozen=True):
-    """A sidecar died too early and is still needed (TRM-15)."""
+    """A sidecar died too early and is still needed."""
 
     name: str
 
@@ -59,7 +59,7 @@ class RestartSidecar(msgspec.Struct, frozen=True):
 
 
 class StopPodSandbox(msgspec.Struct, frozen=True):
-    """The last container is gone (TRM-18)."""
+    """The last container is gone."""
 
     def __str__(self) -> str:
         return "stop the sandbox"

@@ -28,7 +28,7 @@ class MakingSandbox(Work):
 
 
 class RestartingAll(Work):
-    """All containers are taken away, so that they begin again (RST-05)."""
+    """All containers are taken away, so that they begin again."""
 
     text = "restart all containers"
 
@@ -76,13 +76,13 @@ class Launching(ContainerWork):
 
 
 class CreatingAhead(ContainerWork):
-    """While the container before it starts; it starts in its turn (FP-24)."""
+    """While the container before it starts; it starts in its turn."""
 
     text = "create"
 
 
 class LaunchingEphemeral(ContainerWork):
-    """Beside all that is planned for the manifest's containers (TRM-27)."""
+    """Beside all that is planned for the manifest's containers."""
 
     text = "start ephemeral"
 

@@ -146,7 +146,7 @@ class Admitter:
         self.settle(run)
 
     def may_follow(self, run: PodRun, wanted: PodSpec) -> bool:
-        """Whether a pod may become another, in place or by a successor. A resize waits by itself (RSZ-01)."""
+        """Whether a pod may become another, in place or by a successor. A resize waits by itself."""
         pod, places = run.pod, self._context.places
         is_here = wanted.uid == pod.uid
         before = self._held.pop(pod.uid, None)
@@ -195,7 +195,7 @@ class Admitter:
             self._pods.remove(key)
 
     def _reject(self, one: Rejected) -> None:
-        """NSD-01: shown, reported once, and begun as soon as it may."""
+        """Shown, reported once, and begun as soon as it may."""
         pod, refusal = one.pod, one.refusal
         before = self._rejected.get(pod.key)
         if before == one:

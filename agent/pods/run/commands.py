@@ -161,7 +161,7 @@ class PodCommands:
                 raise Refused("precondition", f"pod {pod.key} is defined in {known.source}; change it there")
 
     def restart(self, namespace: str, name: str, container: str) -> list[str]:
-        """BEY-11: with hooks and grace; the policy decides nothing here."""
+        """With hooks and grace; the policy decides nothing here."""
         keeper = self.keeper(namespace, name)
         run = keeper.run
         if container and container not in run.pod.by_name:
@@ -179,7 +179,7 @@ class PodCommands:
         return [one.name for one in chosen]
 
     async def debug(self, namespace: str, name: str, fields: Container, profile: str, target: str) -> str:
-        """TRM-27: an ephemeral container beside those of the manifest; its name, once it runs."""
+        """An ephemeral container beside those of the manifest; its name, once it runs."""
         if not fields.name:
             fields = replace(fields, name="debugger-" + "".join(secrets.choice(NAME_SIGNS) for _ in range(5)))
         await self.keeper(namespace, name).debug(fields, profile or "general", target)
@@ -187,13 +187,13 @@ class PodCommands:
         return fields.name
 
     def clear_backoff(self, namespace: str, name: str) -> None:
-        """BEY-10. One that was evicted begins anew."""
+        """One that was evicted begins anew."""
         keeper = self.keeper(namespace, name)
         if not self._runner.evictor.readmit(keeper):
             keeper.clear_backoff()
 
     async def drain(self, grace_s: float, by: str) -> list[str]:
-        """NSD-02: groups from low priority to high, each ended before the next; no new pods until `uncordon`. It goes
+        """Groups from low priority to high, each ended before the next; no new pods until `uncordon`. It goes
         on when its caller leaves; a second caller waits for the same drain."""
         if self._draining is None or self._draining.done():
             work = self._drainer.drain_for(by, self._context.settings().shutdown.groups, grace_s)
@@ -206,7 +206,7 @@ class PodCommands:
             raise
 
     async def resume_drain(self) -> None:
-        """FP-25: one that kepd was ended in goes on when it starts anew; of one that is over nothing is left to end."""
+        """One that kepd was ended in goes on when it starts anew; of one that is over nothing is left to end."""
         await self._runner.listed()
         drained, groups = self._runner.drained, self._context.settings().shutdown.groups
         if drained is not None and self._draining is None:
@@ -214,7 +214,7 @@ class PodCommands:
             self._draining = self._runner.background(work, "pods-drain")
 
     async def uncordon(self) -> list[str]:
-        """FP-25: ends a drain, also one that runs; the names of the pods that begin anew."""
+        """Ends a drain, also one that runs; the names of the pods that begin anew."""
         if self._runner.drained is None:
             raise Refused("precondition", "the node is not drained")
         if self._draining is not None:

@@ -128,12 +128,11 @@ class ContainerSetup:
         context.files.logs.make(run.log_directory)
 
     def _take_ids(self) -> None:
-        """SEC-07; the same ones at every start."""
+        """The same ones at every start."""
         if not self._run.pod.spec.host_users:
             self._first_id = self._context.files.ranges.of(self._run.pod.uid)
 
     def check_image_volume(self, volume: Volume) -> None:
-        """VOL-09."""
         if not self._run.features.has_image_volumes:
             text = f'volume "{volume.name}" is an image, which {self._run.features.label} cannot mount; '
             raise ConfigProblem(text + "containerd 2.1 and CRI-O 1.31 can")
@@ -154,7 +153,7 @@ class ContainerSetup:
         )
 
     async def limit(self, limits: PodLimits | None = None) -> None:
-        """RES-04: the group of the pod as a whole; without `limits` as it was before. A pod that has limits does not
+        """The group of the pod as a whole; without `limits` as it was before. A pod that has limits does not
         run without them; shares alone are no reason not to run."""
         await self.learn()
         run, groups = self._run, self._context.groups
@@ -176,7 +175,7 @@ class ContainerSetup:
                 run.tell("FailedCreatePodContainer", f"the pod has no share of its own: {error}", is_warning=True)
 
     async def _ask_systemd(self, wanted: WantedGroup) -> None:
-        """RES-09: also for what stands already, if systemd does not know of it from this process."""
+        """Also for what stands already, if systemd does not know of it from this process."""
         groups = self._context.groups
         there = await asyncio.to_thread(groups.read, wanted.paths)
         others = units_of(plan_group(wanted, there))
@@ -184,13 +183,13 @@ class ContainerSetup:
             await self._context.slices.hold(one.unit, one.properties, anew=one.unit in others)
 
     async def regain(self) -> None:
-        """RES-09: of a pod that was found running: what an earlier kepd wrote into files, systemd does not know of."""
+        """Of a pod that was found running: what an earlier kepd wrote into files, systemd does not know of."""
         if slices_in([self.cgroup]):
             with suppress(ConfigProblem):
                 await self.limit()
 
     async def release_groups(self) -> None:
-        """GC-03. A slice that systemd does not end is empty all the same; it is no reason to keep a pod."""
+        """A slice that systemd does not end is empty all the same; it is no reason to keep a pod."""
         for unit in slices_in(self.cgroups):
             try:
                 await self._context.slices.stop(unit)
@@ -352,7 +351,7 @@ class ContainerSetup:
         )
 
     def _is_recursive(self, mount: VolumeMount) -> bool:
-        """VOL-09: what a runtime cannot do is an error only where the manifest insists."""
+        """What a runtime cannot do is an error only where the manifest insists."""
         handler = self._run.pod.spec.runtime_class_name
         can = handler in self._run.features.recursive_read_only
         if mount.recursive_read_only == "Enabled" and not can:
@@ -384,7 +383,7 @@ def _write(groups: Groups, wanted: WantedGroup) -> None:
 
 
 def _expanded(text: str, values: dict[str, str], path: str) -> str:
-    """VOL-05: a variable that is not there or empty is an error, not an empty path."""
+    """A variable that is not there or empty is an error, not an empty path."""
     missing = sorted({name for name in referenced(text) if not values.get(name)})
     if missing:
         raise ConfigProblem(f"subPathExpr {text!r}: missing value for {', '.join(missing)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Creates a container while the one before it starts, so that its own start finds it there (FP-24).
+"""Creates a container while the one before it starts, so that its own start finds it there.
 
 Only the first containers of a pod, and only where nothing but that start is waited for. Nothing is told and nothing is
 retried here: what cannot be had, or is not taken at once, its launch makes anew. It never starts ahead of its turn.

@@ -2,7 +2,7 @@
 """Looks at what the node has left, and does what plan/evict.py plans: makes room, ends a pod, brings it back.
 
 A look costs a few reads; what pods use is asked only when one of them has to end. What ended for want of something
-begins anew when the node has room again (EVN-09), later each time, and after three ends within an hour not by itself.
+begins anew when the node has room again, later each time, and after three ends within an hour not by itself.
 Never: ends a pod that is not kept here.
 """
 
@@ -93,8 +93,7 @@ class Evictor:
             self._node.disarm()
 
     async def _pause(self, period_s: float) -> None:
-        """Until the next look is due; sooner where the kernel says that memory runs short, but a second at least
-        (EVN-11)."""
+        """Until the next look is due; sooner where the kernel says that memory runs short, but a second at least."""
         clock = self._context.clock
         await clock.sleep(min(SOONEST_S, period_s))
         if period_s <= SOONEST_S or self.rules is None:
@@ -185,7 +184,7 @@ class Evictor:
         self._context.tell(Event(id="", is_warning=True, reason=reason, message=message, plane="pods"))
 
     async def _collect(self, signal: str) -> None:
-        """What cannot help a file system is not tried (FSY-04)."""
+        """What cannot help a file system is not tried."""
         rooms = self.look.rooms(signal) if self.look is not None else ()
         try:
             if Room.IMAGES in rooms:
@@ -199,7 +198,7 @@ class Evictor:
             log.warning("room_not_made", signal=signal, error=str(error))
 
     async def _free_checkpoints(self, signal: str) -> list[str]:
-        """Where there is still too little, the oldest go before any pod does (CKP-13)."""
+        """Where there is still too little, the oldest go before any pod does."""
         rules, look = self.rules, await self._node.look()
         gone: list[str] = []
         if rules is not None and (needed := bytes_wanted(signal, look, rules)) > 0:
@@ -223,7 +222,7 @@ class Evictor:
         return eviction_report(rules, look, pods, self.seen, conditions, context.wall_minus_now_s)
 
     async def spaces(self) -> list[PodSpace]:
-        """What pods have on disks (VSU-03)."""
+        """What pods have on disks."""
         runs = [one.run for one in self._keepers()]
         return await self._context.disks.spaces([(run.pod, run.log_directory) for run in runs])
 
@@ -267,7 +266,7 @@ class Evictor:
             keeper.evict(victim.grace_s, victim.message)
 
     def why_refused(self, pod: PodSpec) -> Refusal | None:
-        """EVN-10: a pod that would add to what is short waits until it is over."""
+        """A pod that would add to what is short waits until it is over."""
         return refused_by(self._context.pressure.conditions, pod, qos_class(pod), is_critical=is_critical(pod))
 
     def _bring_back(self) -> None:

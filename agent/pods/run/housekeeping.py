@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be looked after now and then: logs that grow (CLG-02) and disks that fill (VOL-03, EVN-13)."""
+"""What has to be looked after now and then: logs that grow and disks that fill."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class Housekeeping:
                         await self.rotate_logs(keeper)
 
     async def _follow_volumes(self, group: asyncio.TaskGroup) -> None:
-        """Each pod by itself: a volume with millions of files holds up no log, and no other pod's check (FP-18)."""
+        """Each pod by itself: a volume with millions of files holds up no log, and no other pod's check."""
         while True:
             await self._context.clock.sleep(VOLUME_PERIOD_S)
             keepers = self._keepers()
@@ -56,7 +56,7 @@ class Housekeeping:
                     group.create_task(self._count(keeper), name="pods-volumes-of-one")
 
     async def _follow_checkpoints(self) -> None:
-        """Old ones go though no new one is made (CKP-13)."""
+        """Old ones go though no new one is made."""
         folder, clock = self._context.files.checkpoints, self._context.clock
         while True:
             with contained("all", "look after checkpoints"):
@@ -72,7 +72,7 @@ class Housekeeping:
         self._counted.discard(keeper.run.pod.uid)
 
     async def free_logs(self) -> None:
-        """Where logs lie there is no room: those of pods that ended go, and the others are rotated early (FSY-04)."""
+        """Where logs lie there is no room: those of pods that ended go, and the others are rotated early."""
         for keeper in self._keepers():
             with contained(keeper.run.pod.key, "make room on the disk of its logs"):
                 if keeper.run.memory.outcome is None:

@@ -6,7 +6,7 @@
     ├── an end of the whole pod: one task that drives stop.py
     └── probes: a task per container and kind
 
-All tasks of the pod live in its own group and end with it. What runs in the runtime goes on when kepd ends (ADO-03).
+All tasks of the pod live in its own group and end with it. What runs in the runtime goes on when kepd ends.
 Never: looks at another pod.
 """
 
@@ -104,7 +104,7 @@ class PodKeeper:
         self._late_end: tuple[str, float, PodOutcome] | None = None
 
     def want(self, pod: PodSpec) -> None:
-        """The manifest is this now: the same uid, maybe other content (MAN-11)."""
+        """The manifest is this now: the same uid, maybe other content."""
         run = self.run
         if pod != run.pod:
             before, run.pod = run.pod, pod
@@ -112,14 +112,14 @@ class PodKeeper:
             run.read_annotations()
             shown = (before.labels, before.annotations, before.spec.volumes)
             if shown != (pod.labels, pod.annotations, pod.spec.volumes):
-                # Volumes show them (VOL-07).
+                # Volumes show them.
                 self.sources_changed()
             for name in run.memory.containers:
                 run.remember(name, without_problem)
             run.ring()
 
     def sources_changed(self) -> None:
-        """A ConfigMap or Secret is another now: volumes follow (VOL-07), and who waited for it tries again."""
+        """A ConfigMap or Secret is another now: volumes follow, and who waited for it tries again."""
         run = self.run
         if run.pod.spec.image_pull_secrets:
             run.context.images.retry(run.pod.namespace, run.pod.name)
@@ -147,7 +147,7 @@ class PodKeeper:
 
     @property
     def is_over(self) -> bool:
-        """It ends for good, has, or will at its next turn, so what is shown as its last phase stays so (CMP-05)."""
+        """It ends for good, has, or will at its next turn, so what is shown as its last phase stays so."""
         run = self.run
         if run.is_ending:
             return True
@@ -173,21 +173,21 @@ class PodKeeper:
             run.memory = replace(run.memory, ending_as=outcome)
             run.spawn(STOP, self._end(Trigger.COMPLETE, cause, grace_s, now_s))
         elif run.memory.stop is not None:
-            # Grace 0 is no force here (CMP-04); and what would have begun anew in another sandbox does not.
+            # Grace 0 is no force here; and what would have begun anew in another sandbox does not.
             run.memory = replace(run.memory, stop=shortened(run.memory.stop, max(grace_s, 1.0), now_s))
             if run.memory.stop_cause == "sandbox":
                 run.memory = replace(run.memory, stop_cause=cause, ending_as=outcome)
             run.ring()
 
     def evict(self, grace_s: float, message: str) -> None:
-        """It ends for want of something (EVN-08); how often is remembered."""
+        """It ends for want of something; how often is remembered."""
         run = self.run
         evictions = (*run.memory.evictions, run.context.clock.wall_s())[-EVICTIONS_KEPT:]
         run.memory = replace(run.memory, evictions=evictions)
         self.end("evicted", grace_s, PodOutcome(phase="Failed", reason=EVICTED, message=message))
 
     def revive(self, reason: str = SHUTDOWN_REASON) -> bool:
-        """What the node ended for this reason begins anew, as after a reboot (NSD-03); one that still ends does when it
+        """What the node ended for this reason begins anew, as after a reboot; one that still ends does when it
         has ended."""
         run = self.run
         ended = run.memory.outcome or run.memory.ending_as
@@ -205,7 +205,7 @@ class PodKeeper:
         return True
 
     def remove(self, grace_s: float | None = None, cause: str = REMOVED) -> None:
-        """End it for good (MAN-09). Later calls may only shorten (TRM-22)."""
+        """End it for good. Later calls may only shorten."""
         run = self.run
         now_s = run.context.clock.now_s()
         if run.is_removed and grace_s is None:
@@ -237,7 +237,7 @@ class PodKeeper:
             run.save_soon()
 
     def restart(self, instances: Sequence[Instance]) -> None:
-        """BEY-11: containers end with hooks and grace, and start again; the policy decides nothing here."""
+        """Containers end with hooks and grace, and start again; the policy decides nothing here."""
         for one in instances:
             failing = Failing(instance=one.id, cause="asked", message=f"Container {one.name} is restarted on request")
             self.run.remember(
@@ -246,7 +246,7 @@ class PodKeeper:
             )
 
     async def debug(self, fields: Container, profile: str, target: str) -> None:
-        """TRM-27: an ephemeral container; it goes on when its caller leaves. Raises Refused where it does not run."""
+        """An ephemeral container; it goes on when its caller leaves. Raises Refused where it does not run."""
         run, work = self.run, LaunchingEphemeral(fields.name)
         is_ending = run.is_removed or run.memory.stop is not None or STOP in run.tasks
         if not run.is_kept or is_ending or run.memory.outcome is not None:
@@ -266,7 +266,6 @@ class PodKeeper:
         self.run.ring()
 
     def clear_backoff(self) -> None:
-        """BEY-10."""
         run = self.run
         for container in run.pod.by_name:
             run.remember(container, lambda one: replace(without_problem(one), backoff=replace(one.backoff, restarts=0)))
@@ -362,7 +361,7 @@ class PodKeeper:
         self._dead.advance()
 
     def _tell_pauses(self) -> None:
-        """RST-07, once per exit."""
+        """Once per exit."""
         run = self.run
         for waiting in run.plan.waiting:
             ended = run.seen.newest(waiting.name) if waiting.why == "back-off" else None
@@ -436,7 +435,7 @@ class PodKeeper:
             run.memory = replace(run.memory, ending_as=None)
         self._stopper.begin(trigger, cause, grace_s, began_s)
         run.show()
-        # Probes that have no say in an end are over now (TRM-26).
+        # Probes that have no say in an end are over now.
         run.ring()
         await self._drive()
 
@@ -463,7 +462,7 @@ class PodKeeper:
             await self._tear_down()
 
     async def _release(self) -> None:
-        """TRM-18: a pod that stays as a record holds no volumes and no cgroup; what is left goes with the record."""
+        """A pod that stays as a record holds no volumes and no cgroup; what is left goes with the record."""
         run, context = self.run, self.run.context
         await self._give_back()
         try:
@@ -499,7 +498,7 @@ class PodKeeper:
         context.files.remove(run.pod.uid)
 
     async def _tear_down(self) -> None:
-        """GC-03: everything of a pod that is over; repeated until it works."""
+        """Everything of a pod that is over; repeated until it works."""
         run, context = self.run, self.run.context
         pod = run.pod
         await self._give_back()

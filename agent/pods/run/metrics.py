@@ -15,7 +15,7 @@ START_BOUNDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 STOP_BOUNDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 HOOK_BOUNDS = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
 LAG_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5)
-# As a kubelet's, so that quantiles of both compare (DUR-01).
+# As a kubelet's, so that quantiles of both compare.
 CONTAINER_BOUNDS = (
     0.1, 0.25, 0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700,
     3600,
@@ -62,7 +62,7 @@ class PodMetrics:
         self, kind: str, seconds: float, waited_s: float, span: SpanRef | None = None, *, namespace: str = ""
     ) -> None:
         """Since its turn came; `waited_s` of it for its image. Both are observed, so a slow registry shows as the
-        difference (DUR-01)."""
+        difference."""
         self.started[kind] += 1
         for pull, took_s in (("with", seconds), ("without", max(seconds - waited_s, 0.0))):
             self._containers.observe((kind, pull), took_s, span)
@@ -70,7 +70,7 @@ class PodMetrics:
                 self._by_namespace.observe((kind, pull, self._known(namespace)), took_s, span)
 
     def _known(self, namespace: str) -> str:
-        """Who may make namespaces makes no more series than these (DUR-02)."""
+        """Who may make namespaces makes no more series than these."""
         if len(self._namespaces) < MOST_NAMESPACES:
             self._namespaces.add(namespace)
         return namespace if namespace in self._namespaces else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the shutdown of the node up until its pods have ended in their order (NSD-01, NSD-03).
+"""Holds the shutdown of the node up until its pods have ended in their order.
 
     run
     ├── watch: connect, raise the longest delay where it is too short, take the lock, follow the news; again after a gap
@@ -70,7 +70,7 @@ class NodeShutdown:
         return 0.0 if self._why_off() else self._rules().delay_s
 
     async def before_end(self) -> None:
-        """Their scopes are ordered so that systemd ends them after kepd, whose end therefore waits for them (FP-31)."""
+        """Their scopes are ordered so that systemd ends them after kepd, whose end therefore waits for them."""
         if self._why_off():
             return
         if self._drain is not None:
@@ -125,7 +125,7 @@ class NodeShutdown:
             await self._clock.sleep(self._attempts.pause_s)
 
     async def _lengthen(self, report: Report) -> None:
-        """NSD-01: logind waits no longer than InhibitDelayMaxSec."""
+        """Logind waits no longer than InhibitDelayMaxSec."""
         wanted_s = self._rules().delay_s
         allowed_s = await self._logind.longest_delay_s()
         problem = ""

@@ -69,7 +69,7 @@ class Observer:
 
     async def _is_learned_by_stop(self, container_id: str) -> bool:
         """Whether the call that ends it has returned with the end seen. It does as soon as the runtime's books have it,
-        and each look before would be one for nothing (FP-23)."""
+        and each look before would be one for nothing."""
         run = self._run
         if under_way := self._stops_of(container_id):
             limit = asyncio.ensure_future(run.context.clock.sleep(LONGEST_STOP_RETURN_S))

@@ -132,8 +132,8 @@ LONGEST_IN_LANE_S = 2.0
 
 
 class SandboxLane:
-    """How many sandboxes are made, or taken down, at once. If all are made, no pod is ready much sooner than the last
-    (FP-24); if all are taken down, the containers of other pods that have to end wait for the network (FP-23)."""
+    """How many sandboxes are made, or taken down, at once. If all are made, no pod is ready much sooner than the
+    last; if all are taken down, the containers of other pods that have to end wait for the network."""
 
     def __init__(self) -> None:
         self._places: asyncio.Semaphore | None = None
@@ -163,7 +163,7 @@ class NodePressure:
 
 
 class Pauses:
-    """Containers that stand still, by their ids, because a checkpoint of them is made (CKP-11)."""
+    """Containers that stand still, by their ids, because a checkpoint of them is made."""
 
     def __init__(self) -> None:
         self._now: set[str] = set()
@@ -217,7 +217,7 @@ class PodContext(msgspec.Struct, frozen=True, kw_only=True):
     tracing: PodTracing | None = None
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
-        """Also where a power cut spoiled what CNI wrote down of its network (FP-30)."""
+        """Also where a power cut spoiled what CNI wrote down of its network."""
         try:
             await self.sandboxes.stop_sandbox(sandbox_id)
         except RuntimeCallFailed as error:

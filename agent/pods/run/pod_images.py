@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images of one pod: those of its containers and volumes, each with its pull policy (STA-08)."""
+"""The images of one pod: those of its containers and volumes, each with its pull policy."""
 
 import asyncio
 from contextlib import suppress
@@ -41,7 +41,7 @@ class PodImages:
         self._seen: dict[str, tuple[pb.Image, float]] = {}
 
     def fetch_first(self) -> None:
-        """FP-24: the first image comes while the sandbox is made. Its outcome is that of the container's own pull."""
+        """The first image comes while the sandbox is made. Its outcome is that of the container's own pull."""
         first = next(iter(self._run.pod.containers), None)
         if first is None:
             # A sandbox that was found without any.
@@ -75,7 +75,7 @@ class PodImages:
         return found if found is not None and is_fresh else await self._context.images.image_status(reference)
 
     def prefetch(self) -> None:
-        """STA-06: images of later containers come while earlier ones start. It changes nothing else: a container that
+        """Images of later containers come while earlier ones start. It changes nothing else: a container that
         finds its image missing fetches it itself, and tells what is wrong with it."""
         images = dict.fromkeys(one.image for one in self._run.pod.containers if one.fields.image_pull_policy != "Never")
         for image in list(images)[1:]:
@@ -125,7 +125,7 @@ class PodImages:
         return found if found is not None and await self._context.images.may_use(request, found.id) else None
 
     async def _image(self, reference: str, policy: str, name: str) -> pb.Image:
-        """STA-08. Always and IfNotPresent both end with an image that is there."""
+        """Always and IfNotPresent both end with an image that is there."""
         run, context = self._run, self._context
         try:
             present = await self._look_again(reference)

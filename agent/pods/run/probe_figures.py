@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outcomes of probes: durations without names, and a page of counts under a kubelet's names (DUR-05)."""
+"""Outcomes of probes: durations without names, and a page of counts under a kubelet's names."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeps the probes of one pod running: a worker per container and kind, each on its own schedule.
 
-Owns when workers begin and end (PRB-01, PRB-04, TRM-26), and what follows from a verdict: started, ready, to be ended.
+Owns when workers begin and end, and what follows from a verdict: started, ready, to be ended.
 """
 
 import random
@@ -92,7 +92,7 @@ class Prober:
             due_s = next_run_s(began_s, probe.period_s, clock.now_s())
 
     def _first(self, container: ContainerSpec, instance: Instance, kind: ProbeKind) -> ProbeState:
-        """PRB-17: one that was ready stays so until its own first word."""
+        """One that was ready stays so until its own first word."""
         if kind is ProbeKind.READINESS:
             return ProbeState(self._run.memory.of(container.name).of(instance.id).is_ready)
         return first_state(kind)
@@ -134,7 +134,6 @@ class Prober:
         return Probed(kind=kind.value, container=container.name, pod=pod.name, namespace=pod.namespace, uid=pod.uid)
 
     def _tell(self, container: ContainerSpec, kind: ProbeKind, answer: ProbeAnswer) -> None:
-        """PRB-06."""
         name = container.name
         if answer.kind is AnswerKind.FAILURE:
             self._run.tell("Unhealthy", f"{kind.title} probe failed: {answer.text}", name, is_warning=True)
@@ -165,7 +164,7 @@ class Prober:
         return ", will be restarted" if is_kept else ""
 
     def _fail(self, container: ContainerSpec, instance: Instance, kind: ProbeKind, probe: Probe) -> None:
-        """PRB-11: the planner ends it."""
+        """The planner ends it."""
         failing = Failing(
             instance=instance.id,
             cause=kind.value,

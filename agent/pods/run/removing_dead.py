@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out what plan/remove_dead.py finds: dead containers and sandboxes of one pod go (GC-01, GC-02)."""
+"""Carries out what plan/remove_dead.py finds: dead containers and sandboxes of one pod go."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ class DeadRemover:
 
     def _dead(self) -> tuple[Instance, ...]:
         run = self._run
-        # A full disk that they lie on needs the room more (EVN-04, FSY-04).
+        # A full disk that they lie on needs the room more.
         most = 0 if Room.CONTAINERS in run.context.pressure.rooms else run.context.settings().keep_dead
         kept = dead_instances(run.pod, run.seen, most)
         return (*kept, *dead_ephemerals(run.seen, run.tasks))

@@ -109,7 +109,7 @@ class Resizer:
             raise ValueError(f"{text} ({used})")
 
     async def _apply(self, step: Resize) -> None:
-        """RSZ-01: what may use other amounts now does so without a restart."""
+        """What may use other amounts now does so without a restart."""
         if step.limits is not None:
             await self._setup.limit(step.limits)
             self._run.memory = replace(self._run.memory, group=step.limits)
@@ -122,7 +122,7 @@ class Resizer:
         await asyncio.to_thread(self._write_burst, step, may_rise=True)
 
     def _write_burst(self, step: Resize, *, may_rise: bool) -> None:
-        """RES-07: before the quota falls, and after it has risen."""
+        """Before the quota falls, and after it has risen."""
         context = self._run.context
         files = burst_files(self._setup.cgroup, step.instance_id, context.settings().facts.groups)
         found = {path: int(text) for path, text in context.groups.read(files).items() if text}

@@ -243,7 +243,7 @@ class PodRun:
         self.ring()
 
     async def refresh(self, instance_id: str) -> None:
-        """Ask the runtime about one container; what it does not know any more has ended (CMP-07)."""
+        """Ask the runtime about one container; what it does not know any more has ended."""
         known = self.seen.instance(instance_id)
         if known is None:
             return
@@ -270,7 +270,7 @@ class PodRun:
         self.put(fresh)
 
     async def _last_words(self, ended: Instance, mounts: Mapping[str, str]) -> str:
-        """TMS-01. The runtime knows what is mounted also of an instance that an earlier kepd made."""
+        """The runtime knows what is mounted also of an instance that an earlier kepd made."""
         container = self.pod.by_name.get(ended.name)
         if container is None:
             return ""

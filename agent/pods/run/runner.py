@@ -190,7 +190,7 @@ class PodRunner:
         return not self._listed.is_set() or uid in self._wanted or uid in self._owners.keepers
 
     def set_shutting_down(self, *, is_so: bool) -> None:
-        """Refuse new pods, or do so no longer (NSD-01)."""
+        """Refuse new pods, or do so no longer."""
         self._admitter.is_shutting_down = is_so
         if not is_so and self._listed.is_set():
             self._want()
@@ -392,7 +392,7 @@ class PodRunner:
         self._changed.set()
 
     def _describe(self, keeper: PodKeeper) -> None:
-        """What is wrong with the manifest stands on the pod as well (MAN-07)."""
+        """What is wrong with the manifest stands on the pod as well."""
         run, reading = keeper.run, self._reading
         text = "; ".join(str(finding) for finding in reading.complaints_about(run.pod.file))
         if text and reading.is_stale(run.pod):
@@ -459,7 +459,7 @@ class PodRunner:
         self._changed.set()
 
     def _succeed(self, gone: PodSpec) -> None:
-        """A name and a uid are free: who is wanted under them begins (MAN-10)."""
+        """A name and a uid are free: who is wanted under them begins."""
         for pod in (self._called.get(gone.key), self._wanted.get(gone.uid)):
             if pod is not None and self._owners.named(pod.key) is None:
                 self._admit(pod)
@@ -530,7 +530,7 @@ class PodRunner:
         return faults
 
     async def _found(self, uid: str, seen: SeenPod) -> None:
-        """A pod that runs and has no keeper: wanted, known from before, or an orphan (TRM-30)."""
+        """A pod that runs and has no keeper: wanted, known from before, or an orphan."""
         record = self._records.get(uid)
         pod = self._wanted.get(uid) or (record.pod if record is not None else orphan_spec(seen))
         if record is not None and replaced_by(record.pod, pod):
@@ -545,7 +545,7 @@ class PodRunner:
                 self._want_of(keeper)
 
     def _forgotten(self) -> None:
-        """Records of pods that neither run nor are wanted: what is left of them goes (GC-03), unless finished."""
+        """Records of pods that neither run nor are wanted: what is left of them goes, unless finished."""
         for uid, record in list(self._records.items()):
             if (
                 uid not in self._wanted

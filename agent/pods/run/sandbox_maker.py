@@ -36,7 +36,7 @@ class SandboxMaker:
         self._interrupts = interrupts
 
     async def make(self, step: MakeSandbox) -> None:
-        """Ends what runs in the old sandbox before the new one is made (SBX-02, STA-01)."""
+        """Ends what runs in the old sandbox before the new one is made."""
         run, context = self._run, self._context
         try:
             await self._clear_away(step)
@@ -45,7 +45,7 @@ class SandboxMaker:
             return
         try:
             await self._check_host_ports()
-            # All that the pod claims, also what no container uses (DVM-10). What was begun goes with the pod's end.
+            # All that the pod claims, also what no container uses. What was begun goes with the pod's end.
             await self._interrupts.wait_for(context.devices.hold(run.pod))
             await self._setup.prepare()
             await self._setup.ground()
@@ -88,7 +88,7 @@ class SandboxMaker:
         self._images.prefetch()
 
     async def _check_host_ports(self) -> None:
-        """FP-20: without a plugin for them they would have no effect, and nothing would say so. Looked up each time,
+        """Without a plugin for them they would have no effect, and nothing would say so. Looked up each time,
         since the network of a node changes without a restart of anything. Raises ConfigProblem."""
         pod = self._run.pod
         ports = () if pod.spec.host_network else sorted(asked_by(pod).ports)

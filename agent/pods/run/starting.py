@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Brings containers up: image, configuration, create, start, postStart (STA-06).
+"""Brings containers up: image, configuration, create, start, postStart.
 
-What takes long (a pull, a hook) can be interrupted when the pod is to end (STA-12); what is short is let finish, so
+What takes long (a pull, a hook) can be interrupted when the pod is to end; what is short is let finish, so
 that nothing has to guess how far it came.
 """
 
@@ -82,7 +82,7 @@ class Starter:
             self._failed(container, NOT_CREATED, reason_of_error(error))
 
     async def launch_ephemeral(self, step: Launch, container: ContainerSpec) -> Refused | None:
-        """TRM-27: once. Why it does not run, or None; what was created and not started DeadRemover takes away."""
+        """Once. Why it does not run, or None; what was created and not started DeadRemover takes away."""
         run, name = self._run, container.name
         began_s, metrics = self._context.clock.now_s(), self._context.metrics
         try:
@@ -108,7 +108,7 @@ class Starter:
         return refused
 
     async def relaunch(self, name: str) -> bool:
-        """A sidecar that is needed while its pod ends (TRM-15); neither postStart nor probes are waited for."""
+        """A sidecar that is needed while its pod ends; neither postStart nor probes are waited for."""
         run = self._run
         container, active, ended = run.pod.by_name.get(name), run.seen.active, run.seen.newest(name)
         if container is None or active is None or ended is None:
@@ -149,7 +149,7 @@ class Starter:
                 await clock.sleep(FIRST_PAUSE_S)
 
     async def _discard(self, unstarted: Sequence[str]) -> None:
-        """STA-09. The runtime may still be carrying out a start that was asked for before kepd died: removing would
+        """The runtime may still be carrying out a start that was asked for before kepd died: removing would
         then end what just began, so each one is looked at right before, and what runs after all is kept."""
         run = self._run
         for instance_id in unstarted:
@@ -239,7 +239,7 @@ class Starter:
         return True
 
     def _check_signal(self, container: ContainerSpec, instance_id: str) -> None:
-        """TRM-24: a runtime that does not know the field does not tell a signal either; said once per pod."""
+        """A runtime that does not know the field does not tell a signal either; said once per pod."""
         wanted = container.fields.lifecycle.stop_signal if container.fields.lifecycle is not None else ""
         known = self._run.seen.instance(instance_id)
         if wanted and not (known is not None and known.stop_signal) and not self._has_told_of_signal:
@@ -250,7 +250,7 @@ class Starter:
             self._run.tell("StopSignalIgnored", text, container.name, is_warning=True)
 
     async def _run_post_start(self, container: ContainerSpec, instance_id: str) -> None:
-        """postStart (HOK-02), and what follows from its end."""
+        """postStart, and what follows from its end."""
         run = self._run
         hook = container.fields.post_start
         phase = run.memory.of(container.name).of(instance_id).post_start
@@ -294,7 +294,7 @@ class Starter:
         run.save_soon()
 
     def _hook_failed(self, container: ContainerSpec, instance_id: str, text: str) -> None:
-        """Writes down that the container has to end, with its preStop and full grace; no event has output (HOK-04)."""
+        """Writes down that the container has to end, with its preStop and full grace; no event has output."""
         run = self._run
         run.tell("FailedPostStartHook", "PostStartHook failed", container.name, is_warning=True)
         failing = Failing(instance=instance_id, cause="hook", message="FailedPostStartHook")
@@ -333,7 +333,7 @@ class Starter:
         log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
 
     async def restart_all(self, step: RestartAll) -> None:
-        """RST-05: signal, two seconds, and away; logs stay."""
+        """Signal, two seconds, and away; logs stay."""
         run, context = self._run, self._context
         failed = False
         run.tell("RestartAllContainers", f"All containers restart because of the exit of {step.name}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries ends out: of a whole pod, or of one container for a fault of its own.
 
-State is written down before each step (TRM-31), and failed calls are repeated (TRM-19). A step never waits for another:
+State is written down before each step, and failed calls are repeated. A step never waits for another:
 waiting is the planner's.
 """
 
@@ -111,7 +111,7 @@ class Stopper:
         return stop
 
     def _resume_sleeps(self, key: str) -> None:
-        """HOK-12: what is left of a sleep."""
+        """What is left of a sleep."""
         stop = self._run.memory.stop_of(key)
         for one in stop.containers if stop is not None else ():
             if one.hook_phase is HookPhase.RUNNING:
@@ -175,7 +175,7 @@ class Stopper:
             # Who cannot be asked now is taken for what it was; the next look tells.
             with suppress(*FAILURES):
                 await run.refresh(newest.id)
-            # TRM-09: that a container died is no news of its hook.
+            # That a container died is no news of its hook.
             if run.is_running(newest.id):
                 run.tell("FailedPreStopHook", "PreStopHook failed", name, is_warning=True)
         self._set_hook(key, name, phase)
@@ -207,7 +207,7 @@ class Stopper:
             self._run.spawn(work, self._stop_container(key, newest, timeout_s))
 
     async def _stop_container(self, key: str, instance: Instance, timeout_s: int) -> None:
-        """Until it is gone. A call that failed is repeated with what is left (TRM-19, TRM-23)."""
+        """Until it is gone. A call that failed is repeated with what is left."""
         run, clock = self._run, self._context.clock
         while run.is_running(instance.id):
             try:
@@ -244,7 +244,7 @@ class Stopper:
         return max(ceil(kill_time_s(stop, one) - self._context.clock.now_s()), 1)
 
     async def _stop_sandboxes(self) -> None:
-        """TRM-18; and TRM-19: a last look whether anything still runs, kepd's own or unknown to it."""
+        """And a last look whether anything still runs, kepd's own or unknown to it."""
         run, clock = self._run, self._context.clock
         while True:
             try:

@@ -62,7 +62,7 @@ async def _answered(url: Awaitable[str]) -> str:
     try:
         return await url
     except (Unavailable, DeadlineExceeded):
-        # Not of this container: the API says that the runtime is away (CL-15).
+        # Not of this container: the API says that the runtime is away.
         raise
     except RuntimeCallFailed as error:
         raise Refused("unavailable", str(error)) from error

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the runtime gets to know about a pod and its containers.
 
-Names and labels that crictl and log shippers know (LBL), namespaces (NET-04), security (SEC), resources (RES).
+Names and labels that crictl and log shippers know (LBL), namespaces, security (SEC), resources (RES).
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,7 @@ def sandbox_config(
     *,
     group: str = "",
 ) -> pb.PodSandboxConfig:
-    """The sandbox of a pod; it carries our mark, without which we never touch one (LBL-05). `group` is where it is."""
+    """The sandbox of a pod; it carries our mark, without which we never touch one. `group` is where it is."""
     group = group or cgroup_of(pod, node)
     annotations = {
         **pod.notes,
@@ -139,12 +139,12 @@ def sandbox_config(
 
 
 def cgroup_of(pod: PodSpec, node: NodeShape) -> str:
-    """The control group of the pod as a whole, below the configured root (RES-04)."""
+    """The control group of the pod as a whole, below the configured root."""
     return group_path(pod, node.cgroup_root, uses_systemd=node.uses_systemd)
 
 
 def check_support(pod: PodSpec, features: RuntimeFeatures) -> None:
-    """What a runtime that does not know it would pass over in silence (SEC-02, SEC-07)."""
+    """What a runtime that does not know it would pass over in silence."""
     spec, reason = pod.spec, "FailedCreatePodSandBox"
     if not spec.host_users and spec.runtime_class_name not in features.user_namespaces:
         handler = f" for its handler {spec.runtime_class_name}" if spec.runtime_class_name else ""
@@ -173,7 +173,7 @@ def _namespaces(pod: PodSpec, node: NodeShape) -> pb.NamespaceOption:
 
 
 def _port_mappings(pod: PodSpec, node: NodeShape) -> list[pb.PortMapping]:
-    """Mains and sidecars (LBL-07); a kubelet forgets sidecars (Q-PORTS)."""
+    """Mains and sidecars; a kubelet forgets sidecars (Q-PORTS)."""
     kinds = (ContainerKind.MAIN,) if node.copies_kubelet else (ContainerKind.MAIN, ContainerKind.SIDECAR)
     return [
         pb.PortMapping(
@@ -189,7 +189,7 @@ def _port_mappings(pod: PodSpec, node: NodeShape) -> list[pb.PortMapping]:
 
 
 def _host_port(pod: PodSpec, port: ContainerPort) -> int:
-    """In the node's own network a container's port is the node's (NET-04)."""
+    """In the node's own network a container's port is the node's."""
     return port.container_port if pod.spec.host_network else port.host_port
 
 
@@ -218,7 +218,7 @@ def _sandbox_security(pod: PodSpec, node: NodeShape) -> pb.LinuxSandboxSecurityC
 
 
 def _groups(pod: PodSpec) -> list[int]:
-    """fsGroup and supplementalGroups; the runtime merges them with the image's groups (SEC-02)."""
+    """fsGroup and supplementalGroups; the runtime merges them with the image's groups."""
     given = pod.spec.security_context or PodSecurityContext()
     return [*([given.fs_group] if given.fs_group is not None else []), *given.supplemental_groups]
 
@@ -237,7 +237,7 @@ def _sandbox_resources(needs: Needs) -> pb.LinuxContainerResources:
 
 
 def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShape) -> pb.ContainerConfig:
-    """One instance. Raises ConfigProblem where its user must not be what the image says (SEC-04)."""
+    """One instance. Raises ConfigProblem where its user must not be what the image says."""
     fields = container.fields
     _check_user(pod, container, made)
     config = pb.ContainerConfig(
@@ -274,7 +274,7 @@ def container_config(pod: PodSpec, container: ContainerSpec, made: Made, node: N
 
 
 def _give_devices(config: pb.ContainerConfig, devices: ContainerDevices) -> None:
-    """A variable of a device comes in the place of one that the pod has (DVC-3)."""
+    """A variable of a device comes in the place of one that the pod has."""
     given = dict(devices.env)
     kept = [one for one in config.envs if one.key not in given]
     del config.envs[:]
@@ -298,7 +298,7 @@ def _give_devices(config: pb.ContainerConfig, devices: ContainerDevices) -> None
 
 
 def _annotations(pod: PodSpec, container: ContainerSpec, made: Made) -> dict[str, str]:
-    """The annotations a kubelet writes, for those who read them (LBL-03)."""
+    """The annotations a kubelet writes, for those who read them."""
     fields = container.fields
     found = {
         names.CONTAINER_HASH: container_hash(fields),
@@ -332,7 +332,7 @@ def _told(pod: PodSpec, port: ContainerPort) -> dict[str, str | int]:
 def container_resources(
     pod: PodSpec, container: ContainerSpec, resources: Resources, node: NodeShape
 ) -> pb.LinuxContainerResources:
-    """Amounts as a kubelet counts them; where a container has no limit, the pod's applies (RES-01, RES-05, RES-06)."""
+    """Amounts as a kubelet counts them; where a container has no limit, the pod's applies."""
     needs = effective_needs(resources, pod.spec.resources)
     found = pb.LinuxContainerResources(
         cpu_period=PERIOD_US,
@@ -368,7 +368,7 @@ def _swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
 
 
 def _check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
-    """With runAsNonRoot a container whose user is root, or is not known, is refused (SEC-04)."""
+    """With runAsNonRoot a container whose user is root, or is not known, is refused."""
     own, whole = _contexts(pod, container)
     if not (whole.run_as_non_root if own.run_as_non_root is None else own.run_as_non_root):
         return
@@ -385,7 +385,7 @@ def _check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
 
 
 def _effective_user(pod: PodSpec, container: ContainerSpec) -> int | None:
-    """SEC-01: the container's own, else the pod's, else the image's."""
+    """The container's own, else the pod's, else the image's."""
     own, whole = _contexts(pod, container)
     return whole.run_as_user if own.run_as_user is None else own.run_as_user
 
@@ -439,7 +439,7 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
 
 
 def _profile(given: Profile | None, node: NodeShape, default: str, *, is_name: bool = False) -> pb.SecurityProfile:
-    """A name for AppArmor, a file for seccomp (SEC-03)."""
+    """A name for AppArmor, a file for seccomp."""
     kind = given.type if given is not None and given.type else default
     place = ""
     if kind == "Localhost" and given is not None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variables of a container, and `$(VAR)` in its command.
 
-Order and precedence (ENV-01), expansion (ENV-02), where values come from (ENV-03 to ENV-06). References double a text
+Order and precedence, expansion, where values come from. References double a text
 with each line of a manifest, so what they make is measured before it is made.
 Never: puts a value into an error.
 """
@@ -101,7 +101,7 @@ def resolve_environment(
 
 
 def expand(text: str, values: Mapping[str, str], path: str, most: int = MOST_STRING_BYTES) -> str:
-    """`$(NAME)` by its value where it has one; `$$` is a dollar sign (ENV-02). Raises ConfigProblem."""
+    """`$(NAME)` by its value where it has one; `$$` is a dollar sign. Raises ConfigProblem."""
 
     def put(found: re.Match[str]) -> str:
         if found[1] == "$":
@@ -173,7 +173,7 @@ def _key(kind: str, reference: KeyReference, pod: PodSpec, sources: Sources) -> 
 
 
 def field_value(path: str, pod: PodSpec, facts: Facts) -> str:
-    """A field of the pod (ENV-03); empty for what does not exist."""
+    """A field of the pod; empty for what does not exist."""
     found = SUBSCRIPT.match(path)
     if found:
         return dict(pod.labels if found[1] == "labels" else pod.annotations).get(found[2], "")
@@ -211,7 +211,7 @@ def _code(sign: str) -> str:
 
 
 def resource_value(reference: ResourceReference, pod: PodSpec, container: ContainerSpec, facts: Facts) -> str:
-    """A request or limit in units of the divisor, rounded up; what has no limit has the node's (ENV-04)."""
+    """A request or limit in units of the divisor, rounded up; what has no limit has the node's."""
     named = pod.by_name.get(reference.container_name, container)
     kind, _, resource = reference.resource.partition(".")
     own = named.fields.resources.limits if kind == "limits" else named.fields.resources.requests

@@ -35,7 +35,7 @@ def signal_name(word: str) -> str:
 
 
 def log_directory_name(namespace: str, pod: str, uid: str) -> str:
-    """Below `pods.logDirectory` (CLG-01)."""
+    """Below `pods.logDirectory`."""
     return f"{namespace}_{pod}_{uid}"
 
 

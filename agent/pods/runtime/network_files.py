@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pod's hosts file and resolver say.
 
-The hosts file (NET-01), DNS policies and their limits (NET-02, NET-03), the host name (LBL-08).
+The hosts file, DNS policies and their limits, the host name.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ def resolver_of(pod: PodSpec, node: Resolver, cluster_dns: Sequence[str], cluste
             searches = (f"{pod.namespace}.svc.{cluster_domain}", f"svc.{cluster_domain}", cluster_domain)
             found = Resolver(tuple(cluster_dns), _merged(searches, node.searches), ("ndots:5",))
         else:
-            # CL-15: ClusterFirst is what a pod has that asks for nothing, and fine on a node without a cluster.
+            # ClusterFirst is what a pod has that asks for nothing, and fine on a node without a cluster.
             if spec.dns_policy != "ClusterFirst":
                 text = f"dnsPolicy {spec.dns_policy} needs pods.clusterDNS, which is empty; the pod gets the node's DNS"
                 warnings.append(("MissingClusterDNS", text))

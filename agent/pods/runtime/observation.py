@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the runtime lists, as the planners see it: only sandboxes of ours (LBL-05), on the monotonic clock."""
+"""What the runtime lists, as the planners see it: only sandboxes of ours, on the monotonic clock."""
 
 from collections.abc import Iterable
 
@@ -107,7 +107,7 @@ def with_status(known: Instance, status: pb.ContainerStatus, now_s: float, wall_
 
 
 def lost_instance(known: Instance, now_s: float, wall_s: float) -> Instance:
-    """CMP-07: it was seen running and the runtime does not know it any more."""
+    """It was seen running and the runtime does not know it any more."""
     return replace(
         known,
         stage=Stage.ENDED,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control group of a whole pod: where it stands, what it may use, and the writes that bring that about.
 
-For both ways of managing groups and both versions of them (RES-04, RES-05). The kernel rounds memory down to pages;
+For both ways of managing groups and both versions of them. The kernel rounds memory down to pages;
 figures are compared as it keeps them.
 """
 
@@ -88,7 +88,7 @@ class GroupPlan(msgspec.Struct, frozen=True):
 
 
 def group_path(pod: PodSpec, root: str, *, uses_systemd: bool) -> str:
-    """RES-04; Guaranteed pods have no level of their own."""
+    """Guaranteed pods have no level of their own."""
     quality = qos_class(pod)
     levels = [*root.strip("/").split("/"), *([] if quality == "Guaranteed" else [quality.lower()])]
     if not uses_systemd:
@@ -101,8 +101,8 @@ def group_path(pod: PodSpec, root: str, *, uses_systemd: bool) -> str:
 def pod_limits(
     pod: PodSpec, most_pids: int, shape: GroupShape, bursts_us: Iterable[int] = (), *, is_protected: bool = False
 ) -> PodLimits:
-    """RES-04, RES-05: a limit holds for the pod if every container has one, or the pod as a whole. What containers may
-    burst by the pod may as well, or its own quota would stop them (RES-07)."""
+    """A limit holds for the pod if every container has one, or the pod as a whole. What containers may
+    burst by the pod may as well, or its own quota would stop them."""
     needs = pod_needs(pod)
     return PodLimits(
         cpu_shares=cpu_shares(needs.cpu_request),
@@ -187,7 +187,7 @@ def burst_files(pod_group: str, instance_id: str, shape: GroupShape) -> tuple[st
 
 def wanted_levels(path: str, shape: GroupShape, needs: LevelNeeds) -> WantedGroup:
     """What the quality of service above a pod is worth: Burstable what it asks for, BestEffort what is left over. The
-    kernel protects memory of a pod as far as the groups above it are protected (RES-08)."""
+    kernel protects memory of a pod as far as the groups above it are protected."""
     found = []
     above = _levels(path)[:-1]
     qualities = [one for one in above if one.removesuffix(".slice").endswith(("besteffort", "burstable"))]

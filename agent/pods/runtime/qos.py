@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and limits as the kernel wants them: QoS class, shares, quota, scores (RES-01 to RES-06)."""
+"""Requests and limits as the kernel wants them: QoS class, shares, quota, scores."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -43,7 +43,7 @@ def amount(given: Mapping[str, object], resource: str) -> int:
 
 
 def container_needs(resources: Resources) -> Needs:
-    """RES-02: a request that is missing is the limit."""
+    """A request that is missing is the limit."""
     cpu_limit = -(-amount(resources.limits, "cpu") // 10**6)
     memory_limit = -(-amount(resources.limits, "memory") // NANOS)
     cpu = -(-amount(resources.requests, "cpu") // 10**6) if "cpu" in resources.requests else cpu_limit
@@ -52,7 +52,7 @@ def container_needs(resources: Resources) -> Needs:
 
 
 def effective_needs(own: Resources, whole: Resources) -> Needs:
-    """RES-06: where a container has no limit, the pod's applies."""
+    """Where a container has no limit, the pod's applies."""
     needs, pod = container_needs(own), container_needs(whole)
     cpu_limit, memory_limit = needs.cpu_limit or pod.cpu_limit, needs.memory_limit or pod.memory_limit
     return msgspec.structs.replace(needs, cpu_limit=cpu_limit, memory_limit=memory_limit)
@@ -67,7 +67,6 @@ def memory_qos(needs: Needs, allocatable_bytes: int) -> dict[str, str]:
 
 
 def cpu_shares(milli_cpu: int) -> int:
-    """RES-01."""
     return max(LEAST_SHARES, min(MOST_SHARES, milli_cpu * 1024 // 1000)) if milli_cpu else LEAST_SHARES
 
 
@@ -77,7 +76,7 @@ def cpu_quota(milli_cpu: int) -> int:
 
 
 def qos_class(pod: PodSpec) -> str:
-    """RES-02; resources of the pod as a whole win (KEP-2837)."""
+    """Resources of the pod as a whole win (KEP-2837)."""
     if pod.spec.resources.limits or pod.spec.resources.requests:
         return _class_of([pod.spec.resources])
     return _class_of([one.fields.resources for one in pod.containers])
@@ -93,7 +92,7 @@ def _class_of(listed: Iterable[Resources]) -> str:
 
 
 def oom_score(pod: PodSpec, container: ContainerSpec, capacity_bytes: int) -> int:
-    """RES-03. A sidecar is not killed before the main that asked for least."""
+    """A sidecar is not killed before the main that asked for least."""
     if is_critical(pod):
         return GUARANTEED_SCORE
     quality = qos_class(pod)
@@ -128,7 +127,7 @@ def _score(request_bytes: int, capacity_bytes: int) -> int:
 
 
 def pod_needs(pod: PodSpec) -> Needs:
-    """RES-04: what the cgroup of the whole pod gets, with what its runtime takes for itself (`overhead`)."""
+    """What the cgroup of the whole pod gets, with what its runtime takes for itself (`overhead`)."""
     own, more = own_needs(pod), container_needs(Resources(requests=pod.spec.overhead))
     return Needs(
         cpu_request=own.cpu_request + more.cpu_request,

@@ -47,7 +47,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_ephemeral(self) -> bool:
-        """Somebody added it to the pod (TRM-27); no plan for the manifest's containers counts it."""
+        """Somebody added it to the pod; no plan for the manifest's containers counts it."""
         return EPHEMERAL in self.notes
 
     @property
@@ -106,7 +106,7 @@ class SeenPod(msgspec.Struct, frozen=True):
         return tuple(sorted((one for one in self.instances if one.is_ephemeral), key=lambda one: one.created_s))
 
     def next_attempt(self, name: str) -> int:
-        """The attempt after the newest known (LBL-06)."""
+        """The attempt after the newest known."""
         return max((one.attempt for one in self.instances if one.name == name), default=-1) + 1
 
 

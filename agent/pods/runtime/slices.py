@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What systemd is asked for where it owns the groups of pods (RES-09).
+"""What systemd is asked for where it owns the groups of pods.
 
 Limits that are written into the files of a slice are lost when systemd writes its own view of it, at `daemon-reload`
 for one. So each limit that systemd has a property for is asked of systemd; pages and bursts, which it has none for, are

@@ -2,7 +2,7 @@
 """Users of their own for pods: which ids of the node a pod's ids are (KEP-127).
 
 A range of 65536 per pod, beginning at a multiple of that and never among the node's own, from what /etc/subuid and
-/etc/subgid leave to us (SEC-07).
+/etc/subgid leave to us.
 """
 
 from collections.abc import Iterable, Sequence

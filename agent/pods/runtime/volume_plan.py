@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands in a pod's volumes: directories (VOL-01), and files with their content (VOL-06 to VOL-08)."""
+"""What stands in a pod's volumes: directories, and files with their content."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class Updates(msgspec.Struct, frozen=True):
 
 
 def plan_updates(pod: PodSpec, sources: Sources, facts: Facts) -> Updates:
-    """Of a pod that runs: each volume with content by itself (VOL-07)."""
+    """Of a pod that runs: each volume with content by itself."""
     planned, problems, room = [], [], _Room()
     for volume in pod.spec.volumes:
         if volume.config_map or volume.secret or volume.downward_api or volume.projected:
@@ -152,7 +152,7 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts, room: 
 
 
 def page_size_of(pod: PodSpec, medium: str, volume: str) -> int:
-    """VOL-02: the size that the medium names, or the only one that the pod asks for; 0 where it is no such medium."""
+    """The size that the medium names, or the only one that the pod asks for; 0 where it is no such medium."""
     if not medium.startswith(HUGE_PAGES):
         return 0
     named = medium.removeprefix(HUGE_PAGES).removeprefix("-")
@@ -172,7 +172,7 @@ def page_size_of(pod: PodSpec, medium: str, volume: str) -> int:
 
 
 def _memory_size(pod: PodSpec, limit: int, facts: Facts) -> int:
-    """VOL-02: the smallest of its own limit, the memory of all containers together, and the node's."""
+    """The smallest of its own limit, the memory of all containers together, and the node's."""
     listed = [amount(one.fields.resources.limits, "memory") // NANOS for one in pod.containers]
     whole = amount(pod.spec.resources.limits, "memory") // NANOS or (sum(listed) if all(listed) else 0)
     return min((size for size in (limit, whole, facts.memory_bytes) if size), default=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people see of eviction, from the planner's own values (EVN-12)."""
+"""What people see of eviction, from the planner's own values."""
 
 from collections.abc import Iterator, Sequence
 

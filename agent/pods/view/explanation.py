@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of `kepctl explain pod` (CL-9): how each container ended last, what the runtime said, and what comes next."""
+"""Lines of `kepctl explain pod`: how each container ended last, what the runtime said, and what comes next."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a pod took to start by what the node itself does: without pulls and init containers (DUR-03)."""
+"""How long a pod took to start by what the node itself does: without pulls and init containers."""
 
 from collections.abc import Collection, Iterable, Sequence
 

@@ -79,7 +79,7 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
 
 
 def _with_requests(given: Resources) -> Resources:
-    """RES-02: a request that is missing is the limit."""
+    """A request that is missing is the limit."""
     return replace(given, requests={**given.limits, **given.requests})
 
 
@@ -128,7 +128,7 @@ def _container(look: Look, one: ContainerSpec) -> ContainerState:
 
 def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> ContainerState:
     if one.kind is not ContainerKind.MAIN and one.name in look.memory.passed:
-        # SBX-07: its instance is collected; that it was done is known.
+        # Its instance is collected; that it was done is known.
         is_init = one.kind is ContainerKind.INIT
         return ContainerState(
             name=one.name,
@@ -181,14 +181,14 @@ def _pause(look: Look, one: ContainerSpec) -> str:
 
 
 def _reason_of(ended: Instance) -> str:
-    """As the runtime says, else by the exit code (TRM-25)."""
+    """As the runtime says, else by the exit code."""
     if ended.reason:
         return ended.reason
     return REASONS.get(ended.exit_code, "Error") if ended.exit_code else "Completed"
 
 
 def _last_words(text: str, most_bytes: int) -> str:
-    """TMS-01: all containers of a pod have 12 KiB, each its even share. Lines stay lines."""
+    """All containers of a pod have 12 KiB, each its even share. Lines stay lines."""
     cut = text.encode("utf-8", "replace")[:most_bytes].decode("utf-8", "ignore")
     return "".join(sign if sign.isprintable() or sign in "\n\t" else "?" for sign in cut)
 
@@ -205,7 +205,7 @@ def _termination(ended: Instance, most_bytes: int) -> Termination:
 
 
 def _last(look: Look, one: ContainerSpec, newest: Instance, *, is_shown: bool) -> Termination | None:
-    """STS-05: the end before the state that is shown."""
+    """The end before the state that is shown."""
     ended = [other for other in look.seen.instances if other.name == one.name and other.stage is Stage.ENDED]
     if is_shown:
         ended = [other for other in ended if other is not newest]
@@ -235,7 +235,6 @@ def _has_ended(pod: PodSpec, memory: Memory, one: ContainerSpec, instance: Insta
 
 
 def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) -> tuple[Condition, ...]:
-    """STS-01, STS-02."""
     active = look.seen.active
     has_network = active is not None and (bool(active.ip) or active.is_host_network)
     ready = _readiness(phase, containers)
@@ -259,7 +258,7 @@ def _conditions(look: Look, phase: str, containers: Sequence[ContainerState]) ->
 
 
 def _disruption(look: Look) -> tuple[Condition, ...]:
-    """NSD-03: it was the node that ended the pod, not the pod's own work."""
+    """It was the node that ended the pod, not the pod's own work."""
     ended = look.memory.outcome or look.memory.ending_as
     if ended is None or ended.reason not in DISRUPTIONS:
         return ()

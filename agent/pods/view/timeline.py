@@ -88,7 +88,7 @@ def draw_picture(moments: Sequence[Moment], containers: Sequence[str], now_s: fl
 
 
 def _budgets(moments: Sequence[Moment], origin_s: float) -> list[tuple[float, float]]:
-    """Of ends of the whole pod; a later request only shortens (TRM-22)."""
+    """Of ends of the whole pod; a later request only shortens."""
     budgets: list[tuple[float, float]] = []
     for one in moments:
         at_s = one.at_s - origin_s

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace of a pod's start or end, made from the moments of its timeline, so that both say the same (TRC-11).
+"""The trace of a pod's start or end, made from the moments of its timeline, so that both say the same.
 
     pod.start ⊃ sandbox.run · ready
                 image.pull      ⊃ queue · resolve · layer · unpack

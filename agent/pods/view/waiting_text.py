@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line that says what a pod waits for (BEY-04)."""
+"""One line that says what a pod waits for."""
 
 from collections.abc import Iterable, Sequence
 

@@ -159,7 +159,7 @@ def _rules(read: _Deployment | _DaemonSet | _Job) -> RolloutRules | JobRules:
 
 
 def _rollout(strategy: Strategy, replicas: int, min_ready_s: int, deadline_s: int) -> RolloutRules:
-    """WL-4: shares of what may be missing are rounded down, of what may be too many up; never both 0."""
+    """Shares of what may be missing are rounded down, of what may be too many up; never both 0."""
     rolling = strategy.rolling_update
     unavailable = "25%" if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
     surge = "25%" if rolling is None or rolling.max_surge is None else rolling.max_surge

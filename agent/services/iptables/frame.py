@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables rules that do not depend on Services (IP-7 to IP-9, IP-12; TY-20; CT-9).
+"""The iptables rules that do not depend on Services.
 
 The fixed chains with their own rules, the jumps into them from the kernel's chains, the canaries, and the guard of the
 loopback addresses.
@@ -89,7 +89,7 @@ def fixed_chains(settings: RuleSettings) -> Content:
 
 
 def last_rules(settings: RuleSettings) -> tuple[str, ...]:
-    """The end of KUBE-SERVICES in nat (TY-2, TY-20)."""
+    """The end of KUBE-SERVICES in nat."""
     if settings.has_node_ports_everywhere:
         # The kernel has no such way for IPv6, so there is nothing to lead anywhere.
         but = "" if settings.has_loopback_node_ports else "! -d ::1/128 "

@@ -3,7 +3,7 @@
 
 The rules follow from the Services as last written by rendering, so texts of a hundred thousand endpoints are not kept.
 `stage` changes nothing; `commit` is for after the kernel took the change. A fixed chain is written only if its text
-changed. Source of behaviour: IP-5 to IP-7; SY-5, SY-10.
+changed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from agent.services.ruleset import NO_PLANS, Plans
 
 Item = TypeVar("Item")
 LARGE = 1000
-"""From more endpoints on rules carry no comments (IP-6)."""
+"""From more endpoints on rules carry no comments."""
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -180,7 +180,7 @@ class IptablesMirror:
         return content
 
     def repair(self, have: Content, staged: StagedChange, spared: Plans = NO_PLANS) -> RulesChange:
-        """From what is in the kernel to what should be (IP-7). `spared`: Services that keep what they have there."""
+        """From what is in the kernel to what should be. `spared`: Services that keep what they have there."""
         self._kept = {}
         if spared:
             names = [names_of(key, port) for key, plan in spared.items() if plan is not None for port in plan.ports]
@@ -189,7 +189,7 @@ class IptablesMirror:
         return difference(have, self.content(staged), staged.settings)
 
     def repair_over(self, have: Content, staged: StagedChange) -> RulesChange:
-        """The same where all that others have stays (SY-6)."""
+        """The same where all that others have stays."""
         want = self.content(staged)
         return difference(have, beside(want, kept_of(want, have), staged.settings), staged.settings)
 
@@ -245,7 +245,7 @@ def ways_in(content: Content) -> frozenset[Claim]:
 
 
 def removal(have: Content) -> RulesChange:
-    """IP-13: all that is ours; the guard and the hint stay."""
+    """All that is ours; the guard and the hint stay."""
     jumps = {
         table: [(name, rule) for name, rules in chains.items() for rule in rules if _leads_to_ours(name, rule)]
         for table, chains in have.items()

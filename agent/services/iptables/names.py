@@ -2,7 +2,7 @@
 """Names of chains and comments of rules, as kube-proxy gives them, so that operators and their tools find them.
 
 Nothing from a name can end a comment, begin an option or begin a line.
-Source of behaviour: IP-1; kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
+Source of behaviour: kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
 """
 
 import re

@@ -2,7 +2,7 @@
 """A Service's plan as iptables rules, in the form in which iptables-save prints them. Same plan, same rules.
 
 What one Service has in chains of its own (SVC, SVL, EXT, FW, SEP) and what it adds to the chains that all share.
-Source of behaviour: IP-1 to IP-6; TY-8 to TY-15; kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
+Source of behaviour: kubernetes/kubernetes: pkg/proxy/iptables/proxier.go.
 """
 
 from collections import Counter
@@ -38,12 +38,11 @@ class RuleSettings(msgspec.Struct, frozen=True):
 
     @property
     def has_loopback_node_ports(self) -> bool:
-        """TY-20."""
         return self.family == "IPv4" and self.has_node_ports_everywhere
 
 
 def endpoint_count(plan: ServicePlan) -> int:
-    """What large mode counts (IP-6)."""
+    """What large mode counts."""
     return sum(len(port.selection.everyone) for port in plan.ports)
 
 
@@ -109,7 +108,7 @@ class _Port:
             yield self._endpoint(one)
 
     def _choice(self, chain: str, backends: Sequence[Backend], *, is_inside: bool) -> Chain:
-        """IP-2: masquerade, come back, choose."""
+        """Masquerade, come back, choose."""
         rules: list[str] = []
         chosen = self._shares(backends, is_local=chain == self._names.local)
         if is_inside and self._inside is not None:
@@ -124,7 +123,7 @@ class _Port:
         return chain, tuple(rules)
 
     def _shares(self, backends: Sequence[Backend], *, is_local: bool) -> list[tuple[Backend, int]]:
-        """SEL-23: as many shares as slots with nftables."""
+        """As many shares as slots with nftables."""
         if self._options is None or not self._options.weights:
             return [(one, 1) for one in backends]
         slots = slots_of(self._port, NO_SLOTS, self._options)
@@ -145,7 +144,6 @@ class _Port:
         return f"--name {self._chain_of(backend)} --mask {mask} --rsource"
 
     def _masquerade_inside(self, frontend: Frontend) -> Iterator[str]:
-        """TY-9, TY-10."""
         what = self._match(frontend, "cluster IP")
         if self._settings.masquerades_all:
             yield f"{what} -j KUBE-MARK-MASQ"
@@ -156,7 +154,6 @@ class _Port:
             yield f"{before} ! {self._settings.pods}{middle}{after} -j KUBE-MARK-MASQ"
 
     def _external(self, *, has_cluster: bool, has_local: bool) -> Chain:
-        """IP-4, TY-11, TY-12."""
         names, pods = self._names, self._settings.pods
         what = f"{names.told} external destinations"
         if not self._outside[0].is_local_policy:
@@ -178,7 +175,7 @@ class _Port:
         return frontend.is_restricted and frontend.kind != "nodePort"
 
     def _firewall(self) -> Chain:
-        """TY-15: who is in no range leaves it without an endpoint, and KUBE-PROXY-FIREWALL drops it."""
+        """Who is in no range leaves it without an endpoint, and KUBE-PROXY-FIREWALL drops it."""
         told = comment(f"{self._names.told} loadbalancer IP")
         ranges = [one for frontend in self._outside if self._is_behind_firewall(frontend) for one in frontend.ranges]
         rules = [f"{_source(one)}{told} -j {self._names.external}" for one in dict.fromkeys(ranges)]
@@ -186,7 +183,7 @@ class _Port:
         return self._names.firewall, tuple(rules)
 
     def _endpoint(self, backend: Backend) -> Chain:
-        """TY-8, then the way there."""
+        """Then the way there."""
         told = "" if self._is_large else comment(self._names.told) + " "
         width = 32 if self._settings.family == "IPv4" else 128
         protocol = self._names.protocol
@@ -231,7 +228,6 @@ class _Port:
             yield "filter", "KUBE-PROXY-FIREWALL", f"{self._match(frontend, told)} -j DROP"
 
     def _refusal(self, frontend: Frontend) -> Shared:
-        """SEL-9, TY-13, TY-14."""
         what = "has no endpoints" if frontend.verdict == "reject" else "has no local endpoints"
         with_reset = self._settings.rejects_with_reset and frontend.protocol == "TCP"
         code = "icmp-port-unreachable" if self._settings.family == "IPv4" else "icmp6-port-unreachable"

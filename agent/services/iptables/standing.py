@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps kepd's rules that a reading found but no plan of this process knows, while others are written (SY-6, IP-7).
+"""Keeps kepd's rules that a reading found but no plan of this process knows, while others are written.
 
 They stand behind all that is wanted, so that they decide only what nothing else does.
 Never: keeps rules of other programs, which nothing of ours touches.

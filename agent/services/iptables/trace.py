@@ -3,7 +3,6 @@
 
 Rules of other programs are skipped. The rules are those that should be there, or those that a reading of the kernel
 brought. It rolls no dice: it follows every endpoint that may be chosen.
-Source of behaviour: IP-2, IP-4, NF-60, TY-7 to TY-15.
 """
 
 import shlex

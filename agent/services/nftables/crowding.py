@@ -6,7 +6,7 @@ Up to half full, no port is limited. From there on a port may have a tenth of th
 that is more, but never above half: what it has beyond is cut to a short life, which a client that comes back makes
 long again, and a flood does not. Above nine tenths room is made at once: the largest ports are levelled until the map
 is three quarters full, their newest clients first, for those of a flood are newer than those who were there before it.
-A sample of the map is enough, as a hash orders it. Source of behaviour: SVN-100, SVN-101.
+A sample of the map is enough, as a hash orders it.
 """
 
 from collections.abc import Iterable, Sequence

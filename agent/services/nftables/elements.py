@@ -2,9 +2,7 @@
 """A Service's plan as elements of the nftables maps. Same plan, same slots, same elements.
 
 The slots say which endpoint has which number, so that a change touches few of them. Elements that several Services may
-share are distinguished. Source of behaviour: NF-2, NF-6, NF-7, NF-20, NF-23, NF-30, NF-35, NF-62,
-SVN-101.
-"""
+share are distinguished. Source of behaviour:"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -38,7 +36,7 @@ _DATA = attrgetter("data")
 SLOTS = [NUMBER.pack(number) for number in range(256)]
 MOST_SLOTS = 256
 MOST_STATIC = 16
-"""Up to so many endpoints a choice chain is part of every table (NF-4)."""
+"""Up to so many endpoints a choice chain is part of every table."""
 PREFIXES = {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
 """Endpoint map → how its choice chains are called: `c_2`."""
 HASHES = {"flow": "m", "source": "s"}
@@ -148,14 +146,14 @@ def slots_after_step(plan: PortPlan, was: PortPlan, before: Slots) -> Slots | No
 
 
 def _hashed(backends: Sequence[Backend], options: ServiceOptions) -> tuple[bytes, ...]:
-    """SVN-40: who has which slot follows from the endpoints alone, whatever was there before."""
+    """Who has which slot follows from the endpoints alone, whatever was there before."""
     weights = _shares(backends, options)
     table = maglev_table(tuple([one.key for one in backends]), tuple(weights))
     return tuple([backends[owner].data for owner in table])
 
 
 def _shares(backends: Sequence[Backend], options: ServiceOptions) -> list[int]:
-    """NF-62: weights in smallest terms; none, where all are alike."""
+    """Weights in smallest terms; none, where all are alike."""
     if not options.weights:
         return []
     given = dict(options.weights)
@@ -165,7 +163,7 @@ def _shares(backends: Sequence[Backend], options: ServiceOptions) -> list[int]:
 
 
 def _weighted(backends: Sequence[Backend], options: ServiceOptions) -> list[bytes]:
-    """NF-62: an endpoint stands in as many slots as its weight; all of weight 0 serve only if nobody else does."""
+    """An endpoint stands in as many slots as its weight; all of weight 0 serve only if nobody else does."""
     if not options.weights:
         return [*map(_DATA, backends)]
     shares = _shares(backends, options)
@@ -253,7 +251,7 @@ def _cluster_ip(one: Frontend, key: bytes, port: PortPlan, slots: Slots, only: N
 
 
 def _outside(one: Frontend, key: bytes, port: PortPlan, slots: Slots, only: Numbers | None) -> Iterator[Rows]:
-    """The second level, which traffic from elsewhere reaches once it is marked or not (TY-11, TY-12)."""
+    """The second level, which traffic from elsewhere reaches once it is marked or not."""
     cluster_map, local_map, eps, eps_local = (
         ("np_cluster", "np_local", "np_eps", "np_eps_local")
         if one.kind == "nodePort"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table that lets established flows of Services skip the rules (SVN-80 to SVN-82).
+"""Writes the table that lets established flows of Services skip the rules.
 
 The kernel then takes packets of such a flow from one device to the other by itself, translated as before. Only TCP and
 UDP, and only what a rule for a Service of this node translated: its original destination is an address of a Service, or

@@ -3,7 +3,7 @@
 
 Without them the first packets leave untranslated, and connection tracking keeps their flows so for as long as they are
 sent. They are dropped, for clients repeat them; a refusal would let them give up. Elements end by themselves, so that a
-node whose kepd never comes is as without them. Source of behaviour: SVN-20 to SVN-24.
+node whose kepd never comes is as without them.
 """
 
 from collections.abc import Collection, Iterable, Sequence

@@ -17,7 +17,6 @@ Why it holds:
 - What another program changes breaks the invariant until the watch or a full sync compares with a dump.
 
 Owns: the Services as they were last written, and those counts. Never: writes.
-Source of behaviour: NF-6 to NF-9, NF-21, NF-23; SY-5, SY-6.
 """
 
 from collections import Counter
@@ -65,7 +64,7 @@ class Staged(msgspec.Struct, frozen=True):
     shared: Mapping[Shared, int]
     node: Content
     only: Mapping[ServiceKey, Sequence[Numbers]] = msgspec.field(default_factory=dict)
-    """Services of which nothing changed but the endpoints in these slots (FS-17)."""
+    """Services of which nothing changed but the endpoints in these slots."""
 
 
 class Changes(msgspec.Struct):
@@ -160,7 +159,7 @@ class Mirror:
         return replace(prepared, batch=changes.batch(self.chains))
 
     def stage_over(self, standing: Standing, plans: Plans) -> Staged:
-        """To these plans from what the kernel has at their ways in; what else it has stays (SY-6)."""
+        """To these plans from what the kernel has at their ways in; what else it has stays."""
         prepared = self.prepare(plans)
         changes = Changes()
         for after in prepared.services.values():
@@ -307,7 +306,7 @@ class Mirror:
         spared: frozenset[bytes] = frozenset(),
         constant: frozenset[str] = frozenset(),
     ) -> Batch:
-        """From what is in the kernel to what should be (NF-8, NF-64, SY-10). `spared`: ways in that stay as are. The
+        """From what is in the kernel to what should be. `spared`: ways in that stay as are. The
         chains are made anew, but for the `constant` ones, which a refresh has made anew already."""
         changes = difference(state.content, self.content(staged))
         changes.gone = without_spared(changes.gone, changes.come, spared)
@@ -325,7 +324,7 @@ class Mirror:
         return frozenset(name for name, count in self._uses.items() if count > 0)
 
     def spare_maps(self, chains: Iterable[str]) -> list[str]:
-        """Own maps of clients into which these chains look, and no other (SVN-101)."""
+        """Own maps of clients into which these chains look, and no other."""
         gone = frozenset(chains)
         spare = {client_map_of(name) for name in gone} - {""}
         return sorted(spare.difference(map(client_map_of, self.chains - gone))) if spare else []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Divides what is taken away from a table that several processes filled, from where packets enter to where they end.
 
-Never: divides what is written in place of something; that stays one transaction (NF-6, NF-23).
+Never: divides what is written in place of something; that stays one transaction.
 """
 
 from collections.abc import Iterator

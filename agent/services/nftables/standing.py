@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps what a dump of the kernel found, by Service port, up to date while batches are written (SY-6).
+"""Keeps what a dump of the kernel found, by Service port, up to date while batches are written.
 
 An element's owner follows from its key: elements of a way in begin with its address, protocol and port.
 """

@@ -2,8 +2,8 @@
 """The constant part of our nftables table, as text for `nft -f -`.
 
 Also the marker by which a later process recognises the table. Elements are no part of it, except the `drop` verdicts
-that bridge a replacement (NF-10).
-Source of behaviour: NF-1, NF-4, NF-10, NF-20; affinity is ours (see `ChoiceChain`), in place of NF-30.
+that bridge a replacement.
+Source of behaviour: affinity is ours (see `ChoiceChain`).
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from agent.model.nft_table import (
 )
 from agent.services.nftables.elements import MOST_STATIC, PREFIXES
 
-# A client costs about 150 bytes. When the map is full, affinity ends for new clients, nothing else (NF-31). Before that
+# A client costs about 150 bytes. When the map is full, affinity ends for new clients, nothing else. Before that
 # ports with many clients lose some of theirs (crowding.py).
 MOST_CLIENTS = 262_144
 
@@ -56,7 +56,7 @@ def structure_text(settings: TableSettings) -> str:
 def replacement_text(settings: TableSettings, content: Content | None = None) -> str:
     """A new table in place of whatever has its name, as one transaction. Every frontend of `content` answers with
     `drop` at first, so that until its elements follow by netlink no packet leaves with an address of ours untranslated:
-    a dropped first packet is repeated, an untranslated one binds its whole connection (NF-10, NF-20)."""
+    a dropped first packet is repeated, an untranslated one binds its whole connection."""
     name = f"{_ip(settings)} {TABLE}"
     lines = [removal_text(settings), structure_text(settings)]
     for map_name in ("services", "nodeports"):
@@ -110,7 +110,7 @@ def static_chains() -> Iterator[ChoiceChain]:
 
 
 def structure_damage(settings: TableSettings, state: TableState) -> str:
-    """Why this table cannot be kept: a half-sentence; "" if its chains can be mended one by one (NF-9)."""
+    """Why this table cannot be kept: a half-sentence; "" if its chains can be mended one by one."""
     expected = layout_text(settings)
     if state.layout_text != expected:
         return f'its maps are "{state.layout_text}", not "{expected}"'
@@ -181,7 +181,7 @@ def _chains(settings: TableSettings) -> Iterator[_Chain]:
 
 
 def _choices(settings: TableSettings) -> Iterator[_Chain]:
-    """NF-4, NF-20: the slot that was drawn, else the first slot, else drop rather than let it out untranslated."""
+    """The slot that was drawn, else the first slot, else drop rather than let it out untranslated."""
     ip = _ip(settings)
     for chain in static_chains():
         key = "meta l4proto . th dport" if chain.map.startswith("np_") else f"{ip} daddr . meta l4proto . th dport"
@@ -195,7 +195,7 @@ def _answers(settings: TableSettings) -> Iterator[_Chain]:
 
 
 def _levels(settings: TableSettings) -> Iterator[_Chain]:
-    """TY-11, TY-12, TY-15, SVN-33: what external traffic meets after its frontend was found."""
+    """What external traffic meets after its frontend was found."""
     ip = _ip(settings)
     mark = f"meta mark set meta mark or {settings.mark:#x}"
     frontend = f"{ip} daddr . meta l4proto . th dport"
@@ -232,7 +232,7 @@ def _dispatch(settings: TableSettings) -> _Chain:
 
 
 def _unserved(settings: TableSettings) -> _Chain:
-    """TY-16: an address or port of Services that led nowhere."""
+    """An address or port of Services that led nowhere."""
     ip = _ip(settings)
     passed = f"{ip} daddr . meta l4proto . th dport @passed return"
     return _Chain("unserved", (passed, f"{ip} daddr @cluster_ips goto rj", f"{ip} daddr @svc_cidrs drop"))
@@ -246,7 +246,7 @@ def _hooks(settings: TableSettings) -> Iterator[_Chain]:
     bit = f"{settings.mark:#x}"
     marked = f"meta mark and {bit} != 0 meta mark set meta mark xor {bit} masquerade fully-random"
     itself = f"ct status dnat {ip} saddr . {ip} daddr . meta l4proto . th dport @hairpin masquerade fully-random"
-    # nft does not take the name dstnat for the hook output (NF-42).
+    # nft does not take the name dstnat for the hook output.
     yield _Chain("prerouting", ("jump dispatch",), "type nat hook prerouting priority -100")
     yield _Chain("output", ("jump dispatch",), "type nat hook output priority -100")
     yield _Chain("postrouting", (marked, itself), "type nat hook postrouting priority 100")

@@ -3,7 +3,6 @@
 
 The elements are those that should be there or those that a dump of the kernel brought. Each step names the map, what
 was looked up and the rule behind it. That these steps are the kernel's own is what the packet tests prove.
-Source of behaviour: NF-4, NF-20, NF-60, TY-7 to TY-16.
 """
 
 from collections.abc import Mapping

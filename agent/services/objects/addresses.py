@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads addresses and address ranges as the API does, which differs from Python (IN-13, IN-14, IN-15, NF-35).
+"""Reads addresses and address ranges as the API does, which differs from Python.
 
 The reading is lenient (leading zeros are decimal, never octal; an IPv4-mapped IPv6 address is an IPv4 one), the
 spelling of what was read canonical.
@@ -100,12 +100,12 @@ def whole(address: Address) -> Range:
 
 
 def endpoint_key(address: str, port: int) -> str:
-    """`ip:port`, IPv6 in brackets: what endpoints are told apart and sorted by (IN-11)."""
+    """`ip:port`, IPv6 in brackets: what endpoints are told apart and sorted by."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def unfit_endpoint(address: Address) -> str:
-    """Why no connection can be sent there; "" if one can (IN-15)."""
+    """Why no connection can be sent there; "" if one can."""
     packed = address.packed
     if not any(packed):
         return "unspecified"

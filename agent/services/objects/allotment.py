@@ -6,7 +6,6 @@ Services never have one address by allotment. A Service's own name says where to
 get the same addresses even where nothing is remembered.
 
 Never: overrules an address that a manifest gives: whoever was allotted it before gets another one.
-Source of behaviour: FS-21, FS-23, IN-16.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

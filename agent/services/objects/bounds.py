@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the room that a node has for Services, and which stay out where all together are too much (SY-12).
+"""Plans the room that a node has for Services, and which stay out where all together are too much.
 
 What is programmed stays, and others come by age, so that no newcomer takes a way in away; no namespace gets more than
-three quarters, so that none leaves nothing for the others. Maps of their own for clients go to the oldest first
-(SVN-101); so do tables of slots (SVN-41).
+three quarters, so that none leaves nothing for the others. Maps of their own for clients go to the oldest first; so
+do tables of slots.
 """
 
 from collections import Counter

@@ -3,7 +3,7 @@
 
 Slices come in any order, before or after their Service, and move between Services; a change that ends where it began is
 none. Each follower (one per family) has a set of keys of its own to empty. Never: reacts to a single slice: a Service
-is looked at as a whole or not at all. Source of behaviour: IN-5, IN-11, IN-12, SY-4.
+is looked at as a whole or not at all.
 """
 
 from collections import Counter

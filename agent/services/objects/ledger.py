@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides of each object of an API server whether there is memory for it, before it is kept (SY-12).
+"""Decides of each object of an API server whether there is memory for it, before it is kept.
 
 Where there is none, an object leaves nothing but a finding. A namespace has the same share as in bounds.py, which plans
 what becomes of the Services that are kept.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the many endpoints of one service port through changes of its slices, at the cost of what changed (FS-17).
+"""Follows the many endpoints of one service port through changes of its slices, at the cost of what changed.
 
 A port of 5 000 endpoints changes by one or two of them, in one slice. What is the same stays the same object, so that
 a comparison of two lists sees it at once, and a step says what differs.

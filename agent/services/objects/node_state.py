@@ -2,7 +2,6 @@
 """Describes this node for each family: addresses for node ports, which sources are pods, which networks are Services'.
 
 Made of the settings, the Node object and the interfaces, with what is missing or contradictory.
-Source of behaviour: IN-9, IN-17, IN-19, TY-2 to TY-4, TY-9, TY-16, SY-11, SVN-50, SVN-51.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -51,7 +50,7 @@ class NodeSettings(msgspec.Struct, frozen=True):
 
 
 class NodeSight(msgspec.Struct, frozen=True):
-    """What the Node object says, as far as there is one. `is_leaving`: it is deleted or about to be (HL-3)."""
+    """What the Node object says, as far as there is one. `is_leaving`: it is deleted or about to be."""
 
     is_known: bool = False
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -70,7 +69,7 @@ class FamilyFacts(msgspec.Struct, frozen=True):
 
 
 def node_sight(node: NodeObject) -> NodeSight:
-    """InternalIP entries first, then ExternalIP, in the order of the list (IN-17)."""
+    """InternalIP entries first, then ExternalIP, in the order of the list."""
     listed = node.status.addresses or ()
     texts = [one.address for kind in ("InternalIP", "ExternalIP") for one in listed if one.type == kind]
     cidrs = node.spec.pod_cidrs or ((node.spec.pod_cidr,) if node.spec.pod_cidr else ())
@@ -164,7 +163,7 @@ def _allowed(family: Family, texts: Iterable[str] | None) -> Allowed:
 def _own_addresses(
     family: Family, settings: NodeSettings, sight: NodeSight, default: Iterable[Address]
 ) -> tuple[Address, ...]:
-    """The primary one; an explicit one replaces what the Node object says, and that what routes say (IN-17, FS-22)."""
+    """The primary one; an explicit one replaces what the Node object says, and that what routes say."""
     given = [one for one in _read_addresses(settings.addresses) if one.family == family]
     known = given or [one for one in (*sight.addresses, *default) if one.family == family]
     return tuple(known[:1])
@@ -173,7 +172,7 @@ def _own_addresses(
 def _node_ports(
     family: Family, settings: NodeSettings, addresses: tuple[Address, ...], here: list[Address], findings: list[Finding]
 ) -> tuple[bool, tuple[Address, ...]]:
-    """(on all addresses, on these). TY-3: `primary` without an address of the family opens nothing."""
+    """(on all addresses, on these). `primary` without an address of the family opens nothing."""
     words = tuple(one for one in settings.node_port_addresses if one != LOCALHOST)
     if not words and settings.node_port_addresses:
         return False, ()
@@ -204,7 +203,6 @@ def _node_ports(
 def _detection(
     family: Family, settings: NodeSettings, sight: NodeSight, findings: list[Finding]
 ) -> tuple[Detection, tuple[Range, ...]]:
-    """TY-9."""
     match settings.detect_mode:
         case "BridgeInterface":
             return Detection("interface", settings.interface) if settings.interface else Detection(), ()
@@ -216,7 +214,7 @@ def _detection(
             if not ranges and not sight.pod_ranges:
                 text = "this Node has no podCIDRs yet; until it has, its pods count as clients from elsewhere"
                 findings.append(Finding("services.detectLocal.mode", "NodeCIDR", text))
-            # Another mode would be another table, and clients would lose their endpoints when the ranges come (FS-10).
+            # Another mode would be another table, and clients would lose their endpoints when the ranges come.
             return Detection("cidrs"), tuple(ranges[:1])
         case _:
             ranges = list(_ranges_of(family, settings.cluster_ranges))

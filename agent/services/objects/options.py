@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the annotations `kepd.dev/…` of a Service. An invalid value disables only that annotation and is reported.
-
-Source of behaviour: SEL-20 to SEL-25, TY-15, TY-21, CT-10, SVN-1, SVN-33, SVN-42, SVN-101. All annotations are in
+All annotations are in
 docs/reference.md.
 """
 
@@ -80,7 +79,6 @@ BALANCE = "metadata.annotations[kepd.dev/balance]"
 
 
 def _against_hashing(*, has_affinity: bool, has_local_policy: bool, keys: tuple[str, ...]) -> Iterator[str]:
-    """SVN-42, SVN-43."""
     if has_affinity:
         yield "has no effect beside sessionAffinity: ClientIP, which already leads a client back to its endpoint"
     elif has_local_policy or keys:

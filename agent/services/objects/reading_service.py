@@ -2,7 +2,6 @@
 """Turns a Service of the API into what the plane keeps of it, with the defaults an API server would have filled in.
 
 What an API server would have refused makes the whole Service unusable; a stray address is dropped alone.
-Source of behaviour: IN-1 to IN-3, IN-13, IN-14, IN-16, TY-6.
 """
 
 import re
@@ -48,8 +47,8 @@ class ReadService(NamedTuple):
 
 
 def read_service(item: Service, proxy_name: str = "", *, is_strict: bool = False) -> ReadService:
-    """`proxy_name` is the value of the label of Services that are ours (IN-1). `is_strict`: source ranges of which none
-    can be used let no client in, instead of every one (IN-14)."""
+    """`proxy_name` is the value of the label of Services that are ours. `is_strict`: source ranges of which none
+    can be used let no client in, instead of every one."""
     return ReadService(_service_key(item), *_read(item, proxy_name, is_strict=is_strict), item.metadata.uid)
 
 
@@ -187,7 +186,6 @@ class _ServiceReader:
             self._refuse(path, f"{given} is also that of spec.ports[{first}]")
 
     def _cluster_ips(self) -> dict[Family, Address]:
-        """IN-3."""
         spec = self._spec
         texts = spec.cluster_ips or (spec.cluster_ip,)
         if spec.cluster_ips and spec.cluster_ips[0] != spec.cluster_ip:
@@ -236,7 +234,7 @@ class _ServiceReader:
         return FamilyPart(cluster_ip, external, balancers, ranges, is_closed)
 
     def _vips(self, item: Service) -> list[str]:
-        """Entries that are for proxies to serve (TY-6); "" where one is not, so that positions stay."""
+        """Entries that are for proxies to serve; "" where one is not, so that positions stay."""
         found = []
         for position, entry in enumerate(item.status.load_balancer.ingress or ()):
             if entry.ip_mode not in (None, *IP_MODES):
@@ -266,7 +264,7 @@ class _ServiceReader:
             self._findings.append(finding)
 
     def _ranges(self, texts: Iterable[str], family: Family) -> tuple[Range, ...] | None:
-        """IN-14: any range that is everybody means no restriction. None: there are some, but none of this family."""
+        """Any range that is everybody means no restriction. None: there are some, but none of this family."""
         found: list[Range] = []
         given = 0
         for position, text in enumerate(texts):

@@ -2,7 +2,6 @@
 """Turns an EndpointSlice of the API into what the plane keeps of it.
 
 A bad endpoint is left out alone, the others of its slice stay.
-Source of behaviour: IN-5 to IN-8, IN-10, IN-11, IN-13, IN-15.
 """
 
 from collections.abc import Sequence
@@ -67,7 +66,7 @@ def _read(item: EndpointSlice) -> tuple[SliceFacts | None, tuple[Finding, ...]]:
 
 
 def with_defaults(item: EndpointSlice) -> EndpointSlice:
-    """A slice from a manifest as an API server would have stored it: a port without name has the name "" (IN-16)."""
+    """A slice from a manifest as an API server would have stored it: a port without name has the name ""."""
     ports = tuple(one if one.name is not None else msgspec.structs.replace(one, name="") for one in item.ports or ())
     return msgspec.structs.replace(item, ports=ports)
 
@@ -80,7 +79,7 @@ def _bounded(findings: list[Finding], where: str) -> tuple[Finding, ...]:
 
 
 def _ports(ports: Sequence[EndpointPort], where: str, findings: list[Finding]) -> list[tuple[PortKey, int]]:
-    """Ports without name or number mean nothing to a proxy (IN-6)."""
+    """Ports without name or number mean nothing to a proxy."""
     found: list[tuple[PortKey, int]] = []
     for position, port in enumerate(ports):
         protocol = port.protocol or "TCP"
@@ -107,7 +106,7 @@ def _port_key(name: str, protocol: str) -> PortKey:
 def _endpoints(
     endpoints: Sequence[EndpointObject], family: str, where: str, findings: list[Finding]
 ) -> list[tuple[Address, EndpointObject]]:
-    """Those that can be sent to, by their first address (IN-7, IN-15)."""
+    """Those that can be sent to, by their first address."""
     found: list[tuple[Address, EndpointObject]] = []
     for position, endpoint in enumerate(endpoints):
         if not endpoint.addresses:

@@ -2,7 +2,7 @@
 """Lists the endpoints of one slice for those of its ports that a Service has.
 
 Made on demand and kept as long as the slice stays the same: one object of 160 KiB may hold three million pairs that are
-never needed (SY-12).
+never needed.
 """
 
 from agent.model.service import Backend, PortKey, SliceFacts

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources reported, as bytes that a later process reads: after a boot, old endpoints beat none (SVN-25).
+"""What sources reported, as bytes that a later process reads: after a boot, old endpoints beat none.
 
 Services and slices as the plane keeps them, checked already; a reader takes all of it or nothing. What decided how they
 were read is beside them, so that other settings or another version of kepd are no match.

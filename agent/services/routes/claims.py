@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides which Service owns an address and port that several claim (TY-19).
+"""Decides which Service owns an address and port that several claim.
 
 Cluster IPs come first, then the older Service, then namespace and name. The loser keeps its other frontends.
 """

@@ -2,9 +2,7 @@
 """Keeps what one family should have: a plan for every Service, updated by what changed.
 
 A change concerns the Services that changed, and those that win or lose an address by that: work grows with the change,
-never with the number of Services. Its owner is the sync of that family. Source of behaviour: IN-3, IN-19, TY-19, SY-4,
-SVN-101.
-"""
+never with the number of Services. Its owner is the sync of that family. Source of behaviour:"""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
@@ -30,7 +28,7 @@ NO_OTHERS: frozenset[ServiceKey] = frozenset()
 
 
 class NodeFacts(msgspec.Struct, frozen=True, gc=False):
-    """This node, as one family sees it. `addresses` are its own (IN-17), `node_port_addresses` those that node ports
+    """This node, as one family sees it. `addresses` are its own, `node_port_addresses` those that node ports
     are served on; with `is_open_everywhere` that is every address and the list is empty."""
 
     place: Place
@@ -69,7 +67,6 @@ class Desired:
         self._wanted: dict[ServiceKey, tuple[Frontend, ...]] = {}
         self._claims = Claims()
         self.health_ports: dict[ServiceKey, HealthPort] = {}
-        """HL-4."""
         self.refused: dict[ServiceKey, tuple[Finding, ...]] = {}
         """Services that are too large to be programmed."""
         self.broken: dict[ServiceKey, str] = {}
@@ -154,7 +151,7 @@ class Desired:
         return todo
 
     def _put_outside(self, todo: Collection[ServiceKey]) -> list[ServiceKey]:
-        """Others that get or lose an address by the cluster IPs of these (SVN-52)."""
+        """Others that get or lose an address by the cluster IPs of these."""
         others = {one for key in todo for one in self.outside.put(key, self.fold.services.get(key))}
         return [key for key in others.difference(todo) if key in self.fold.services]
 
@@ -166,7 +163,7 @@ class Desired:
         for key in todo:
             try:
                 plan = self._plan(key)
-            except Exception as error:  # noqa: BLE001  # one Service's fault is not the others' (FS-9)
+            except Exception as error:  # noqa: BLE001  # one Service's fault is not the others'
                 self.broken[key] = f"kepd failed to plan it: {error!r}"
                 continue
             again.update(self._claim(key, plan))
@@ -236,7 +233,7 @@ class Desired:
         return self._claims.owner(claim_of(frontend)) == key
 
     def conflicts(self, key: ServiceKey, *, hides_others: bool = False) -> Iterator[Finding]:
-        """Who has what the Service lost, as of now (TY-19). `hides_others`: without names of other namespaces."""
+        """Who has what the Service lost, as of now. `hides_others`: without names of other namespaces."""
         for one in self.lost.get(key, ()):
             what = f"{one.kind} {one.ip.text if one.ip is not None else '*'}:{one.port}/{one.protocol}"
             owner = self._claims.owner(claim_of(one))
@@ -261,8 +258,8 @@ class Desired:
             self._plans[key] = plan
 
     def unhashed(self, key: ServiceKey) -> int | None:
-        """How many endpoints are too many for the table that a Service has room for; None: it has one, or wants none
-        (SVN-40)."""
+        """How many endpoints are too many for the table that a Service has room for; None: it has one, or wants
+        none."""
         plan = self._plans.get(key)
         if plan is None or key not in self.hash_tables.granted:
             return None

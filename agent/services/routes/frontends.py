@@ -2,7 +2,6 @@
 """Describes what a Service offers to which clients: each address and port with its endpoints, as one value.
 
 Never: knows nftables or iptables; both renderers, the tracer and `kepctl explain route` read these values.
-Source of behaviour: TY-1 to TY-21, SEL-8, SEL-9, HL-4.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,13 +56,13 @@ class PortPlan(msgspec.Struct, frozen=True, gc=False):
     frontends: tuple[Frontend, ...]
     affinity_s: int
     local: tuple[Backend, ...] = ()
-    """Endpoints on this node that are in use: who may meet itself (TY-8)."""
+    """Endpoints on this node that are in use: who may meet itself."""
     own_clients: int = 0
-    """How many clients its own map holds; 0: they are in the map that ports share (SVN-101)."""
+    """How many clients its own map holds; 0: they are in the map that ports share."""
     step: Step | None = None
     """How the list of all came about, where they are many."""
     hashing: Hashing = ""
-    """By what its endpoint is chosen (SVN-40)."""
+    """By what its endpoint is chosen."""
 
 
 class ServicePlan(msgspec.Struct, frozen=True, gc=False):
@@ -76,7 +75,7 @@ class ServicePlan(msgspec.Struct, frozen=True, gc=False):
 
 
 class HealthPort(msgspec.Struct, frozen=True, gc=False):
-    """HL-4: the port, and how many local endpoints its answer names."""
+    """The port, and how many local endpoints its answer names."""
 
     port: int
     local_endpoints: int
@@ -157,7 +156,7 @@ def _frontends(
 
 
 def _verdict(service: ServiceFacts, selection: Selection, *, is_local_policy: bool) -> Verdict:
-    """SEL-9 with our two options."""
+    """What is done without endpoints, with our two options."""
     if not selection.has_any:
         return "pass" if service.options.passes_when_empty else "reject"
     if selection.local if is_local_policy else selection.cluster:
@@ -168,7 +167,7 @@ def _verdict(service: ServiceFacts, selection: Selection, *, is_local_policy: bo
 def _ranges(
     ranges: tuple[Range, ...], targets: Sequence[Address], node_addresses: Sequence[Address]
 ) -> tuple[Range, ...]:
-    """TY-15: whoever may come from this node may also come with the address that it asks, if the node has that too."""
+    """Whoever may come from this node may also come with the address that it asks, if the node has that too."""
     if targets and any(one.first <= node.packed <= one.last for one in ranges for node in node_addresses):
         return (*ranges, *map(whole, targets))
     return ranges

@@ -7,7 +7,6 @@ Service or port that goes leaves its connections to themselves: no rule of ours 
 and a list that lost its Services must not end what works.
 
 Never: lists connections or ends them. Owns: the endpoints of Services that want this, and of no others.
-Source of behaviour: SVN-1, SVN-2, SVN-5, SVN-6.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stable hashing: which endpoint has which slot of a table that is the same on every node (SVN-40).
+"""Stable hashing: which endpoint has which slot of a table that is the same on every node.
 
 Each endpoint has an order of its own in which it wants slots, made of its address and port alone. In turns, each takes
 the first one of its order that is still free, until none is; a weight is a number of turns. When an endpoint goes, the

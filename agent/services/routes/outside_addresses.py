@@ -2,7 +2,6 @@
 """Decides which addresses from outside a Service may have, so that nobody takes another's traffic (CVE-2020-8554).
 
 Whoever may create Services could else have the packets to any address: a resolver, the API server, a neighbour's node.
-Source of behaviour: SVN-50 to SVN-52.
 """
 
 from collections.abc import Iterable, Iterator

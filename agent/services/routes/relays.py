@@ -3,7 +3,7 @@
 
 A connection of this host is led as the kernel leads it to the node's other addresses: by the list of the whole
 cluster, by weights, and where clients come back, to the endpoint of the one client that there is.
-Never: listens or connects; run/localhost_relay.py does. Source of behaviour: SVN-30, SVN-31, TY-12.
+Never: listens or connects; run/localhost_relay.py does.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

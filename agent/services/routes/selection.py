@@ -2,7 +2,7 @@
 """Selects the endpoints of a service port that get its traffic, and remembers why.
 
 A selection has the reasons too, so that the sync, the vectors and `kepctl explain route` cannot differ: view/explain.py
-only puts them into words. Source of behaviour: SEL-1 to SEL-9, SEL-20 to SEL-22; KEP-1669, KEP-2433, KEP-3015.
+only puts them into words. Source of behaviour: KEP-1669, KEP-2433, KEP-3015.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False):
 
 
 def use_of(service: ServiceFacts, is_reachable_from_outside: bool) -> Use:
-    """SEL, table of derived values. A Local policy for outside traffic still needs the cluster list (TY-12)."""
+    """SEL, table of derived values. A Local policy for outside traffic still needs the cluster list."""
     return Use(
         cluster=not service.is_internal_local or is_reachable_from_outside,
         local=service.is_internal_local or (service.is_external_local and is_reachable_from_outside),
@@ -71,7 +71,7 @@ def use_of(service: ServiceFacts, is_reachable_from_outside: bool) -> Use:
 
 
 def merge(lists: Iterable[Iterable[Backend]]) -> tuple[Backend, ...]:
-    """The backends of several slices as one list; the slices come in the order of their names (IN-11)."""
+    """The backends of several slices as one list; the slices come in the order of their names."""
     together = [*chain.from_iterable(lists)]
     found = dict(zip(map(_KEY, together), together, strict=True))
     if len(found) < len(together):
@@ -118,7 +118,7 @@ def select(
 
 
 def _hints(ready: Sequence[Backend], place: Place) -> tuple[Mode, tuple[IgnoredHints, ...]]:
-    """SEL-2: hints count only if every ready endpoint has one, and one of them is for us. Those of nodes come first."""
+    """Hints count only if every ready endpoint has one, and one of them is for us. Those of nodes come first."""
     if not any(one.nodes or one.zones for one in ready):
         return "", ()
     nodes, zones = [one.nodes for one in ready], [one.zones for one in ready]
@@ -146,7 +146,7 @@ def _follow_hints(ready: tuple[Backend, ...], mode: Mode, place: Place) -> tuple
 
 
 def _by_keys(ready: tuple[Backend, ...], place: Place, options: ServiceOptions) -> tuple[tuple[Backend, ...], str]:
-    """SEL-20, SEL-22: the first key for which enough ready endpoints are where we are."""
+    """The first key for which enough ready endpoints are where we are."""
     own = place.labels.get(place.node, {})
     for key in options.topology_keys:
         if key == ANYWHERE:
@@ -166,12 +166,12 @@ def _label_of(backend: Backend, key: str, place: Place) -> str | None:
 
 
 def is_local(backend: Backend, place: Place) -> bool:
-    """An endpoint is local by the name of its node alone, byte for byte; its zone does not matter (IN-9)."""
+    """An endpoint is local by the name of its node alone, byte for byte; its zone does not matter."""
     return backend.node == place.node if backend.node else place.is_alone
 
 
 def _local(backends: Sequence[Backend], place: Place) -> tuple[Backend, ...]:
-    """SEL-6: ready ones here, else those here that are on their way out and still serve."""
+    """Ready ones here, else those here that are on their way out and still serve."""
     here = [one for one in backends if is_local(one, place)]
     ready = tuple([one for one in here if one.is_ready])
     return ready or tuple([one for one in here if one.is_serving and one.is_terminating])

@@ -3,7 +3,7 @@
 
 A flow that others answer than the serving endpoints of the port it was sent to is stale. Policies and hints do not
 matter here, so that a flow survives their change.
-Never: lists or deletes flows. Source of behaviour: CT-1 to CT-6, CT-11.
+Never: lists or deletes flows.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -78,7 +78,7 @@ class FlowIndex:
 
     def owners(self, check: FlowCheck, node_addresses: Collection[bytes]) -> dict[FlowTarget, FlowOwner | None]:
         """Where these flows were sent, and whose that is now; None: flows to it are stale. A node port counts only on
-        an address of this node (CT-5)."""
+        an address of this node."""
         found: dict[FlowTarget, FlowOwner | None] = {}
         for target in (*check.gone, *(target for key in check.services for target in self._targets.get(key, ()))):
             owner = self._owners.get(target)
@@ -97,5 +97,5 @@ class FlowIndex:
 
 
 def serving_endpoints(backends: Iterable[Backend]) -> frozenset[bytes]:
-    """Addresses that may answer flows (CT-3)."""
+    """Addresses that may answer flows."""
     return frozenset(one.data[:-2] for one in backends if one.is_serving or one.is_ready)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the service ports whose local traffic finds no endpoint, as plans change (SEL-9, HL-7).
+"""Counts the service ports whose local traffic finds no endpoint, as plans change.
 
 Never: walks all Services; the caller names those that changed.
 """

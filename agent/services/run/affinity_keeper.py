@@ -3,7 +3,7 @@
 
 Each look asks how full the map is, which costs 15 µs from kernel 6.16 on; only a crowded one is read, and of that so
 much as takes 0.1 s.
-Never: holds up a sync or the event loop. Source of behaviour: NF-33, SVN-101, SVN-102.
+Never: holds up a sync or the event loop.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leads packets of Services beside the rules of a backend, and how people see it (SVN-20, SVN-30, SVN-80).
+"""What leads packets of Services beside the rules of a backend, and how people see it.
 
 A relay on localhost, flows that skip the rules, the guard of a boot: each answers for itself what `explain route`,
 `trace`, `rules` and `diff` show of it.

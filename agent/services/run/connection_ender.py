@@ -7,7 +7,6 @@ not touched. 500 at a time, so that nothing else waits; a round that fails is tr
 one is killed: its first look is at all connections.
 
 Never: ends anything before the rules are in, nor more than the node allows in a minute.
-Source of behaviour: SVN-1 to SVN-7; CT-2, CT-7.
 """
 
 import asyncio
@@ -167,7 +166,7 @@ class ConnectionEnder:
         return found
 
     async def _is_possible(self) -> bool:
-        """SVN-4: where an entry that is gone turns a reset into silence, nothing is ended."""
+        """Where an entry that is gone turns a reset into silence, nothing is ended."""
         refusal = "" if await self._flows.follows_midstream() else STRICT
         if refusal and refusal != self.refusal:
             self._plane.ending_refused(refusal)

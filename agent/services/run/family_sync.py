@@ -3,8 +3,7 @@
 
 The loop: plan what changed, write the difference, read everything again after any failure, set aside the Service that
 the kernel refuses, repair what another program changed. Its unit in the task tree is the plane's; the two families
-share nothing but the objects. Leaves the rules in place at the end (SY-13).
-Source of behaviour: SY-1 to SY-8, SY-10, NF-8 to NF-10, NF-64.
+share nothing but the objects. Leaves the rules in place at the end.
 """
 
 import asyncio
@@ -82,7 +81,7 @@ class FamilySync:
         self.rules = rules
         self.quarantine: dict[ServiceKey, str] = {}
         self.pending_since_s: float | None = None
-        """When the oldest change came that is not in the kernel yet (HL-2)."""
+        """When the oldest change came that is not in the kernel yet."""
         self.updated_s: float = clock.wall_s()
         self.is_synced = False
         self.taken = (0, 0)
@@ -105,7 +104,7 @@ class FamilySync:
         """Grows whenever what we know may no longer hold; what was read before that counts for nothing."""
         self._gone: set[Claim] = set()
         self._suspects: set[ServiceKey] = set()
-        """They were refused once, and come last (SVN-105)."""
+        """They were refused once, and come last."""
         self._quarantined_s = 0.0
         self._shortages = 0
         """Of the kernel, in a row."""
@@ -173,7 +172,7 @@ class FamilySync:
             is_idle = not is_due and self._is_empty and not self._is_wanted()
             is_full = (is_due or not self._is_known) and not is_idle
             elements = self._idle() if is_idle else await (self._reconcile() if is_full else self._increment())
-        except Exception as caught:  # one family's trouble must not end the other, nor the source (SY-2, SY-7)
+        except Exception as caught:  # one family's trouble must not end the other, nor the source
             error = caught if isinstance(caught, NftFailed) else NftFailed(f"{caught!r}; kepd tries again")
             if error is not caught:
                 log.error("service_sync_broken", family=self.desired.family, error=repr(caught), exc_info=caught)
@@ -279,7 +278,7 @@ class FamilySync:
             self.rules.release_dump()
 
     def _refusal(self, caught: Exception) -> RulesRefused:
-        """A fault of ours on one Service is isolated like a refusal of the kernel (FS-9); all else is raised again."""
+        """A fault of ours on one Service is isolated like a refusal of the kernel; all else is raised again."""
         if isinstance(caught, RulesRefused) and not self._wait_out(caught):
             return caught
         if isinstance(caught, NftFailed):
@@ -310,7 +309,7 @@ class FamilySync:
         return done.written
 
     async def _check(self) -> None:
-        """Whether this node lets us, and nobody else does the same work (DS-14)."""
+        """Whether this node lets us, and nobody else does the same work."""
         if self._is_checked:
             return
         await self.rules.check()
@@ -330,7 +329,7 @@ class FamilySync:
         return any(self._todo.plans.values()) or len(self.rules) > 0 or bool(self.facts.node.service_ranges)
 
     async def _isolate(self, plans: Plans) -> int:
-        """One in there is refused: take the rest in halves until it stands alone (SY-6). What the kernel has for a
+        """One in there is refused: take the rest in halves until it stands alone. What the kernel has for a
         Service stays until the Service's own plan is taken in its place."""
         doubts = self._doubts
         written = await self._leave(plans)
@@ -386,7 +385,7 @@ class FamilySync:
         self._watcher.quarantined(self.desired.family, key, error)
 
     async def _watch(self) -> None:
-        """Notice what others do to our rules (NF-64, IP-8)."""
+        """Notice what others do to our rules."""
         while True:
             try:
                 async with aclosing(self.rules.changes()) as sentences:

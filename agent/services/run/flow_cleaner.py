@@ -2,8 +2,7 @@
 """Deletes stale flows after the rules are in, one round at a time, always for the latest state.
 
 Only flows to Services that changed are looked at. A list that fails is tried again after the next sync.
-Never: holds up a sync or the event loop (CT-7), and never deletes before the kernel has the rules (CT-2).
-Source of behaviour: CT-2, CT-6, CT-7; SY-8.
+Never: holds up a sync or the event loop, and never deletes before the kernel has the rules.
 """
 
 import asyncio

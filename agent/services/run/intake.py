@@ -2,7 +2,6 @@
 """Takes in what sources report: Services, slices, this node, the networks of Services.
 
 A source that falls silent leaves everything as it was. Lives as long as the plane.
-Source of behaviour: IN-1 to IN-20, SY-1, SY-9, SY-11.
 """
 
 import asyncio
@@ -68,11 +67,11 @@ class Intake:
         self._families: frozenset[Family] = frozenset()
         """Those that followers program."""
         self.arrived = asyncio.Event()
-        """Everything that was waited for is there (SY-1)."""
+        """Everything that was waited for is there."""
         self.unconfirmed: set[str] = set()
         """Of what a snapshot said, the kinds that no source has listed yet."""
         self.asks_labels = asyncio.Event()
-        """Other labels of nodes may be wanted than before (SEL-20, SVN-91)."""
+        """Other labels of nodes may be wanted than before."""
         self._node_labels: Mapping[str, Mapping[str, str]] = {}
         self._settings = settings
         self._set_room()
@@ -140,7 +139,7 @@ class Intake:
         return self._service_ranges
 
     def restore(self, snapshot: Snapshot) -> None:
-        """What an earlier process was told, until sources say what is true (SVN-25). What they list replaces it; what
+        """What an earlier process was told, until sources say what is true. What they list replaces it; what
         they have said by now stays."""
         for facts in snapshot.services:
             self.fold.put_service(ReadService(facts.key, facts, (), facts.uid))
@@ -156,7 +155,7 @@ class Intake:
         self.unconfirmed = {"services", "slices"}
 
     def set_aliases(self, key: ServiceKey, addresses: Iterable[Address]) -> None:
-        """Addresses that also lead to the DNS of that Service; before any source runs (DNS-21)."""
+        """Addresses that also lead to the DNS of that Service; before any source runs."""
         self._aliases = key, tuple(addresses)
 
     def _with_aliases(self, item: ReadService) -> ReadService:
@@ -282,7 +281,7 @@ class Intake:
             self._node_changed()
 
     def lose_node(self) -> None:
-        """This node's object is gone; what it said stays, only load balancers look elsewhere (HL-3)."""
+        """This node's object is gone; what it said stays, only load balancers look elsewhere."""
         self.complete("node")
         self.sight = msgspec.structs.replace(self.sight, is_known=False)
 
@@ -328,13 +327,13 @@ class Intake:
             self._node_changed()
 
     def set_reserved(self, reserved: Mapping[bytes, str]) -> None:
-        """Addresses that no Service may take, and whose they are (SVN-51)."""
+        """Addresses that no Service may take, and whose they are."""
         if reserved != self._reserved:
             self._reserved = reserved
             self._node_changed()
 
     def take_triggers(self, family: Family, keys: Iterable[ServiceKey]) -> list[float]:
-        """When the changes began that have just come into the kernel (SY-9)."""
+        """When the changes began that have just come into the kernel."""
         return [when for key in keys for when in self._triggers.pop((family, key), ())]
 
     def _note_trigger(self, item: ReadSlice) -> None:

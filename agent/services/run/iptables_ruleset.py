@@ -3,7 +3,6 @@
 
 It undoes the written part of a change that was refused half-way, and checks from time to time whether the rules are
 still there. Never: decides when to write, or what to do about a failure; family_sync.py does, for every backend alike.
-Source of behaviour: IP-5 to IP-8; SY-6, SY-10.
 """
 
 import asyncio
@@ -136,7 +135,7 @@ class IptablesRuleset:
         return change.size + chain_count + sum(counts.values()) - alone
 
     def _warn_of_size(self) -> None:
-        """IP-14, once."""
+        """Once."""
         if len(self.mirror) > MOST_SERVICES and not self._is_warned:
             self._is_warned = True
             effect = "each change takes the kernel 0.1 s to 1 s and grows with the Services; nftables takes 2 ms"
@@ -215,7 +214,7 @@ class IptablesRuleset:
         self._found = None
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """Looks at single rules where there is a sign; where a change may leave none, from time to time (IP-8)."""
+        """Looks at single rules where there is a sign; where a change may leave none, from time to time."""
         looked_s, rest_s = self._clock.now_s(), 0.0
         while True:
             # Without Services a changed rule of ours harms no traffic.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows the iptables rules of one family, and how the desired ones differ from the kernel's (NF-60)."""
+"""Shows the iptables rules of one family, and how the desired ones differ from the kernel's."""
 
 from bisect import bisect_right
 from collections import Counter

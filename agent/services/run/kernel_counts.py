@@ -3,7 +3,7 @@
 
 The series with labels of a Service exist only on demand, and the busiest have their own while all others share one, so
 that a node with many Services cannot flood the store of metrics. Never: reads on behalf of a scrape; a scraper must not
-be able to keep the kernel busy. Source of behaviour: NF-37, NF-65, MET-01.
+be able to keep the kernel busy.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves node ports on localhost: takes TCP connections and passes them on to endpoints (SVN-30 to SVN-32).
+"""Serves node ports on localhost: takes TCP connections and passes them on to endpoints.
 
 Loopback addresses cannot leave the host by rules without letting in what others send to them, so nothing of the kernel
 is changed for this. It is for tools on the node, not for load: at most 512 connections at once, 256 to a port. One more

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and times the syncs (HL-7, SY-9); metrics.py names and renders the numbers."""
+"""Counts and times the syncs; metrics.py names and renders the numbers."""
 
 from collections import Counter
 from collections.abc import Iterable

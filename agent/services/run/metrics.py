@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of the services plane, under kepd's names and, on demand, under kube-proxy's (HL-7, MET-01, MET-03)."""
+"""Metrics of the services plane, under kepd's names and, on demand, under kube-proxy's."""
 
 from collections.abc import Iterable, Iterator, Mapping
 

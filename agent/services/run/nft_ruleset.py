@@ -2,7 +2,6 @@
 """Writes plans as one nftables table: the last step of a family's sync with the nftables backend.
 
 Never: decides when, or what to do about a failure; family_sync.py does, for every backend alike.
-Source of behaviour: NF-8, NF-9, SY-10.
 """
 
 import asyncio
@@ -96,7 +95,7 @@ class NftRuleset:
         return True
 
     async def _mend(self, table: TableSettings, state: TableState) -> TableState | None:
-        """The table that is there, with its constant chains as they should be, whatever became of them (FS-3)."""
+        """The table that is there, with its constant chains as they should be, whatever became of them."""
         damage = structure_damage(table, state)
         if not damage:
             wrong = {name: body for name, body in self._bodies.items() if state.bodies.get(name) != body}
@@ -204,7 +203,7 @@ class NftRuleset:
         self.left.update(*(batch.deletes.get(name, ()) for name in ("aff_cluster", "aff_local")))
 
     async def _drop_chains(self, bodies: Mapping[str, ChainBody]) -> None:
-        """Those that no element leads to (FS-13). They are emptied first, as one of them may lead to another."""
+        """Those that no element leads to. They are emptied first, as one of them may lead to another."""
         left = sorted(bodies)
         for at in range(0, len(left), MOST_DROPPED):
             names = left[at : at + MOST_DROPPED]

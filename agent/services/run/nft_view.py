@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shows the elements of one family's nftables table, and how the desired ones differ from the kernel's (NF-60)."""
+"""Shows the elements of one family's nftables table, and how the desired ones differ from the kernel's."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
@@ -79,7 +79,7 @@ class NftRulesView:
         return _Reading(await self._standing(), self._ruleset.mirror.content(), {})
 
     async def connections(self) -> Mapping[Claim, int]:
-        """Since the frontend came: an element that is replaced goes on where the one before it ended (NF-37)."""
+        """Since the frontend came: an element that is replaced goes on where the one before it ended."""
         found: dict[Claim, int] = {}
         for name in ("services", "nodeports"):
             with suppress(NftFailed):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides when a family is synced next (SY-2, SY-3, SY-5, SY-6, SY-10).
+"""Decides when a family is synced next.
 
 The shortest pause between two syncs grows with their cost.
 """
@@ -7,7 +7,7 @@ The shortest pause between two syncs grows with their cost.
 import msgspec
 
 RETRIES_S = (0.2, 1.0, 5.0, 30.0)
-# A change is to be programmed within a second, also after a long sync (FS-20): this, and the sync itself.
+# A change is to be programmed within a second, also after a long sync: this, and the sync itself.
 LONGEST_PAUSE_S = 0.6
 # Where every sync costs much, fewer of them: the programs of iptables take a whole table.
 LONGEST_IPTABLES_PAUSE_S = 0.8

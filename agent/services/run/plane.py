@@ -2,7 +2,6 @@
 """The services plane: keeps two families in step with what sources report. One unit of the task tree.
 
 What follows a sync, in this order: times, health ports, stale flows.
-Source of behaviour: SY-1, SY-7, SY-8, HL-2, HL-6, CT-2.
 """
 
 import asyncio
@@ -55,7 +54,7 @@ class ServicesPlane:
         """Called where another program has its Services in a family."""
         self.feed: Feed[ProgrammedService] = Feed()
         self.stands = False
-        """An earlier process left rules, which work on while the first lists are awaited (FS-4)."""
+        """An earlier process left rules, which work on while the first lists are awaited."""
         self._syncs = 0
         self._clock = clock
         self._tell = tell
@@ -98,7 +97,7 @@ class ServicesPlane:
                     log.warning("service_node_incomplete", family=family, problem=str(finding))
 
     async def run(self, report: Report) -> None:
-        """The unit: nothing is written before everything has arrived (SY-1)."""
+        """The unit: nothing is written before everything has arrived."""
         self._report = report
         self._tell(Event(is_warning=False, reason="Starting", message="services", plane="services"))
         report.starting(f"waiting for {', '.join(self.intake.missing)}")
@@ -156,7 +155,7 @@ class ServicesPlane:
         self._tell_state()
 
     def _tell_conflicts(self, family: Family, report: SyncReport) -> None:
-        """TY-19: once for each set of addresses that a Service does not get."""
+        """Once for each set of addresses that a Service does not get."""
         desired = self.families[family].desired
         for key in report.changed:
             lost = desired.lost.get(key, ())
@@ -170,7 +169,7 @@ class ServicesPlane:
                     self._warn("AddressConflict", text, key, f"{public.path}: {public.text}")
 
     def _tell_refusals(self, family: Family, report: SyncReport) -> None:
-        """SY-12, SVN-50, SVN-101: once for each time that a Service becomes too large, or gets no map for its clients,
+        """Once for each time that a Service becomes too large, or gets no map for its clients,
         or not an address."""
         desired = self.families[family].desired
         for reason, why in (
@@ -197,17 +196,15 @@ class ServicesPlane:
         (self._short.add if text else self._short.discard)(family)
 
     def crowded(self, family: Family, key: ServiceKey, text: str) -> None:
-        """SVN-101: what a port loses that has too many clients."""
+        """What a port loses that has too many clients."""
         log.warning("affinity_crowded", family=family, service=str(key), effect=text)
         self._warn("AffinityCrowded", f"{family}: {text}", key)
 
     def ending_capped(self, family: Family, most: int) -> None:
-        """SVN-6."""
         log.warning("connection_endings_capped", family=family, most_per_min=most, effect="the rest waits a minute")
         self._warn("TerminationCapped", f"{family}: more than {most} connections were to end; the rest waits a minute")
 
     def ending_refused(self, text: str) -> None:
-        """SVN-4."""
         log.warning("connection_endings_refused", problem=text, effect="connections to endpoints that are gone stay")
         self._warn("TerminationRefused", f"connections to endpoints that are gone stay: {text}")
 
@@ -261,7 +258,7 @@ class ServicesPlane:
 
     async def lacking(self, longest_s: float) -> Sequence[Family]:
         """Families without any rules although there should be some: each Service is refused, or the rules are gone and
-        could not be written for that time (SVN-61). A kernel that does not say so is no reason."""
+        could not be written for that time. A kernel that does not say so is no reason."""
         found = []
         for family, one in self.families.items():
             is_late = self._clock.now_s() - self.failing_s.get(family, float("inf")) >= longest_s
@@ -307,7 +304,7 @@ class ServicesPlane:
         return self._clock.wall_s()
 
     def health(self) -> Mapping[Family, FamilyHealth]:
-        """HL-2: before the first lists there is nothing that could be late."""
+        """Before the first lists there is nothing that could be late."""
         has_lists = self.intake.arrived.is_set()
         return {
             family: FamilyHealth(one.updated_s, one.pending_since_s if has_lists else None)
@@ -315,7 +312,7 @@ class ServicesPlane:
         }
 
     def overdue_s(self, family: Family) -> float:
-        """How long the oldest change has been waiting (HL-2)."""
+        """How long the oldest change has been waiting."""
         since_s = self.families[family].pending_since_s
         return 0.0 if since_s is None else self._clock.wall_s() - since_s
 

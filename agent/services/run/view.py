@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows what the services plane knows: Services, endpoints with reasons, elements, differences, a packet's way.
 
-The reports are made from the same plans that are programmed (STY-22). A RulesView knows what rules look like.
-Source of behaviour: SEL-24, NF-60, NF-65.
+The reports are made from the same plans that are programmed. A RulesView knows what rules look like.
 """
 
 from bisect import bisect_right
@@ -187,7 +186,7 @@ class ServicesView:
             yield begins(*key, port.port.name, port.port.protocol, sync.desired.family), sync, port
 
     def route(self, key: ServiceKey, port_name: str | None = None) -> list[str]:
-        """SEL-24. Raises KeyError for a Service that is not there."""
+        """Raises KeyError for a Service that is not there."""
         fold = self._plane.intake.fold
         if key not in fold.services and key not in fold.refused:
             raise KeyError(str(key))
@@ -212,7 +211,6 @@ class ServicesView:
         return lines + [f"finding: {text}" for text in self._findings(key)]
 
     def _told_ending(self, key: ServiceKey) -> Iterator[str]:
-        """SVN-7."""
         if self._ender is None:
             return
         wait_s, is_own = self._ender.wait_of(key)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Explains why an endpoint gets traffic of a service port, or gets none (SEL-24).
+"""Explains why an endpoint gets traffic of a service port, or gets none.
 
 Never: selects, or looks at other endpoints than the one in question.
 """
@@ -112,7 +112,7 @@ def explain_hints(selection: Selection, place: Place) -> Iterator[str]:
 
 
 def explain_hashing(port: PortPlan) -> Iterator[str]:
-    """SVN-40, SVN-42: of how many slots, how even, and what makes nodes differ."""
+    """Of how many slots, how even, and what makes nodes differ."""
     cluster = port.selection.cluster or ()
     if not port.hashing or not cluster:
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Health as load balancers and kubelets ask kube-proxy for it: the exact answers.
 
-Source of behaviour: HL-1 to HL-4, HL-8, HL-9; KEP-3836, KEP-1669.
+Source of behaviour: KEP-3836, KEP-1669.
 """
 
 import json
@@ -33,12 +33,11 @@ class FamilyHealth(msgspec.Struct, frozen=True):
     pending_since_s: float | None = None
 
     def is_healthy(self, now_s: float, period_s: float) -> bool:
-        """HL-2."""
         return self.pending_since_s is None or now_s - self.pending_since_s <= OVERDUE_PERIODS * period_s
 
 
 def is_eligible(sight: NodeSight, drain_taints: Collection[str], *, has_node_object: bool, is_draining: bool) -> bool:
-    """HL-3, HL-9: whether load balancers should send anything here. A node without an API server has no object."""
+    """Whether load balancers should send anything here. A node without an API server has no object."""
     if is_draining or sight.is_deleted:
         return False
     if has_node_object and not sight.is_known:
@@ -61,7 +60,7 @@ def livez(families: Mapping[Family, FamilyHealth], now_s: float, period_s: float
 
 
 def service_health(key: ServiceKey, port: HealthPort, *, is_proxy_healthy: bool) -> Answer:
-    """One Service on its own port; the weight stands in the header whatever the status (HL-1)."""
+    """One Service on its own port; the weight stands in the header whatever the status."""
     body = {
         "service": {"namespace": key.namespace, "name": key.name},
         "localEndpoints": port.local_endpoints,
@@ -80,7 +79,7 @@ def _body(families: Mapping[Family, FamilyHealth], now_s: float, period_s: float
 
 
 def _times(families: Mapping[Family, FamilyHealth], now_s: float, *, is_fine: bool) -> dict[str, str]:
-    """When all is well, the update is as fresh as the answer: that is what those who ask compare (HL-2)."""
+    """When all is well, the update is as fresh as the answer: that is what those who ask compare."""
     oldest_s = min((one.updated_s for one in families.values()), default=now_s)
     return {"lastUpdated": _time(now_s if is_fine else oldest_s), "currentTime": _time(now_s)}
 

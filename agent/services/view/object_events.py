@@ -3,7 +3,6 @@
 
 An event's name follows from what it says of which object, so that several nodes that see the same fault want to create
 the same event, and the server lets one of them. A fault of this node alone has the node in its name.
-Source of behaviour: SVN-10 to SVN-13.
 """
 
 from datetime import UTC, datetime

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that a pod claims: spec.resourceClaims, and what containers take of them. DVM-23, DVF-7."""
+"""Devices that a pod claims: spec.resourceClaims, and what containers take of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as a whole: the order of complaints, and warnings about what is right and yet unwise (VAL-01)."""
+"""A pod as a whole: the order of complaints, and warnings about what is right and yet unwise."""
 
 import re
 from collections.abc import Iterator

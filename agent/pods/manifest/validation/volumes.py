@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Volumes, as far as they do without a control plane (VOL-08)."""
+"""Volumes, as far as they do without a control plane."""
 
 from collections.abc import Collection, Sequence
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which archives of checkpoints go, and when: by number, age and size, and for the sake of pods (CKP-12, CKP-13)."""
+"""Which archives of checkpoints go, and when: by number, age and size, and for the sake of pods."""
 
 import re
 from collections import Counter

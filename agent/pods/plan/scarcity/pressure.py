@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pressure on the node means for pods that want to begin, or to come back (EVN-09, EVN-10). Pure."""
+"""What pressure on the node means for pods that want to begin, or to come back. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto

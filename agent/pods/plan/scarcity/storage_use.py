@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod uses of what can run out, as the choice of who ends counts it (EVN-06). Pure."""
+"""What a pod uses of what can run out, as the choice of who ends counts it. Pure."""
 
 from collections.abc import Mapping
 
@@ -55,7 +55,7 @@ def has_storage_limits(pod: PodSpec) -> bool:
 
 
 def why_over_limit(pod: PodSpec, layers: Mapping[str, int], disk: DiskUse) -> str:
-    """What a pod has more of than it may, in a kubelet's words and order (EVN-13); empty where all is well. `layers`
+    """What a pod has more of than it may, in a kubelet's words and order; empty where all is well. `layers`
     are bytes by container."""
     for volume in pod.spec.volumes:
         limit = volume.empty_dir.size_limit if volume.empty_dir is not None else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pod ends when the node runs out of something, and what is said of it (EVN-06 to EVN-08).
+"""Which pod ends when the node runs out of something, and what is said of it.
 
 Who uses more than it asked for goes first, then who matters less, then who is furthest above what it asked for; of two
 that are equal the one that started last. Critical pods stay, and so does who has next to nothing of what is short.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an archive of a checkpoint says about itself, read as if an enemy had written it (CKP-15).
+"""What an archive of a checkpoint says about itself, read as if an enemy had written it.
 
 Only headers and two small members are read; the rest is skipped, and nothing is unpacked. Python's own reader takes
 names and attributes of any length into memory, so it is not used. Blocking; called in threads.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory with archives of checkpoints. They hold the memory of containers, so it is root's alone (CKP-12).
+"""The directory with archives of checkpoints. They hold the memory of containers, so it is root's alone.
 
 Blocking; called in threads. Never: gives away what an archive holds, or touches a file that kepd did not name.
 """

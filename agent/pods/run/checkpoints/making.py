@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a checkpoint of a container by the runtime, one at a time (CKP-01, CKP-10, CKP-11).
+"""Makes a checkpoint of a container by the runtime, one at a time.
 
 The runtime writes the archive and holds the container still meanwhile; what its probes say then counts for nothing.
 """
@@ -32,7 +32,7 @@ class CheckpointMaker:
         self._making: asyncio.Task[MadeCheckpoint] | None = None
 
     async def make(self, run: PodRun, container: str, instance_id: str) -> MadeCheckpoint:
-        """It goes on to its end when the caller leaves, because half an archive has no use (FP-32)."""
+        """It goes on to its end when the caller leaves, because half an archive has no use."""
         if self._making is not None and not self._making.done():
             name = next(iter(self._folder.writing), "another")
             raise Refused("no_checkpoint", f"{name} is being made; one at a time, so try again when it is there")

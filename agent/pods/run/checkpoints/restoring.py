@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container that begins from a checkpoint, once: the runtime takes the archive in the place of the image (CKP-14).
+"""A container that begins from a checkpoint, once: the runtime takes the archive in the place of the image.
 
 What the manifest says of the container counts; the archive has memory and layer alone, so volumes are as the pod has
 them. Whether processor and kernel can go on with it says CRIU, when the container starts.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pod's own directory, `pods.directory/UID`: volumes, hosts file, termination messages. Blocking; called in threads.
 
-Content of volumes is swapped whole (VOL-07): readers see the old or the new, never a mixture.
-Never: leaves the directory, follows a link out of a volume (VOL-05), or removes what containers may still use.
+Content of volumes is swapped whole: readers see the old or the new, never a mixture.
+Never: leaves the directory, follows a link out of a volume, or removes what containers may still use.
 """
 
 import os
@@ -100,7 +100,7 @@ class PodFiles:
             swap_content(place, volume.files, volume.group)
 
     def source(self, uid: str, place: str, sub_path: str, number: str, written: Collection[str] = ()) -> Path:
-        """What is mounted: a volume, or a path in it, bound where no link can be put in its way (VOL-05)."""
+        """What is mounted: a volume, or a path in it, bound where no link can be put in its way."""
         home = self.of(uid)
         root, below = self.hosts.parted(place, written) if place.startswith("/") else (home / place, "")
         sub_path = "/".join(filter(None, (below, sub_path)))
@@ -135,7 +135,7 @@ class PodFiles:
         return read_inside(self.of(uid) / place, path, MOST_READ_BYTES)
 
     def write_hosts(self, uid: str, text: str) -> Path:
-        """The hosts file at each start of a container (NET-01). The same file as long as it says the same, because
+        """The hosts file at each start of a container. The same file as long as it says the same, because
         other containers have it mounted."""
         path = self._home(uid) / "etc-hosts"
         with self._locks.setdefault(uid, threading.Lock()):
@@ -143,7 +143,7 @@ class PodFiles:
         return path
 
     def message_file(self, uid: str, container: str) -> Path:
-        """A new file for a container's last words (TMS-01)."""
+        """A new file for a container's last words."""
         folder = self._home(uid) / "containers" / container
         make_directory(folder, DIRECTORY_MODE)
         path = folder / secrets.token_hex(4)
@@ -170,7 +170,7 @@ class PodFiles:
         self._locks.pop(uid, None)
 
     def release(self, uid: str) -> None:
-        """The volumes of a pod that has ended and stays as a record (TRM-18); its last words stay with it."""
+        """The volumes of a pod that has ended and stays as a record; its last words stay with it."""
         home = self.of(uid)
         if home.is_dir():
             self._mounts.unmount_below(home)

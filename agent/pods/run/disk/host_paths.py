@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths of the node that pods mount (VOL-04): which of them a pod may have, and what is made. Blocking.
+"""Paths of the node that pods mount: which of them a pod may have, and what is made. Blocking.
 
 Links that an administrator made are followed. Below a directory that a container of the node may change, a path is
 walked like one in a volume, so that no container leads another, or kepd, out of it.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Container logs: the runtime writes them but makes no directories, and nothing else rotates or removes them.
 
-`pods.logDirectory/NAMESPACE_POD_UID/CONTAINER` is removed with the pod (CLG-03); links for log shippers (CLG-01),
-rotation (CLG-02). Blocking; called in threads.
+`pods.logDirectory/NAMESPACE_POD_UID/CONTAINER` is removed with the pod; links for log shippers,
+rotation. Blocking; called in threads.
 Never: follows a link or leaves its directory, whatever a sandbox claims to be called.
 """
 
@@ -46,7 +46,7 @@ class LogDirectories:
         make_directory(log_directory / container, MODE)
 
     def next_attempt(self, log_directory: Path, container: str) -> int:
-        """After the highest that ever wrote a log (LBL-06): names of attempts are used once."""
+        """After the highest that ever wrote a log: names of attempts are used once."""
         found = -1
         with suppress(FileNotFoundError):
             for path in (log_directory / container).iterdir():

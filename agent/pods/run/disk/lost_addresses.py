@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives back what the boot before left taken, also of sandboxes that the runtime still lists for a while (FP-30).
+"""Gives back what the boot before left taken, also of sandboxes that the runtime still lists for a while.
 
 Of one whose network namespace is gone a runtime may know no network either, where the power was cut before it had
 written that down: it removes such a sandbox without a word to CNI. So the ids of those that were over at the first look

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of logs and volumes: one walk and one value for limits, evictions and pages of metrics (VSU-02, VSU-03).
+"""Sizes of logs and volumes: one walk and one value for limits, evictions and pages of metrics.
 
 Few walks run at a time, of all pods. Who asks while one runs gets its value, and so does who asks soon after.
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a walk goes through what a tenant may have filled: so many entries a second, behind everybody else's reads, and
-not for ever (VSU-03)."""
+not for ever."""
 
 import ctypes
 import platform

@@ -2,7 +2,7 @@
 """Content that kepd writes into volumes: ConfigMaps, Secrets, downward API. Blocking; called in threads.
 
 A directory per version of the content, `..data` that leads to the one in force, and a link through it for each name. A
-new version is seen whole or not at all (VOL-07). Each step looks at what is there, so the next call completes what a
+new version is seen whole or not at all. Each step looks at what is there, so the next call completes what a
 dead one began. Never: writes where containers may write.
 """
 

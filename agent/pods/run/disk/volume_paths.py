@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths inside volumes, where containers may put links of their own (VOL-05). Blocking; called in threads.
+"""Paths inside volumes, where containers may put links of their own. Blocking; called in threads.
 
 Each step is opened from the one above, so that nothing can be put in the way meanwhile. Links inside a volume are
 followed as far as they stay inside. Never: opens what it found: a pipe would block.

@@ -15,7 +15,7 @@ class ContainerTarget(msgspec.Struct, frozen=True):
 
 
 def port_number(container: ContainerSpec, port: int | str) -> int:
-    """A port by number, or by the name it has in this container (PRB-15). Raises ValueError."""
+    """A port by number, or by the name it has in this container. Raises ValueError."""
     if isinstance(port, int):
         return port
     for one in container.fields.ports:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs hooks: exec, httpGet, sleep; a tcpSocket hook always fails (HOK-01).
+"""Runs hooks: exec, httpGet, sleep; a tcpSocket hook always fails.
 
-Never: puts output into an event: it may hold secrets (HOK-04).
+Never: puts output into an event: it may hold secrets.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class HookResult(msgspec.Struct, frozen=True):
 
     @property
     def record(self) -> str:
-        """How it ended and what it wrote, for `kepctl explain pod` alone (HOK-13)."""
+        """How it ended and what it wrote, for `kepctl explain pod` alone."""
         word = "ok" if self.is_good else "failed"
         head = f"{word}, {self.text}" if self.text else word
         return f"{head}: {self.output.strip()}" if self.output.strip() else head
@@ -46,7 +46,7 @@ class HookRunner:
         self._clock = clock
 
     async def run(self, hook: Hook, target: ContainerTarget, limit_s: float | None = None) -> HookResult:
-        """Any failure is a result; HOK-03: without a limit it takes as long as it takes."""
+        """Any failure is a result; without a limit it takes as long as it takes."""
         try:
             async with asyncio.timeout(limit_s) as scope:
                 return await self._run(hook, target)
@@ -76,7 +76,7 @@ class HookRunner:
         return HookResult(is_good=False, text=f"command exited with {answer.exit_code}", output=output)
 
     async def _http(self, given: HttpGet, target: ContainerTarget) -> HookResult:
-        """Any status is a success; only who cannot be reached fails (HOK-07)."""
+        """Any status is a success; only who cannot be reached fails."""
         question = http_question(given, target, USER_AGENT)
         try:
             answer = await self._client.http_get(question)
@@ -93,6 +93,6 @@ def _told(answer: HttpAnswer, *, fell_back: bool = False) -> HookResult:
 
 
 def _in_plain(question: HttpQuestion) -> HttpQuestion:
-    """HOK-08: without what proves who asks."""
+    """Without what proves who asks."""
     headers = [(name, value) for name, value in question.headers if name.lower() != "authorization"]
     return HttpQuestion(host=question.host, port=question.port, path=question.path, headers=headers)

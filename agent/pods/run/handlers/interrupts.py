@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What takes long for a pod, such as a pull, a hook or a driver, and is given up when the pod has to end (STA-12)."""
+"""What takes long for a pod, such as a pull, a hook or a driver, and is given up when the pod has to end."""
 
 import asyncio
 from collections.abc import Coroutine

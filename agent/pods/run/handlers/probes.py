@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks one question of a probe and says what the answer means (PRB-07 to PRB-10).
+"""Asks one question of a probe and says what the answer means.
 
-A question that could not be asked is repeated twice at once (PRB-05). Never: counts answers; plan/probe.py does.
+A question that could not be asked is repeated twice at once. Never: counts answers; plan/probe.py does.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ GOOD_FROM, GOOD_TO, REDIRECT_FROM = 200, 400, 300
 
 
 class ProbeRunner:
-    """Asks for all pods. At most so many exec probes run at once on a node (PRB-18), and for one pod a share of them:
+    """Asks for all pods. At most so many exec probes run at once on a node, and for one pod a share of them:
     commands that hang hold no place that other pods' probes could not do without."""
 
     def __init__(self, containers: Containers, client: ProbeClient, at_once: int) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one pod's start or end leaves for its trace: the calls that were made for it, and the decision at its end.
 
-There is one only where traces are on. A start that failed or took long is kept whatever the ratio says (TRC-14), so the
+There is one only where traces are on. A start that failed or took long is kept whatever the ratio says, so the
 calls of each are held until its end; all pods together hold a bounded number. Never: plans spans (`view/trace.py`).
 """
 
