@@ -59,7 +59,7 @@ class EventFollower:
     async def recover(self) -> None:
         """Until the runtime has reported what there is. Events have been listened to since before."""
         await self._listening.wait()
-        pause_s = RETRY_S
+        pause_s, said = RETRY_S, ""
         while not self._is_known:
             try:
                 self._has_missed = False
@@ -68,7 +68,9 @@ class EventFollower:
                 if self._has_missed:
                     await self._look_again()
             except RuntimeCallFailed as error:
-                log.warning("proxy_recovery_waits", error=str(error))
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("proxy_recovery_waits", error=said)
                 await self._state.clock.sleep(pause_s)
                 pause_s = min(pause_s * 2, LONGEST_RETRY_S)
 

@@ -160,19 +160,31 @@ class Link:
         lasting = self._lasting_calls() if side is self.back else {}
         outage = Outage(self._judge, self.front, self._answers, lasting) if lasting else None
         has_successor = outage is not None and self._on_outage(outage)
-        for call in list(self.calls.values()):
-            if has_successor and call.stream not in lasting:
-                self._answers.end(call.stream, is_reset=True)
-                text = "kepd: the container runtime has closed the connection"
-                self.front.insert(http2.refusal_frame(call.stream, UNAVAILABLE, text, is_opened=call.is_opened))
-            if not has_successor or call.stream not in lasting:
-                self._end(call, None)
+        over = [call for call in self.calls.values() if not has_successor or call.stream not in lasting]
+        for call in over if has_successor else ():
+            self._answers.end(call.stream, is_reset=True)
+            text = "kepd: the container runtime has closed the connection"
+            self.front.insert(http2.refusal_frame(call.stream, UNAVAILABLE, text, is_opened=call.is_opened))
+            self._end(call, None)
         self.back.close()
+        self.back.transport = None
         if outage is not None and has_successor:
-            self.back.transport = None
             outage.take_over(min(self._last_stream, self._goaway_stream))
+            self._on_lost(self)
         else:
             self.front.close()
+            self.front.transport = None
+            self._end_in_turns(over)
+
+    def _end_in_turns(self, over: list[ProxyCall]) -> None:
+        """There may be thousands, on each of many connections that end together."""
+        self._chunk_s = monotonic()
+        self._room.begin_turn(self._chunk_s)
+        while over:
+            self._end(over.pop(), None)
+            if over and monotonic() > self._room.turn_ends_s:
+                asyncio.get_running_loop().call_soon(self._end_in_turns, over)
+                return
         self._on_lost(self)
 
     def _lasting_calls(self) -> dict[int, ProxyCall]:

@@ -4,14 +4,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
+import structlog
 
 from agent.daemon.proxy.wiring import stop_order
 from agent.drivers.clock.fake import FakeClock
 from agent.drivers.cri.fake import FakeCri
 from agent.model.ending_pods import EndingPods
 from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
+from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.proxy.frames.layout import END_STREAM, data_frame, framed, message_in
 from agent.proxy.frames.routes import ROUTES
@@ -780,3 +783,27 @@ async def test_an_ending_proxy_holds_nothing_new(state: House) -> None:
     state.state.refuses_pulls = True
 
     assert isinstance(state.ask("PullImage", PULL, None)[0], Refusal)
+
+
+async def test_a_runtime_that_is_away_is_asked_ever_more_rarely_and_told_once() -> None:
+    """98 lines in 20 s, without a pause."""
+    house = House()
+    asked: list[float] = []
+
+    async def away():
+        asked.append(house.clock.now_s())
+        raise RuntimeCallFailed("ListPodSandbox", "connection refused", "UNAVAILABLE")
+
+    house.cri.list_sandboxes = away
+    house.follower._listening.set()
+    with structlog.testing.capture_logs() as lines:
+        recovering = asyncio.ensure_future(house.follower.recover())
+        while len(asked) < 30:
+            await settle()
+            await house.clock.advance(0.1)
+        recovering.cancel()
+    pauses = [round(later - earlier, 3) for earlier, later in pairwise(asked)]
+
+    assert [line["event"] for line in lines] == ["proxy_recovery_waits"]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] >= 0.9
