@@ -4,7 +4,8 @@
 import asyncio
 import socket
 from collections import Counter
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ import pytest
 from agent.dns.cache.cache import Cache
 from agent.dns.handover.state import Settings
 from agent.dns.run import answering as answering_module
+from agent.dns.run import listeners as listeners_module
 from agent.dns.run.answering import Answering
 from agent.dns.run.counters import Counters
 from agent.dns.run.datagrams import BATCH, Datagrams
-from agent.dns.run.flights import MOST_FLIGHTS
-from agent.dns.run.listeners import BUSY_BATCH, UdpListener
+from agent.dns.run.flights import MOST_FLIGHTS, Client
+from agent.dns.run.listeners import BUSY_BATCH, MOST_IN_TURN, TcpListener, UdpListener
 from agent.dns.wire.question import read_question
+from agent.model.allowance import Share
 from tests.dns.messages import answer, kept
 from tests.dns.messages import ask as question
 
@@ -183,3 +186,80 @@ async def test_what_was_asked_without_a_limit_does_not_count_when_there_is_one()
     place.close()
 
     assert [one[2] & 2 for one in (*before, *after)] == [0] * 80
+
+
+@asynccontextmanager
+async def by_tcp(place: Place) -> AsyncIterator[tuple[TcpListener, int]]:
+    listener = TcpListener(place.answering)
+    opened = socket.create_server((HERE, 0))
+    await listener.listen(opened)
+    try:
+        yield listener, opened.getsockname()[1]
+    finally:
+        listener.let_go(opened)
+        listener.close()
+        await asyncio.sleep(0)
+
+
+def in_stream(name: str, count: int) -> bytes:
+    return b"".join(len(one).to_bytes(2, "big") + one for one in [question(name)] * count)
+
+
+async def test_one_connection_cannot_hold_the_loop_with_all_it_sent() -> None:
+    """A quarter of a megabyte of known questions held kepd-dns for a tenth of a second."""
+    place = Place()
+    place.keep("known.example")
+    taken: list[int] = []
+    async with by_tcp(place) as (listener, port):
+        passes = place.answering.take
+
+        def take(data: bytes, client: Client, now_s: float, is_over: bool = False) -> bytes | bytearray | None:
+            taken[-1] += 1
+            return passes(data, client, now_s, is_over)
+
+        place.answering.take = take  # type: ignore[method-assign]
+        reader, writer = await asyncio.open_connection(HERE, port)
+        writer.write(in_stream("known.example", 500))
+        async with asyncio.timeout(5.0):
+            while sum(taken) < 500:
+                taken.append(0)
+                await asyncio.sleep(0)
+            await reader.readexactly(500 * 40)
+        writer.close()
+
+    assert max(taken) <= MOST_IN_TURN
+    assert not listener.clients
+    place.close()
+
+
+async def test_questions_of_one_address_by_tcp_wait_beyond_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(listeners_module.METERED, listeners_module.QUESTIONS, Share(10, 1 / 3600))
+    place = Place()
+    place.keep("known.example")
+    async with by_tcp(place) as (listener, port):
+        _, writer = await asyncio.open_connection(HERE, port)
+        writer.write(in_stream("known.example", 50))
+        async with asyncio.timeout(5.0):
+            while not any(one._rests and one._rests.when() > one._loop.time() + 60 for one in listener.clients):
+                await asyncio.sleep(0)
+        writer.close()
+
+    assert sum(place.counters.answers.values()) == 10
+    place.close()
+
+
+async def test_who_connects_too_often_by_tcp_is_not_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(listeners_module.METERED, listeners_module.CONNECTIONS, Share(3, 1 / 3600))
+    place = Place()
+    async with by_tcp(place) as (_, port):
+        for _ in range(3):
+            _, writer = await asyncio.open_connection(HERE, port)
+            writer.close()
+        reader, writer = await asyncio.open_connection(HERE, port)
+        async with asyncio.timeout(5.0):
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
+
+    assert place.counters.overload["clients"] == 1
+    place.close()

@@ -14,9 +14,15 @@ from agent.dns.run.answering import Answering
 from agent.dns.run.counters import FAMILIES
 from agent.dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
 from agent.dns.run.flights import MOST_FLIGHTS, Client
+from agent.model.allowance import CallerMeter, Share
 
 BUSY_BATCH, BUSY_FLIGHTS = 32, 128
 MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
+# Of one address by TCP. Questions beyond it are read later; whoever connects more often is not let in.
+CONNECTIONS, QUESTIONS = "connections", "questions"
+METERED = {CONNECTIONS: Share(200, 100), QUESTIONS: Share(10_000, 5000)}
+# Of one connection in one turn of the loop.
+MOST_IN_TURN = 32
 IDLE_S, UNFINISHED_S, UNREAD_S = 10.0, 5.0, 5.0
 MOST_UNREAD = 1 << 16
 SWEEP_S = 1.0
@@ -165,6 +171,7 @@ class TcpListener:
         self.answering = answering
         self.clients: set[ClientConnection] = set()
         self.sources: Counter[str] = Counter()
+        self.meter = CallerMeter(METERED)
         self._loop = asyncio.get_running_loop()
         self._servers: dict[socket.socket, asyncio.Server] = {}
         self._sweeping: asyncio.TimerHandle | None = None
@@ -179,7 +186,8 @@ class TcpListener:
         self._servers.pop(opened).close()
 
     def join(self, client: "ClientConnection") -> bool:
-        if len(self.clients) >= MOST_CLIENTS or self.sources[client.source] >= MOST_OF_SOURCE:
+        is_full = len(self.clients) >= MOST_CLIENTS or self.sources[client.source] >= MOST_OF_SOURCE
+        if is_full or self.meter.take(client.source, CONNECTIONS, self._loop.time(), refuses=True):
             self.answering.counters.overload["clients"] += 1
             return False
         self.clients.add(client)
@@ -227,6 +235,7 @@ class ClientConnection(asyncio.Protocol):
         self._pending = 0
         self._seen_s = self._loop.time()
         self._unread_s = 0.0
+        self._rests: asyncio.TimerHandle | None = None
         self._is_finishing = False
         self.source = ""
 
@@ -247,10 +256,18 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._in += data
         self._seen_s = self._loop.time()
+        if self._rests is None:
+            self._work()
+
+    def _rested(self) -> None:
+        self._rests = None
+        if self._transport is not None:
+            self._transport.resume_reading()
         self._work()
 
     def _work(self) -> None:
         now_s = self._loop.time()
+        done = 0
         while len(self._in) >= 2 and not self._is_finishing and self._transport is not None:
             end = 2 + (self._in[0] << 8 | self._in[1])
             if len(self._in) < end:
@@ -258,6 +275,13 @@ class ClientConnection(asyncio.Protocol):
             if self._pending >= MOST_PIPELINED:
                 self._transport.pause_reading()
                 return
+            is_enough = done >= MOST_IN_TURN
+            wait_s = 0.0 if is_enough else self._listener.meter.take(self.source, QUESTIONS, now_s, refuses=True)
+            if is_enough or wait_s:
+                self._transport.pause_reading()
+                self._rests = self._loop.call_later(wait_s, self._rested)
+                return
+            done += 1
             message = bytes(self._in[2:end])
             del self._in[:end]
             self._pending += 1
@@ -278,8 +302,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._is_finishing and not self._pending:
             self._transport.close()
         elif self._pending == MOST_PIPELINED - 1 and not self._transport.is_reading():
-            self._transport.resume_reading()
-            self._loop.call_soon(self._work)
+            self._rests = self._rests or self._loop.call_later(0, self._rested)
 
     def check(self, now_s: float) -> None:
         """Who sends half a message, does not read, or says nothing."""
