@@ -5,6 +5,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from agent.api.http import Handler, Headers, Page, Query
 from agent.config.document import Configuration
 from agent.config.loopback import is_for_few
 from agent.config.telemetry import ContainerFigures
+from agent.daemon.kubelet_arrival import follow_kubelet
 from agent.daemon.outside import Outside
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.kernel_files.driver import KernelFiles
@@ -78,11 +80,11 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     def figures() -> ContainerFigures:
         return configuration().telemetry.containers
 
-    has_kubelet = bool(kubelet_sign(outside.environment))
+    kubelet = kubelet_sign(outside.environment)
 
     def wants(sandbox: pb.PodSandbox) -> bool:
         of = figures().of
-        return of == "all" or (of == "auto" and not has_kubelet) or OURS in sandbox.annotations
+        return of == "all" or (of == "auto" and not kubelet) or OURS in sandbox.annotations
 
     files = KernelFiles(most_open=figures().max_files)
     records = StateFiles(Path(configuration().node.state_directory) / "observe")
@@ -109,6 +111,10 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
     usage.disks, usage.sizes = file_systems.reports, file_systems.look
     usage.summary_page = lambda is_short: pages.summary(usage, configuration().node.name, is_short=is_short)
 
+    def kubelet_changed(sign: str) -> None:
+        nonlocal kubelet
+        kubelet, roster.is_stale = sign, True
+
     async def close() -> None:
         roster.close()
         await asyncio.to_thread(records.close)
@@ -117,20 +123,37 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         yield from pages.metrics.families()
         yield from file_systems.families()
 
-    shown: dict[str, Handler] = {
-        "/metrics/cadvisor": _handler(pages.cadvisor),
-        "/metrics/resource": _handler(pages.resource),
-        "/stats/summary": _summary(usage),
-    }
     return NodeObservation(
-        run=observer.run,
-        pages=shown,
+        run=partial(_observe, observer, outside, kubelet_changed),
+        pages=_shown(pages, usage),
         families=families,
         usage=usage,
         collector=collector,
         changed=watch.due,
         close=close,
     )
+
+
+async def _observe(
+    observer: Observer, outside: Outside, kubelet_changed: Callable[[str], None], report: Report
+) -> None:
+    """The planes of images and pods tell of a kubelet that comes or goes."""
+
+    def look() -> str:
+        return kubelet_sign(outside.environment)
+
+    async with asyncio.TaskGroup() as group:
+        follow = follow_kubelet(look, outside.clock, kubelet_changed, lambda _event: None)
+        group.create_task(follow, name="observe-kubelet")
+        await observer.run(report)
+
+
+def _shown(pages: Pages, usage: UsageAnswers) -> Mapping[str, Handler]:
+    return {
+        "/metrics/cadvisor": _handler(pages.cadvisor),
+        "/metrics/resource": _handler(pages.resource),
+        "/stats/summary": _summary(usage),
+    }
 
 
 def _page_settings(figures: ContainerFigures) -> PageSettings:

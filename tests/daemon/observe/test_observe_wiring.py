@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where pages with names of pods are served, and what a daemon has of them."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from agent.config.document import Api, Configuration, HttpTls
 from agent.config.telemetry import ContainerFigures
 from agent.daemon.logs import Levels
+from agent.daemon.observe import wiring
 from agent.daemon.observe.wiring import OwnPods, file_system_of, serves_pages
+from agent.daemon.outside import Outside
 from agent.daemon.plane_checks import page_faults, tls_faults
 from agent.daemon.wiring import wire
+from agent.drivers.clock.fake import FakeClock
+from agent.drivers.cri.fake import FakeCri
+from agent.model.component import Board, State
 from agent.model.feed import Feed
 from agent.model.pod_space import PodSpace
 from agent.model.pod_state import PodState
+from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.daemon.test_key_effects import Running, everything_on
 
 
@@ -126,3 +136,40 @@ def test_the_file_system_of_a_folder_is_told_with_its_device(tmp_path: Path) -> 
     assert found.size_bytes > 0
     assert found.device
     assert file_system_of(str(tmp_path / "none")) is None
+
+
+class Silent:
+    """Events of a runtime to which nothing happens."""
+
+    async def listen(self) -> AsyncIterator[RuntimeEvent]:
+        await asyncio.Event().wait()
+        yield RuntimeEvent(EventKind.LOST)
+
+
+async def test_a_kubelet_that_comes_later_gets_its_containers_back(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was looked for once, at kepd's start, which is before the kubelet's on a node's first boot."""
+    signs = [""]
+    monkeypatch.setattr(wiring, "kubelet_sign", lambda _environment: signs[0])
+    clock, cri, configuration = FakeClock(), FakeCri(), everything_on(short_path)
+    runtime = SimpleNamespace(cri=cri, events=Silent(), containerd=None)
+    outside = Outside(
+        runtime=runtime,  # type: ignore[arg-type]
+        clock=clock,  # type: ignore[arg-type]
+        configuration=lambda: configuration, environment={}, tell=lambda _event: None,
+    )  # fmt: skip
+    node = wiring.wire_observation(outside, None)
+    running = asyncio.ensure_future(node.run(Board(lambda: 0.0).add("observe", State.STARTING)))
+    foreign = pb.PodSandbox(id="x")
+    seen = [node.collector._roster._wants(foreign)]
+    signs[0] = "process 9 is a kubelet"
+    async with asyncio.timeout(10):
+        while node.collector._roster._wants(foreign):
+            await asyncio.sleep(0.001)
+            await clock.advance(30)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await node.close()
+
+    assert seen == [True]
