@@ -9,6 +9,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -16,6 +17,7 @@ import msgspec
 import structlog
 
 from agent.api.http_connections import END, HEAD_BYTES, Connections, Wrap
+from agent.model.allowance import CallerMeter, Share
 from agent.model.component import Component, Report
 
 log = structlog.get_logger(plane="api")
@@ -26,8 +28,13 @@ PHRASES = {
     200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
     500: "Internal Server Error",
 }  # fmt: skip
-# For probes of a kubelet, which has no certificate to show.
+# For probes of a kubelet, which has no certificate to show, and of load balancers; they cost next to nothing.
 FOR_ALL = frozenset({"/livez", "/readyz"})
+PROBED = FOR_ALL | {"/healthz"}
+# Of one address: other pages take milliseconds each. What goes beyond it waits, but not for ever.
+PAGES = "pages"
+METERED = {PAGES: Share(20, 10)}
+LONGEST_WAIT_S = 5.0
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -103,6 +110,7 @@ class HttpServer:
         self._other = other
         self._key = key
         self._tls = tls
+        self._meter = CallerMeter(METERED)
 
     async def run(self, report: Report) -> None:
         wrap = self._tls() if self._tls is not None else None
@@ -113,10 +121,10 @@ class HttpServer:
         finally:
             connections.close()
 
-    def answer(self, came: bytes, is_known: bool = True) -> bytes | Coroutine[Any, Any, bytes]:
+    def answer(self, came: bytes, is_known: bool = True, address: str = "") -> bytes | Coroutine[Any, Any, bytes]:
         """To the head of a question, or to what is none. HEAD tells the length that GET would bring. `is_known`: who
         asks showed a certificate, or none is asked for."""
-        page, has_body = self._found(came, is_known=is_known)
+        page, has_body = self._found(came, is_known, address)
         if isinstance(page, Page):
             return _encoded(page, has_body=has_body)
         return self._later(page, has_body=has_body)
@@ -128,7 +136,7 @@ class HttpServer:
             log.error("http_page_failed", error=repr(error), exc_info=error)
             return _encoded(FAILED, has_body=has_body)
 
-    def _found(self, came: bytes, *, is_known: bool) -> tuple[Page | Awaitable[Page], bool]:
+    def _found(self, came: bytes, is_known: bool, address: str) -> tuple[Page | Awaitable[Page], bool]:
         """The page, and whether its body is asked for too."""
         head, end, _ = came[: HEAD_BYTES + len(END)].partition(END)
         if not end:
@@ -138,9 +146,9 @@ class HttpServer:
         target = rest.partition(" ")[0]
         if method not in ("GET", "HEAD"):
             return Page(405, b"only GET is served here; kepctl does everything else\n"), True
-        return self._page(target, lines, is_known=is_known), method == "GET"
+        return self._page(target, lines, is_known, address), method == "GET"
 
-    def _page(self, target: str, lines: Sequence[str], *, is_known: bool) -> Page | Awaitable[Page]:
+    def _page(self, target: str, lines: Sequence[str], is_known: bool, address: str) -> Page | Awaitable[Page]:
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         try:
             parts = urlsplit(target)
@@ -151,11 +159,21 @@ class HttpServer:
         handler = self._pages.get(parts.path, self._other)
         if handler is None:
             return Page(404, f"pages: {' '.join(self._pages)}\n".encode())
+        query = parse_qs(parts.query, keep_blank_values=True)
+        if parts.path in self._pages and parts.path not in PROBED:
+            wait_s = self._meter.take(address, PAGES, monotonic())
+            if wait_s:
+                return self._in_turn(min(wait_s, LONGEST_WAIT_S), handler, query, headers)
         try:
-            return handler(parse_qs(parts.query, keep_blank_values=True), headers)
+            return handler(query, headers)
         except Exception as error:  # one page that fails must not take the others along
             log.error("http_page_failed", path=parts.path, error=repr(error), exc_info=error)
             return FAILED
+
+    async def _in_turn(self, wait_s: float, handler: Handler, query: Query, headers: Headers) -> Page:
+        await asyncio.sleep(wait_s)
+        page = handler(query, headers)
+        return page if isinstance(page, Page) else await page
 
 
 def _encoded(page: Page, *, has_body: bool) -> bytes:

@@ -45,12 +45,12 @@ Wrap = Callable[[socket.socket], TlsClient]
 class Connections:
     """`answer` makes of what came the answer, or what will be one; it may be the head of a question, more than one may
     have, or part of one whose sender is done; and it hears whether its sender showed a certificate, where that is
-    asked. `wrap`: each connection is one of TLS; it raises OSError."""
+    asked, and the sender's address. `wrap`: each connection is one of TLS; it raises OSError."""
 
     def __init__(
         self,
         listener: socket.socket,
-        answer: Callable[[bytes, bool], bytes | Coroutine[Any, Any, bytes]],
+        answer: Callable[[bytes, bool, str], bytes | Coroutine[Any, Any, bytes]],
         wrap: Wrap | None = None,
     ) -> None:
         self._listener = listener
@@ -78,7 +78,7 @@ class Connections:
     def _take(self) -> None:
         for _ in range(TAKEN_AT_ONCE):
             try:
-                client, _ = self._listener.accept()
+                client, (address, *_) = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except ConnectionAbortedError:
@@ -91,17 +91,17 @@ class Connections:
             if len(self._open) >= MAX_CONNECTIONS:
                 # Whoever asks and reads at once is never kept out by those who do not.
                 self._end(next(iter(self._open)))
-            self._begin(client)
+            self._begin(client, address)
             if self._timer is None and self._open:
                 self._timer = self._loop.call_later(REQUEST_LIMIT_S, self._end_late)
 
-    def _begin(self, client: socket.socket) -> None:
+    def _begin(self, client: socket.socket, address: str) -> None:
         until_s = self._loop.time() + REQUEST_LIMIT_S
         if self._wrap is None:
-            one = _Connection(client, until_s)
+            one = _Connection(client, address, until_s)
         else:
             try:
-                one = _Connection(self._wrap(client), until_s)
+                one = _Connection(self._wrap(client), address, until_s)
             except OSError:
                 # It is gone already.
                 client.close()
@@ -128,12 +128,16 @@ class Connections:
         except OSError:
             self._end(one)
             return
+        if not some and not one.came:
+            # It only connected; a storm of such costs no more than that.
+            self._end(one)
+            return
         one.came += some
         if not some or END in one.came or len(one.came) > HEAD_BYTES:
             if one.is_watched:
                 self._loop.remove_reader(one.client)
                 one.is_watched = False
-            answer = self._answer(bytes(one.came), getattr(one.client, "is_known", True))
+            answer = self._answer(bytes(one.came), getattr(one.client, "is_known", True), one.address)
             if isinstance(answer, bytes):
                 one.answer = memoryview(answer)
                 self._write(one)
@@ -176,10 +180,10 @@ class Connections:
 
 
 class _Connection:
-    __slots__ = ("answer", "came", "client", "is_watched", "is_writing", "task", "until_s")
+    __slots__ = ("address", "answer", "came", "client", "is_watched", "is_writing", "task", "until_s")
 
-    def __init__(self, client: Client, until_s: float) -> None:
-        self.client, self.until_s = client, until_s
+    def __init__(self, client: Client, address: str, until_s: float) -> None:
+        self.client, self.address, self.until_s = client, address, until_s
         self.came = bytearray()
         self.answer = memoryview(b"")
         self.is_watched = self.is_writing = False

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from time import monotonic
 
@@ -35,14 +35,15 @@ SO_PEERGROUPS = 59
 GROUP_BYTES = 1024
 # Of a client's bytes less is taken at once: they may be two thousand frames, and others have their turn meanwhile.
 CHUNK_BYTES, CLIENT_CHUNK_BYTES = 64 << 10, 16 << 10
-# In one turn of the loop.
-TAKING_S = 0.003
+# In one turn of the loop. A call of somebody else takes some ten turns, and waits so long in each.
+TAKING_S = 0.001
 HEARING_S = 2.0
-# Of one user, root excepted. Calls and bytes beyond it wait; a user whose connections, frames that serve no call, or
-# calls given up go beyond it is cut off: each costs us more than it costs its sender (CVE-2023-44487).
+# Of one user, root excepted. Calls, bytes and answers beyond it wait; a user whose connections, frames that serve no
+# call, or calls given up go beyond it is cut off: each costs us more than it costs its sender (CVE-2023-44487).
 METERED = {
     "calls": Share(200, 100),
     "bytes": Share(16 * MIB, 8 * MIB),
+    "bytes of answers": Share(64 * MIB, 32 * MIB),
     "connections": Share(100, 20),
     "frames without a call": Share(2000, 1000),
     "calls given up": Share(200, 20),
@@ -58,7 +59,7 @@ CREDENTIALS = struct.Struct("3i")
 FULL = "kepd: no room for more connections"
 
 
-class Peer(msgspec.Struct, frozen=True):
+class Peer(msgspec.Struct, frozen=True, dict=True):
     """The process at the other end, as the kernel knew it when it connected."""
 
     pid: int
@@ -66,9 +67,9 @@ class Peer(msgspec.Struct, frozen=True):
     gid: int
     groups: frozenset[int] = frozenset()
 
-    @property
+    @cached_property
     def command(self) -> str:
-        """Name of the program, for logs; it may have ended meanwhile."""
+        """Name of the program when it was first asked for, for logs; it may have ended meanwhile."""
         with suppress(OSError):
             return Path(f"/proc/{self.pid}/comm").read_text("utf-8", "replace").strip()
         return "?"
@@ -182,6 +183,8 @@ class PeerRelay:
         upstream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         link = _Link(connection, upstream, self._moved.set, partial(self._requests.take, peer.uid))
         link.uid, link.charge = peer.uid, partial(self._charge, peer)
+        if not is_trusted(peer.uid):
+            link.charge_answer = partial(self._charge_answer, peer.uid)
         # Known from here on: whoever parts a moment later waits for its call too, and the next one is counted.
         self._links.add(link)
         name = f"kepd-{secrets.token_hex(16)}"
@@ -215,6 +218,10 @@ class PeerRelay:
         if asked.calls:
             waits.append(self._meter.take(peer.uid, "calls", now_s, asked.calls))
         return "", max(waits)
+
+    def _charge_answer(self, uid: int, size: int) -> float:
+        """Streams of logs and events, and large lists: how long their user waits for more of any of them."""
+        return self._meter.take(uid, "bytes of answers", monotonic(), size)
 
     def _cut_off(self, peer: Peer, what: str) -> str:
         """All connections of the user: one of them would go on where another was stopped."""
@@ -257,6 +264,7 @@ class _Link:
         self.parting = Parting()
         self.uid = -1
         self.charge: Callable[[Asked, int], tuple[str, float]] = lambda _asked, _size: ("", 0.0)
+        self.charge_answer: Callable[[int], float] = lambda _size: 0.0
         self.fault = ""
         """What is wrong with its own bytes; a user that took too much was dealt with by the relay."""
         self._is_cut = False
@@ -322,6 +330,7 @@ class _Link:
         with suppress(OSError):
             while chunk := await loop.sock_recv(self._server, CHUNK_BYTES):
                 await self.answer(partial(self.parting.from_server, chunk))
+                await asyncio.sleep(self.charge_answer(len(chunk)))
         with suppress(OSError):
             self._client.shutdown(socket.SHUT_WR)
 

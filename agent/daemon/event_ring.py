@@ -15,6 +15,7 @@ import structlog
 from msgspec.structs import replace
 
 from agent.daemon.configuration import write_atomically
+from agent.model.allowance import CallerMeter, Share
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
@@ -27,7 +28,8 @@ FILE = "events.ring"
 TEXTS = ("reason", "message", "namespace", "object_name", "container")
 SAVE_S = 60.0
 # New events of one object; those that repeat an earlier one are only counted.
-MOST_AT_ONCE, REFILL_S = 25, 300.0
+OF_OBJECT = "events"
+METERED = {OF_OBJECT: Share(25, 1 / 300)}
 
 
 def _printable(event: Event) -> Event:
@@ -45,8 +47,7 @@ class EventRing:
         self._by_sameness: OrderedDict[tuple[str, ...], str] = OrderedDict()
         self._ids = count(1)
         self._saved_version = self.events.version
-        # What each object may still tell, and as of when; the least recent go first.
-        self._allowances: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
+        self._meter = CallerMeter(METERED)
 
     def tell(self, event: Event) -> None:
         """What a tenant, registry or runtime wrote becomes printable here, before anything keeps or shows it."""
@@ -61,17 +62,9 @@ class EventRing:
             self._put(replace(event, id=f"e{next(self._ids)}", first_seen_s=now_s, last_seen_s=now_s))
 
     def _may_tell(self, event: Event, now_s: float) -> bool:
-        """STS-06: an object that says something else all the time must not drive out what others have to say."""
-        if not event.object_name:
-            return True
+        """An object that says something else all the time must not drive out what others have to say."""
         key = (event.plane, event.namespace, event.object_kind, event.object_name)
-        left, since_s = self._allowances.pop(key, (float(MOST_AT_ONCE), now_s))
-        left = min(left + max(now_s - since_s, 0.0) / REFILL_S, float(MOST_AT_ONCE))
-        may_tell = left >= 1.0
-        self._allowances[key] = (left - may_tell, now_s)
-        while len(self._allowances) > self._size:
-            self._allowances.popitem(last=False)
-        return may_tell
+        return not event.object_name or not self._meter.take(key, OF_OBJECT, now_s, refuses=True)
 
     def _put(self, event: Event) -> None:
         self._by_sameness[event.sameness] = event.id
@@ -86,7 +79,7 @@ class EventRing:
         for _ in range(len(self._by_sameness) * 3 // 4):
             _, oldest = self._by_sameness.popitem(last=False)
             self.events.remove(oldest)
-        self._allowances.clear()
+        self._meter = CallerMeter(METERED)
 
     def load(self) -> None:
         """What an earlier process left. A damaged file is an empty one: events are no state."""

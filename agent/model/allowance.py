@@ -18,7 +18,7 @@ class Allowance:
     def take(self, now_s: float, count: float = 1, *, refuses: bool = False) -> bool:
         """Whether there were so many left. Who goes on in spite of a no waits the longer for the next yes, up to a
         minute; who is refused took nothing."""
-        self._left = min(self._left + (now_s - self._at_s) * self._a_second, self._most)
+        self._left = min(self._left + max(now_s - self._at_s, 0.0) * self._a_second, self._most)
         self._at_s = now_s
         self._lacking = max(count - self._left, 0.0)
         if not self._lacking or not refuses:

@@ -3,9 +3,11 @@ import asyncio
 
 import pytest
 
+from agent.api import http as http_module
 from agent.api.http import HttpServer, Page, health_page
 from agent.api.http_connections import HEAD_BYTES, MAX_CONNECTIONS
 from agent.api.metrics import Metrics
+from agent.model.allowance import Share
 from agent.model.component import Board, Component, State
 from agent.model.histogram import Histogram
 
@@ -41,6 +43,8 @@ async def answer_of(port: int, pages: dict[str, object], request: bytes) -> byte
 async def ask(port: int, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(request)
+    if not request:
+        writer.write_eof()
     await writer.drain()
     answer = await asyncio.wait_for(reader.read(), 6)
     writer.close()
@@ -310,3 +314,30 @@ def test_a_value_on_a_bound_counts_below_it() -> None:
     samples = {sample.labels.get("le"): sample.value for sample in histogram.family("h", "x", []).samples}
 
     assert (samples["1.0"], samples["2.0"], samples["+Inf"]) == (2, 3, 4)
+
+
+async def test_one_address_has_so_many_pages_a_second_and_health_is_never_kept_waiting(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others wait; a kubelet asks for /livez from the same address."""
+    monkeypatch.setitem(http_module.METERED, http_module.PAGES, Share(2, 1 / 3600))
+    monkeypatch.setattr(http_module, "LONGEST_WAIT_S", 3600.0)
+    page = Page(200, b"ok")
+    server = HttpServer(f"127.0.0.1:{free_port}", {path: lambda _q, _h: page for path in ("/metrics", "/livez")})
+    running = asyncio.ensure_future(server.run(Board(lambda: 0.0).add("http", State.STARTING)))
+    await asyncio.sleep(0)
+    pages = [asyncio.ensure_future(ask(free_port, b"GET /metrics HTTP/1.1\r\n\r\n")) for _ in range(5)]
+    while sum(one.done() for one in pages) < 2:
+        await asyncio.sleep(0.01)
+    lives = [await ask(free_port, b"GET /livez HTTP/1.1\r\n\r\n") for _ in range(30)]
+
+    assert all(b"200 OK" in one for one in lives)
+    assert sum(one.done() for one in pages) == 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert sum(b"200 OK" in one for one in await asyncio.gather(*pages)) == 2
+
+
+async def test_who_only_connects_gets_no_answer(free_port: int, pages: dict[str, object]) -> None:
+    """A storm of such costs no answers."""
+    assert await answer_of(free_port, pages, b"") == b""

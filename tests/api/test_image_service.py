@@ -9,10 +9,10 @@ import pytest
 
 import agent
 from agent.api.errors import ApiError, FailureReason
-from agent.api.image_service import ImageService
+from agent.api.image_service import MOST_LIMITS, ImageService
 from agent.model.feed import Feed
 from agent.model.image_pull import PullClass, PullOutcome, PullRequest, PullResult
-from agent.model.image_state import ImageInspection, ImageState, InspectedLayer, PullStage, PullState
+from agent.model.image_state import ImageInspection, ImageState, InspectedLayer, LimitState, PullStage, PullState
 from agent.wire.kepd.v1 import image_pb2
 
 IMAGE = "registry.example/a:1"
@@ -135,3 +135,39 @@ async def test_an_image_in_full_or_the_reason_why_there_is_none():
         with pytest.raises(ApiError) as refused:
             await service.inspect_image(image_pb2.InspectImageRequest(image=image))
         assert refused.value.reason is reason
+
+
+class Limits:
+    """What SetPullLimit set."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, int] = {}
+
+    def limits(self) -> list[LimitState]:
+        return [LimitState(scope=scope, limit=limit, running=0) for scope, limit in self.of.items()]
+
+    def set_limit(self, scope: str, limit: int) -> None:
+        self.of[scope] = limit
+
+
+@pytest.mark.parametrize("registry", ["x y", "\x1b[2Jhost", "../../etc", "a" * 4000, "host/path", "http://host"])
+async def test_a_limit_is_for_a_host_and_nothing_else(registry: str):
+    view = Limits()
+    with pytest.raises(ApiError, match="is not a registry") as refused:
+        await ImageService(view, None).set_pull_limit(image_pb2.SetPullLimitRequest(registry=registry, limit=1))
+
+    assert refused.value.reason is FailureReason.BAD_REFERENCE
+    assert view.of == {}
+
+
+async def test_limits_are_bounded_and_those_that_are_set_can_be_changed():
+    view = Limits()
+    service = ImageService(view, None)
+    for number in range(MOST_LIMITS):
+        await service.set_pull_limit(image_pb2.SetPullLimitRequest(registry=f"r{number}.example", limit=1))
+    with pytest.raises(ApiError, match="limits are set already"):
+        await service.set_pull_limit(image_pb2.SetPullLimitRequest(registry="one-more.example", limit=1))
+    await service.set_pull_limit(image_pb2.SetPullLimitRequest(registry="r0.example", limit=7))
+
+    assert len(view.of) == MOST_LIMITS
+    assert view.of["r0.example"] == 7
