@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from agent.cli.table import Grid, Paragraph
+from agent.kinds.table import Grid, Paragraph
 from agent.model.device_report import ClaimExplanationReport
 from agent.wire.kepd.v1 import device_pb2 as pb
 

@@ -6,7 +6,7 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from agent.cli.completing import NAMESPACE, names_of
-from agent.cli.kinds import BY_WORD, Kind
+from agent.kinds.registry import BY_WORD, Kind
 
 
 def take_namespace(command: click.Command) -> None:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli.kinds import BY_WORD, KINDS, Kind
 from agent.cli.quick_completion import LIMIT_S, offered
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.registry import BY_WORD, KINDS, Kind
 
 if TYPE_CHECKING:
-    from agent.cli.listed import AnyListing
+    from agent.kinds.shown import AnyListing
 
 NAMESPACE = "kepctl.namespace"
 """Where a context remembers `-n`."""
@@ -44,8 +44,8 @@ def names_of(ctx: click.Context, kind: Kind, typed: str) -> list[str]:
 def _listing(session: Session, kind: Kind) -> "AnyListing":
     paths = session.sockets()
     if kind.plural == "pods" and len(paths) == 1:
-        from agent.cli.pod_columns import pod_listing
         from agent.cli.quick_pods import quick_pods
+        from agent.kinds.pods import pod_listing
 
         pods = quick_pods(paths[0], session.timeout_s)
         if pods is not None:

@@ -7,7 +7,7 @@ from datetime import UTC
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.cli.described_container import containers_of, manifest_lines
-from agent.cli.plain_rows import age
+from agent.kinds.ages import age
 from agent.wire.kepd.v1 import node_pb2, pod_pb2, service_proxy_pb2
 
 WIDTH = 18

@@ -3,7 +3,8 @@
 
 import click
 
-from agent.cli.kinds import BY_WORD, nearest
+from agent.cli.kinds import nearest
+from agent.kinds.registry import BY_WORD
 
 # What a kind is called where a command has its own word for it.
 OTHER_WORDS = {"service": "route", "image": "pull"}

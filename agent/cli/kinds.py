@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be named on the command line: kinds with their short names, and the words that select objects of them.
+"""The words of the command line that select objects of the kinds there are.
 
     kepctl VERB KIND [NAME…]      kepctl VERB KIND/NAME…      kepctl VERB KIND,KIND
 
@@ -11,59 +11,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from agent.cli.session import CommandFailed
+from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, KINDS, Kind, Named
 from agent.model.exit_codes import NOT_FOUND, USAGE
 
-DEFAULT_NAMESPACE = "default"
-
-
-class Kind(msgspec.Struct, frozen=True):
-    """`api` is its name in manifests; empty for what only kepd has."""
-
-    plural: str
-    singular: str
-    short: tuple[str, ...] = ()
-    api: str = ""
-    has_namespace: bool = True
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        return (self.plural, self.singular, *self.short)
-
-
-KINDS = (
-    Kind("nodes", "node", ("no",), has_namespace=False),
-    Kind("planes", "plane", has_namespace=False),
-    Kind("filesystems", "filesystem", ("fs",), has_namespace=False),
-    Kind("features", "feature", (), has_namespace=False),
-    Kind("pods", "pod", ("po",), "Pod"),
-    Kind("deployments", "deployment", ("deploy",), "Deployment"),
-    Kind("daemonsets", "daemonset", ("ds",), "DaemonSet"),
-    Kind("jobs", "job", (), "Job"),
-    Kind("containers", "container"),
-    Kind("checkpoints", "checkpoint", has_namespace=False),
-    Kind("images", "image", ("im", "img"), has_namespace=False),
-    Kind("pulls", "pull", has_namespace=False),
-    Kind("mirrors", "mirror", has_namespace=False),
-    Kind("holds", "hold", has_namespace=False),
-    Kind("services", "service", ("svc",), "Service"),
-    Kind("endpoints", "endpoint", ("ep", "eps", "endpointslices", "endpointslice"), "EndpointSlice"),
-    Kind("configmaps", "configmap", ("cm",), "ConfigMap"),
-    Kind("secrets", "secret", (), "Secret"),
-    Kind("servicecidrs", "servicecidr", (), "ServiceCIDR", has_namespace=False),
-    Kind("devices", "device", ("dev",), has_namespace=False),
-    Kind("claims", "claim", ("resourceclaims", "resourceclaim"), "ResourceClaim"),
-    Kind("claimtemplates", "claimtemplate", ("resourceclaimtemplates",), "ResourceClaimTemplate"),
-    Kind("deviceclasses", "deviceclass", (), "DeviceClass", has_namespace=False),
-    Kind("slices", "slice", ("resourceslices", "resourceslice"), "ResourceSlice", has_namespace=False),
-    Kind("drivers", "driver", has_namespace=False),
-    Kind("cdi", "cdidevice", has_namespace=False),
-    Kind("dns", "name", has_namespace=False),
-    Kind("rules", "rule", has_namespace=False),
-    Kind("proxy", "method", has_namespace=False),
-    Kind("events", "event", ("ev",)),
-)
-BY_WORD = {word: kind for kind in KINDS for word in kind.words}
-BY_API = {kind.api: kind for kind in KINDS if kind.api}
 # Kinds of Kubernetes that kepd does not have. As the first of several words each is a kind and never a pod's name:
 # what ends pods must not end one that is called like the object of another kind.
 ELSEWHERE = {
@@ -144,18 +94,6 @@ def qualified(word: str, kind: str, namespace: str) -> str:
     """`namespace/name` for what the daemon looks up itself: a kind before it goes, and `-n` or `default` comes."""
     given, name = split_name(without_kind(word, kind), namespace)
     return f"{given or DEFAULT_NAMESPACE}/{name}"
-
-
-class Named(msgspec.Struct, frozen=True):
-    """An object as names see it: in full, and what else it may be called."""
-
-    namespace: str
-    name: str
-    short: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 def split_name(text: str, namespace: str = "") -> tuple[str, str]:

@@ -9,10 +9,10 @@ import click
 import msgspec
 
 from agent.cli.client import Client
-from agent.cli.kinds import BY_API
 from agent.cli.session import CommandFailed
 from agent.config.manifest_documents import ManifestObject, read_objects
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.kinds.registry import BY_API
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding
 from agent.wire.kepd.v1 import object_pb2 as pb

@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from agent.cli.jsonpath import read_path, shown
 from agent.cli.session import CommandFailed
-from agent.cli.table import Listing
+from agent.kinds.table import Listing
 from agent.model.exit_codes import USAGE
 
 Item = TypeVar("Item", bound=Message)

@@ -9,8 +9,9 @@ Names are those of lists, or of manifests, without the node's name at their end.
 from collections.abc import Sequence
 
 from agent.cli.client import Client
-from agent.cli.kinds import BY_WORD, DEFAULT_NAMESPACE, Named, find_named, split_name, without_kind
+from agent.cli.kinds import find_named, split_name, without_kind
 from agent.cli.session import CommandFailed
+from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, Named
 from agent.model.exit_codes import NOT_FOUND
 from agent.wire.kepd.v1 import pod_pb2
 

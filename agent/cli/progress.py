@@ -7,9 +7,10 @@ from typing import Self
 
 import click
 
-from agent.cli.image_listings import rate, size, span, stage_line
 from agent.cli.session import Session
 from agent.cli.terminal import unfiltered
+from agent.kinds.amounts import rate, size, span
+from agent.kinds.pulls import stage_line
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2
 

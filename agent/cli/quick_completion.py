@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from agent.cli.kinds import DEFAULT_NAMESPACE, Named
 from agent.cli.quick_words import PODS, words_and_options
+from agent.kinds.registry import DEFAULT_NAMESPACE, Named
 
 VARIABLE = "_KEPCTL_COMPLETE"
 LIMIT_S = 0.5

@@ -15,8 +15,8 @@ from click.shell_completion import CompletionItem
 
 from agent.cli.plain_rows import print_plain
 from agent.cli.session import Session
-from agent.cli.table import Grid, Listing, Paragraph
 from agent.cli.terminal import clean, unfiltered
+from agent.kinds.table import Grid, Listing, Paragraph
 from agent.model.finding import printable
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _data_of(listing: Listing[Item], *, is_one: bool) -> object:
         return _plain(listing.whole)
     if listing.objects is None:
         return {"kind": listing.kind, "items": [_plain(item) for item in listing.items]}
-    from agent.cli.kube_objects import list_of
+    from agent.kinds.kube_shape import list_of
 
     objects = listing.objects(listing.items)
     return objects[0] if is_one and len(objects) == 1 else list_of(objects)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from agent.cli.kinds import Kind, Named, Wanted, find_named
+from agent.cli.kinds import Wanted, find_named
 from agent.cli.session import CommandFailed
-from agent.cli.table import Listing
+from agent.kinds.registry import Kind, Named
+from agent.kinds.table import Listing
 from agent.model.exit_codes import NOT_FOUND, USAGE
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from agent.cli.quick_words import PODS, words_and_options
 from agent.model.exit_codes import DEADLINE, FAILURE, INTERRUPTED
 
 if TYPE_CHECKING:
-    from agent.cli.table import Listing
+    from agent.kinds.table import Listing
 
 TIMEOUT_S = 10.0
 """The default of `--timeout`."""
@@ -36,10 +36,10 @@ def common_form(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]] | 
 def listed_pods(words: Sequence[str], options: Mapping[str, str]) -> "Listing[Any] | None":
     """Those that are asked for; None where the usual way has more to say. Raises CommandFailed."""
     from agent.cli.kinds import parse_wanted
-    from agent.cli.pod_columns import pod_listing
     from agent.cli.quick_pods import quick_pods
     from agent.cli.selection import Scope, picked
     from agent.cli.session import TOO_LATE, CommandFailed, Session
+    from agent.kinds.pods import pod_listing
 
     paths = Session(endpoint=options.get("endpoint")).sockets()
     try:

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from agent.cli.table import Grid, Paragraph
+from agent.kinds.table import Grid, Paragraph
 from agent.topology.explain.hints import FamilyExplanation, HintsExplanation, ZoneExplanation
 from agent.topology.explain.spread import ConstraintExplanation, NodeExplanation, SpreadExplanation
 from agent.topology.hints.zones import ZonePlan

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from agent.cli.kinds import Named
-from agent.cli.plain_rows import age
 from agent.cli.session import CommandFailed
-from agent.cli.table import Column, Columns, Listing
+from agent.kinds.ages import age
+from agent.kinds.registry import Named
+from agent.kinds.table import Column, Columns, Listing
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import node_pb2 as pb
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.cli.plain_rows import age
 from agent.cli.ui.cells import Line, Span, cut_line, fit, span
 from agent.cli.ui.screen import Size
 from agent.cli.usage_listings import (
@@ -25,6 +24,7 @@ from agent.cli.usage_listings import (
     stalls_text,
     worst_stall,
 )
+from agent.kinds.ages import age
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 EIGHTHS, ASCII = "▏▎▍▌▋▊▉█", "#"

@@ -8,10 +8,10 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import patient
-from agent.cli.kinds import BY_API, Kind
 from agent.cli.session import CommandFailed, Session
 from agent.cli.workload_pods import find_workload
 from agent.cli.workload_waiting import progress
+from agent.kinds.registry import BY_API, Kind
 from agent.model.exit_codes import DEADLINE, FAILURE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2, service_proxy_pb2
 

@@ -9,24 +9,17 @@ import click
 from msgspec.structs import replace
 
 from agent.cli.client import Client
-from agent.cli.image_listings import PULL_COLUMNS, pull_name
-from agent.cli.kinds import Kind, Wanted
-from agent.cli.listed import listed
-from agent.cli.listings import event_listing, pod_listing
-from agent.cli.object_listings import manifests_of
+from agent.cli.kinds import Wanted
+from agent.cli.listed import answers_to, listed
 from agent.cli.render import print_listing, wants_objects
 from agent.cli.selection import Scope, in_scope, named, picked
-from agent.cli.service_listings import service_listing
-from agent.cli.session import CommandFailed, Session
-from agent.cli.table import Listing
-from agent.cli.workload_pods import PLURALS
-from agent.model.exit_codes import USAGE
+from agent.cli.session import Session
+from agent.kinds.registry import Kind
+from agent.kinds.shown import AnyListing, How, shown_of
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from agent.wire.kepd.v1 import list_pb2
 
-AnyListing = Listing[Any]
 LOOK_S = 0.5
-LOOKED_AT = ("devices", "claims", "drivers")
 Change = tuple[int, AnyListing]
 """A kind of change, and a list of the one object; empty at a bookmark."""
 
@@ -83,34 +76,23 @@ def _echo(row: Sequence[str], widths: Sequence[int]) -> None:
 
 
 def _changes(daemon: Client, wanted: Wanted, *, with_objects: bool) -> Iterator[Change]:
-    kind = wanted.kind.plural
-    if kind == "pods":
-        of_pods = pod_pb2.WatchPodsRequest(with_spec=with_objects)
-        for pod in daemon.follow("kepd.v1.PodService/WatchPods", of_pods, pod_pb2.WatchPodsResponse):
-            yield pod.type, pod_listing([pod.pod] if pod.HasField("pod") else [])
-    elif kind == "pulls":
-        of_pulls = image_pb2.WatchImagePullsRequest()
-        for step in daemon.follow("kepd.v1.ImageService/WatchImagePulls", of_pulls, image_pb2.WatchImagePullsResponse):
-            yield step.type, Listing("Pull", _there(step.type, step.pull), PULL_COLUMNS, pull_name)
-    elif kind == "services":
-        manifests = manifests_of(daemon, wanted.kind)
-        path, answer = "kepd.v1.ServiceProxyService/WatchServices", service_proxy_pb2.WatchServicesResponse
-        for turn in daemon.follow(path, service_proxy_pb2.WatchServicesRequest(), answer):
-            yield turn.type, service_listing(_there(turn.type, turn.service), manifests)
-    elif kind == "events":
-        of_events = node_pb2.WatchEventsRequest()
-        for news in daemon.follow("kepd.v1.NodeService/WatchEvents", of_events, node_pb2.WatchEventsResponse):
-            yield news.type, event_listing(_there(news.type, news.event))
-    elif kind in PLURALS or kind in LOOKED_AT:
+    shown, how = shown_of(wanted.kind), How(with_objects)
+    if shown.watch is None:
         yield from _looks(daemon, wanted.kind)
-    else:
-        raise CommandFailed(
-            "only pods, pulls, services, events, workloads, devices, claims and drivers can be watched", USAGE
-        )
+        return
+    watch = shown.watch(how)
+    others = answers_to(daemon, shown.asks(wanted.kind, how)[1:])
+    for change in daemon.follow(watch.ask.method, watch.ask.request, watch.ask.answer):
+        kind: int = change.type  # type: ignore[attr-defined]
+        found = watch.listed()
+        is_there = kind not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED)
+        if is_there or (watch.shows_last and change.HasField(watch.item)):
+            getattr(found, watch.items).append(getattr(change, watch.item))
+        yield kind, shown.listing(wanted.kind, [found, *others])
 
 
 def _looks(daemon: Client, kind: Kind) -> Iterator[Change]:
-    """Workloads and devices have no stream of changes, so they are looked at again and again."""
+    """What has no stream of changes is looked at again and again."""
     before: dict[str, bytes] = {}
     is_first = True
     while True:
@@ -123,8 +105,3 @@ def _looks(daemon: Client, kind: Kind) -> Iterator[Change]:
             yield list_pb2.CHANGE_TYPE_BOOKMARK, replace(listing, items=[])
         before, is_first = now, False
         time.sleep(LOOK_S)
-
-
-def _there(kind: int, item: Any) -> list[Any]:  # noqa: ANN401  # any message
-    """What is gone has no line; of pods the last one says that they end."""
-    return [] if kind in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED) else [item]

@@ -2,28 +2,16 @@
 """The pods of a Deployment, DaemonSet or Job, by the labels that it selects."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from agent.cli.client import Client
-from agent.cli.kinds import BY_WORD, Kind, Named, find_named
-from agent.cli.object_listings import SERVICE
+from agent.cli.kinds import find_named
+from agent.kinds.manifests import SERVICE
+from agent.kinds.registry import BY_WORD, Kind, Named
+from agent.kinds.workloads import part
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
 PLURALS = ("deployments", "daemonsets", "jobs")
-
-
-def part(made: object, *names: str) -> dict[str, Any]:
-    """A map inside of a manifest, which may be one with faults; an empty one for anything else."""
-    for name in names:
-        made = made.get(name) if isinstance(made, Mapping) else None
-    return dict(made) if isinstance(made, Mapping) else {}
-
-
-def items(made: object, *names: str) -> list[dict[str, Any]]:
-    """The maps in a list."""
-    listed = part(made, *names[:-1]).get(names[-1])
-    return [dict(one) for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
 def workload_kind(word: str) -> Kind | None:

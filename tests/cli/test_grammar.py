@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.kinds import BY_WORD, Named, find_named, parse_wanted, qualified
+from agent.cli.kinds import find_named, parse_wanted, qualified
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed
+from agent.kinds.registry import BY_WORD, Named
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.model.pod_fields import Container, ContainerPort, Env, PodFields
 from agent.model.pod_state import Condition, ContainerState, PodState, Termination
@@ -208,7 +209,6 @@ def test_get_takes_short_names_namespaces_labels_and_several_kinds(node: Node) -
         (("get", "pods", "-o", "jsonpath"), 2, 'needs argument after "="'),
         (("get", "pods", "-o", "jsonpath={.items[*"), 2, "a brace is open"),
         (("get", "containers", "-l", "a=b"), 2, "containers have no labels"),
-        (("get", "images", "-w"), 2, "only pods, pulls, services, events, workloads, devices"),
         (("get", "pods", "-n", "a", "-A"), 2, "exclude each other"),
         (("explain", "pds", "web"), 2, 'did you mean "pod"?'),
         (("restart", "dns"), 3, "say -n kube-system"),

@@ -5,7 +5,7 @@ import pytest
 
 from agent.cli.ordering import ordered_by
 from agent.cli.session import CommandFailed
-from agent.cli.table import Listing
+from agent.kinds.table import Listing
 from agent.wire.kepd.v1 import pod_pb2
 
 RANKS = {"one": 10, "two": 9, "three": None, "four": 9}

@@ -9,9 +9,9 @@ import pytest
 
 from agent.cli.client import connected
 from agent.cli.commands.node import diagnosed
-from agent.cli.image_listings import list_pulls
-from agent.cli.proxy_listings import list_proxy
+from agent.cli.listed import listed
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.registry import BY_WORD
 from tests.daemon.process import Kepd
 
 
@@ -43,14 +43,14 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 def test_the_proxy_is_found_where_it_runs(node: Node) -> None:
     """CLI-06: without an endpoint, whoever has the plane answers."""
     with connected(node) as daemon:
-        listing = list_proxy(daemon)
+        listing = listed(daemon, BY_WORD["proxy"])
 
     assert any("kubelet.sock" in note for note in listing.notes)
 
 
 def test_a_plane_that_runs_nowhere_is_told_by_the_last_one_asked(node: Node) -> None:
     with connected(node) as daemon, pytest.raises(CommandFailed, match="images plane does not run here"):
-        list_pulls(daemon)
+        listed(daemon, BY_WORD["pulls"])
 
 
 def test_all_of_them_are_asked_what_is_wrong(node: Node) -> None:
@@ -63,7 +63,7 @@ def test_all_of_them_are_asked_what_is_wrong(node: Node) -> None:
 
 def test_a_socket_that_is_named_is_the_only_one_asked(node: Node) -> None:
     with connected(Session(endpoint=node.paths[0])) as daemon, pytest.raises(CommandFailed, match="proxy plane"):
-        list_proxy(daemon)
+        listed(daemon, BY_WORD["proxy"])
 
 
 def test_a_finding_names_the_daemon_whose_part_it_is(node: Node) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from agent.api.pod_service import PodService
-from agent.cli.kube_objects import pod_object
 from agent.devices.plan.plugin_records import Grant, PodGrants
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.run.view import DeviceView
 from agent.devices.view.pod_status import with_devices
+from agent.kinds.kube_shape import pod_object
 from agent.model.device_plugin import PreparedDevice
 from agent.model.pod import PodSpec
 from agent.model.pod_state import AllocatedDevice, ContainerState, PodState

@@ -18,7 +18,7 @@ from agent.cli.kind_group import KindGroup
 from agent.cli.manifest_files import read_files
 from agent.cli.render import output_option, print_blocks, print_data, print_message
 from agent.cli.session import CommandFailed, Session
-from agent.model.exit_codes import FAILURE, USAGE
+from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding, printable, suggestion
 from agent.model.pod import PodSpec
 from agent.wire.kepd.v1 import device_pb2 as pb
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from agent.devices.plan.search import Question
 
 SERVICE = "kepd.v1.DeviceService"
+RELEASES = ("kepd.v1.CriProxyService/ReleaseHold", "kepd.v1.ImageService/ReleasePullHold")
 CLAIM_EXITS = {"allocated": 0, "waits": 1, "error": 1}
 
 
@@ -128,10 +129,18 @@ def release() -> None:
 @click.pass_obj
 def release_held(session: Session, hold_id: str) -> None:
     """Let a call or the pulls of a registry go on that wait for something; `kepctl get holds` has the IDs."""
-    from agent.cli.proxy_listings import release_hold
+    from agent.wire.kepd.v1 import cri_proxy_pb2
 
+    failed: list[CommandFailed] = []
     with connected(session) as daemon:
-        release_hold(daemon, hold_id)
+        # Whoever holds it.
+        for method in RELEASES:
+            try:
+                daemon.call(method, cri_proxy_pb2.ReleaseHoldRequest(id=hold_id), cri_proxy_pb2.ReleaseHoldResponse)
+            except CommandFailed as error:
+                failed.append(error)
+    if len(failed) == len(RELEASES):
+        raise next((one for one in failed if one.exit_code == NOT_FOUND), failed[0])
     click.echo(f"hold {hold_id} is released")
 
 

@@ -10,11 +10,13 @@ from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.completing import complete_objects, names_of
 from agent.cli.described import node_lines, pod_lines, service_lines
 from agent.cli.described_workload import workload_lines
-from agent.cli.kinds import BY_WORD, Kind, nearest
+from agent.cli.kinds import nearest
+from agent.cli.listed import listed
 from agent.cli.pod_names import find_pod, given_pod
-from agent.cli.service_listings import SERVICE as SERVICES
 from agent.cli.session import CommandFailed, Session
 from agent.cli.workload_pods import find_workload, pods_of
+from agent.kinds.registry import BY_WORD, Kind
+from agent.kinds.services import SERVICE as SERVICES
 from agent.model.exit_codes import CONFLICT, NOT_FOUND
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
@@ -79,11 +81,11 @@ def pod_described(daemon: Client, name: str) -> Iterable[str]:
 
 
 def _claim(daemon: Client, name: str) -> Iterable[str]:
-    from agent.cli.device_listings import claim_lines, list_claims
+    from agent.kinds.claims import claim_lines
 
     namespace, _, short = name.rpartition("/")
     namespace = namespace or "default"
-    claims = list_claims(daemon).items
+    claims = listed(daemon, BY_WORD["claims"]).items
     found = next((one for one in claims if (one.namespace, one.name) == (namespace, short)), None)
     if found is None:
         raise CommandFailed(f"no claim {namespace}/{short} is known here; `kepctl get claims` has them", NOT_FOUND)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.kinds import BY_WORD
-from agent.cli.listings import EVENT_COLUMNS, event_name
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
-from agent.cli.table import Listing
+from agent.kinds.events import COLUMNS as EVENT_COLUMNS
+from agent.kinds.events import event_name
+from agent.kinds.registry import BY_WORD
+from agent.kinds.table import Listing
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import list_pb2, node_pb2

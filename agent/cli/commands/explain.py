@@ -11,13 +11,13 @@ from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.commands.services import route
 from agent.cli.commands.topology import hints, spread
 from agent.cli.described_workload import explained_workload
-from agent.cli.image_listings import stage_line
 from agent.cli.kind_group import KindGroup
-from agent.cli.kinds import BY_WORD
 from agent.cli.pod_names import find_pod
 from agent.cli.render import output_option, print_message
 from agent.cli.session import Session
 from agent.cli.workload_pods import find_workload, pods_of
+from agent.kinds.pulls import stage_line
+from agent.kinds.registry import BY_WORD
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
 
 

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from agent.cli.completing import complete_objects
-from agent.cli.kinds import Kind, Wanted, parse_wanted
-from agent.cli.listed import AnyListing, listed
+from agent.cli.kinds import Wanted, parse_wanted
+from agent.cli.listed import listed
 from agent.cli.render import output_option, print_listing, print_objects, wants_objects
 from agent.cli.selection import Scope, picked, scope_of, scope_options
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.registry import Kind
+from agent.kinds.shown import AnyListing
 from agent.model.exit_codes import USAGE
 
 if TYPE_CHECKING:
@@ -22,12 +24,7 @@ if TYPE_CHECKING:
 @scope_options
 @output_option()
 @click.option("--sort-by", "sort_path", default="", metavar="PATH", help="Order by this, such as .metadata.name.")
-@click.option(
-    "-w",
-    "--watch",
-    is_flag=True,
-    help="Keep printing changes (pods, pulls, services, events, workloads, devices, claims).",
-)
+@click.option("-w", "--watch", is_flag=True, help="Keep printing changes of one kind.")
 @click.pass_obj
 def get(
     session: Session, words: tuple[str, ...], output: str, namespace: str, selector: str, *, everywhere: bool,
@@ -84,7 +81,7 @@ def _all(
 
 
 def _together(listings: list[AnyListing]) -> dict[str, Any]:
-    from agent.cli.kube_objects import list_of
+    from agent.kinds.kube_shape import list_of
 
     for one in listings:
         if one.objects is None:

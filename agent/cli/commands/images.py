@@ -6,12 +6,12 @@ from pathlib import Path
 import click
 
 from agent.cli.client import Client, ask, connected
-from agent.cli.image_listings import size
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
-from agent.cli.table import Column, Columns, Listing
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.kinds.amounts import size
+from agent.kinds.table import Column, Columns, Listing
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
 

@@ -4,12 +4,12 @@
 import click
 
 from agent.cli.client import ask
-from agent.cli.image_listings import size
 from agent.cli.kind_group import KindGroup
-from agent.cli.plain_rows import age
 from agent.cli.render import output_option, print_blocks, print_message
 from agent.cli.session import Session
-from agent.cli.table import Grid, Paragraph
+from agent.kinds.ages import age
+from agent.kinds.amounts import size
+from agent.kinds.table import Grid, Paragraph
 from agent.wire.kepd.v1 import image_pb2
 
 

@@ -14,11 +14,11 @@ import msgspec
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE
 from agent.cli.durations import Duration
-from agent.cli.kinds import Kind
 from agent.cli.pod_names import find_container
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
 from agent.cli.workload_pods import find_workload, pods_of, workload_kind
+from agent.kinds.registry import Kind
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import pod_pb2
 

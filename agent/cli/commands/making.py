@@ -18,12 +18,13 @@ from agent.cli.client import connected
 from agent.cli.common_options import take_namespace
 from agent.cli.completing import complete_objects
 from agent.cli.kind_group import KindGroup
-from agent.cli.kinds import DEFAULT_NAMESPACE, parse_wanted
+from agent.cli.kinds import parse_wanted
 from agent.cli.manifest_files import SERVICE, called, checked_files, file_option, joined, send_objects
 from agent.cli.render import OutputFormat, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.config.manifest_documents import dumped, read_objects
 from agent.config.strict_yaml import UnreadableYaml
+from agent.kinds.registry import DEFAULT_NAMESPACE
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import object_pb2
 

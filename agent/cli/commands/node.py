@@ -5,11 +5,12 @@ import click
 from grpc_health.v1 import health_pb2
 
 from agent.cli.client import Client, connected
-from agent.cli.listings import list_planes
-from agent.cli.plain_rows import age
+from agent.cli.listed import listed
 from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
-from agent.cli.table import Column, Columns, Listing
+from agent.kinds.ages import age
+from agent.kinds.registry import BY_WORD
+from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import node_pb2
 
 
@@ -20,7 +21,7 @@ def status(session: Session, output: str) -> None:
     """Show the node and its planes at a glance."""
     with connected(session) as daemon:
         answer = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
-        planes = list_planes(daemon)
+        planes = listed(daemon, BY_WORD["planes"])
     if output != "table":
         print_message(answer.node, output)
         return
@@ -44,7 +45,7 @@ def health(session: Session, output: str) -> None:
     request = health_pb2.HealthListRequest()
     with connected(session) as daemon:
         answer = daemon.call("grpc.health.v1.Health/List", request, health_pb2.HealthListResponse)
-        planes = list_planes(daemon).items if output == "table" else ()
+        planes = listed(daemon, BY_WORD["planes"]).items if output == "table" else ()
     if output == "table":
         told = {plane.name: plane.message for plane in planes}
         for name, state in sorted(answer.statuses.items()):

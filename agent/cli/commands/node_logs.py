@@ -9,10 +9,10 @@ from datetime import datetime
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.plain_rows import age
 from agent.cli.render import print_listing
 from agent.cli.session import CommandFailed, Session
-from agent.cli.table import Column, Columns, Listing
+from agent.kinds.ages import age
+from agent.kinds.table import Column, Columns, Listing
 from agent.model.exit_codes import USAGE
 from agent.model.image_text import bytes_text
 from agent.wire.kepd.v1 import node_pb2

@@ -10,7 +10,7 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.commands.pods import patient
 from agent.cli.completing import complete_objects
-from agent.cli.kinds import BY_API, BY_WORD, Kind, Named, Wanted, find_named, parse_wanted
+from agent.cli.kinds import Wanted, find_named, parse_wanted
 from agent.cli.manifest_files import (
     SERVICE,
     called,
@@ -23,6 +23,7 @@ from agent.cli.manifest_files import (
 )
 from agent.cli.selection import Scope, in_scope, named, scope_options
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.registry import BY_API, BY_WORD, Kind, Named
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 

@@ -12,14 +12,16 @@ from msgspec.structs import replace
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import patient
 from agent.cli.completing import complete_objects
-from agent.cli.kinds import BY_API, Kind, Named, parse_wanted
+from agent.cli.kinds import parse_wanted
 from agent.cli.manifest_files import SERVICE, called, send_objects
 from agent.cli.selection import namespace_option
 from agent.cli.session import CommandFailed, Session
-from agent.cli.workload_pods import PLURALS, find_workload, items
+from agent.cli.workload_pods import PLURALS, find_workload
 from agent.cli.workload_waiting import LOOK_S, progress
 from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import parse_documents, plain
+from agent.kinds.registry import BY_API, Kind, Named
+from agent.kinds.workloads import items
 from agent.model.exit_codes import DEADLINE, FAILURE, USAGE
 from agent.wire.kepd.v1 import object_pb2 as pb
 

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from agent.cli.client import ask, connected
 from agent.cli.kinds import qualified
 from agent.cli.render import output_option, print_listing, print_message
-from agent.cli.service_listings import ENDPOINT_COLUMNS, SERVICE, list_rules
 from agent.cli.session import Session
-from agent.cli.table import Column, Columns, Listing
+from agent.kinds.endpoints import COLUMNS as ENDPOINT_COLUMNS
+from agent.kinds.rules import LIST_RULES, rule_listing
+from agent.kinds.services import SERVICE
+from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
@@ -46,7 +48,8 @@ def rules(session: Session, service: str, output: str, *, desired: bool) -> None
     """List the elements of kepd's nftables maps, for one Service or all."""
     with connected(session) as daemon:
         wanted = qualified(service, "service", session.namespace) if service else ""
-        listing = list_rules(daemon, wanted, is_desired=desired)
+        request = pb.ListRulesRequest(service=wanted, desired=desired)
+        listing = rule_listing(daemon.call(LIST_RULES, request, pb.ListRulesResponse))
     print_listing(listing, output, session)
 
 

@@ -10,11 +10,12 @@ import click
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods import SERVICE
 from agent.cli.jsonpath import read_path, shown
-from agent.cli.kinds import BY_WORD, parse_wanted
+from agent.cli.kinds import parse_wanted
 from agent.cli.pod_names import find_pod
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed, Session
 from agent.cli.workload_waiting import wait_workloads, workload_targets
+from agent.kinds.registry import BY_WORD
 from agent.model.exit_codes import DEADLINE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import list_pb2, pod_pb2
 

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.cli.image_listings import rate, size, stage_line
-from agent.cli.image_listings import span as seconds
-from agent.cli.plain_rows import age_of
-from agent.cli.pod_columns import POD_COLUMNS
-from agent.cli.service_listings import SERVICE_COLUMNS
 from agent.cli.ui.board import STAGES_AT_WORK, key_of
 from agent.cli.ui.cells import Line, Span, cut_line, fit, span
+from agent.kinds.ages import age_of
+from agent.kinds.amounts import rate, size
+from agent.kinds.amounts import span as seconds
+from agent.kinds.pods import POD_COLUMNS
+from agent.kinds.pulls import stage_line
+from agent.kinds.services import COLUMNS as SERVICE_COLUMNS
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
 
 BAR = 20

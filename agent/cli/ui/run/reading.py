@@ -11,12 +11,12 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.describe import pod_described, service_described
 from agent.cli.commands.explain import explained_head
 from agent.cli.commands.pods import picture_of
-from agent.cli.image_listings import stage_line
 from agent.cli.session import CommandFailed, Session
 from agent.cli.timeline_text import picture_as_text
 from agent.cli.ui.board import Board
 from agent.cli.ui.screen import HELP, Page
 from agent.cli.ui.view import Wish
+from agent.kinds.pulls import stage_line
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kepctl get dns` lists: addresses that are answered at, and servers that are asked."""
+"""Addresses at which names are answered, and servers that are asked."""
 
-from agent.cli.client import Client
-from agent.cli.table import Column, Columns, Listing
+from agent.kinds.shown import AnyListing, shown_by
+from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import dns_pb2 as pb
 
-SERVICE = "kepd.v1.DnsService"
 COLUMNS: Columns[pb.DnsLine] = (
     Column("KIND", lambda one: one.kind),
     Column("NAME", lambda one: one.name),
@@ -23,7 +22,9 @@ COLUMNS: Columns[pb.DnsLine] = (
 )
 
 
-def list_dns(daemon: Client) -> Listing[pb.DnsLine]:
-    answer = daemon.call(f"{SERVICE}/GetDns", pb.GetDnsRequest(), pb.GetDnsResponse)
+def _listing(answer: pb.GetDnsResponse) -> AnyListing:
     none = answer.problem or "no address is answered at"
     return Listing("Dns", answer.lines, COLUMNS, lambda one: f"dns/{one.name}", none)
+
+
+SHOWN = shown_by("kepd.v1.DnsService/GetDns", pb.GetDnsRequest(), pb.GetDnsResponse, _listing)

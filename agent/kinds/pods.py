@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of `get pods`, and how a pod may be called; the same whoever decoded the pod."""
+"""Pods. Its columns work for a pod whoever decoded it, and its import costs nothing that a short command feels."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agent.cli.kinds import Named
-from agent.cli.plain_rows import age
-from agent.cli.table import Column, Columns, Listing
+from agent.kinds.ages import age
+from agent.kinds.registry import Kind, Named
+from agent.kinds.shown import Ask, How, Shown, Watch
+from agent.kinds.table import Column, Columns, Listing
 
 if TYPE_CHECKING:
     from agent.wire.kepd.v1 import pod_pb2
@@ -30,8 +31,13 @@ POD_COLUMNS: "Columns[pod_pb2.Pod]" = (
 )
 
 
+def _objects(pods: "Sequence[pod_pb2.Pod]") -> list[dict[str, Any]]:
+    from agent.kinds.kube_shape import pod_object
+
+    return [pod_object(pod) for pod in pods]
+
+
 def pod_listing(pods: "Sequence[pod_pb2.Pod]") -> "Listing[pod_pb2.Pod]":
-    """Without what makes Kubernetes objects of them."""
     return Listing(
         "Pod",
         pods,
@@ -40,4 +46,23 @@ def pod_listing(pods: "Sequence[pod_pb2.Pod]") -> "Listing[pod_pb2.Pod]":
         "no pods; put a Pod manifest into the manifest directory",
         named=lambda pod: Named(pod.namespace, pod.name, pod.manifest_name),
         labels=lambda pod: pod.labels,
+        objects=_objects,
     )
+
+
+def _asks(_kind: Kind, how: How) -> Sequence[Ask]:
+    from agent.wire.kepd.v1 import pod_pb2
+
+    request = pod_pb2.ListPodsRequest(with_spec=how.with_objects)
+    return (Ask("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse),)
+
+
+def _watch(how: How) -> Watch:
+    from agent.wire.kepd.v1 import pod_pb2
+
+    request = pod_pb2.WatchPodsRequest(with_spec=how.with_objects)
+    ask = Ask("kepd.v1.PodService/WatchPods", request, pod_pb2.WatchPodsResponse)
+    return Watch(ask, "pod", pod_pb2.ListPodsResponse, "pods", shows_last=True)
+
+
+SHOWN = Shown(_asks, lambda _kind, answers: pod_listing(answers[0].pods), _watch)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from agent.cli.kinds import Named
+from agent.kinds.registry import Named
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

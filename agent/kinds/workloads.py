@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kepctl get deployments`, `daemonsets` and `jobs` list, in kubectl's columns."""
+"""Deployments, DaemonSets and Jobs, in kubectl's columns."""
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.cli.client import Client
-from agent.cli.kinds import Kind, Named
-from agent.cli.kube_objects import labels_of, manifest_object
-from agent.cli.object_listings import SERVICE
-from agent.cli.plain_rows import age
-from agent.cli.table import Column, Columns, Listing
-from agent.cli.workload_pods import items, part
+from agent.kinds.ages import age
+from agent.kinds.manifests import ask_for, object_listing
+from agent.kinds.registry import Kind
+from agent.kinds.shown import AnyListing, Shown
+from agent.kinds.table import Column, Columns
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 Made = dict[str, Any]
+
+
+def part(made: object, *names: str) -> dict[str, Any]:
+    """A map inside of a manifest, which may be one with faults; an empty one for anything else."""
+    for name in names:
+        made = made.get(name) if isinstance(made, Mapping) else None
+    return dict(made) if isinstance(made, Mapping) else {}
+
+
+def items(made: object, *names: str) -> list[dict[str, Any]]:
+    """The maps in a list."""
+    listed = part(made, *names[:-1]).get(names[-1])
+    return [dict(one) for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
 def _made(one: pb.Object) -> Made:
@@ -107,13 +119,8 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
 }
 
 
-def list_workloads(daemon: Client, kind: Kind) -> Listing[pb.Object]:
-    answer = daemon.call(f"{SERVICE}/ListObjects", pb.ListObjectsRequest(kind=kind.api), pb.ListObjectsResponse)
-    return Listing(
-        kind.api, answer.objects, COLUMNS[kind.api],
-        lambda one: f"{kind.singular}/{Named(one.namespace, one.name).key}",
-        f"no {kind.plural}",
-        named=lambda one: Named(one.namespace, one.name),
-        labels=lambda one: labels_of(manifest_object(one)),
-        objects=lambda objects: [manifest_object(one) for one in objects],
-    )  # fmt: skip
+def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
+    return object_listing(kind, answers[0].objects, COLUMNS[kind.api])
+
+
+SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images of the node, whose they are and what keeps them."""
+
+from agent.kinds.ages import age
+from agent.kinds.amounts import size
+from agent.kinds.registry import Named
+from agent.kinds.shown import AnyListing, shown_by
+from agent.kinds.table import Column, Columns, Listing
+from agent.wire.kepd.v1 import image_pb2 as pb
+
+COLUMNS: Columns[pb.Image] = (
+    Column("IMAGE", lambda one: one.names[0] if one.names else "<none>"),
+    Column("ID", lambda one: one.id.removeprefix("sha256:")[:13]),
+    Column("SIZE", lambda one: size(one.size_bytes)),
+    Column("LAST USED", lambda one: age(one.last_used) or "never"),
+    Column("USED BY", lambda one: ", ".join(one.used_by)),
+    Column("PINNED", lambda one: "kepd" if one.is_pinned_by_kepd else "yes" if one.is_pinned else ""),
+    Column("KEPT", lambda one: one.kept_because or "may go", wide=True),
+    Column("SOURCE", lambda one: one.source, wide=True),
+    Column("SEEN", lambda one: age(one.first_seen), wide=True),
+)
+
+
+def _listing(answer: pb.ListImagesResponse) -> AnyListing:
+    return Listing(
+        "Image", answer.images, COLUMNS, lambda one: f"image/{one.id}", "no images",
+        named=lambda one: Named("", one.id, one.names[0] if one.names else ""),
+    )  # fmt: skip
+
+
+SHOWN = shown_by("kepd.v1.ImageService/ListImages", pb.ListImagesRequest(), pb.ListImagesResponse, _listing)

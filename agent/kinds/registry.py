@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All kinds with their names. A new one is a line here and a module beside this one.
+
+Imports nothing heavy, for completion waits for it.
+"""
+
+import msgspec
+
+DEFAULT_NAMESPACE = "default"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """`api` is its name in manifests; empty for what only kepd has. `module`: what shows it, if not its plural."""
+
+    plural: str
+    singular: str
+    short: tuple[str, ...] = ()
+    api: str = ""
+    has_namespace: bool = True
+    module: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return (self.plural, self.singular, *self.short)
+
+
+KINDS = (
+    Kind("nodes", "node", ("no",), has_namespace=False),
+    Kind("planes", "plane", has_namespace=False),
+    Kind("filesystems", "filesystem", ("fs",), has_namespace=False),
+    Kind("features", "feature", (), has_namespace=False),
+    Kind("pods", "pod", ("po",), "Pod"),
+    Kind("deployments", "deployment", ("deploy",), "Deployment", module="workloads"),
+    Kind("daemonsets", "daemonset", ("ds",), "DaemonSet", module="workloads"),
+    Kind("jobs", "job", (), "Job", module="workloads"),
+    Kind("containers", "container"),
+    Kind("checkpoints", "checkpoint", has_namespace=False),
+    Kind("images", "image", ("im", "img"), has_namespace=False),
+    Kind("pulls", "pull", has_namespace=False),
+    Kind("mirrors", "mirror", has_namespace=False),
+    Kind("holds", "hold", has_namespace=False),
+    Kind("services", "service", ("svc",), "Service"),
+    Kind("endpoints", "endpoint", ("ep", "eps", "endpointslices", "endpointslice"), "EndpointSlice"),
+    Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),
+    Kind("secrets", "secret", (), "Secret", module="manifests"),
+    Kind("servicecidrs", "servicecidr", (), "ServiceCIDR", has_namespace=False, module="manifests"),
+    Kind("devices", "device", ("dev",), has_namespace=False),
+    Kind("claims", "claim", ("resourceclaims", "resourceclaim"), "ResourceClaim"),
+    Kind("claimtemplates", "claimtemplate", ("resourceclaimtemplates",), "ResourceClaimTemplate", module="manifests"),
+    Kind("deviceclasses", "deviceclass", (), "DeviceClass", has_namespace=False, module="manifests"),
+    Kind("slices", "slice", ("resourceslices", "resourceslice"), "ResourceSlice", False, module="manifests"),
+    Kind("drivers", "driver", has_namespace=False),
+    Kind("cdi", "cdidevice", has_namespace=False),
+    Kind("dns", "name", has_namespace=False),
+    Kind("rules", "rule", has_namespace=False),
+    Kind("proxy", "method", has_namespace=False),
+    Kind("events", "event", ("ev",)),
+)
+BY_WORD = {word: kind for kind in KINDS for word in kind.words}
+BY_API = {kind.api: kind for kind in KINDS if kind.api}
+
+
+class Named(msgspec.Struct, frozen=True):
+    """An object as names see it: in full, and what else it may be called."""
+
+    namespace: str
+    name: str
+    short: str = ""
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
