@@ -29,8 +29,8 @@ from agent.model.pod import PodSpec
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from bench.daemon import free_port
-from tests.daemon.process import Kepd
 from tests.devices.fakes import FakeCdi, FakeDriver
+from tests.host.process import Kepd
 from tests.lab import Lab
 
 ROUNDS = 30

@@ -25,7 +25,7 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 from bench.daemon import cpu_s, free_port, resident_mib
 from bench.pods import POD as WITH_SIDECAR
 from bench.runtime_calls import RuntimeLog
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.lab.kubelet import Program, groups
 from tests.lab.kubelet import kubelet as running_kubelet

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.daemon import cpu_s, free_port, resident_mib
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 
 Row = tuple[str, float, str, str]

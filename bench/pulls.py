@@ -20,19 +20,19 @@ from pathlib import Path
 import structlog
 
 from agent.config.document import Configuration, Images, NodeSection, RuntimeSection
-from agent.daemon.images.wiring import ImagePlane, wire_images
-from agent.daemon.outside import Outside
-from agent.daemon.runtime import Runtime
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.containerd.fake import FakeContainerd
-from agent.drivers.cri.fake import FakeCri
-from agent.drivers.state_files.fake import FakeStateFiles
+from agent.images.attach.wiring import ImagePlane, wire_images
 from agent.images.queue.flights import FlightKey, FlightMember
 from agent.images.queue.queue import PullQueue
 from agent.images.settings import image_settings
+from agent.kit.outside import Outside
+from agent.kit.runtime import Runtime
 from agent.model.component import Board, State
 from agent.model.image_pull import CallerPullEnd, PodIdentity, PullPolicy, PullRequest
+from tests.fakes.clock import FakeClock
+from tests.fakes.containerd import FakeContainerd
+from tests.fakes.cri import FakeCri
+from tests.fakes.state_files import FakeStateFiles
 from tests.images.harness import build_plane
 from tests.lab import Image, Lab
 

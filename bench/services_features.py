@@ -19,12 +19,12 @@ from typing import Any
 
 import structlog
 
-from agent.daemon.services.event_writer import EventWriter
-from agent.daemon.services.flow_offload import FlowOffload
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.model.event import Event
+from agent.services.attach.event_writer import EventWriter
+from agent.services.attach.flow_offload import FlowOffload
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.localhost_relay import LocalhostRelay

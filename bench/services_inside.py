@@ -21,9 +21,9 @@ from typing import Any
 
 import structlog
 
-from agent.daemon.memory import large_work, settle_memory
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.nft.driver import NftTable
+from agent.kit.memory import large_work, settle_memory
 from agent.model.component import Board, State
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import structlog
 
-from agent.daemon.memory import large_work, settle_memory
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.text import restore_text
+from agent.kit.memory import large_work, settle_memory
 from agent.model.iptables_rules import Chains, RulesChange, Variant
 from agent.model.nft_error import NftFailed
 from agent.services.iptables.frame import rule_settings

@@ -21,9 +21,9 @@ import grpc
 
 from agent.wire.cri import runtime_v1_pb2 as pb
 from bench.daemon import free_port, resident_mib
-from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.lab.namespace import Namespace
 

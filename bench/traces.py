@@ -44,7 +44,7 @@ STOP = (
 CALLS = ("RunPodSandbox", "PodSandboxStatus", "ImageStatus", "CreateContainer", "StartContainer", "ContainerStatus")
 IMPORT = """
 import time
-import agent.daemon.wiring, agent.daemon.runtime
+import agent.host.compose, agent.kit.runtime
 from pathlib import Path
 def mib(): return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 before, began_s = mib(), time.perf_counter()

@@ -19,7 +19,7 @@ from agent.api.service import level_of
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_table
-from agent.daemon.features import ELSEWHERE, ENTRIES
+from agent.host.features import ELSEWHERE, ENTRIES
 from agent.model import exit_codes
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,

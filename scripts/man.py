@@ -58,7 +58,7 @@ def _plain(text: str) -> str:
 def main() -> None:
     name = sys.argv[1]
     if name == "kepd":
-        from agent.daemon.main import main as program
+        from agent.host.main import main as program
     else:
         from agent.cli.main import cli as program
     print("\n".join(page(name, program)))

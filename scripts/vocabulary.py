@@ -12,18 +12,18 @@ from prometheus_client.core import Metric
 
 from agent.api.metrics import Metrics
 from agent.config.document import Configuration
-from agent.daemon.pods.kubelet_names import kubelet_families
-from agent.daemon.services.wiring import ServiceParts, wire_services
-from agent.daemon.traces.tracing import span_family
 from agent.devices.run.metrics import DeviceMetrics
 from agent.dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
 from agent.dns.run.metrics_compat import coredns_metrics
 from agent.drivers.clock.driver import SystemClock
+from agent.host.traces.tracing import span_family
 from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.observe.run.file_systems import file_system_families
 from agent.observe.run.metrics import ObserveMetrics
+from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
+from agent.services.attach.wiring import ServiceParts, wire_services
 
 EVENTS = {
     "AddressConflict": "A Service's address and port belong to another Service, which keeps them.",

@@ -26,7 +26,11 @@ def contracts(tmp_path_factory: pytest.TempPathFactory) -> str:
     for name in WORLD:
         (copy / f"agent/pods/plan/uses_{name}.py").write_text(f"import {name}\n")
     for plane in PLANES:
-        room = next(path for path in sorted((copy / "agent" / plane).iterdir()) if path.is_dir() and path.name != "run")
+        room = next(
+            path
+            for path in sorted((copy / "agent" / plane).iterdir())
+            if path.is_dir() and path.name not in ("attach", "run")
+        )
         (room / "knows_what_runs.py").write_text(f"import agent.{plane}.run\n")
     (copy / "agent/topology/hints/waits.py").write_text("import asyncio\n")
     (copy / "agent/pods/run/allowed.py").write_text("import asyncio, os, socket\n")
@@ -63,7 +67,7 @@ def test_topology_is_pure_as_a_whole_and_run_is_free(contracts: str) -> None:
         ("agent/pods/plan/one.py", "from pathlib import PurePath\n\nprint(open(PurePath()))\n", 1),
         ("agent/pods/plan/one.py", "from pathlib import PurePath\n", 0),
         ("agent/pods/run/one.py", "from pathlib import Path\n", 0),
-        ("agent/daemon/one.py", "from pathlib import Path\n", 0),
+        ("agent/host/one.py", "from pathlib import Path\n", 0),
     ],
 )
 def test_files_are_touched_in_run_alone(place: str, code: str, expected: int) -> None:

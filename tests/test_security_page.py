@@ -3,7 +3,7 @@
 
 import re
 
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 
 
 def test_each_promise_names_tests_that_exist() -> None:

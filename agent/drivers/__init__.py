@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outside, one package per system. Drivers know neither planes nor each other; daemon/wiring.py joins them."""
+"""The outside, one package per system. Drivers know neither planes nor each other; attach/ joins them to a plane."""

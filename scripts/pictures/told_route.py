@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts.pictures.drawn import FOLDER
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab.namespace import Namespace
 
 PORT = 10997

@@ -13,13 +13,13 @@ import pytest
 from agent.api.access import AccessRule
 from agent.api.errors import ApiError
 from agent.api.peer import REQUESTS_OF_USER, Peer
-from agent.api.pod_service import PodService
 from agent.api.server import BOUNDS, ApiServer
 from agent.api.service import MethodTable
 from agent.api.socket_path import listen_at
 from agent.cli.manifest_files import PART_BYTES
 from agent.config.strict_yaml import MAX_BYTES
 from agent.model.component import Board, State
+from agent.pods.attach.pod_service import PodService
 from agent.wire.kepd.v1 import access_pb2, pod_pb2
 
 APPLY = "/kepd.v1.PodService/ApplyManifest"

@@ -25,7 +25,6 @@ from agent.api.access import AccessRule
 from agent.api.errors import ApiError, FailureReason
 from agent.api.health import HealthService
 from agent.api.peer import Peer
-from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.service import STREAMS_OF_USER, MethodTable
 from agent.api.socket_path import listen_at
@@ -33,6 +32,7 @@ from agent.model.component import Board, State
 from agent.model.feed import MOST_BUFFERED, Feed
 from agent.model.pod_state import PodState
 from agent.model.runtime_error import DeadlineExceeded, Unavailable
+from agent.pods.attach.pod_service import PodService
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 
 ROOT_ONLY = AccessRule(None, None, own_uid=os.geteuid())

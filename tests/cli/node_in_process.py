@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.access import AccessRule
-from agent.api.image_service import ImageService
 from agent.api.object_service import ObjectService
-from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
-from agent.api.service_proxy_service import ServiceProxyService
 from agent.api.socket_path import listen_at
 from agent.api.watching import watched
-from agent.daemon.manifest_objects import ManifestObjects
+from agent.host.objects.manifest_objects import ManifestObjects
+from agent.images.attach.image_service import ImageService
 from agent.model.component import Board, State
 from agent.model.feed import Feed
 from agent.model.image_state import PullState
@@ -27,8 +25,10 @@ from agent.model.proxy_report import HoldReport
 from agent.model.refused import Refused
 from agent.model.service import ServiceKey
 from agent.model.service_report import EndpointReport, ServiceReport
+from agent.pods.attach.pod_service import PodService
+from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.wire.kepd.v1 import image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2
-from tests.daemon.forked_kepctl import forked_kepctl
+from tests.host.forked_kepctl import forked_kepctl
 
 START_S = 20.0
 

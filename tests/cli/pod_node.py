@@ -15,20 +15,20 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from agent.api.node_service import NodeService
-from agent.api.pod_service import PodService
 from agent.api.server import ApiServer
 from agent.api.socket_path import listen_at
 from agent.cli.main import _hoisted, cli
-from agent.daemon.event_ring import EventRing
 from agent.drivers.manifests.changing import take_out
-from agent.drivers.manifests.fake import FakeManifestDirectory
+from agent.kit.event_ring import EventRing
 from agent.model.component import State
+from agent.pods.attach.pod_service import PodService
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.cri import runtime_v1_pb2 as cri_pb
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 from tests.api.test_server import ROOT_ONLY
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Plane, Slow, running
 
 V5, V4 = "v5.channel.k8s.io", "v4.channel.k8s.io"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent.api.pod_service import _pod, _with_spec
 from agent.cli.described import pod_lines, service_lines
 from agent.model.event import Event
+from agent.pods.attach.pod_service import _pod, _with_spec
 from agent.wire.kepd.v1 import node_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 from tests.cli.pod_node import pod_node

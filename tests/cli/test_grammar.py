@@ -19,7 +19,7 @@ from agent.model.pod_state import Condition, ContainerState, PodState, Terminati
 from agent.model.service_report import EndpointReport, PortReport, ServiceReport
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
-from tests.daemon.process import kepctl
+from tests.host.process import kepctl
 
 PORTS, VARIABLES = (ContainerPort(container_port=80),), (Env(name="PASSWORD", value="hush"),)
 SPEC = PodFields(containers=(Container(name="app", image="i:1", ports=PORTS, env=VARIABLES),))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.model.exit_codes import INTERRUPTED
-from tests.daemon.process import PROGRAMS, Kepd
+from tests.host.process import PROGRAMS, Kepd
 
 # What hung did so in one of eight.
 MANY = 16

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import PROGRAMS, Kepd, kepctl
+from tests.host.process import PROGRAMS, Kepd, kepctl
 
 
 @pytest.fixture(scope="module")

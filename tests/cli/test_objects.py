@@ -13,8 +13,8 @@ from agent.cli.manifest_files import ManifestFile, check_file
 from agent.model.pod_state import Condition, PodState
 from agent.model.service_report import ServiceReport
 from tests.cli.node_in_process import Node, running_node
-from tests.daemon.process import kepctl
-from tests.daemon.test_manifest_objects import POD, SECRET, SERVICE, contents, objects_in
+from tests.host.process import kepctl
+from tests.host.test_manifest_objects import POD, SECRET, SERVICE, contents, objects_in
 
 CONFIG = b"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: web}}\ndata: {a: '1'}\n"
 

@@ -28,7 +28,7 @@ from agent.wire.kepd.v1 import (
     topology_pb2,
 )  # fmt: skip
 from tests.cli.node_in_process import Node, running_node
-from tests.daemon.process import kepctl
+from tests.host.process import kepctl
 
 LIST_PODS = "kepd.v1.PodService/ListPods"
 MOST = 16 << 20

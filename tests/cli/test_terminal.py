@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from agent.cli.terminal import CleanText, clean
 from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
-from tests.daemon.process import PROGRAMS
+from tests.host.process import PROGRAMS
 
 # Title, clear, cursor, answer-back, the one-byte form of CSI, a return over what stands there, and a reversed order.
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x1b[H\x05\x9b2J\rover\u202egnp.exe\x7f\b[red]b"

@@ -12,7 +12,7 @@ from agent.cli.commands.node import diagnosed
 from agent.cli.listed import listed
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.registry import BY_WORD
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 
 
 class Node(Session, frozen=True, kw_only=True):

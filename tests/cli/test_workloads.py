@@ -18,7 +18,7 @@ from agent.model.pod import PodOwner
 from agent.model.pod_state import Condition, PodState
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
-from tests.daemon.test_manifest_objects import objects_in
+from tests.host.test_manifest_objects import objects_in
 from tests.pods.run.test_workloads import daemon_set, deployment, job
 
 STATUS: Mapping[str, Any] = {

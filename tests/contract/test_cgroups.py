@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from agent.drivers.cgroups.driver import ControlGroups
-from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.model.control_group import GroupShape
 from agent.pods.runtime.pod_group import LevelNeeds, MakeGroup, PodLimits, plan_group, wanted_group
+from tests.fakes.cgroups import FakeControlGroups
 
 LIMITS = PodLimits(cpu_shares=512, cpu_quota_us=50_000, memory_bytes=(64 << 20) + 1, pids=50)
 NONE = PodLimits(cpu_shares=1024)

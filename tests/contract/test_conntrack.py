@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from agent.drivers.conntrack.driver import Conntrack
-from agent.drivers.conntrack.fake import FakeConntrack
 from agent.drivers.netlink.connection import open_socket
 from agent.model.flow import Flow, FlowsUnavailable, FlowTarget
 from agent.model.nft_table import Family
+from tests.fakes.conntrack import FakeConntrack
 from tests.lab.namespace import Namespace
 
 SERVICE_PORT, ENDPOINT_PORT, PLAIN_PORT = 5353, 5454, 5555

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from agent.drivers.cri.driver import CriRuntime, says_ports_are_mapped, told_to_resolve_cdi, told_to_use_systemd
-from agent.drivers.cri.fake import FakeCri
 from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
 from agent.model.runtime_event import EventKind
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.cri import FakeCri
 
 STAY = ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]
 

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft import kernel_table
 from agent.drivers.nft.driver import NftTable
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import LAYOUT, MAPS, Batch, ChoiceChain, Client, Detection, Family, TableSettings, own_map
 from agent.services.nftables.structure import (
@@ -30,6 +29,7 @@ from agent.services.nftables.structure import (
     structure_damage,
     structure_text,
 )
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.lab.namespace import Namespace
 
 TCP = b"\x06\0\0\0"

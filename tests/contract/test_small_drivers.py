@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.pressure.driver import KernelPressure
 from agent.drivers.systemd.driver import ServiceManager, activated_socket
 from tests.contract.fake_pressure import FakePressure
-from tests.daemon.fake_service_manager import FakeServiceManager
+from tests.fakes.clock import FakeClock
+from tests.host.fake_service_manager import FakeServiceManager
 
 
 @pytest.fixture(params=["real", "fake"])

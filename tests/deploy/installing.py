@@ -4,7 +4,7 @@
 import subprocess
 from pathlib import Path
 
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 
 __all__ = ["install", "python_of_tests"]
 

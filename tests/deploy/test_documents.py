@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.setup.contents import drop_in
-from tests.daemon.process import PROGRAMS, ROOT, Kepd
+from agent.host.setup.contents import drop_in
 from tests.deploy.documents import COMMANDS, Block, blocks, languages
+from tests.host.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
 
 PAGES = [

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from agent import __version__
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOCK = (ROOT / "scripts/locks/runtime.lock").read_text()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent import __version__
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 from tests.lab import Lab
 from tests.lab.mounts import file_system_of
 from tests.lab.namespace import Namespace

@@ -11,8 +11,8 @@ import subprocess
 import pytest
 import yaml
 
-from tests.daemon.process import ROOT
 from tests.deploy.kustomize import render
+from tests.host.process import ROOT
 
 VAGRANTFILE = (ROOT / "Vagrantfile").read_text()
 SCRIPTS = ROOT / "deploy/vagrant"

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from agent.cli.main import COMMANDS, cli
-from agent.daemon.main import main as kepd
+from agent.host.main import main as kepd
 from scripts.man import page
 
 PROGRAMS = {"kepctl": cli, "kepd": kepd}

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from agent import __version__
-from agent.daemon.services.startup_taint import EFFECT, STARTUP_TAINT
-from tests.daemon.process import PROGRAMS, ROOT
+from agent.services.attach.startup_taint import EFFECT, STARTUP_TAINT
 from tests.deploy.kustomize import Rendered, render
 from tests.deploy.manifest_shape import Container, DaemonSet, PodSpec, Probe, checked_object
+from tests.host.process import PROGRAMS, ROOT
 
 DEPLOY = ROOT / "deploy"
 OVERLAYS = ["base", *sorted(f"overlays/{path.name}" for path in (DEPLOY / "overlays").iterdir())]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 
 pytestmark = [pytest.mark.image, pytest.mark.timeout(900)]
 

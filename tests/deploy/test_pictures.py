@@ -9,7 +9,7 @@ import pytest
 from scripts.pictures.drawn import FOLDER, pictures
 from scripts.pictures.route_svg import route_as_svg
 from scripts.pictures.told_route import tell
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
 WORDS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import ROOT
 from tests.deploy.kustomize import render
+from tests.host.process import ROOT
 
 DIGEST, BASE_DIGEST = "ab" * 32, "cd" * 32
 IMAGE = f"registry.example:5000/tools/kepd@sha256:{DIGEST}"

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from agent.wire.kepd.v1 import node_pb2
-from tests.daemon.process import PROGRAMS, Kepd
+from tests.host.process import PROGRAMS, Kepd
 
 METHOD = "/kepd.v1.NodeService/GetNode"
 PER_S = 200

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from agent.drivers.kube import resource as resources
-from tests.daemon.process import ROOT
 from tests.deploy.kustomize import render
+from tests.host.process import ROOT
 
 Right = tuple[str, str, str]
 """Group, resource, verb."""

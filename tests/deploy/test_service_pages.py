@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import ROOT, Kepd
 from tests.deploy.documents import blocks
 from tests.deploy.test_documents import environment_of, run
+from tests.host.process import ROOT, Kepd
 from tests.lab.namespace import Namespace
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]

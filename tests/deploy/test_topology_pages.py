@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_topology import PINNED
-from tests.daemon.process import PROGRAMS, ROOT
 from tests.deploy.documents import FENCE, Block, blocks
+from tests.host.process import PROGRAMS, ROOT
 
 PAGE, PLANE = ROOT / "docs/topology.md", ROOT / "docs/planes/topology.md"
 ENVIRONMENT = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}

@@ -17,7 +17,6 @@ from agent.devices.plan.pools import Node
 from agent.devices.plan.records import Stage
 from agent.devices.ports import DriverFailed
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.container_devices import ContainerDevices
 from agent.model.device_plugin import ClaimAnswer, PreparedDevice
 from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
@@ -28,6 +27,7 @@ from tests.devices.fakes import FakeCdi, FakeDriver, LateClock
 from tests.devices.offered import slice_at
 from tests.devices.test_pod_claims import pod
 from tests.devices.written import CLAIM, POD, TEMPLATE
+from tests.fakes.state_files import FakeStateFiles
 
 ONE = CLAIM.replace("count: 2", "count: 1")
 OLD = RuntimeFeatures(name="containerd", version="1.6.20")

@@ -39,13 +39,13 @@ from agent.devices.run.metrics import DeviceMetrics
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.drivers.device_plugins.front import KubeletFront
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from agent.model.device_plugin import PluginDevice
 from agent.model.event import Event
 from agent.model.refused import Refused
 from tests.devices.fake_kubelet import FakeKubelet
 from tests.devices.test_own_drivers import script
+from tests.fakes.state_files import FakeStateFiles
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU = "example.com/gpu"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.daemon.devices.cluster import ApiCluster
+from agent.devices.attach.cluster import ApiCluster
 from agent.devices.local.fake import fake_slices
 from agent.devices.manifest.objects import Slice
 from agent.devices.plan.publishing import document, publication
@@ -18,7 +18,6 @@ from agent.devices.run.local_driver import FakeDevices, LocalDriver
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.serving import DriverSockets, SocketTaken
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, Report, State
 from agent.model.device_plugin import ClaimAnswer, ClaimReference
 from tests.devices.fakes import FakeCdi
@@ -26,6 +25,7 @@ from tests.devices.offered import device, slice_of
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import Certificates, make_certificates
 from tests.drivers.kube.following import client_of
+from tests.fakes.state_files import FakeStateFiles
 
 NAME = "fake.kepd.dev"
 WITHIN_S = 20.0

@@ -19,12 +19,12 @@ from agent.devices.manifest.slice_faults import slice_faults
 from agent.devices.plan.records import ClaimRecord, Holder, Stage, new_record
 from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.event import Event
 from agent.model.refused import Refused
 from tests.devices.fakes import FakeCdi
 from tests.devices.offered import claim
 from tests.devices.test_claims import ONE, NodeOfLives, held, shared_pod
+from tests.fakes.state_files import FakeStateFiles
 
 CHARACTERS = HostNode(type="c", major=1, minor=3)
 DRIVER = "devices.kepd.dev"

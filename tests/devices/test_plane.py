@@ -13,13 +13,13 @@ from agent.devices.run.plane import DevicePlane
 from agent.devices.run.pod_devices import PodDevices
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.folder_watch import FolderWatch
-from agent.drivers.manifests.fake import FakeManifestDirectory
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from tests.devices.fakes import FakeCdi
 from tests.devices.test_claims import NodeOfLives, held, shared_pod
 from tests.devices.test_own_drivers import DRIVER, Nodes, names, rules, script
 from tests.devices.written import CLAIM, CLASS
+from tests.fakes.manifests import FakeManifestDirectory
+from tests.fakes.state_files import FakeStateFiles
 
 OURS = f"{CLAIM.replace('count: 2', 'count: 1')}---\n{CLASS}".replace("gpu.example.com", DRIVER)
 WITHIN_S = 20.0

@@ -17,7 +17,6 @@ from agent.devices.plan.plugin_choice import Unusable, checked_list, choose, nat
 from agent.devices.run.plugins import PluginDevices, PluginSettings
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.device_plugins.driver import PluginDirectory
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import Board, State
 from agent.model.container_devices import ContainerDevices, DeviceNode
 from agent.model.device_plugin import PluginAllocation, PluginDevice, PluginNode
@@ -26,6 +25,7 @@ from agent.model.event import Event
 from agent.model.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from tests.devices.test_own_drivers import script
+from tests.fakes.state_files import FakeStateFiles
 
 ROOT = Path(__file__).resolve().parents[2]
 GPU = "example.com/gpu"

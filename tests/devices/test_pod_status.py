@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agent.api.pod_service import PodService
 from agent.devices.plan.plugin_records import Grant, PodGrants
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.run.view import DeviceView
@@ -15,6 +14,7 @@ from agent.kinds.kube_shape import pod_object
 from agent.model.device_plugin import PreparedDevice
 from agent.model.pod import PodSpec
 from agent.model.pod_state import AllocatedDevice, ContainerState, PodState
+from agent.pods.attach.pod_service import PodService
 from agent.wire.kepd.v1 import pod_pb2
 from tests.devices.test_claims import NodeOfLives
 from tests.devices.test_pod_claims import pod

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.api.device_service import DeviceService
 from agent.api.errors import ApiError
 from agent.config.document import Configuration
+from agent.devices.attach.device_service import DeviceService
 from agent.devices.local.configured import QUARANTINED
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects

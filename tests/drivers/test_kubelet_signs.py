@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from agent.config.document import Images
-from agent.daemon.kubelet_arrival import follow_kubelet
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.kubelet.places import find_kubelet
 from agent.drivers.kubelet.signs import PLACES, kubelet_sign
 from agent.images.collect.plan import CollectMode
 from agent.images.settings import image_settings
+from agent.kit.kubelet_arrival import follow_kubelet
+from tests.fakes.clock import FakeClock
 
 ID = "0123456789abcdef" * 4
 ROOT, OTHER = "Uid:\t0\t0\t0\t0\n", "Uid:\t1000\t1000\t1000\t1000\n"

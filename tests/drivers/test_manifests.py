@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from agent.drivers.manifests.driver import ManifestDirectory, read_manifests
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.drivers.manifests.vanishing import Vanishing, judge
+from tests.fakes.manifests import FakeManifestDirectory
 
 
 @asynccontextmanager

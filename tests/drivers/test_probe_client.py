@@ -13,8 +13,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from agent.drivers.probe_client.driver import NetworkProbeClient, _request
-from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.model.http_question import HttpAnswer, HttpQuestion
+from tests.fakes.probe_client import FakeProbeClient
 
 Answer = Callable[[bytes], bytes]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from agent.api.http import HttpServer, Page
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.tls_files.driver import TlsFiles
 from agent.model.component import Board, State
 from tests.drivers.kube.certificates import Certificates, make_certificates
+from tests.fakes.clock import FakeClock
 
 PAGES = {
     "/livez": lambda _query, _headers: Page(200, b"alive"),

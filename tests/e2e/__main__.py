@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.daemon.process import ROOT
 from tests.e2e.cluster import cluster
 from tests.e2e.comparison import Run, different, told
 from tests.e2e.nodes import Side
 from tests.e2e.programs import MissingError, Programs
 from tests.e2e.suite import chosen, run
 from tests.e2e.zones import check
+from tests.host.process import ROOT
 
 FOCUS, SKIP = r"\[Conformance\]", r"\[Serial\]|\[Disruptive\]|\[Slow\]|\] DNS should"
 REPORT = ROOT / "build/e2e.txt"

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.daemon.process import ROOT
 from tests.drivers.kube.certificates import make_certificates
 from tests.e2e.programs import Programs
+from tests.host.process import ROOT
 from tests.lab.child import Child
 from tests.lab.namespace import Namespace
 

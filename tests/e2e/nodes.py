@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from bench.daemon import cpu_s, resident_mib
-from tests.daemon.process import Kepd
 from tests.e2e.control import ADDRESS, Control
 from tests.e2e.programs import Programs
+from tests.host.process import Kepd
 from tests.lab import Lab
 from tests.lab.child import Child
 from tests.lab.kubelet import Program, groups, machine_as_before

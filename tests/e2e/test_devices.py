@@ -18,10 +18,10 @@ from uuid import uuid4
 
 import pytest
 
-from tests.daemon.process import ROOT, Kepd
 from tests.e2e.control import Control, kubeconfig
 from tests.e2e.nodes import Node, Side, connect, patch_of
 from tests.e2e.programs import VARIABLES, Programs
+from tests.host.process import ROOT, Kepd
 from tests.lab import Image
 from tests.lab.namespace import Namespace
 

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.daemon.process import ROOT
 from tests.deploy.kustomize import render
 from tests.e2e.cluster import cluster
 from tests.e2e.control import URL
 from tests.e2e.nodes import PODS, Side
 from tests.e2e.programs import Programs
+from tests.host.process import ROOT
 
 CONTEXT, IMAGE = "kind-kepd", "localhost/kepd:dev"
 VARIABLE = "KEPD_NODE__NAME"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.daemon.process import ROOT
 from tests.fuzz.cases import FOLDER
 from tests.fuzz.mutating import mutated
 from tests.fuzz.targets import TARGETS, Target
+from tests.host.process import ROOT
 
 BY_NAME = {one.name: one for one in TARGETS}
 CASES = sorted(path for path in FOLDER.glob("*-*"))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.daemon.process import ROOT, Kepd
 from tests.greed.greedy import GROUP
+from tests.host.process import ROOT, Kepd
 
 READER, FIRST_GREEDY = 44_001, 44_011
 # A sign of life is due a half second before half of it.

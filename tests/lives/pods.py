@@ -5,11 +5,11 @@ import asyncio
 from pathlib import Path
 
 from agent.api.metrics import Metrics
-from agent.daemon.pods.kubelet_names import kubelet_families
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.node_use import Amount, PodUse
+from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.run.checkpoints.making import CheckpointMaker
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.lives.figures import Watched
 from tests.pods.plane import FakeNode, Slow, manifest, running
 

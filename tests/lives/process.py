@@ -16,14 +16,14 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.api.metrics import Metrics
-from agent.daemon.log_output import LogOutput
-from agent.daemon.logs import Levels
-from agent.daemon.plane_lock import held_plane_lock
-from agent.daemon.tree import run_tree
-from agent.daemon.wiring import Daemon, wire
+from agent.host.compose import Daemon, wire
+from agent.host.tree import run_tree
+from agent.kit.log_output import LogOutput
+from agent.kit.logs import Levels
+from agent.kit.plane_lock import held_plane_lock
 from agent.model.component import State
 from agent.wire.kepd.v1 import node_pb2
-from tests.daemon.test_key_effects import Running, everything_on
+from tests.host.test_key_effects import Running, everything_on
 from tests.lives.figures import WITHIN_S, Watched, figures_of
 
 # Planes would touch the node; of these units only the images plane is one, and it does not come to its work.

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import grpc
 
-from agent.daemon.proxy.endpoint import ProxyEndpoint
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.cri.fake import FakeCri
 from agent.model.component import Board, State
 from agent.model.image_pull import PullsAway
 from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.proxy.attach.endpoint import ProxyEndpoint
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.proxy.run.plane import ProxyParts, ProxyPlane
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.cri import FakeCri
 from tests.lives.figures import Watched, until
 from tests.proxy.run.test_held_calls import PULL, SETTINGS, Asker, Events, Files, Pulls
 from tests.proxy.wire import CLIENT, Wire

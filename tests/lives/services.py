@@ -11,16 +11,15 @@ import msgspec
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
-from agent.daemon.services.health import ServiceHealth
-from agent.daemon.services.hint_ledger import HintLedger
-from agent.daemon.services.manifests import read_service_objects
-from agent.daemon.services.source import KubeServices
-from agent.drivers.conntrack.fake import FakeConntrack
 from agent.model.flow import Flow
 from agent.model.kube_objects import EndpointSlice
 from agent.model.nft_error import NftFailed
 from agent.model.nft_table import CLIENTS, Batch, Client
 from agent.model.service import ServiceKey
+from agent.services.attach.health import ServiceHealth
+from agent.services.attach.hint_ledger import HintLedger
+from agent.services.attach.manifests import read_service_objects
+from agent.services.attach.source import KubeServices
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.affinity_keeper import AffinityKeeper
@@ -31,11 +30,12 @@ from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics
 from agent.services.run.nft_view import NftRulesView
 from agent.topology.hints.standalone import HintOptions
-from tests.daemon.services.test_service_manifests import NODES, SERVICE, slices
-from tests.daemon.services.test_service_source import slice_of
 from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import service
+from tests.fakes.conntrack import FakeConntrack
 from tests.lives.figures import Watched, until
+from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
+from tests.services.attach.test_service_source import slice_of
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_connection_ender import GOES, STAYS, EndingNode
 from tests.services.run.test_family_sync import Picky

@@ -3,8 +3,8 @@
 
 import grpc
 
-from agent.daemon.traces.tracing import Tracing
 from agent.drivers.traces.driver import SpanExport
+from agent.host.traces.tracing import Tracing
 from agent.model.span import Span
 from tests.collector import Collector
 from tests.lives.figures import Watched, until

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from tests.daemon.other_user import NOBODY
-from tests.daemon.process import Kepd
+from tests.host.other_user import NOBODY
+from tests.host.process import Kepd
 from tests.lab.limited import Limited
 
 BEGINS_S = 0.5

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agent.wire.cri import runtime_v1_pb2 as cri_pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab, Throttle
 from tests.node.image_client import ImageClient
 

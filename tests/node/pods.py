@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 
 # `cut` is no applet of the lab's images; the first word of /proc/uptime has hundredths of a second.
 NOW = "read now rest < /proc/uptime"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.interfaces.default_route import default_addresses
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.lab.namespace import Namespace
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.lab.kubelet import Program, groups, kubelet
 from tests.node.kubelet_cases import (

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab.network import POD_RANGES, PORT, Network, Place
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.image_client import ImageClient
 

@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import PROGRAMS, Kepd, NotifySocket
+from tests.host.process import PROGRAMS, Kepd, NotifySocket
 from tests.lab import Image, Lab
 from tests.node.kubelet import Kubelet, PodPlan
 from tests.node.test_cri_proxy import SIDECAR, STAY

@@ -22,7 +22,7 @@ import grpc
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import STAY, Image, Lab
 from tests.node.kubelet import OPTIONS, RUNTIME, Kubelet, PodPlan
 

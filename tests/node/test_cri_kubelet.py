@@ -19,7 +19,7 @@ import grpc
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab, Throttle
 from tests.lab.kubelet import Program, machine_as_before
 

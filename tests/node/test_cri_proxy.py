@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.kubelet import Kubelet, PodPlan
 

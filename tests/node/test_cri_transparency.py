@@ -18,7 +18,7 @@ import pytest
 
 from agent.drivers.cri import methods
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import STAY, Image, Lab, Pod
 from tests.node.kubelet import IMAGE, IMAGE_METHODS, OPTIONS, RUNTIME
 

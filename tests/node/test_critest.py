@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Lab
 
 CRITEST = os.environ.get("KEPD_CRITEST") or shutil.which("critest")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Fault, Image, Lab, Throttle
 
 pytestmark = pytest.mark.node

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.model.exit_codes import CONFLICT
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage, check_time, played_up_to_three_times
 from tests.node.test_pod_life import container, kepd, stage  # noqa: F401  # fixtures

@@ -15,7 +15,7 @@ from agent.devices.run import commands
 from agent.devices.run.commands import CommandFailed, DeviceCommands
 from agent.drivers.cgroups.commands import FOLDER, HIERARCHIES, PROCESSES, CommandGroups
 from agent.drivers.cgroups.driver import ROOT
-from tests.daemon.process import ROOT as TREE
+from tests.host.process import ROOT as TREE
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(60)]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.daemon import free_port as another_port
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Lab
 from tests.node.pods import Stage
 from tests.node.test_devices import add, claiming, pods_config, stage_of, variables

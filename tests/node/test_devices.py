@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from agent.wire.kubelet import pod_resources_v1_pb2 as pod_resources
-from tests.daemon.process import PROGRAMS, ROOT, Kepd
+from tests.host.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage
 from tests.node.stepping import SteppingRelay

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import ROOT, Kepd
+from tests.host.process import ROOT, Kepd
 from tests.lab import Image, Lab
 from tests.lab.kubelet import Program, groups, machine_as_before
 from tests.node.test_devices_kubelet import PROGRAM, clear_sandboxes, started

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.lab.kubelet import Program, groups, kubelet, machine_as_before
 

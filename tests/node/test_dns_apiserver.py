@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.process import ROOT, Kepd
 from tests.e2e.control import ADDRESS, Control
 from tests.e2e.programs import VARIABLES, Programs
+from tests.host.process import ROOT, Kepd
 from tests.lab.dns_servers import ScriptedDns, addresses, ask
 from tests.lab.network import POD_RANGES, Network
 from tests.node.dns_node import ADDRESSES

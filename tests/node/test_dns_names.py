@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import PROGRAMS, Kepd
+from tests.host.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab
 from tests.node.test_bare_node import POD, used
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import PROGRAMS, ROOT, Kepd
+from tests.host.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
 from tests.node.everyday_tasks import EMPTYING, FILES, SETUP, TASKS, Task
 

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from agent.config.document import Images
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.containerd.fake import FakeContainerd
-from agent.drivers.cri.fake import FakeCri
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.collect.plan import CollectRules
 from agent.images.settings import image_settings
 from agent.model.image_store import BlobInfo, StoreRoots
+from tests.fakes.clock import FakeClock
+from tests.fakes.containerd import FakeContainerd
+from tests.fakes.cri import FakeCri
 from tests.images.harness import build_plane
 from tests.observe.test_file_systems import Runtime, answers_of
 

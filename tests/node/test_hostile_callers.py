@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.daemon.other_user import passable
-from tests.daemon.process import Kepd
+from tests.host.other_user import passable
+from tests.host.process import Kepd
 from tests.lab.limited import Limited, limited
 from tests.lab.namespace import Namespace
 from tests.node import hostile_callers

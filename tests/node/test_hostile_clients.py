@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Lab
 from tests.lab.limited import Limited, limited
 from tests.node.attacked import attacked

@@ -23,9 +23,9 @@ from agent.drivers.nft.driver import NftTable
 from agent.model.nft_error import RulesRefused
 from agent.model.nft_table import CLIENTS, Batch
 from agent.services.nftables.structure import MOST_CLIENTS
-from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
+from tests.host.process import Kepd
 from tests.lab.limited import Limited, limited
 from tests.lab.namespace import Namespace
 from tests.node.programmed import Programmed

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.wire.kepd.v1 import image_pb2
-from tests.daemon.process import PROGRAMS
+from tests.host.process import PROGRAMS
 from tests.lab import Fault, Lab, Throttle
 from tests.node.image_node import Node, image_node
 

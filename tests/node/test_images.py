@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent.wire.kepd.v1 import image_pb2
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Fault, Image, Lab, Throttle
 from tests.node.image_client import ImageClient
 from tests.node.image_node import CONFIG, LIMIT, Node, image_node

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.other_user import NOBODY, passable
-from tests.daemon.process import PROGRAMS, Kepd
+from tests.host.other_user import NOBODY, passable
+from tests.host.process import PROGRAMS, Kepd
 from tests.observe.journals import MICROS, Entry, write_journal
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]

@@ -17,7 +17,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.daemon.process import PROGRAMS, Kepd
+from tests.host.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]

@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.lab.kubelet import Program, groups, kubelet
 from tests.observe.kubelets_families import LEFT_OUT, OURS_ALONE

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage, say, uptime_s
 from tests.node.stepping import AFTER, BEFORE, DURING, Step, SteppingRelay

@@ -13,7 +13,7 @@ import yaml
 
 from agent.pods.run.disk.network_results import RESULTS
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage
 from tests.node.stepping import SteppingRelay

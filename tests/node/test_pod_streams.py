@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.process import PROGRAMS
+from tests.host.process import PROGRAMS
 from tests.lab import Lab
 from tests.node.pods import Actor, Stage
 from tests.node.test_pod_life import kepd, stage  # noqa: F401  # fixtures

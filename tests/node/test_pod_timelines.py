@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage, assert_timeline, check_kill, check_time, played_up_to_three_times, uptime_s
 

@@ -15,7 +15,7 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.trees import remove_tree, tree_use
 from agent.pods.runtime.volume_plan import PlannedVolume
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage
 from tests.node.test_pod_life import container

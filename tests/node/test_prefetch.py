@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.process import Kepd
 from tests.drivers.kube.api_server import serving
 from tests.drivers.kube.certificates import make_certificates
+from tests.host.process import Kepd
 from tests.lab import Image, Lab, Throttle
 from tests.node.image_client import ImageClient
 

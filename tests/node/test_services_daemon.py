@@ -15,7 +15,7 @@ import pytest
 
 from agent.drivers.netlink.connection import open_socket
 from tests.contract.test_nft_rights import owned_table
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab.network import POD_RANGES, PORT, Network
 
 pytestmark = pytest.mark.node

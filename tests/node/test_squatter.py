@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.plane_lock import LOCK_DIRECTORY
-from tests.daemon.other_user import NOBODY, as_user, passable
-from tests.daemon.process import ROOT, Kepd
+from agent.kit.plane_lock import LOCK_DIRECTORY
+from tests.host.other_user import NOBODY, as_user, passable
+from tests.host.process import ROOT, Kepd
 from tests.lab import Image, Lab
 from tests.lab.namespace import Namespace
 

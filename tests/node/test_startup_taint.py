@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.daemon.services.startup_taint import STARTUP_TAINT
-from tests.daemon.process import PROGRAMS, Kepd
+from agent.services.attach.startup_taint import STARTUP_TAINT
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.kube.following import service
+from tests.host.process import PROGRAMS, Kepd
 from tests.lab.namespace import Namespace
 from tests.lab.network import POD_RANGES, Network
 

@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from tests.collector import Collector, tree_of
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]

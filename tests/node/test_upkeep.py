@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.daemon.images.content_fetch import CONTENT_NAMESPACE
 from agent.drivers.containerd.driver import Containerd
-from tests.daemon.process import PROGRAMS, Kepd
+from agent.images.attach.content_fetch import CONTENT_NAMESPACE
+from tests.host.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab
 from tests.lab.network import PORT, Network
 from tests.node.test_services_daemon import Load, Node

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(240)]

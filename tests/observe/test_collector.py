@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
 from agent.model.event import Event
 from agent.model.pod_state import TERMINATED, ContainerState, PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
@@ -19,6 +18,7 @@ from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import Pages, PageSettings, Sources
 from agent.observe.run.roster import Roster
 from agent.observe.sample.node_sample import NodeFigures
+from tests.fakes.clock import FakeClock
 from tests.observe.kernel_tree import FakeKernelFiles, KernelTree, ListedInstances
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.file_systems.driver import FileSystems
 from agent.model.file_system import ImagesOnDisk, LookedAt, SpaceUse
 from agent.model.image_store import StoreRoots
@@ -17,6 +16,7 @@ from agent.model.pod_space import PodSpace, VolumeSpace
 from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.view.file_systems import MOST, file_system_reports
+from tests.fakes.clock import FakeClock
 
 ONE = LookedAt(
     device_number=1, mount="/", device="/dev/vda", type="ext4", size_bytes=1000, available_bytes=500, free_bytes=550,

@@ -10,13 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.daemon.pods.queued_images import PlainImages
-from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.cri.fake import FakeCri
-from agent.drivers.manifests.fake import FakeManifestDirectory
-from agent.drivers.probe_client.fake import FakeProbeClient
-from agent.drivers.state_files.fake import FakeStateFiles
+from agent.host.joints.pods_images import PlainImages
 from agent.model.component import Board, State
 from agent.model.event import Event
 from agent.model.node_use import Amount, DiskPlace, NodeLook, PodUse
@@ -32,6 +27,11 @@ from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.contract.fake_mounts import FakeMounts
 from tests.contract.fake_slices import FakeSlices
+from tests.fakes.cgroups import FakeControlGroups
+from tests.fakes.cri import FakeCri
+from tests.fakes.manifests import FakeManifestDirectory
+from tests.fakes.probe_client import FakeProbeClient
+from tests.fakes.state_files import FakeStateFiles
 
 WITHIN_S = 30.0
 

@@ -9,7 +9,6 @@ import pytest
 from msgspec.structs import replace
 
 from agent.drivers.manifests.changing import take_out
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import ContainerKind
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.runtime_error import RuntimeCallFailed
@@ -23,6 +22,7 @@ from agent.pods.run.pod_context import NoDevices
 from agent.pods.view.forecast import Assumption, forecast_stop
 from agent.pods.view.status import Look, pod_status
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Plane, Slow, running
 from tests.pods.pods import Runs, World, make_pod
 from tests.pods.pods import container as make_container

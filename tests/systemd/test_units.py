@@ -9,8 +9,8 @@ import pytest
 from agent.config.check import Checked
 from agent.config.effective import enabled_planes
 from agent.config.sources import Sources, check, drop_in_folder, host_facts, read
-from agent.daemon.plane_checks import PLANE_CHECKS
-from agent.daemon.proxy.wiring import ACTIVATED
+from agent.host.plane_checks import PLANE_CHECKS
+from agent.proxy.attach.wiring import ACTIVATED
 from agent.proxy.run.plane import HOLDS_END_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "systemd"

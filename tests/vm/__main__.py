@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 from tests.vm.disk import Disk, make, packages_of
 from tests.vm.machine import SSH, Machine
 from tests.vm.release import chosen

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.daemon.process import ROOT
+from tests.host.process import ROOT
 from tests.lab.images import STAY, Image, build
 from tests.lab.packages import find_programs
 from tests.vm.release import Release

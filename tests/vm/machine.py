@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from tests.daemon.forked_kepctl import forked_kepctl
+from tests.host.forked_kepctl import forked_kepctl
 from tests.vm.disk import Disk
 
 QEMU = "qemu-system-x86_64"

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from tests.daemon.process import ROOT
 from tests.deploy.documents import Block, blocks
+from tests.host.process import ROOT
 from tests.vm.machine import Machine
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]

@@ -15,7 +15,7 @@ from agent.model.pod_state import ContainerState, PodState
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
 from tests.cli.ui.in_tmux import Window, window
-from tests.daemon.process import PROGRAMS, kepctl
+from tests.host.process import PROGRAMS, kepctl
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux; scripts/prepare installs it")
 APP = ContainerState(name="app", image="i:1", state="Running", is_ready=True, is_started=True)

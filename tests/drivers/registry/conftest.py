@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.registry.driver import RegistrySizes
 from tests.drivers.registry.registry_server import RegistryServer, serving
+from tests.fakes.clock import FakeClock
 
 QUICK = {"connect_s": 0.5, "probe_s": 1.0}
 

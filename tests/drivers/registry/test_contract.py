@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.registry.driver import RegistrySizes
 from agent.images.ports import SizeProbe
 from agent.model.image_credential import Credential, SecretText
 from tests.drivers.registry.registry_server import RegistryServer, manifest_of
+from tests.fakes.clock import FakeClock
 
 LOGIN = Credential(username="paul", password=SecretText("right"))
 OTHER = Credential(username="paul", password=SecretText("wrong"))

@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.registry.driver import RegistrySizes
 from agent.model.image_credential import Credential, SecretText
 from tests.drivers.registry.registry_server import TOKEN, RegistryServer, manifest_of
+from tests.fakes.clock import FakeClock
 
 PASSWORD = "hunter2-secret"
 LOGIN = Credential(username="paul", password=SecretText(PASSWORD))

@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.registry.driver import RegistrySizes
 from agent.model.image_credential import Credential, SecretText
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.registry.registry_server import manifest_of, serving
+from tests.fakes.clock import FakeClock
 
 # A process of its own: aiohttp reads the authorities once, when it is imported.
 PROBE = """

@@ -3,7 +3,6 @@
 
 import pytest
 
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.access.grants import (
     MOST_PROOFS,
     AccessRules,
@@ -17,6 +16,7 @@ from agent.images.access.grants import (
 )
 from agent.images.run.records import AccessRecords
 from agent.model.image_credential import Credential, SecretId, SecretText
+from tests.fakes.state_files import FakeStateFiles
 
 RULES = AccessRules()
 IMAGE, REPO, REF = "sha256:1", "r.io/x", "r.io/x:1"

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.config.document import Images
-from agent.drivers.clock.fake import FakeClock
 from agent.images.queue.auto_limit import AutoLimit, AutoSample, Pressure, next_limit, read_pressure
 from agent.images.run.limiter import SAMPLE_S, AutoLimiter
 from agent.images.settings import image_settings, with_limit
 from tests.contract.fake_pressure import FakePressure
+from tests.fakes.clock import FakeClock
 
 CALM = Pressure()
 

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agent.config.document import Images
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.containerd.fake import FakeContainerd
-from agent.drivers.cri.fake import FakeCri
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.settings import image_settings
 from agent.model.image_pull import CallerPullEnd, PodIdentity, PullGivenUp, PullPolicy, PullRequest, PullsAway
 from agent.model.image_state import PullStage
+from tests.fakes.clock import FakeClock
+from tests.fakes.containerd import FakeContainerd
+from tests.fakes.cri import FakeCri
+from tests.fakes.state_files import FakeStateFiles
 from tests.images.harness import build_plane
 
 A, B, C = (f"r.io/{name}:1" for name in "abc")

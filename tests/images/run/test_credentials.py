@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drivers.clock.fake import FakeClock
 from agent.images.access.dockerconfig import ConfigInvalid, read_config_file, read_secret
 from agent.images.access.go_json import JsonInvalid, read_json
 from agent.images.access.keyring import entries_for, secret_ring
@@ -17,6 +16,7 @@ from agent.images.run.credentials import CredentialSource, NodeConfig, node_conf
 from agent.images.run.providers import Providers
 from agent.model.image_credential import Credential, PullSecret, SecretId, SecretText, fingerprint
 from agent.model.image_pull import PullPolicy, PullRequest
+from tests.fakes.clock import FakeClock
 
 SECRET = "hunter2-very-secret"
 

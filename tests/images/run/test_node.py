@@ -10,10 +10,6 @@ from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from agent.config.document import Images
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.containerd.fake import FakeContainerd
-from agent.drivers.cri.fake import FakeCri
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.collect.plan import CollectMode
 from agent.images.prefetch.plan import PodImage
 from agent.images.run.watcher import ProgressWatcher
@@ -24,6 +20,10 @@ from agent.model.image_state import LayerStage
 from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.containerd import FakeContainerd
+from tests.fakes.cri import FakeCri
+from tests.fakes.state_files import FakeStateFiles
 from tests.images.harness import build_plane
 
 A, B, C = (f"r.io/{name}:1" for name in "abc")

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from agent.drivers.clock.fake import FakeClock
 from agent.images.access.keyring import entries_for
 from agent.images.access.provider_cache import ProviderCache
 from agent.images.access.provider_config import Provider, read_providers
 from agent.images.access.provider_wire import AnswerInvalid, CacheKeyType, decode_answer, encode_request
 from agent.images.run.plugin_process import MAX_OUTPUT_BYTES, PluginFailed, run_plugin
 from agent.images.run.providers import Providers, provider_documents
+from tests.fakes.clock import FakeClock
 
 V1 = "credentialprovider.kubelet.k8s.io/v1"
 SECRET = "s3cret-of-the-provider"

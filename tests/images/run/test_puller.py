@@ -10,18 +10,18 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.config.document import Images
-from agent.daemon.runtime_watch import RuntimeWatch
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.containerd.fake import FakeContainerd
-from agent.drivers.cri.fake import FakeCri
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.settings import image_settings
+from agent.kit.runtime_watch import RuntimeWatch
 from agent.model.component import Board, State
 from agent.model.image_credential import PullSecret, SecretId, SecretText
 from agent.model.image_pull import ErrorClass, PodIdentity, PullPolicy, PullRequest, PullResult
 from agent.model.image_state import LimitState, PullStage
 from agent.model.image_store import Ingest
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
+from tests.fakes.clock import FakeClock
+from tests.fakes.containerd import FakeContainerd
+from tests.fakes.cri import FakeCri
+from tests.fakes.state_files import FakeStateFiles
 from tests.images.harness import build_plane
 
 SECRET = "pa55word-of-the-registry"

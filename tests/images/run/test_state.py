@@ -8,13 +8,13 @@ import stat
 import pytest
 from structlog.testing import capture_logs
 
-from agent.drivers.clock.fake import FakeClock
 from agent.drivers.state_files.driver import StateFiles
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.images.run.history import ImageHistory
 from agent.images.run.sizes import SizeRecord
 from agent.images.run.state import StateFile, encode_state
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.state_files import FakeStateFiles
 
 
 @pytest.fixture(params=["fake", "directory"])

@@ -5,12 +5,12 @@ import asyncio
 import json
 from contextlib import suppress
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.containerd.fake import FakeContainerd
 from agent.images.run.watcher import SOURCE_LABEL, ProgressWatcher
 from agent.model.image_reference import parse_reference
 from agent.model.image_store import BlobInfo, Ingest
 from agent.model.runtime_error import Unavailable
+from tests.fakes.clock import FakeClock
+from tests.fakes.containerd import FakeContainerd
 
 PULLS, LAYERS = 100, 20
 REGISTRY = "r.example.org"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
 from agent.model.source_folder import SourceFolder
@@ -15,6 +14,7 @@ from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.volume_plan import plan_updates
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, manifest, running
 from tests.pods.pods import container, make_pod
 

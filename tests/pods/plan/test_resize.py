@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.control_group import GroupShape
 from agent.model.pod_fields import Resources
 from agent.model.runtime_error import RuntimeCallFailed
@@ -17,6 +16,7 @@ from agent.pods.plan.remembered import ContainerMemory, Failing, Memory
 from agent.pods.plan.resize import DEFERRED, INFEASIBLE, Resize, ResizePlan, differences, plan_resize
 from agent.pods.plan.stop_state import Trigger, begin_stop
 from agent.pods.runtime.pod_group import PodLimits, pod_limits, room_for
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, manifest, running
 from tests.pods.pods import World, container, make_pod
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.manifests.changing import take_out
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, manifest, running
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import RuntimeCallFailed, Unavailable
 from agent.pods.run.handlers import interrupts
 from agent.pods.run.handlers.interrupts import unbroken
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Plane, Slow, running
 
 POD = """apiVersion: v1

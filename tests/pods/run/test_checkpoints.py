@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.node_use import Amount, ContainerUse, NodeLook, PodUse
 from agent.model.refused import Refused
 from agent.model.runtime_error import RuntimeCallFailed
@@ -26,6 +25,7 @@ from agent.pods.run.checkpoints import archive as archive_module
 from agent.pods.run.checkpoints.archive import NotAnArchive, described
 from agent.pods.run.checkpoints.folder import CheckpointFolder
 from agent.pods.run.metrics import PodMetrics
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import FakeNode, Slow, manifest, running
 from tests.pods.run.test_commands import commands_of
 

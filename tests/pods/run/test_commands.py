@@ -13,11 +13,11 @@ from agent.cli.commands import pods
 from agent.cli.session import CommandFailed, Session
 from agent.drivers.cri import methods
 from agent.drivers.manifests.changing import take_out
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
 from agent.model.runtime_error import DeadlineExceeded
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Plane, Slow, manifest, running
 
 

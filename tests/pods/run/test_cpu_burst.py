@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.cgroups.fake import FakeControlGroups
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.control_group import GroupShape
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.cgroups import FakeControlGroups
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, manifest, running
 
 ONE, TWO = GroupShape(has_cpu_burst=True), GroupShape(version=2, has_cpu_burst=True)

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import Unavailable
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, News, Plane, Slow, running
 from tests.pods.run.test_runner import log_directories
 

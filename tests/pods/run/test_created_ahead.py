@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, running
 
 POD = """

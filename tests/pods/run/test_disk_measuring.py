@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
 from agent.model.pod import PodSpec
 from agent.model.pod_fields import EmptyDir, PodFields, Volume
 from agent.pods.plan.scarcity.storage_use import DiskUse, TreeUse
@@ -18,6 +17,7 @@ from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.disk.pace import LONGEST_S, Pace
 from agent.pods.run.disk.trees import tree_use
 from tests.contract.fake_mounts import FakeMounts
+from tests.fakes.clock import FakeClock
 
 WALK = "agent.pods.run.disk.measured.disk_use"
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.manifests.changing import take_out
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
 from agent.pods.plan.drain import Group
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
 
 ROOT = "root (uid 0)"

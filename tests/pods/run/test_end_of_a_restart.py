@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.plan.work import StoppingPod
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Slow, running
 
 RULES = "restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [7]}}]"

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.file_system import Room
 from agent.model.node_use import Amount, DiskPlace, PodUse
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.scarcity.storage_use import DiskUse
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import FakeNode, Plane, Slow, manifest, running
 
 MI = 1 << 20

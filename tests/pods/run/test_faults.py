@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import structlog
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.handlers.handler_target import ContainerTarget
@@ -32,6 +31,7 @@ from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Plane, Slow, running
 
 BAD = """

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.api.pod_service import PodService
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.refused import Refused
+from agent.pods.attach.pod_service import PodService
 from agent.pods.ports import Snapshot
 from agent.pods.run import commands as commands_module
 from agent.wire.cri import runtime_v1_pb2 as pb
 from agent.wire.kepd.v1 import pod_pb2
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
 from tests.pods.run.test_commands import commands_of
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
 from agent.model.runtime_error import RuntimeCallFailed
@@ -18,6 +17,7 @@ from agent.pods.run.disk.pace import Pace
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import FakeNode, Plane, Slow, manifest, running
 
 

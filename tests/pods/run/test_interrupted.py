@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import PodSpec
 from agent.pods.run.pod_context import NoDevices
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, running
 
 TURNS = 5

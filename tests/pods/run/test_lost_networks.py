@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.run.disk.lost_addresses import LostAddresses
 from agent.pods.run.disk.lost_networks import lost_networks, release
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, running
 
 LOST, KNOWN, GOING, OTHERS = ("a" * 64, "b" * 64, "c" * 64, "d" * 64)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from agent.drivers.manifests.changing import take_out
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import Board, State
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from agent.pods.run.node_shutdown import NodeShutdown
 from tests.fake_logind import FakeLogind
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
 
 GROUPS = (Group(priority=0, period_s=20), Group(priority=100, period_s=10))

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, running
 
 GRACE_S = 40.0

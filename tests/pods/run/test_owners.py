@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.seen import Stage
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Slow, manifest, running
 
 

@@ -3,8 +3,8 @@
 
 import asyncio
 
-from agent.drivers.clock.fake import FakeClock
 from agent.pods.run.pod_context import LONGEST_IN_LANE_S, SandboxLane
+from tests.fakes.clock import FakeClock
 
 
 class Bench:

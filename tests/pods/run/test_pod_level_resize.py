@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.cgroups.fake import FakeControlGroups
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.control_group import GroupShape
 from agent.model.runtime_error import RuntimeCallFailed
+from tests.fakes.cgroups import FakeControlGroups
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, manifest, running
 from tests.pods.run.test_cpu_burst import POD, WithGroups
 

@@ -6,8 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.probe_client.fake import FakeProbeClient
 from agent.model.http_question import HttpAnswer
 from agent.model.pod_fields import Hook, Probe
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
@@ -16,6 +14,8 @@ from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookRunner
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.probe_client import FakeProbeClient
 from tests.pods.pods import container, make_pod
 
 POD = make_pod([container("app", ports=[{"name": "http", "containerPort": 8080}], env=[{"name": "A", "value": "a"}])])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.plan.work import Probing
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, running
 
 READINESS = "readinessProbe: {tcpSocket: {port: web}, periodSeconds: 1}"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.pods.plan.scarcity.checkpoints import archive_name
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import KnownRuntime, News, Slow, manifest, running
 from tests.pods.run.test_checkpoints import whole
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.cri.fake import FakeCri
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.component import State
 from agent.model.pod_state import PodState
 from agent.model.runtime_error import DeadlineExceeded, NotFound, RuntimeCallFailed
 from agent.pods.runtime.seen import SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.cri import FakeCri
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, News, Slow, manifest, running
 
 CHANGING = (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.http_question import HttpAnswer, HttpQuestion
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, manifest, running
 
 FILE = "/m/f.yaml"

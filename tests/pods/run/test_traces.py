@@ -10,12 +10,12 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.call_notes import CALLER, NOTE_BYTES, NotesRoom
 from agent.model.span import Span, is_sampled
 from agent.pods.run.traces.pod_trace import MOST_NOTES, PodTrace, PodTracing
 from agent.pods.view.history import History
 from tests.collector import tree_of
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, manifest, running
 from tests.pods.pods import make_pod
 

@@ -3,9 +3,9 @@
 
 from pathlib import Path
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
-from agent.drivers.state_files.fake import FakeStateFiles
 from agent.model.component import State
+from tests.fakes.manifests import FakeManifestDirectory
+from tests.fakes.state_files import FakeStateFiles
 from tests.pods.plane import DISKS, Slow, manifest, running
 
 

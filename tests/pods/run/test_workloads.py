@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.pod import PodOwner, PodSpec
 from agent.model.pod_state import PodState
 from agent.pods.plan.record import Record
 from agent.pods.plan.remembered import Memory
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.workloads.first_seen import FirstSeen
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, running
 
 FILE = "/m/w.yaml"

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.cgroups.fake import FakeControlGroups
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.control_group import GroupShape
 from agent.pods.runtime.cri_config import NodeShape, container_resources
 from agent.pods.runtime.qos import Needs, memory_qos
 from agent.pods.runtime.slices import NO_LIMIT
 from tests.contract.fake_slices import FakeSlices
+from tests.fakes.cgroups import FakeControlGroups
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import KnownRuntime, Slow, manifest, running
 from tests.pods.pods import container, make_pod
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drivers.cgroups.fake import FakeControlGroups
 from agent.model.control_group import GroupShape
 from agent.pods.runtime.pod_group import (
     LevelNeeds,
@@ -23,6 +22,7 @@ from agent.pods.runtime.pod_group import (
     wanted_group,
     wanted_levels,
 )
+from tests.fakes.cgroups import FakeControlGroups
 from tests.pods.pods import container, make_pod
 
 ALL = frozenset({"cpu", "memory", "pids", "hugetlb"})

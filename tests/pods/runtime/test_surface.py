@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.runtime.environment import ConfigProblem, Facts
 from agent.pods.runtime.network_files import kernel_name
 from agent.pods.runtime.volume_plan import page_size_of, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import KnownRuntime, manifest, running
 from tests.pods.pods import container, make_pod
 from tests.pods.runtime.test_user_ranges import Noting

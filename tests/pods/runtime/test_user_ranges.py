@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drivers.manifests.fake import FakeManifestDirectory
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.runtime.cri_config import check_support
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.user_ranges import RANGE_LENGTH, IdSource, decode_range, encode_range, free_range, id_source
+from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import KnownRuntime, Slow, manifest, running
 from tests.pods.pods import make_pod
 

@@ -9,13 +9,11 @@ from itertools import pairwise
 import pytest
 import structlog
 
-from agent.daemon.proxy.wiring import stop_order
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.cri.fake import FakeCri
 from agent.model.ending_pods import EndingPods
 from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.proxy.attach.wiring import stop_order
 from agent.proxy.frames.layout import END_STREAM, data_frame, framed, message_in
 from agent.proxy.frames.routes import ROUTES
 from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerState
@@ -28,6 +26,8 @@ from agent.proxy.run.judge import GateJudge
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxySettings, ProxyState
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.cri import FakeCri
 
 IMAGE = "registry.example/x:1"
 SETTINGS = ProxySettings(StopRules(stop_order))

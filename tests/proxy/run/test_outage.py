@@ -9,13 +9,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.cri.fake import FakeCri
 from agent.model.runtime_error import NotImplementedByRuntime, Unavailable
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.run.call import ProxyCall, Verdict
 from agent.proxy.run.event_source import EventSource
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.cri import FakeCri
 from tests.proxy.run.test_link import until
 from tests.proxy.wire import Wire, proxied
 

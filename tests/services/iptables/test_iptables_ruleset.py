@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.model.iptables_error import LockHeld
 from agent.model.iptables_rules import Chains, RulesChange
 from agent.model.nft_error import OutcomeUnknown
@@ -18,6 +16,8 @@ from agent.services.objects.fold import Fold
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.iptables_ruleset import IptablesRuleset, Signs
+from tests.fakes.clock import FakeClock
+from tests.fakes.iptables import FakeIptables, FakeTables
 from tests.services.iptables.iptables_cases import facts_for, put
 from tests.services.run.test_family_sync import Watcher
 

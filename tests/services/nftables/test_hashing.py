@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.service import ServiceKey
 from agent.services.nftables.elements import NUMBER
 from agent.services.objects.bounds import NO_HASHING
@@ -16,6 +14,8 @@ from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice
 
 WEB = ServiceKey("shop", "web")

@@ -17,8 +17,6 @@ from typing import Any
 
 import structlog
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.nft_table import Batch
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import ReadService
@@ -26,6 +24,8 @@ from agent.services.objects.reading_slice import ReadSlice
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice
 
 AT_ONCE, SERVICES = 250, 200

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.nft.fake import FakeNft
 from agent.drivers.nft.transaction import transaction
 from agent.model.component import Board, State
 from agent.model.event import Event
@@ -27,6 +26,7 @@ from agent.services.objects.reading_service import read_service
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
+from tests.fakes.nft import FakeNft
 
 HONEST = 50
 WITHIN_S = 120.0

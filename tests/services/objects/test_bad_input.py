@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.event import Event
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service
 from agent.model.nft_table import Family
@@ -19,6 +17,8 @@ from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import backends_in, make_service, make_slice
 
 HTTP = {"name": "http", "port": 80}

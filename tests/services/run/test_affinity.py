@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.event import Event
 from agent.model.nft_table import CLIENTS, Batch, Client
 from agent.model.service import ServiceKey
@@ -20,6 +18,8 @@ from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice
 
 SIZE = 1000

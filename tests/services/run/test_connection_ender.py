@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from agent.drivers.conntrack.fake import FakeConntrack
 from agent.model.flow import Flow, FlowsUnavailable, SocketsUnavailable
 from agent.model.refused import Refused
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from agent.services.run import connection_ender
 from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
+from tests.fakes.conntrack import FakeConntrack
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_metrics import Node
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.nft_error import NftFailed, NotPermitted, OutcomeUnknown, RulesRefused
 from agent.model.service import ServiceKey
 from agent.services.objects.fold import Fold
@@ -18,6 +16,8 @@ from agent.services.objects.node_state import NodeSettings, NodeSight, family_fa
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync, SyncReport
 from agent.services.run.nft_ruleset import NftRuleset
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice
 
 

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Collection, Sequence
 
 import pytest
 
-from agent.drivers.conntrack.fake import FakeConntrack
 from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, FlowTarget
 from agent.model.nft_table import Family
 from agent.model.service import Protocol
 from agent.services.objects.addresses import read_address
 from agent.services.run import flow_cleaner
 from agent.services.run.flow_cleaner import FlowCleaner
+from tests.fakes.conntrack import FakeConntrack
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_metrics import Node
 

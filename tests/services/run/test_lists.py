@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.api.service_proxy_service import ServiceProxyService
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.iptables.fake import FakeIptables
-from agent.drivers.nft.fake import FakeNft
+from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.services.objects.node_state import NodeSettings
 from agent.services.ruleset import Ruleset, RulesView
 from agent.services.run.intake import Intake
@@ -22,6 +19,9 @@ from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+from tests.fakes.clock import FakeClock
+from tests.fakes.iptables import FakeIptables
+from tests.fakes.nft import FakeNft
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_plane import node, running, settled
 

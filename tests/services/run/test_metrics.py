@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping
 import pytest
 from prometheus_client.core import Metric
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.iptables.fake import FakeIptables, FakeTables
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.iptables_rules import is_ours
 from agent.model.nft_error import NftFailed
 from agent.model.service import ServiceKey
@@ -21,6 +18,9 @@ from agent.services.run.metrics import compatible_metrics, service_metrics
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
+from tests.fakes.clock import FakeClock
+from tests.fakes.iptables import FakeIptables, FakeTables
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice
 
 Values = Mapping[tuple[str, ...], float]

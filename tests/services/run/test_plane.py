@@ -9,18 +9,18 @@ import msgspec
 from structlog.testing import capture_logs
 
 from agent.config.document import Configuration
-from agent.daemon.services.health import ServiceHealth
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.component import Board, State
 from agent.model.kube_objects import NodeObject
 from agent.model.service import ServiceKey
+from agent.services.attach.health import ServiceHealth
 from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice
 
 

@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.iptables.fake import FakeIptables, FakeTables
 from agent.drivers.iptables.program import failure
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.iptables_rules import Chains, RulesChange
 from agent.model.nft_error import NftFailed, RulesRefused
 from agent.model.nft_table import Batch, TableState
@@ -29,6 +26,9 @@ from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.nft_ruleset import NftRuleset
+from tests.fakes.clock import FakeClock
+from tests.fakes.iptables import FakeIptables, FakeTables
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.iptables.iptables_cases import facts_for, put, vip
 from tests.services.run.test_family_sync import Watcher
 

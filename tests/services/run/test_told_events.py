@@ -3,17 +3,17 @@
 
 from ipaddress import ip_address
 
-from agent.daemon.services.advice import service_advice
-from agent.drivers.clock.fake import FakeClock
-from agent.drivers.nft.fake import FakeKernel, FakeNft
 from agent.model.event import Event
 from agent.model.service import ServiceKey
+from agent.services.attach.advice import service_advice
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.metrics import service_metrics
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
+from tests.fakes.clock import FakeClock
+from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_family_sync import Picky
 

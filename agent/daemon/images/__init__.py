@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Attaching the images plane: its wiring, sources and registries."""

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the objects of the manifests meet those who read them: what a pod's manifest may say, and a Service's."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config.document import Configuration
+from agent.drivers.manifests.driver import read_manifests
+from agent.drivers.manifests.source_folders import read_source_folders
+from agent.drivers.manifests.trust import Trust
+from agent.host.objects.manifest_objects import ManifestObjects
+from agent.model.finding import Finding
+
+if TYPE_CHECKING:
+    from agent.pods.manifest.objects import NodeIdentity
+
+EndPod = Callable[[str, str, float | None], Awaitable[None]]
+StatusOf = Callable[[tuple[str, str, str]], Mapping[str, object] | None]
+
+CreatedOf = Callable[[tuple[str, str, str]], float]
+
+
+def wire_objects(
+    current: Callable[[], Configuration],
+    end_pod: EndPod | None,
+    status_of: StatusOf | None,
+    created_of: CreatedOf | None = None,
+) -> ManifestObjects:
+    def directory() -> Path:
+        return Path(current().manifests.directory)
+
+    def trust() -> Trust:
+        return Trust(current().manifests.group_writable)
+
+    return ManifestObjects(
+        directory,
+        lambda: read_manifests(directory(), trust=trust()).files,
+        lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
+        lambda content: faults_of(content, current()),
+        end_pod,
+        lambda: identity_of(current()).suffix,
+        status=status_of if status_of is not None else lambda _: None,
+        created_s=created_of if created_of is not None else lambda _: 0.0,
+    )
+
+
+def identity_of(configuration: Configuration) -> "NodeIdentity":
+    from agent.pods.manifest.objects import NodeIdentity
+
+    devices = configuration.devices
+    return NodeIdentity(
+        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled
+    )
+
+
+def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:
+    """What each plane finds wrong with a manifest. Imported with the first who asks: a daemon without pods pays nothing
+    for them."""
+    from agent.devices.manifest.documents import Reader
+    from agent.devices.manifest.reading import read_device_objects
+    from agent.pods.manifest.objects import parse_objects
+    from agent.services.attach.manifests import hint_options, read_service_objects
+
+    found = parse_objects("manifest", content, identity_of(configuration)).findings
+    of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
+    reader = Reader(configuration.node.name, trusts_status=configuration.devices.manager.trust_status)
+    of_devices = read_device_objects({"manifest": content}, reader).findings
+    return list(dict.fromkeys((*found, *of_services, *of_devices)))

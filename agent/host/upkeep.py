@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepd node-init`, `cleanup` and `takeover`: what is done to a node once, beside the daemon.
+
+Each works without a running daemon; what a running one would undo at once is refused.
+Never: touches what is not ours or, for a takeover, kube-proxy's.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from agent.config.commands import checked, configuration_flags
+from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
+
+if TYPE_CHECKING:
+    from agent.config.document import Configuration, NodeSection
+    from agent.services.attach.leftovers import Leftover
+
+Files = tuple[Path | None, tuple[str, ...], str | None]
+
+
+def _configuration(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "Configuration":
+    found = checked(file, settings, planes).configuration
+    if found is None:
+        sys.exit(BAD_CONFIGURATION)
+    return found
+
+
+def _run(work: Callable[[], Coroutine[None, None, int]]) -> None:
+    import structlog
+
+    from agent.kit.plane_lock import PlaneTaken
+    from agent.model.nft_error import NftFailed
+
+    warning = 30
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(warning),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    try:
+        sys.exit(asyncio.run(work()))
+    except PlaneTaken as error:
+        click.echo(f"kepd: {error}", err=True)
+        sys.exit(CONFLICT)
+    except (NftFailed, OSError) as error:
+        click.echo(f"kepd: {error}", err=True)
+        sys.exit(FAILURE)
+
+
+@click.command("node-init")
+@configuration_flags
+def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) -> None:
+    """Set what an unprivileged container cannot: limits and timeouts of connection tracking, and node ports on
+    loopback addresses, if the configuration asks for them."""
+    configuration = _configuration(file, settings, planes)
+
+    async def work() -> int:
+        from agent.drivers.conntrack.driver import Conntrack
+        from agent.drivers.iptables.driver import IptablesTables
+        from agent.services.attach.wiring import tracking_limits
+
+        conntrack = Conntrack()
+        await conntrack.apply_limits(tracking_limits(configuration))
+        await conntrack.close()
+        services = configuration.services
+        if services.backend == "iptables" and not services.node_port_addresses:
+            await IptablesTables("IPv4").allow_loopback()
+        click.echo("this node is set up for Services")
+        return 0
+
+    _run(work)
+
+
+@click.command()
+@configuration_flags
+@click.option("--services", "is_services", is_flag=True, help="Remove rules for Services.")
+@click.option("--images", "is_images", is_flag=True, help="Remove content and leases of prefetches.")
+@click.option("--dns", "is_dns", is_flag=True, help="Remove rules and addresses for names.")
+@click.option("--all", "is_all", is_flag=True, help="Remove all of these.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option(
+    "--to-kube-proxy",
+    is_flag=True,
+    help="Leave the iptables chains to a kube-proxy, which uses the same names; remove only kepd's mark. "
+    "This is the default where a kube-proxy runs.",
+)
+def cleanup(
+    *,
+    file: Path | None,
+    settings: tuple[str, ...],
+    planes: str | None,
+    is_services: bool,
+    is_images: bool,
+    is_dns: bool,
+    is_all: bool,
+    dry_run: bool,
+    to_kube_proxy: bool,
+) -> None:
+    """Remove what kepd left in the kernel and the runtime: its tables and chains, its content and leases,
+    and nothing else. Refused while a kepd with that plane runs."""
+    if not (is_services or is_images or is_dns or is_all):
+        raise click.UsageError("expected --services, --images, --dns or --all")
+    configuration = _configuration(file, settings, planes)
+
+    async def work() -> int:
+        if is_dns or is_all:
+            await _cleanup_names(configuration, is_dry=dry_run)
+        if is_services or is_all:
+            await _cleanup_services(configuration.node, is_dry=dry_run, has_heir=to_kube_proxy)
+            await _lift_taint(configuration, is_dry=dry_run)
+        if is_images or is_all:
+            from agent.images.attach.uninstall import clean_images
+
+            for text in await clean_images(configuration, is_dry=dry_run):
+                _say(text, is_dry=dry_run)
+        return 0
+
+    _run(work)
+
+
+def _say(text: str, *, is_dry: bool) -> None:
+    click.echo(f"{'would remove' if is_dry else 'removed'} {text}")
+
+
+async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool) -> None:
+    from agent.drivers.nft.driver import NftTable
+    from agent.kit.plane_lock import held_plane_lock
+    from agent.services.attach.boot_guard import GUARD_FILE
+    from agent.services.attach.leftovers import our_leftovers
+    from agent.services.attach.takeover import running_kube_proxies
+    from agent.services.attach.wiring import families, services_scope
+
+    with held_plane_lock("services", services_scope(), node.run_directory):
+        guard = Path(node.state_directory) / GUARD_FILE
+        if guard.exists():
+            _say(f"{guard}; disable kepd-guard.service too, which loads it at a boot", is_dry=is_dry)
+            if not is_dry:
+                guard.unlink()
+        for family in families():
+            table = NftTable(family)
+            found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))
+            await _take_away(found, is_dry=is_dry)
+            await table.close()
+
+
+async def _cleanup_names(configuration: "Configuration", *, is_dry: bool) -> None:
+    from agent.dns.attach.cleanup import remove_names
+    from agent.kit.plane_lock import held_plane_lock
+    from agent.services.attach.wiring import services_scope
+
+    # The plane for names runs where Services do.
+    with held_plane_lock("services", services_scope(), configuration.node.run_directory):
+        for text in await remove_names(configuration, is_dry=is_dry):
+            _say(text, is_dry=is_dry)
+
+
+async def _lift_taint(configuration: "Configuration", *, is_dry: bool) -> None:
+    """Take the taint off where kepd was to do that, for nothing else would.
+
+    A server that refuses or is away does not stop the cleanup."""
+    services, kubernetes, node = configuration.services, configuration.kubernetes, configuration.node.name
+    if services.source != "kubernetes" or not (services.startup_taint or services.taint_when_down != "never"):
+        return
+    from agent.drivers.clock.driver import SystemClock
+    from agent.drivers.kube.client import KubeClient
+    from agent.drivers.kube.errors import KubeError
+    from agent.drivers.kube.kubeconfig import find_access
+    from agent.services.attach.startup_taint import STARTUP_TAINT, lift_taint
+
+    try:
+        access = find_access(kubernetes.kubeconfig, kubernetes.servers, os.environ)
+        if access is None:
+            return
+        client = KubeClient(access, clock=SystemClock())
+        try:
+            if await lift_taint(client, node, is_dry=is_dry):
+                _say(f"the taint {STARTUP_TAINT} of node {node}", is_dry=is_dry)
+        finally:
+            await client.close()
+    except (KubeError, OSError) as error:
+        by_hand = f"kubectl taint nodes {node} {STARTUP_TAINT}-"
+        click.echo(f"kepd: the node may still have its taint: {error}; by hand: {by_hand}", err=True)
+
+
+async def _take_away(found: "list[Leftover]", *, is_dry: bool) -> None:
+    for one in found:
+        if not is_dry:
+            await one.remove()
+        _say(one.text, is_dry=is_dry)
+
+
+@click.command()
+@click.argument("program", type=click.Choice(["kube-proxy"]))
+@configuration_flags
+@click.option("--check", "is_check", is_flag=True, help="Show what is there, and what --apply would do.")
+@click.option(
+    "--apply", "is_apply", is_flag=True, help="Let kepd program Services, then remove the other program's rules."
+)
+def takeover(
+    *, program: str, file: Path | None, settings: tuple[str, ...], planes: str | None, is_check: bool, is_apply: bool
+) -> None:
+    """Replace a kube-proxy that has ended and left its rules. kepd adds its rules first, so no connection fails."""
+    if is_check == is_apply:
+        raise click.UsageError("expected either --check or --apply")
+    configuration = _configuration(file, settings, planes)
+
+    async def work() -> int:
+        from agent.drivers.nft.driver import NftTable
+        from agent.services.attach.leftovers import kube_proxys_leftovers
+        from agent.services.attach.takeover import Takeover, running_kube_proxies
+        from agent.services.attach.wiring import families
+
+        found = []
+        for family in families():
+            table = NftTable(family)
+            found += [one.text for one in await kube_proxys_leftovers(family, table)]
+            await table.close()
+        running = running_kube_proxies()
+        for text in found:
+            click.echo(f"{program} has {text}")
+        if running:
+            pids = ", ".join(map(str, running))
+            click.echo(f"{program} runs (process {pids}): delete its DaemonSet or stop its unit first", err=True)
+            return CONFLICT
+        if not found:
+            click.echo(f"{program} left nothing here; kepd programs Services at its next start")
+        elif is_check:
+            click.echo("kepd takeover kube-proxy --apply: kepd adds its rules first, then removes these")
+        else:
+            Takeover(Path(configuration.node.state_directory)).ask()
+            click.echo(
+                "requested: a kepd that is waiting for kube-proxy to end starts within 30 s, any other at its next "
+                "start; it removes these after its first sync (`kepctl get planes` shows the state)"
+            )
+        return 0
+
+    _run(work)
+
+
+upkeep_commands = (node_init, cleanup, takeover)

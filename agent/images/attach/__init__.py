@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The images plane attached: its sources, registries and API."""

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where observation meets its drivers, and the pods plane."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from prometheus_client.core import Metric
+
+from agent.api.http import Handler, Headers, Page, Query
+from agent.config.document import Configuration
+from agent.config.loopback import is_for_few
+from agent.config.telemetry import ContainerFigures
+from agent.drivers.file_systems.driver import FileSystems
+from agent.drivers.kernel_files.driver import KernelFiles
+from agent.drivers.kubelet.signs import kubelet_sign
+from agent.drivers.oom_signals.driver import OomSignals
+from agent.drivers.state_files.driver import StateFiles
+from agent.kit.kubelet_arrival import follow_kubelet
+from agent.kit.outside import Outside
+from agent.model.component import Report
+from agent.model.feed import ChangeKind, Feed, Overtaken
+from agent.model.pod_space import PodSpace
+from agent.model.pod_state import PodState
+from agent.observe.pages.cadvisor_page import FileSystem
+from agent.observe.run.collector import Collector, CollectorSettings
+from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
+from agent.observe.run.observer import Observer
+from agent.observe.run.oom_book import OomBook
+from agent.observe.run.oom_watch import OomWatch
+from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
+from agent.observe.run.roster import OURS, Roster
+from agent.observe.run.usage import UsageAnswers
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+MOUNTS = Path("/proc/self/mounts")
+TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+"""As a kubelet reads a question."""
+
+
+class OwnPods(msgspec.Struct, frozen=True):
+    """Of the pods plane, if it runs here."""
+
+    states: Feed[PodState]
+    is_wanted: Callable[[str], bool]
+    spaces: Callable[[], Awaitable[Sequence[PodSpace]]]
+    short_paths: Callable[[], Collection[str]] = tuple
+
+    async def changes(self) -> AsyncIterator[PodState]:
+        while True:
+            with suppress(Overtaken):
+                async for change in self.states.follow():
+                    if change.item is not None and change.kind is not ChangeKind.DELETED:
+                        yield change.item
+
+
+class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
+    run: Callable[[Report], Awaitable[None]]
+    pages: Mapping[str, Handler]
+    families: Callable[[], Iterable[Metric]]
+    usage: UsageAnswers
+    collector: Collector
+    changed: Callable[[], None]
+    close: Callable[[], Awaitable[None]]
+
+
+def serves_pages(configuration: Configuration) -> bool:
+    """OBS-09: pages have names of pods, which are for this node and for clients that show a certificate."""
+    page = configuration.telemetry.containers.page
+    return is_for_few(configuration.api) if page == "auto" else bool(page)
+
+
+def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
+    configuration = outside.configuration
+
+    def figures() -> ContainerFigures:
+        return configuration().telemetry.containers
+
+    kubelet = kubelet_sign(outside.environment)
+
+    def wants(sandbox: pb.PodSandbox) -> bool:
+        of = figures().of
+        return of == "all" or (of == "auto" and not kubelet) or OURS in sandbox.annotations
+
+    files = KernelFiles(most_open=figures().max_files)
+    records = StateFiles(Path(configuration().node.state_directory) / "observe")
+    roster = Roster(outside.runtime.cri, files, wants, outside.clock.now_s)
+    collector = Collector(
+        roster, files, outside.clock,
+        lambda: CollectorSettings(keep_ended_s=figures().keep_ended, has_pressure=figures().psi),
+    )  # fmt: skip
+    book = OomBook(roster, records, outside.tell, pods.is_wanted if pods else lambda _uid: False)
+    watch = OomWatch(collector, roster, OomSignals(), outside.clock, lambda: figures().oom_watch)
+    changes = pods.changes() if pods else _nothing()
+    observer = Observer(collector, roster, book, outside.runtime.events, changes, watch)
+    pages = Pages(
+        collector, book, Sources(outside.runtime.cri, files, outside.clock),
+        lambda: _page_settings(figures()), outside.tell,
+    )  # fmt: skip
+    pages.file_system = file_system_of
+    if pods is not None:
+        pages.spaces = pods.spaces
+
+    state = configuration().node.state_directory
+    usage = UsageAnswers(collector, outside.clock, lambda: configuration().node.name, lambda: used_share(state))
+    file_systems = _file_systems(outside, pods)
+    usage.disks, usage.sizes = file_systems.reports, file_systems.look
+    usage.summary_page = lambda is_short: pages.summary(usage, configuration().node.name, is_short=is_short)
+
+    def kubelet_changed(sign: str) -> None:
+        nonlocal kubelet
+        kubelet, roster.is_stale = sign, True
+
+    async def close() -> None:
+        roster.close()
+        await asyncio.to_thread(records.close)
+
+    def families() -> Iterator[Metric]:
+        yield from pages.metrics.families()
+        yield from file_systems.families()
+
+    return NodeObservation(
+        run=partial(_observe, observer, outside, kubelet_changed),
+        pages=_shown(pages, usage),
+        families=families,
+        usage=usage,
+        collector=collector,
+        changed=watch.due,
+        close=close,
+    )
+
+
+async def _observe(
+    observer: Observer, outside: Outside, kubelet_changed: Callable[[str], None], report: Report
+) -> None:
+    """The planes of images and pods tell of a kubelet that comes or goes."""
+
+    def look() -> str:
+        return kubelet_sign(outside.environment)
+
+    async with asyncio.TaskGroup() as group:
+        follow = follow_kubelet(look, outside.clock, kubelet_changed, lambda _event: None)
+        group.create_task(follow, name="observe-kubelet")
+        await observer.run(report)
+
+
+def _shown(pages: Pages, usage: UsageAnswers) -> Mapping[str, Handler]:
+    return {
+        "/metrics/cadvisor": _handler(pages.cadvisor),
+        "/metrics/resource": _handler(pages.resource),
+        "/stats/summary": _summary(usage),
+    }
+
+
+def _page_settings(figures: ContainerFigures) -> PageSettings:
+    return PageSettings(
+        most_series=figures.max_series, space_every_s=figures.space_every, has_descriptors=figures.descriptors
+    )
+
+
+def _file_systems(outside: Outside, pods: OwnPods | None) -> FileSystemAnswers:
+    def own_places() -> list[tuple[str, str]]:
+        current = outside.configuration()
+        logs = [("logs", current.pods.log_directory)] if current.pods.enabled else []
+        node = [("node", current.pods.directory)] if current.pods.enabled else []
+        return [("node", current.node.state_directory), *node, *logs, ("root", "/")]
+
+    cri, containerd = outside.runtime.cri, outside.runtime.containerd
+    answers = FileSystemAnswers(cri, containerd, FileSystems(), outside.clock, own_places)
+    answers.work = PlaneWork(
+        images=outside.images_on_disks,
+        spaces=pods.spaces if pods else None,
+        short_paths=pods.short_paths if pods else tuple,
+    )
+    return answers
+
+
+async def _nothing() -> AsyncIterator[PodState]:
+    """Where no pods plane runs, none of its containers end."""
+    await asyncio.Event().wait()
+    yield PodState(namespace="", name="", uid="", phase="")
+
+
+def _handler(make: Callable[[Headers], Awaitable[MadePage]]) -> Handler:
+    async def answer(_query: Query, headers: Headers) -> Page:
+        made = await make(headers)
+        packed = {"Content-Encoding": "gzip"} if made.is_packed else {}
+        return Page(200, made.body, made.content_type, packed)
+
+    return answer
+
+
+def _summary(usage: UsageAnswers) -> Handler:
+    async def answer(query: Query, _headers: Headers) -> Page:
+        is_short = query.get("only_cpu_and_memory", [""])[-1] in TRUE
+        return Page(200, await usage.summary(is_short=is_short), "application/json")
+
+    return answer
+
+
+def file_system_of(folder: str) -> FileSystem | None:
+    """Of a folder that this process cannot see, nothing is known."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    device = next((line.split()[0] for line in _mounts_of(folder)), "")
+    return FileSystem(device, found.f_blocks * found.f_frsize, found.f_files, found.f_favail)
+
+
+def used_share(folder: str) -> float | None:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return 1 - found.f_bavail / found.f_blocks if found.f_blocks else None
+
+
+def _mounts_of(folder: str) -> list[str]:
+    """Lines of the mount that a folder lies on."""
+    lines = MOUNTS.read_text("utf-8", "replace").splitlines()
+    points = [(line.split()[1], line) for line in lines if len(line.split()) > 1]
+    inside = [(point, line) for point, line in points if f"{folder}/".startswith(f"{point.rstrip('/')}/")]
+    return [max(inside)[1]] if inside else []

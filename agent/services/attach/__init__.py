@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The services plane attached: its sources, backends, health and API."""

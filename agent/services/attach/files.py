@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source of Services on a bare node: the manifest directory, and the pods that run here (SY-1, MAN-06).
+
+Never: judges objects. Nothing is handed in before the pods plane has looked at what runs, or every restart would take
+the endpoints away for a moment.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from agent.config.document import Configuration
+from agent.drivers.clock.driver import SystemClock
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.trust import Trust
+from agent.kit.configuration import write_atomically
+from agent.model.clock import Clock
+from agent.model.finding import Finding
+from agent.model.kube_objects import EndpointSlice, Service
+from agent.model.pod import PodSpec
+from agent.model.pod_state import PodState
+from agent.services.attach.hint_ledger import HintLedger
+from agent.services.attach.manifests import ServiceObjects, hint_options, read_service_objects
+from agent.services.attach.pods import local_pods, slices_of_pods
+from agent.services.objects.allotment import Allotted, allot
+from agent.services.objects.reading_service import read_service
+from agent.services.objects.reading_slice import read_slice
+from agent.services.run.intake import Intake
+
+log = structlog.get_logger(plane="services")
+
+ALLOTTED = Path("services", "allotted.json")
+SETTLE_S = 0.02
+PODS_WAIT_S = 30.0
+
+
+class PodsHere(Protocol):
+    def names(self) -> dict[str, str]: ...
+    def pods(self) -> Iterable[tuple[PodSpec, PodState]]: ...
+    def changes(self) -> AsyncIterator[object]: ...
+    async def looked(self) -> None: ...
+
+
+class NamesFollower(Protocol):
+    """Who tells Services by their names. Hears of each change before the rules do."""
+
+    def offer(
+        self, services: Iterable[Service], slices: Iterable[EndpointSlice], pods: Iterable[tuple[str, str]]
+    ) -> None: ...
+
+
+class NoPods:
+    def names(self) -> dict[str, str]:
+        return {}
+
+    def pods(self) -> Iterable[tuple[PodSpec, PodState]]:
+        return ()
+
+    async def changes(self) -> AsyncIterator[object]:
+        await asyncio.Event().wait()
+        yield None
+
+    async def looked(self) -> None:
+        return
+
+
+class ManifestServices:
+    def __init__(
+        self, configuration: Callable[[], Configuration], intake: Intake, here: PodsHere, clock: Clock | None = None
+    ) -> None:
+        self._configuration = configuration
+        self._clock = clock or SystemClock()
+        self._allotted: dict[str, Allotted] | None = None
+        self._intake = intake
+        self._here = here
+        self._made: dict[str, EndpointSlice] = {}
+        self._files: Mapping[str, bytes] | None = None
+        # What the last look could not read, or refused to.
+        self._problems: tuple[Finding, ...] = ()
+        self._reloaded = asyncio.Event()
+        self._taking = asyncio.Lock()
+        self.objects = ServiceObjects()
+        self.hints = HintLedger()
+        self.names: NamesFollower | None = None
+        self._services: list[Service] = []
+
+    def reloaded(self) -> None:
+        """The configuration is another one; what the files mean may be too."""
+        self._reloaded.set()
+
+    async def run(self) -> None:
+        await self._pods_known()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow_files(), name="service-files")
+            group.create_task(self._follow_settings(), name="service-settings")
+            group.create_task(self._follow_pods(), name="service-pods")
+
+    async def _pods_known(self) -> None:
+        try:
+            async with asyncio.timeout(PODS_WAIT_S):
+                await self._here.looked()
+        except TimeoutError:
+            log.warning(
+                "local_pods_unknown", waited_s=PODS_WAIT_S, effect="Services with a selector have no endpoints yet"
+            )
+
+    async def _follow_files(self) -> None:
+        configuration = self._configuration()
+
+        def timing() -> tuple[float, float]:
+            now = self._configuration().manifests
+            return now.rescan, now.debounce
+
+        directory = ManifestDirectory(
+            Path(configuration.manifests.directory),
+            timing,
+            lambda: Trust(self._configuration().manifests.group_writable),
+        )
+        async for snapshot in directory.snapshots():
+            self._problems = snapshot.problems
+            # A file that is refused must not hold up the Services of all others.
+            if snapshot.unread - snapshot.refused and not self._intake.arrived.is_set():
+                self._intake.complain(self._problems)
+                continue
+            await self.take(snapshot.files)
+
+    async def _follow_settings(self) -> None:
+        while True:
+            await self._reloaded.wait()
+            self._reloaded.clear()
+            if self._files is not None:
+                await self.take(self._files)
+
+    async def _follow_pods(self) -> None:
+        """Changes that come close together cost one look."""
+        changed = asyncio.Event()
+
+        async def listen() -> None:
+            async for _ in self._here.changes():
+                changed.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(listen(), name="service-pods-listen")
+            while True:
+                await changed.wait()
+                await asyncio.sleep(SETTLE_S)
+                changed.clear()
+                self._choose()
+
+    async def take(self, files: Mapping[str, bytes]) -> None:
+        async with self._taking:
+            self._files = files
+            options = hint_options(self._configuration())
+            self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
+            services = await self._allot()
+            self._intake.complain((*self._problems, *self.objects.findings))
+            self.hints.take(self.objects.hints)
+            name = self._configuration().node.name
+            own = [one for one in self.objects.nodes if one.metadata.name == name]
+            self._intake.set_node(own[0] if own else None)
+            self._intake.set_node_labels({one.metadata.name: one.metadata.labels or {} for one in self.objects.nodes})
+            self._intake.set_service_ranges(self.objects.service_ranges)
+            self._made = self._chosen()
+            self._services = services
+            self._tell_names()
+            self._intake.replace_slices(map(read_slice, (*self.objects.slices, *self._made.values())))
+            settings = self._configuration().services
+            self._intake.replace_services(
+                read_service(one, settings.proxy_name, is_strict=settings.strict_source_ranges) for one in services
+            )
+
+    async def _allot(self) -> list[Service]:
+        """FS-21, FS-23: written before anything is programmed by it."""
+        configuration = self._configuration()
+        path = Path(configuration.node.state_directory) / ALLOTTED
+        before = self._allotted if self._allotted is not None else await asyncio.to_thread(_read_allotted, path)
+        ranges = (*configuration.services.service_cidrs, *self.objects.service_ranges)
+        now = datetime.fromtimestamp(self._clock.wall_s(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        services, allotted = allot(self.objects.services, ranges, before, now)
+        if allotted != before:
+            await asyncio.to_thread(write_atomically, path, msgspec.json.encode(allotted))
+        self._allotted = allotted
+        return services
+
+    def _chosen(self) -> dict[str, EndpointSlice]:
+        return slices_of_pods(self.objects.choices, local_pods(self._here.pods()), self._configuration().node.name)
+
+    def _tell_names(self) -> None:
+        """Before the rules change: a name goes before its Service does (DNS-74)."""
+        if self.names is not None:
+            pods = [(one.namespace, one.ip) for one in local_pods(self._here.pods())]
+            self.names.offer(self._services, (*self.objects.slices, *self._made.values()), pods)
+
+    def _choose(self) -> None:
+        """Only what differs is handed in."""
+        before, self._made = self._made, self._chosen()
+        self._tell_names()
+        for key, one in self._made.items():
+            if before.get(key) != one:
+                self._intake.put_slice(read_slice(one))
+        for key in before.keys() - self._made.keys():
+            self._intake.drop_slice(before[key].metadata.namespace, before[key].metadata.name)
+
+
+def _read_allotted(path: Path) -> dict[str, Allotted]:
+    """What an earlier process gave; a file that cannot be read costs ages and, where two names collide, addresses."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Allotted])
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        log.warning("service_allotment_lost", file=str(path), error=str(error), effect="addresses are given anew")
+        return {}

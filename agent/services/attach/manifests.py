@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services, EndpointSlices, Nodes and Service networks from files, with topology hints filled in.
+
+The last good version of a broken document stays. Source of behaviour: IN-16, MAN-06, MAN-07, TOP-47 to TOP-50.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from agent.config.document import Configuration
+from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.model.finding import Finding, suggestion
+from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
+from agent.model.quantity import parse_quantity
+from agent.services.attach.pods import PodChoice, pod_choice
+from agent.services.objects.reading_slice import with_defaults
+from agent.topology.hints.slices import Slice
+from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
+from agent.topology.manifest.objects import Document, Manifests, read_manifests, together
+
+Found = Service | EndpointSlice | NodeObject | ServiceCidr
+Key = tuple[str, str, str]
+
+KINDS: Mapping[str, tuple[str, type[Found]]] = {
+    "Service": ("v1", Service),
+    "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
+    "Node": ("v1", NodeObject),
+    "ServiceCIDR": ("networking.k8s.io/v1", ServiceCidr),
+}
+PORT_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "Service": ("name", "protocol", "appProtocol", "port", "targetPort", "nodePort"),
+    "EndpointSlice": ("name", "protocol", "port", "appProtocol"),
+}
+WITHOUT_NAMESPACE = ("Node", "ServiceCIDR")
+PLACE = re.compile(r" - at `\$?\.?([^`]*)`\Z")
+T = TypeVar("T")
+
+
+class ServiceObjects(msgspec.Struct, frozen=True):
+    """What the files say now. `by_file` keeps the last good version of each object with the file it came from."""
+
+    services: tuple[Service, ...] = ()
+    slices: tuple[EndpointSlice, ...] = ()
+    nodes: tuple[NodeObject, ...] = ()
+    service_ranges: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    hints: tuple[tuple[str, FilledHints], ...] = ()
+    choices: tuple[PodChoice, ...] = ()
+    """Services that choose pods of this node."""
+    known: Manifests = msgspec.field(default_factory=Manifests)
+    """The same objects as topology reads them."""
+    by_file: Mapping[str, "ReadFile"] = msgspec.field(default_factory=dict)
+
+
+NO_OBJECTS = ServiceObjects()
+
+
+class Good(msgspec.Struct, frozen=True):
+    """An object without fault, its document for those who read other fields of it, and what topology reads there."""
+
+    found: Found
+    document: Document
+    known: Manifests
+
+
+class ReadFile(msgspec.Struct, frozen=True):
+    """What became of a file: the same content becomes the same, so only a file that changed is read again."""
+
+    content: bytes = b""
+    good: Mapping[Key, Good] = msgspec.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+NOT_READ = ReadFile()
+
+
+def hint_options(configuration: Configuration) -> HintOptions:
+    hints = configuration.services.hints
+    return HintOptions(
+        mode=hints.mode,  # type: ignore[arg-type]
+        zones={zone: parse_quantity(text) for zone, text in hints.zones.items()},
+        overload_threshold=hints.overload_threshold,
+        node_selector=hints.node_selector,
+    )
+
+
+def read_service_objects(
+    files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = NO_OBJECTS
+) -> ServiceObjects:
+    findings: list[Finding] = []
+    by_file: dict[str, ReadFile] = {}
+    owners: dict[Key, str] = {}
+    for path in sorted(files):
+        last = before.by_file.get(path, NOT_READ)
+        by_file[path] = last if last.content == files[path] else _read_file(path, files[path], last.good)
+        findings += by_file[path].findings
+        for key in by_file[path].good:
+            if key in owners:
+                findings.append(
+                    Finding(path, "/".join(filter(None, key)), f"is already in {owners[key]}; ignored here")
+                )
+            owners.setdefault(key, path)
+    chosen = [by_file[path].good[key] for key, path in owners.items()]
+    known = together([one.known for one in chosen])
+    with_slices = {(one.namespace, one.service) for one in known.slices}
+    slices, hints = _with_hints(_of(EndpointSlice, chosen), known, options)
+    return ServiceObjects(
+        services=tuple(_of(Service, chosen)),
+        slices=tuple(slices),
+        nodes=tuple(_of(NodeObject, chosen)),
+        service_ranges=tuple(text for one in _of(ServiceCidr, chosen) for text in one.spec.cidrs or ()),
+        findings=tuple(findings),
+        hints=tuple(hints),
+        choices=tuple(_choices(by_file, owners, with_slices)),
+        known=known,
+        by_file=by_file,
+    )
+
+
+def _choices(
+    by_file: Mapping[str, ReadFile], owners: Mapping[Key, str], with_slices: Collection[tuple[str, str]]
+) -> Iterator[PodChoice]:
+    """A Service whose endpoints stand in the manifests has them from there."""
+    for (kind, namespace, name), path in owners.items():
+        content = by_file[path].good[kind, namespace, name].document.content
+        if kind == "Service" and (namespace, name) not in with_slices and isinstance(content, Mapping):
+            choice = pod_choice(namespace, name, content)
+            if choice is not None:
+                yield choice
+
+
+def _of(kind: type[T], chosen: list[Good]) -> list[T]:
+    return [one.found for one in chosen if isinstance(one.found, kind)]
+
+
+def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> ReadFile:
+    try:
+        trees, findings = parse_documents(content, path)
+    except UnreadableYaml as error:
+        return ReadFile(content, before, (error.finding,))
+    if findings:
+        return ReadFile(content, before, tuple(findings))
+    good: dict[Key, Good] = {}
+    for document in _objects(Document(tree.where, plain(tree)) for tree in trees):
+        known = read_manifests([document])
+        key, found, complaints = _read_object(document, known)
+        findings += complaints
+        if found is not None:
+            good.setdefault(key, Good(found, document, known))
+        elif key in before:
+            findings.append(Finding(document.where, "/".join(filter(None, key)), "its last good version stays"))
+            good.setdefault(key, before[key])
+    return ReadFile(content, good, tuple(findings))
+
+
+def _objects(documents: Iterator[Document]) -> Iterator[Document]:
+    for document in documents:
+        content = document.content
+        if not isinstance(content, Mapping):
+            continue
+        kind = content.get("kind")
+        items = content.get("items")
+        if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
+            only = (
+                {"kind": kind.removesuffix("List"), "apiVersion": content.get("apiVersion")} if kind != "List" else {}
+            )
+            whole = [{**only, **item} if isinstance(item, Mapping) else item for item in items]
+            yield from _objects(
+                Document(f"{document.where} items[{position}]", item) for position, item in enumerate(whole)
+            )
+        elif kind in KINDS:
+            yield document
+
+
+def _read_object(document: Document, known: Manifests) -> tuple[Key, Found | None, list[Finding]]:
+    """With the strict complaints of topology about unknown fields, and ours about types."""
+    content = document.content
+    assert isinstance(content, Mapping)  # noqa: S101 - _objects lets nothing else pass
+    kind = str(content["kind"])
+    metadata = content.get("metadata")
+    named = metadata if isinstance(metadata, Mapping) else {}
+    namespace = "" if kind in WITHOUT_NAMESPACE else str(named.get("namespace") or "default")
+    key = (kind, namespace, str(named.get("name") or ""))
+    version, struct = KINDS[kind]
+    findings = [] if kind == "ServiceCIDR" else list(known.errors)
+    if kind == "ServiceCIDR" and content.get("apiVersion") != version:
+        findings.append(Finding(document.where, "apiVersion", f"must be {version} for a {kind}"))
+    findings += _unknown_port_fields(document, kind, content)
+    if findings:
+        return key, None, findings
+    try:
+        filled = {**content, "metadata": {**named, **({"namespace": namespace} if namespace else {})}}
+        return key, msgspec.convert(filled, struct), []
+    except msgspec.ValidationError as error:
+        place = PLACE.search(str(error))
+        text = PLACE.sub("", str(error)).replace("`", "")
+        return key, None, [Finding(document.where, place[1] if place else "", text[:1].lower() + text[1:])]
+
+
+def _unknown_port_fields(document: Document, kind: str, content: Mapping[str, object]) -> list[Finding]:
+    """Topology looks at everything but ports."""
+    spec = content.get("spec") if kind == "Service" else content
+    ports = spec.get("ports") if isinstance(spec, Mapping) and kind in PORT_FIELDS else None
+    path = "spec.ports" if kind == "Service" else "ports"
+    return [
+        Finding(
+            document.where, f"{path}[{position}].{name}", f"unknown field{suggestion(str(name), PORT_FIELDS[kind])}"
+        )
+        for position, port in enumerate(ports if isinstance(ports, list) else ())
+        for name in (port if isinstance(port, Mapping) else ())
+        if name not in PORT_FIELDS[kind]
+    ]
+
+
+def _with_hints(
+    slices: list[EndpointSlice], known: Manifests, options: HintOptions
+) -> tuple[list[EndpointSlice], list[tuple[str, FilledHints]]]:
+    """The slices with the hints that topology computes for them (TOP-47)."""
+    filled: dict[tuple[str, str], Slice] = {}
+    by_service: dict[tuple[str, str, str], list[Slice]] = {}
+    for one in known.slices:
+        by_service.setdefault((one.namespace, one.service, one.family), []).append(one.slice)
+    reports: list[tuple[str, FilledHints]] = []
+    for service in known.services:
+        for family in ("IPv4", "IPv6"):
+            mine = by_service.get((service.namespace, service.name, family))
+            if mine:
+                report = fill_hints(service, family, mine, known.nodes, options)
+                reports.append((service.key, report))
+                filled.update(((service.namespace, one.name), one) for one in report.slices)
+    return [_hinted(one, filled.get((one.metadata.namespace, one.metadata.name))) for one in slices], reports
+
+
+def _hinted(item: EndpointSlice, filled: Slice | None) -> EndpointSlice:
+    named = with_defaults(item)
+    if filled is None:
+        return named
+    hints = {one.address: one.hints for one in filled.endpoints if one.hints is not None}
+    endpoints = []
+    for endpoint in item.endpoints or ():
+        address = endpoint.addresses[0] if endpoint.addresses else ""
+        own = hints.get(address)
+        targets = None if own is None else HintsObject(_targets(own.zones), _targets(own.nodes))
+        endpoints.append(msgspec.structs.replace(endpoint, hints=targets))
+    return msgspec.structs.replace(named, endpoints=tuple(endpoints))
+
+
+def _targets(names: tuple[str, ...]) -> tuple[HintTarget, ...]:
+    return tuple(map(HintTarget, names))

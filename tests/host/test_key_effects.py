@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every key of the configuration has an effect, and one that a reload applies has it by reload.
+
+The daemon is put together from a document that notes which of its keys are read, then it takes over another one.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from agent.config.document import Configuration
+from agent.config.keys import KeyEntry, all_keys
+from agent.devices.attach.wiring import manager_settings, plugin_settings
+from agent.dns.attach.settings import process_settings
+from agent.host.compose import wire
+from agent.kit.logs import Levels
+from agent.pods.attach.wiring import pod_settings
+from agent.proxy.attach.wiring import proxy_settings
+from agent.services.attach.manifests import hint_options
+from agent.services.attach.wiring import periods
+
+ROOT = Path(__file__).resolve().parents[2]
+Path_ = tuple[str, ...]
+
+# Asked for each time they are needed, so that a reload applies them.
+PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
+    lambda configuration: pod_settings(configuration, None, ""),  # type: ignore[arg-type]
+    lambda configuration: manager_settings(configuration, ""),
+    lambda configuration: plugin_settings(configuration, ""),
+    proxy_settings,
+    periods,
+    hint_options,
+    lambda configuration: process_settings(configuration, (), (), ()),
+)
+READ_WHEN_NEEDED = {
+    "devices.driver.pools": "devices/settings.py",
+    "devices.front.resources": "devices/settings.py",
+    "devices.front.resetTimeout": "devices/attach/front.py",
+    "dns.allowFrom": "dns/attach/wiring.py",
+    "dns.upstreamService": "dns/attach/wiring.py",
+    "images.alwaysCache": "images/run/intake.py",
+    "images.authScope": "images/run/attempt.py",
+    "images.drain": "images/run/puller.py",
+    "images.fallbackToPresent": "images/run/outcomes.py",
+    "images.gc.period": "images/run/collector.py",
+    "images.mirrorAuth": "images/run/attempt.py",
+    "images.progress.bytes": "images/view/announce.py",
+    "images.progress.every": "images/view/announce.py",
+    "images.progress.events": "images/run/pull_display.py",
+    "images.progress.percent": "images/view/announce.py",
+    "images.rewrite.auth": "images/run/intake.py",
+    "images.sizeProbe": "images/run/sizes.py",
+    "images.verify.signatures": "images/attach/wiring.py",
+    "images.sizeProbeExcept": "images/run/sizes.py",
+    "kubernetes.qps": "host/compose.py",
+    "kubernetes.burst": "host/compose.py",
+    "manifests.rescan": "pods/attach/wiring.py",
+    "manifests.debounce": "pods/attach/wiring.py",
+    "manifests.groupWritable": "pods/attach/wiring.py",
+    "pods.eviction.softGrace": "pods/attach/eviction_rules.py",
+    "services.counters.export": "services/attach/wiring.py",
+    "services.tamperRepair": "services/attach/wiring.py",
+    "services.terminateEstablished": "services/attach/endings.py",
+    "services.terminateMax": "services/attach/endings.py",
+    "services.drainSeconds": "services/attach/health.py",
+    "services.drainTaints": "services/attach/health.py",
+    **{
+        f"telemetry.containers.{name}": "observe/attach/wiring.py"
+        for name in ("of", "psi", "oomWatch", "descriptors", "keepEnded", "maxSeries", "spaceEvery")
+    },
+    **{
+        f"telemetry.nodeLogs.{name}": "observe/attach/node_logs.py"
+        for name in ("enabled", "units", "directories", "journal", "maxBytes")
+    },
+    "telemetry.metricsCompat": "kit/compatible.py",
+    "telemetry.perNamespace": "pods/attach/wiring.py",
+    "telemetry.perService": "services/attach/wiring.py",
+    "telemetry.tracing.ratio": "host/traces/tracing.py",
+}
+READ_AT_START = {
+    "dns.clusterDNSService": "dns/attach/wiring.py",
+    "dns.interceptClusterDNS": "dns/attach/wiring.py",
+    "kubernetes.kubeconfig": "kit/outside.py",
+    "kubernetes.servers": "kit/outside.py",
+    "kubernetes.compression": "kit/outside.py",
+    **{
+        f"services.conntrack.{name}": "services/attach/wiring.py"
+        for name in (
+            "maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout",
+            "udpStreamTimeout",
+        )
+    },
+    "services.flowtable.devices": "services/attach/wiring.py",
+    "devices.api.address": "devices/attach/driver_api.py",
+    "devices.api.drivers": "devices/attach/driver_api.py",
+    "devices.driver.kubeletDirectory": "devices/attach/beside_kubelet.py",
+    "devices.front.enabled": "host/compose.py",
+    "services.proxyName": "services/attach/wiring.py",
+    "services.snapshot": "services/attach/wiring.py",
+    "services.startupTaint": "services/attach/wiring.py",
+    "services.strictSourceRanges": "services/attach/wiring.py",
+    "services.taintWhenDown": "services/attach/wiring.py",
+    "services.writeEvents": "services/attach/wiring.py",
+    "telemetry.logFormat": "host/main.py",
+}  # fmt: skip
+
+
+def noting(section: object, path: Path_, seen: set[Path_]) -> object:
+    """The same values; every key that is read is added to `seen`."""
+    names = {one.name for one in fields(section)}  # type: ignore[arg-type]
+    values = {name: getattr(section, name) for name in names}
+    inner = {name: noting(one, (*path, name), seen) if is_dataclass(one) else one for name, one in values.items()}
+
+    def read(self: object, name: str) -> object:
+        if name in names:
+            seen.add((*path, name))
+        return object.__getattribute__(self, name)
+
+    kind = type(type(section).__name__, (type(section),), {"__getattribute__": read, "__slots__": ()})
+    return kind(**inner)
+
+
+class Running:
+    """A configuration in force."""
+
+    def __init__(self, configuration: object) -> None:
+        self.configuration = configuration
+        self.listeners: list[Callable[[object, object], None]] = []
+
+    async def advice(self) -> list[object]:
+        return []
+
+
+def everything_on(folder: Path) -> Configuration:
+    plain = Configuration()
+    (folder / "manifests").mkdir()
+    return replace(
+        plain,
+        node=replace(plain.node, name="n", state_directory=str(folder / "state"), run_directory=str(folder / "run")),
+        api=replace(plain.api, socket=str(folder / "kepd.sock"), read_group="", http_address="127.0.0.1:0"),
+        manifests=replace(plain.manifests, directory=str(folder / "manifests")),
+        pods=replace(plain.pods, enabled=True, log_directory=str(folder / "logs")),
+        devices=replace(
+            plain.devices,
+            manager=replace(plain.devices.manager, enabled=True),
+            driver=replace(plain.devices.driver, enabled=True),
+            plugins=replace(plain.devices.plugins, enabled=True),
+        ),
+        proxy=replace(plain.proxy, enabled=True),
+        services=replace(plain.services, enabled=True, source="manifests", metrics_address="127.0.0.1:0"),
+        dns=replace(plain.dns, enabled=True, directory=str(folder / "dns")),
+    )
+
+
+@pytest.fixture
+async def read_keys(short_path: Path) -> tuple[set[Path_], set[Path_]]:
+    """What is read to start, and what is read again after a reload."""
+    seen: set[Path_] = set()
+    configuration = noting(everything_on(short_path), (), seen)
+    running = Running(configuration)
+    seen.clear()
+    daemon = wire(running, Levels(2, {}), {})  # type: ignore[arg-type]
+    at_start = set(seen)
+    seen.clear()
+    for listener in running.listeners:
+        listener(configuration, None)
+    for projection in PROJECTIONS:
+        projection(configuration)  # type: ignore[arg-type]
+    again = set(seen)
+    await daemon.close()
+    return at_start, again
+
+
+def names_the_key(place: str, entry: KeyEntry) -> bool:
+    return f".{entry.fields[-1]}" in (ROOT / "agent" / place).read_text("utf-8")
+
+
+async def test_every_key_has_an_effect(read_keys: tuple[set[Path_], set[Path_]]) -> None:
+    """FH-1: a key that nothing reads is a promise that nothing keeps."""
+    at_start, again = read_keys
+    later = {**READ_WHEN_NEEDED, **READ_AT_START}
+    idle = [
+        entry.path
+        for entry in all_keys(Configuration).values()
+        if entry.fields not in at_start | again and not names_the_key(later.get(entry.path, "__init__.py"), entry)
+    ]
+
+    assert idle == []
+
+
+async def test_what_a_reload_is_said_to_apply_is_read_again(read_keys: tuple[set[Path_], set[Path_]]) -> None:
+    """FH-2: a key that only a new process reads says so."""
+    _, again = read_keys
+    stale = [
+        entry.path
+        for entry in all_keys(Configuration).values()
+        if not entry.key.needs_restart
+        and entry.fields not in again
+        and not names_the_key(READ_WHEN_NEEDED.get(entry.path, "__init__.py"), entry)
+    ]
+
+    assert stale == []
+
+
+def test_the_lists_of_this_test_name_keys() -> None:
+    known = set(all_keys(Configuration))
+
+    assert set(READ_WHEN_NEEDED) | set(READ_AT_START) <= known

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects of the manifest directory: each is applied and deleted by itself."""
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config.document import Configuration
+from agent.drivers.manifests.driver import read_manifests
+from agent.drivers.manifests.source_folders import read_source_folders
+from agent.host.objects.manifest_objects import ManifestObjects
+from agent.host.objects.object_wiring import faults_of
+from agent.model.refused import Refused
+
+POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: 'i:1'}]}\n"
+SERVICE = b"---\n# its way in\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n"
+SECRET = b"---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hush}\n"
+
+
+def objects_in(
+    directory: Path, ended: list[str] | None = None, status: Any = lambda _: None, created_s: Any = lambda _: 0.0
+) -> ManifestObjects:
+    async def end_pod(namespace: str, name: str, grace_s: float | None) -> None:
+        assert ended is not None
+        ended.append(f"{namespace}/{name} {grace_s}")
+
+    return ManifestObjects(
+        lambda: directory,
+        lambda: read_manifests(directory).files,
+        lambda: list(read_source_folders(directory, {}).folders.values()),
+        lambda content: faults_of(content, Configuration()),
+        end_pod if ended is not None else None,
+        lambda: "-n1",
+        status=status,
+        created_s=created_s,
+    )
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def mode_of(directory: Path, name: str) -> int:
+    return stat.S_IMODE((directory / name).stat().st_mode)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o755)
+    return tmp_path
+
+
+async def test_every_object_of_a_manifest_gets_a_file_of_its_own(folder: Path) -> None:
+    """CL-6: apply took pods only."""
+    applied = await objects_in(folder).apply(POD + SERVICE + SECRET, dry_run=False)
+
+    assert [(one.kind, one.result) for one in applied] == [
+        ("Pod", "created"),
+        ("Service", "created"),
+        ("Secret", "created"),
+    ]
+    assert contents(folder) == {
+        "kepctl-Secret.default.key.yaml": SECRET.removeprefix(b"---\n"),
+        "kepctl-Service.default.web.yaml": SERVICE.removeprefix(b"---\n"),
+        "kepctl-default-web.yaml": POD,
+    }
+    assert mode_of(folder, "kepctl-Secret.default.key.yaml") == 0o600
+
+
+async def test_an_object_is_changed_where_it_stands(folder: Path) -> None:
+    (folder / "shop.yaml").write_bytes(POD + SERVICE)
+    (folder / "shop.yaml").chmod(0o600)
+    changed = SERVICE.replace(b"80", b"81")
+    objects = objects_in(folder)
+    first = await objects.apply(changed, dry_run=False)
+    again = await objects.apply(changed, dry_run=False)
+
+    assert [(one.result, one.path) for one in (*first, *again)] == [
+        ("configured", str(folder / "shop.yaml")),
+        ("unchanged", str(folder / "shop.yaml")),
+    ]
+    assert contents(folder) == {"shop.yaml": POD + changed}
+    assert mode_of(folder, "shop.yaml") == 0o600
+
+
+async def test_a_dry_run_writes_nothing_and_shows_what_would_differ(folder: Path) -> None:
+    (folder / "shop.yaml").write_bytes(POD + SERVICE)
+    (one,) = await objects_in(folder).apply(SERVICE.replace(b"80", b"81"), dry_run=True)
+
+    assert "-spec: {ports: [{port: 80}]}\n+spec: {ports: [{port: 81}]}" in one.diff
+    assert contents(folder) == {"shop.yaml": POD + SERVICE}
+
+
+async def test_no_difference_and_no_list_has_the_value_of_a_secret(folder: Path) -> None:
+    objects = objects_in(folder)
+    await objects.apply(SECRET, dry_run=False)
+    (one,) = await objects.apply(SECRET.replace(b"hush", b"loud"), dry_run=True)
+    (listed,) = await objects.listed("Secret")
+
+    assert "+  password: '*** (changed)'" in one.diff
+    assert not {"hush", "loud"} & {word for word in ("hush", "loud") if word in one.diff + listed.content.decode()}
+    assert b'"data":{"password":""}' in listed.content
+
+
+async def test_a_slip_in_a_secret_and_kubectls_copy_of_it_show_no_value(folder: Path) -> None:
+    copy = "annotations: {a: b, kubectl.kubernetes.io/last-applied-configuration: 'hush'}"
+    slip = f"kind: Secret\nmetadata: {{name: a, {copy}}}\nstrongData: {{password: hush}}\n---\n"
+    (folder / "a.yaml").write_text(slip + "kind: secret\nmetadata: {name: b}\ndata: {password: hush}\n")
+    (listed,) = await objects_in(folder).listed("")
+
+    assert b"hush" not in listed.content
+    assert b'"a":"b"' in listed.content
+
+
+async def test_no_list_has_the_value_of_a_variable(folder: Path) -> None:
+    """PRT-5: kubectl's copy has it once more."""
+    copy = "metadata: {name: web, annotations: {kubectl.kubernetes.io/last-applied-configuration: '{hush}'}}"
+    text = POD.decode().replace("metadata: {name: web}", copy)
+    pod = text.replace(
+        "'i:1'", "'i:1', env: [{name: A, value: hush}, {name: B, valueFrom: {fieldRef: {fieldPath: p}}}]"
+    )
+    objects = objects_in(folder)
+    (folder / "web.yaml").write_text(pod)
+
+    (listed,) = await objects.listed("Pod")
+
+    assert b"hush" not in listed.content
+    assert b'"env":[{"name":"A"},{"name":"B","valueFrom":{"fieldRef":{"fieldPath":"p"}}}]' in listed.content
+
+
+async def test_a_directory_that_is_not_there_is_told(folder: Path) -> None:
+    with pytest.raises(Refused, match="cannot be written: No such file or directory"):
+        await objects_in(folder / "none").apply(SERVICE, dry_run=False)
+
+
+async def test_one_fault_keeps_everything_out(folder: Path) -> None:
+    with pytest.raises(Refused, match="prots: unknown field"):
+        await objects_in(folder).apply(POD + SERVICE.replace(b"ports", b"prots"), dry_run=False)
+
+    assert contents(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "the manifest has no object"),
+        (SERVICE + SERVICE, "Service default/web is there twice"),
+        (b"kind: Deploymint\n", "is not known here"),
+        (b"{", "not YAML"),
+    ],
+)
+async def test_what_cannot_be_applied_is_refused(folder: Path, content: bytes, text: str) -> None:
+    with pytest.raises(Refused, match=text):
+        await objects_in(folder).apply(content, dry_run=False)
+
+
+async def test_create_refuses_what_is_there(folder: Path) -> None:
+    objects = objects_in(folder)
+    await objects.apply(SERVICE, dry_run=False, create_only=True)
+    with pytest.raises(Refused, match="Service default/web is already in"):
+        await objects.apply(SERVICE, dry_run=False, create_only=True)
+
+
+async def test_a_file_loses_only_the_object_that_is_deleted(folder: Path) -> None:
+    """CL-6: a whole file went with the pod that was deleted."""
+    (folder / "shop.yaml").write_bytes(POD + SERVICE + SECRET)
+    objects = objects_in(folder)
+    dry = await objects.delete(("Service", "default", "web"), None, dry_run=True)
+    before = contents(folder)
+    await objects.delete(("Service", "default", "web"), None, dry_run=False)
+    after = contents(folder)
+    await objects.delete(("Secret", "default", "key"), None, dry_run=False)
+    await objects.delete(("Pod", "default", "web"), None, dry_run=False)
+
+    assert (dry, before) == (str(folder / "shop.yaml"), {"shop.yaml": POD + SERVICE + SECRET})
+    assert after == {"shop.yaml": POD + SECRET}
+    assert contents(folder) == {}
+
+
+async def test_a_pod_is_ended_by_the_plane_that_runs_it(folder: Path) -> None:
+    (folder / "shop.yaml").write_bytes(POD)
+    ended: list[str] = []
+    for name in ("web", "web-n1"):
+        await objects_in(folder, ended).delete(("Pod", "default", name), 5.0, dry_run=False)
+
+    assert ended == ["default/web-n1 5.0"] * 2
+
+
+async def test_what_is_not_there_is_told_with_the_nearest_name(folder: Path) -> None:
+    (folder / "shop.yaml").write_bytes(SERVICE)
+    with pytest.raises(Refused, match='no Service default/webb is in the manifests; did you mean "web"') as refused:
+        await objects_in(folder).delete(("Service", "default", "webb"), None, dry_run=False)
+
+    assert refused.value.kind == "not_found"
+
+
+async def test_a_directory_of_keys_is_listed_and_left_to_its_author(folder: Path) -> None:
+    keys = folder / "configmaps" / "default" / "settings"
+    keys.mkdir(parents=True)
+    (keys / "a").write_text("1")
+    objects = objects_in(folder)
+    (one,) = await objects.listed("ConfigMap")
+
+    assert b'"data":{"a":"1"}' in one.content
+    with pytest.raises(Refused, match="is the directory"):
+        await objects.delete(("ConfigMap", "default", "settings"), None, dry_run=False)
+
+
+async def test_the_text_of_one_object_is_that_of_its_file(folder: Path) -> None:
+    (folder / "shop.yaml").write_bytes(POD + SERVICE)
+
+    assert await objects_in(folder).manifest(("Service", "default", "web")) == (
+        SERVICE.removeprefix(b"---\n").decode(),
+        f"{folder}/shop.yaml:7",
+    )

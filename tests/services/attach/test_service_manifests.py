@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Services from files: what counts, what a broken edit does, and hints that nobody wrote."""
+
+import pytest
+
+from agent.services.attach import manifests
+from agent.services.attach.manifests import ServiceObjects, read_service_objects
+from agent.topology.hints.standalone import HintOptions
+
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {name: web, annotations: {service.kubernetes.io/topology-mode: Auto}}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
+"""
+NODES = """
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Node
+  metadata: {name: a, labels: {topology.kubernetes.io/zone: z1}}
+  status: {allocatable: {cpu: "2"}, conditions: [{type: Ready, status: "True"}]}
+- apiVersion: v1
+  kind: Node
+  metadata: {name: b, labels: {topology.kubernetes.io/zone: z2}}
+  status: {allocatable: {cpu: "2"}, conditions: [{type: Ready, status: "True"}]}
+"""
+
+
+def slices(count: int, more: str = "") -> str:
+    endpoints = ", ".join(
+        f"{{addresses: [10.1.0.{number}], nodeName: {'ab'[number % 2]}, zone: z{number % 2 + 1}}}"
+        for number in range(1, count + 1)
+    )
+    return (
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n"
+        "metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}\n"
+        f"addressType: IPv4\nports: [{{port: 8080}}]\nendpoints: [{endpoints}]\n{more}"
+    )
+
+
+NOTHING = ServiceObjects()
+
+
+def read(before: ServiceObjects = NOTHING, **files: str) -> ServiceObjects:
+    named = {f"/m/{name}.yaml": content.encode() for name, content in files.items()}
+    return read_service_objects(named, HintOptions(), before)
+
+
+def test_objects_of_many_files_come_together_with_their_defaults() -> None:
+    """IN-16."""
+    found = read(a=SERVICE, b=slices(2), c=NODES)
+
+    assert [one.metadata.namespace for one in found.services] == ["default"]
+    assert [port.name for one in found.slices for port in one.ports or ()] == [""]
+    assert [one.metadata.name for one in found.nodes] == ["a", "b"]
+    assert found.findings == ()
+
+
+def test_hints_are_filled_in_where_manifests_have_none() -> None:
+    """TOP-47: half the CPU each, half the endpoints each."""
+    found = read(a=SERVICE, b=slices(4), c=NODES)
+    zones = [
+        target.name
+        for one in found.slices
+        for endpoint in one.endpoints or ()
+        for target in (endpoint.hints.for_zones if endpoint.hints is not None else None) or ()
+    ]
+
+    assert sorted(zones) == ["z1", "z1", "z2", "z2"]
+
+
+def test_a_broken_file_keeps_its_last_good_content() -> None:
+    """MAN-07."""
+    before = read(a=SERVICE, b=slices(2))
+    found = read(before, a="kind: [", b=slices(2))
+
+    assert [one.metadata.name for one in found.services] == ["web"]
+    assert found.findings[0].where.startswith("/m/a.yaml")
+
+
+def test_a_wrong_field_keeps_the_last_good_version_of_its_object_alone() -> None:
+    before = read(a=SERVICE, b=slices(2))
+    found = read(before, a=SERVICE.replace("port: 80", "prot: 80"), b=slices(3))
+
+    assert [one.metadata.name for one in found.services] == ["web"]
+    assert len(found.slices[0].endpoints or ()) == 3
+    assert any('spec.ports[0].prot: unknown field; did you mean "port"?' in str(one) for one in found.findings)
+    assert any("its last good version stays" in str(one) for one in found.findings)
+
+
+def test_a_wrong_type_is_told_with_its_place() -> None:
+    found = read(a=SERVICE.replace("port: 80", 'port: "80"'))
+
+    assert found.services == ()
+    assert "spec.ports[0].port" in str(found.findings[0])
+
+
+def test_an_object_that_is_there_twice_is_taken_once() -> None:
+    found = read(a=SERVICE, b=SERVICE.replace("10.96.0.10", "10.96.0.11"))
+
+    assert [one.spec.cluster_ip for one in found.services] == ["10.96.0.10"]
+    assert "is already in /m/a.yaml" in str(found.findings[0])
+
+
+def test_a_removed_file_takes_its_objects_along() -> None:
+    before = read(a=SERVICE, b=slices(2))
+
+    assert read(before, b=slices(2)).services == ()
+
+
+def test_other_kinds_are_for_others() -> None:
+    found = read(a="apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
+
+    assert (found.services, found.findings) == ((), ())
+
+
+def named(name: str) -> bytes:
+    return SERVICE.replace("name: web", f"name: {name}").encode()
+
+
+def test_only_a_file_that_changed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FX-1: a change of one of a hundred files cost the parsing of all of them, more than a second."""
+    files = {f"s{number}.yaml": named(f"s{number}") for number in range(5)}
+    broken = {"bad.yaml": b"kind: Service\nkind: Service\n"}
+    first = read_service_objects({**files, **broken}, HintOptions())
+    read: list[str] = []
+    parse = manifests.parse_documents
+    monkeypatch.setattr(manifests, "parse_documents", lambda content, path: read.append(path) or parse(content, path))
+    changed = {**files, **broken, "s3.yaml": named("s3b")}
+    second = read_service_objects(changed, HintOptions(), first)
+
+    assert read == ["s3.yaml"]
+    assert [one.metadata.name for one in second.services] == ["s0", "s1", "s2", "s3b", "s4"]
+    assert second.findings == first.findings != ()
+    assert second == read_service_objects(changed, HintOptions())
