@@ -21,11 +21,10 @@ import structlog
 
 from agent.config.document import Configuration, Images, NodeSection, RuntimeSection
 from agent.drivers.clock.driver import SystemClock
-from agent.images.attach.wiring import ImagePlane, wire_images
+from agent.images.attach.unit import attach
 from agent.images.queue.flights import FlightKey, FlightMember
 from agent.images.queue.queue import PullQueue
 from agent.images.settings import image_settings
-from agent.kit.outside import Outside
 from agent.kit.runtime import Runtime
 from agent.model.component import Board, State
 from agent.model.image_pull import CallerPullEnd, PodIdentity, PullPolicy, PullRequest
@@ -34,6 +33,7 @@ from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri
 from tests.fakes.state_files import FakeStateFiles
 from tests.images.harness import build_plane
+from tests.kit.inputs import inputs_of
 from tests.lab import Image, Lab
 
 Row = tuple[str, float, str, str]
@@ -75,19 +75,12 @@ class Plane:
         clock = SystemClock()
         settings = RuntimeSection(endpoint=lab.endpoint)
         self.runtime = Runtime(settings, clock, *[lambda _method, _code, _seconds: None] * 2)
-        outside = Outside(
-            runtime=self.runtime,
-            clock=clock,
-            configuration=lambda: configuration,
-            environment={},
-            tell=lambda _event: None,
-        )
-        self.plane: ImagePlane = wire_images(outside)
-        board = Board(time.time)
-        self.reports = [board.add(name, State.STARTING) for name in ("pulls", "collection", "prefetch")]
+        self.plane = attach(inputs_of(configuration, runtime=self.runtime))
+        self.puller = self.plane.offers.puller
+        self.report = Board(time.time).add("images", State.STARTING)
 
     async def run(self) -> None:
-        await self.plane.run(*self.reports)
+        await self.plane.units[0].run(self.report)
 
     async def close(self) -> None:
         await self.plane.close()
@@ -116,7 +109,7 @@ async def pulled_s(lab: Lab, folder: Path, profile: str, batch: list[Wish], prob
                 policy=PullPolicy.IF_NOT_PRESENT,
                 pod=PodIdentity(uid=wish.pod, namespace="bench", name=wish.pod),
             )
-            outcome = await plane.plane.puller.request(request)
+            outcome = await plane.puller.request(request)
             assert outcome.image_id, outcome
             done[wish.pod] = max(done.get(wish.pod, 0.0), time.monotonic() - began_s)
 
@@ -182,7 +175,7 @@ async def bare_pull(plane: Plane, reference: str) -> None:
 
 
 async def plane_pull(plane: Plane, reference: str) -> None:
-    outcome = await plane.plane.puller.request(PullRequest(image=reference, policy=PullPolicy.IF_NOT_PRESENT))
+    outcome = await plane.puller.request(PullRequest(image=reference, policy=PullPolicy.IF_NOT_PRESENT))
     assert outcome.image_id, outcome
 
 
@@ -206,7 +199,7 @@ async def present_ms(lab: Lab, folder: Path, runs: int = 300) -> float:
             await bare_pull(plane, reference)
             between_s = time.perf_counter()
             pod = PodIdentity(uid=f"u{number}", namespace="bench", name="p")
-            await plane.plane.puller.run_caller_pull(
+            await plane.puller.run_caller_pull(
                 PullRequest(image=reference, policy=PullPolicy.ALWAYS, pod=pod), "public", carry
             )
             bare.append((between_s - began_s) * 1000)

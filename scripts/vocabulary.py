@@ -23,7 +23,7 @@ from agent.observe.run.metrics import ObserveMetrics
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
-from agent.services.attach.wiring import ServiceParts, wire_services
+from agent.services.attach.assembly import ServiceParts, wire_services
 
 EVENTS = {
     "AddressConflict": "A Service's address and port belong to another Service, which keeps them.",

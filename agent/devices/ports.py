@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the devices plane needs from outside."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.devices.cdi.merging import Catalogue, HostNode
 from agent.devices.manifest.objects import DeviceClass, Slice
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.records import ClaimRecord
+from agent.model.pod import PodSpec
 
 
 class DriverFailed(Exception):
@@ -60,3 +61,19 @@ class CdiPlace(Protocol):
     async def remove(self, name: str) -> None: ...
 
     async def names(self) -> list[str]: ...
+
+
+class PodsOfNode(Protocol):
+    """Pods that may hold devices. Nothing is known of them before `listed`."""
+
+    async def listed(self) -> None: ...
+
+    def uids(self) -> Collection[str]: ...
+
+    def noted(self) -> Mapping[str, Collection[str]]:
+        """By pod, what its running containers carry about their claims."""
+
+    def pod(self, namespace: str, name: str) -> PodSpec | None: ...
+
+    def devices_changed(self) -> None:
+        """What pods wait for may be there."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from agent.config.sources import FurtherCheck, Sources
-    from agent.host.compose import Daemon
+    from agent.host.process import Process
     from agent.kit.configuration import RunningConfiguration
     from agent.kit.log_output import LogOutput
     from agent.kit.logs import Levels
@@ -123,12 +123,12 @@ async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOut
     from agent.kit.memory import large_work
 
     with large_work():
-        from agent.host.compose import wire
+        from agent.host.compose import compose
         from agent.host.tree import run_tree
 
     stop, hurry = asyncio.Event(), asyncio.Event()
     ending = EndSignals(stop, hurry)
-    daemon = wire(running, levels, os.environ)
+    daemon = compose(running, levels, os.environ)
     daemon.metrics.lost_log_lines = lambda: out.lost_lines
     ending.daemon = daemon
     running.keep_last_good()
@@ -145,7 +145,7 @@ class EndSignals:
     def __init__(self, stop: asyncio.Event, hurry: asyncio.Event) -> None:
         self._stop = stop
         self._hurry = hurry
-        self.daemon: Daemon | None = None
+        self.daemon: Process | None = None
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._end)
         loop.add_signal_handler(signal.SIGINT, self._end)

@@ -15,14 +15,13 @@ from agent.config.effective import enabled_planes
 from agent.config.keys import all_keys
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.kubelet.signs import kubelet_sign
-from agent.drivers.node_logs.programs import Programs
 from agent.drivers.pressure.driver import FOLDER
 from agent.host.features import KEYS, feature_rows
 from agent.host.traces.extra import has_extra
 from agent.kit.configuration import RunningConfiguration
 from agent.model.feature import FeatureFacts, FeatureReport
 from agent.model.runtime_features import RuntimeFeatures
-from agent.observe.run.node_logs import JOURNALCTL
+from agent.observe.attach.node_logs import has_journalctl
 
 if TYPE_CHECKING:
     from agent.kit.runtime import Runtime
@@ -46,7 +45,7 @@ def _facts(configuration: Configuration, runtime: RuntimeFeatures, environment: 
         release=(int(found[1]), int(found[2])) if found else (0, 0),
         has_pressure=_has_pressure(),
         has_kubelet=bool(kubelet_sign(environment)),
-        has_journalctl=Programs().has(JOURNALCTL),
+        has_journalctl=has_journalctl(),
         can_trace=has_extra(),
         planes=frozenset(enabled_planes(configuration)),
         keys={path: value_at(configuration, all_keys(Configuration)[path]) for path in KEYS},

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 import structlog
 
+from agent.kit.plane import LastWork
 from agent.kit.plane_lock import PlaneTaken
 from agent.model.clock import Clock
 from agent.model.component import Report
@@ -26,13 +27,6 @@ FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
 # A unit that ran this long before it failed begins with the first pause again.
 STEADY_S = 120.0
-
-
-class LastWork(msgspec.Struct, frozen=True):
-    """What a part does when the daemon is to end, while everything still runs, and how long that may take."""
-
-    do: Callable[[], Awaitable[None]]
-    longest_s: Callable[[], float]
 
 
 class Unit(msgspec.Struct, frozen=True):

@@ -62,7 +62,7 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
     async def work() -> int:
         from agent.drivers.conntrack.driver import Conntrack
         from agent.drivers.iptables.driver import IptablesTables
-        from agent.services.attach.wiring import tracking_limits
+        from agent.services.attach.settings import tracking_limits
 
         conntrack = Conntrack()
         await conntrack.apply_limits(tracking_limits(configuration))
@@ -132,8 +132,8 @@ async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool
     from agent.kit.plane_lock import held_plane_lock
     from agent.services.attach.boot_guard import GUARD_FILE
     from agent.services.attach.leftovers import our_leftovers
+    from agent.services.attach.settings import families, services_scope
     from agent.services.attach.takeover import running_kube_proxies
-    from agent.services.attach.wiring import families, services_scope
 
     with held_plane_lock("services", services_scope(), node.run_directory):
         guard = Path(node.state_directory) / GUARD_FILE
@@ -151,7 +151,7 @@ async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool
 async def _cleanup_names(configuration: "Configuration", *, is_dry: bool) -> None:
     from agent.dns.attach.cleanup import remove_names
     from agent.kit.plane_lock import held_plane_lock
-    from agent.services.attach.wiring import services_scope
+    from agent.services.attach.settings import services_scope
 
     # The plane for names runs where Services do.
     with held_plane_lock("services", services_scope(), configuration.node.run_directory):
@@ -212,8 +212,8 @@ def takeover(
     async def work() -> int:
         from agent.drivers.nft.driver import NftTable
         from agent.services.attach.leftovers import kube_proxys_leftovers
+        from agent.services.attach.settings import families
         from agent.services.attach.takeover import Takeover, running_kube_proxies
-        from agent.services.attach.wiring import families
 
         found = []
         for family in families():

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures under the names of other programs, while the configuration asks for them."""
 
-from collections.abc import Callable, Iterable
-
-from prometheus_client.core import Metric
+from collections.abc import Callable
 
 from agent.config.document import Configuration
-
-Families = Callable[[], Iterable[Metric]]
+from agent.kit.plane import Families
 
 
 def asks_for(configuration: Configuration, program: str) -> bool:

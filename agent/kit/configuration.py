@@ -24,6 +24,7 @@ from agent.model.finding import Advice
 log = structlog.get_logger(plane="daemon")
 
 LAST_GOOD = "config.last.yaml"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def write_atomically(path: Path, content: bytes) -> None:

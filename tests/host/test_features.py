@@ -15,7 +15,7 @@ from agent.host.traces.extra import tracing_faults
 from agent.model.control_group import GroupShape
 from agent.model.feature import FeatureFacts, FeatureRow
 from agent.model.runtime_features import RuntimeFeatures
-from agent.pods.attach.eviction_rules import eviction_rules
+from agent.pods.attach.settings import eviction_rules
 from agent.pods.runtime.cri_config import check_support
 from agent.pods.runtime.environment import ConfigProblem
 from tests.host.test_traces import with_endpoint

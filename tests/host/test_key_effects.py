@@ -12,24 +12,25 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
-from agent.devices.attach.wiring import manager_settings, plugin_settings
-from agent.dns.attach.settings import process_settings
-from agent.host.compose import wire
+from agent.devices.attach.unit import manager_settings, plugin_settings
+from agent.dns.attach.settings import pod_servers, process_settings
+from agent.host.compose import compose
+from agent.host.joints.proxy_pods import stop_order
 from agent.kit.logs import Levels
-from agent.pods.attach.wiring import pod_settings
-from agent.proxy.attach.wiring import proxy_settings
+from agent.pods.attach.settings import pod_settings
+from agent.proxy.attach.unit import proxy_settings
 from agent.services.attach.manifests import hint_options
-from agent.services.attach.wiring import periods
+from agent.services.attach.settings import periods
 
 ROOT = Path(__file__).resolve().parents[2]
 Path_ = tuple[str, ...]
 
 # Asked for each time they are needed, so that a reload applies them.
 PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
-    lambda configuration: pod_settings(configuration, None, ""),  # type: ignore[arg-type]
+    lambda configuration: pod_settings(configuration, None, "", pod_servers),  # type: ignore[arg-type]
     lambda configuration: manager_settings(configuration, ""),
     lambda configuration: plugin_settings(configuration, ""),
-    proxy_settings,
+    lambda configuration: proxy_settings(configuration, stop_order),
     periods,
     hint_options,
     lambda configuration: process_settings(configuration, (), (), ()),
@@ -38,8 +39,8 @@ READ_WHEN_NEEDED = {
     "devices.driver.pools": "devices/settings.py",
     "devices.front.resources": "devices/settings.py",
     "devices.front.resetTimeout": "devices/attach/front.py",
-    "dns.allowFrom": "dns/attach/wiring.py",
-    "dns.upstreamService": "dns/attach/wiring.py",
+    "dns.allowFrom": "dns/attach/unit.py",
+    "dns.upstreamService": "host/joints/dns_services.py",
     "images.alwaysCache": "images/run/intake.py",
     "images.authScope": "images/run/attempt.py",
     "images.drain": "images/run/puller.py",
@@ -52,22 +53,22 @@ READ_WHEN_NEEDED = {
     "images.progress.percent": "images/view/announce.py",
     "images.rewrite.auth": "images/run/intake.py",
     "images.sizeProbe": "images/run/sizes.py",
-    "images.verify.signatures": "images/attach/wiring.py",
+    "images.verify.signatures": "images/attach/unit.py",
     "images.sizeProbeExcept": "images/run/sizes.py",
-    "kubernetes.qps": "host/compose.py",
-    "kubernetes.burst": "host/compose.py",
-    "manifests.rescan": "pods/attach/wiring.py",
-    "manifests.debounce": "pods/attach/wiring.py",
-    "manifests.groupWritable": "pods/attach/wiring.py",
-    "pods.eviction.softGrace": "pods/attach/eviction_rules.py",
-    "services.counters.export": "services/attach/wiring.py",
-    "services.tamperRepair": "services/attach/wiring.py",
-    "services.terminateEstablished": "services/attach/endings.py",
-    "services.terminateMax": "services/attach/endings.py",
+    "kubernetes.qps": "host/process.py",
+    "kubernetes.burst": "host/process.py",
+    "manifests.rescan": "pods/attach/unit.py",
+    "manifests.debounce": "pods/attach/unit.py",
+    "manifests.groupWritable": "pods/attach/unit.py",
+    "pods.eviction.softGrace": "pods/attach/settings.py",
+    "services.counters.export": "services/attach/settings.py",
+    "services.tamperRepair": "services/attach/assembly.py",
+    "services.terminateEstablished": "services/attach/settings.py",
+    "services.terminateMax": "services/attach/settings.py",
     "services.drainSeconds": "services/attach/health.py",
     "services.drainTaints": "services/attach/health.py",
     **{
-        f"telemetry.containers.{name}": "observe/attach/wiring.py"
+        f"telemetry.containers.{name}": "observe/attach/unit.py"
         for name in ("of", "psi", "oomWatch", "descriptors", "keepEnded", "maxSeries", "spaceEvery")
     },
     **{
@@ -75,34 +76,34 @@ READ_WHEN_NEEDED = {
         for name in ("enabled", "units", "directories", "journal", "maxBytes")
     },
     "telemetry.metricsCompat": "kit/compatible.py",
-    "telemetry.perNamespace": "pods/attach/wiring.py",
-    "telemetry.perService": "services/attach/wiring.py",
+    "telemetry.perNamespace": "pods/attach/unit.py",
+    "telemetry.perService": "services/attach/settings.py",
     "telemetry.tracing.ratio": "host/traces/tracing.py",
 }
 READ_AT_START = {
-    "dns.clusterDNSService": "dns/attach/wiring.py",
-    "dns.interceptClusterDNS": "dns/attach/wiring.py",
-    "kubernetes.kubeconfig": "kit/outside.py",
-    "kubernetes.servers": "kit/outside.py",
-    "kubernetes.compression": "kit/outside.py",
+    "dns.clusterDNSService": "dns/attach/unit.py",
+    "dns.interceptClusterDNS": "dns/attach/unit.py",
+    "kubernetes.kubeconfig": "kit/kube.py",
+    "kubernetes.servers": "kit/kube.py",
+    "kubernetes.compression": "kit/kube.py",
     **{
-        f"services.conntrack.{name}": "services/attach/wiring.py"
+        f"services.conntrack.{name}": "services/attach/settings.py"
         for name in (
             "maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout",
             "udpStreamTimeout",
         )
     },
-    "services.flowtable.devices": "services/attach/wiring.py",
+    "services.flowtable.devices": "services/attach/assembly.py",
     "devices.api.address": "devices/attach/driver_api.py",
     "devices.api.drivers": "devices/attach/driver_api.py",
-    "devices.driver.kubeletDirectory": "devices/attach/beside_kubelet.py",
-    "devices.front.enabled": "host/compose.py",
-    "services.proxyName": "services/attach/wiring.py",
-    "services.snapshot": "services/attach/wiring.py",
-    "services.startupTaint": "services/attach/wiring.py",
-    "services.strictSourceRanges": "services/attach/wiring.py",
-    "services.taintWhenDown": "services/attach/wiring.py",
-    "services.writeEvents": "services/attach/wiring.py",
+    "devices.driver.kubeletDirectory": "devices/attach/cluster.py",
+    "devices.front.enabled": "devices/attach/unit.py",
+    "services.proxyName": "services/attach/assembly.py",
+    "services.snapshot": "services/attach/assembly.py",
+    "services.startupTaint": "services/attach/assembly.py",
+    "services.strictSourceRanges": "services/attach/assembly.py",
+    "services.taintWhenDown": "services/attach/assembly.py",
+    "services.writeEvents": "services/attach/assembly.py",
     "telemetry.logFormat": "host/main.py",
 }  # fmt: skip
 
@@ -161,7 +162,7 @@ async def read_keys(short_path: Path) -> tuple[set[Path_], set[Path_]]:
     configuration = noting(everything_on(short_path), (), seen)
     running = Running(configuration)
     seen.clear()
-    daemon = wire(running, Levels(2, {}), {})  # type: ignore[arg-type]
+    daemon = compose(running, Levels(2, {}), {})  # type: ignore[arg-type]
     at_start = set(seen)
     seen.clear()
     for listener in running.listeners:

@@ -4,7 +4,7 @@
 from pathlib import Path
 from typing import Any
 
-from agent.devices.attach.wiring import count_by
+from agent.devices.attach.unit import count_by
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.run.view import DeviceView

@@ -16,7 +16,8 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.api.metrics import Metrics
-from agent.host.compose import Daemon, wire
+from agent.host.compose import compose
+from agent.host.process import Process
 from agent.host.tree import run_tree
 from agent.kit.log_output import LogOutput
 from agent.kit.logs import Levels
@@ -60,7 +61,7 @@ class Page:
 
 
 @asynccontextmanager
-async def started(folder: Path, port: int) -> AsyncIterator[tuple[Daemon, Running]]:
+async def started(folder: Path, port: int) -> AsyncIterator[tuple[Process, Running]]:
     """A daemon of which only some parts run, beside a runtime that is not there."""
     plain = everything_on(folder)
     running = Running(
@@ -70,7 +71,7 @@ async def started(folder: Path, port: int) -> AsyncIterator[tuple[Daemon, Runnin
             runtime=replace(plain.runtime, endpoint=str(folder / "no-runtime.sock")),
         )
     )
-    daemon = wire(running, Levels(2, {}), {})  # type: ignore[arg-type]
+    daemon = compose(running, Levels(2, {}), {})  # type: ignore[arg-type]
     # What does not run here has nothing to wait for; the ruler of the loop begins when every part has settled.
     board = daemon.lifecycle._board
     for line in board.lines():
@@ -110,7 +111,7 @@ async def process_life(folder: Path, port: int) -> set[str]:
     return watched.moved | OF_THE_PROCESS
 
 
-def lose_lines(daemon: Daemon) -> None:
+def lose_lines(daemon: Process) -> None:
     """The disk under the log is full."""
     out = LogOutput(os.open("/dev/full", os.O_WRONLY | os.O_CLOEXEC))
     daemon.metrics.lost_log_lines = lambda: out.lost_lines

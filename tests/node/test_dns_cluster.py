@@ -15,7 +15,7 @@ import pytest
 from dns.message import make_query
 
 from agent.dns.handover.state import Upstream
-from agent.host.joints.dns_upstreams import upstreams_of
+from agent.host.joints.dns_services import upstreams_of
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import read_address

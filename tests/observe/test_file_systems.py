@@ -66,9 +66,7 @@ class Runtime:
 def answers_of(
     runtime: Runtime, disks: Any, clock: Any, *own: tuple[str, str], work: PlaneWork | None = None
 ) -> FileSystemAnswers:
-    answers = FileSystemAnswers(runtime, runtime, disks, clock, lambda: own)
-    answers.work = work or PlaneWork()
-    return answers
+    return FileSystemAnswers(runtime, runtime, disks, clock, lambda: own, work or PlaneWork())
 
 
 def test_places_on_one_device_are_one_file_system() -> None:

@@ -10,7 +10,7 @@ from agent.config.check import Checked
 from agent.config.effective import enabled_planes
 from agent.config.sources import Sources, check, drop_in_folder, host_facts, read
 from agent.host.plane_checks import PLANE_CHECKS
-from agent.proxy.attach.wiring import ACTIVATED
+from agent.proxy.attach.unit import ACTIVATED
 from agent.proxy.run.plane import HOLDS_END_S
 
 FOLDER = Path(__file__).resolve().parents[2] / "systemd"

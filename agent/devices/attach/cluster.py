@@ -1,17 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kepd's own driver needs of an API server: claims, the node, and its slices."""
+"""kepd's own driver beside a kubelet, and what it needs of an API server: claims, the node, and its slices.
+
+Apart from the rest of the plane: with the client of an API server it costs eight MiB.
+"""
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from agent.devices.attach.unit import changed_nodes, own_devices
 from agent.devices.manifest.objects import Claim, Slice
-from agent.devices.run.kubelet_driver import ClusterAway
+from agent.devices.plan.records import ClaimRecord
+from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.commands import DeviceCommands
+from agent.devices.run.kubelet_driver import ClusterAway, KubeletDriver
+from agent.devices.run.local_driver import LocalDriver
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.errors import KubeError, Missing
 from agent.drivers.kube.resource import NODE_METADATA, RESOURCE_CLAIMS, RESOURCE_SLICES, Disconnected, Replaced
+from agent.drivers.plugin_sockets.serving import DriverSockets
+from agent.drivers.state_files.driver import StateFiles
+from agent.kit.plane import PlaneInputs
 from agent.model.kube_objects import ObjectMeta
 
 
@@ -82,3 +94,25 @@ class ApiCluster:
 
 def _slice(metadata: ObjectMeta, spec: Mapping[str, Any]) -> Slice:
     return msgspec.convert({"metadata": {"name": metadata.name}, "spec": spec}, Slice)
+
+
+def wire_kubelet_drivers(inputs: PlaneInputs, commands: DeviceCommands) -> tuple[list[KubeletDriver], StateFiles]:
+    """kepd's own drivers beside a kubelet, which gives their devices to its pods."""
+    configuration = inputs.configuration()
+    devices, node = configuration.devices, configuration.node.name
+    files = StateFiles(Path(configuration.node.state_directory) / "devices" / "kubelet")
+    output = Path(devices.cdi.output)
+    cdi = CdiDirectories([output], output)
+    cluster = ApiCluster(inputs.find_kube(), node)
+    found: list[KubeletDriver] = []
+
+    def records() -> list[ClaimRecord]:
+        return [record for one in found if one.local.name == devices.driver.name for record in one.records.values()]
+
+    for own in own_devices(inputs, records):
+        local = LocalDriver(own, cdi, files, inputs.tell, commands=commands)
+        sockets = DriverSockets(Path(devices.driver.kubelet_directory), local.name)
+        found.append(
+            KubeletDriver(local, sockets, cluster, files, inputs.clock, node, changed_nodes=changed_nodes(inputs))
+        )
+    return found, files

@@ -11,16 +11,16 @@ from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.driver_api import ApiRequest, DriverApi, refusal
 from agent.drivers.driver_api.credentials import make_credentials, write_kubeconfigs
 from agent.drivers.driver_api.server import DriverApiServer
-from agent.kit.outside import Outside
+from agent.kit.plane import PlaneInputs
 from agent.model.component import Report
 
 
 def wire_driver_api(
-    outside: Outside, claims: DeviceClaims, files: RecordFiles
+    inputs: PlaneInputs, claims: DeviceClaims, files: RecordFiles
 ) -> Callable[[Report], Awaitable[None]]:  # fmt: skip
-    configuration = outside.configuration()
+    configuration = inputs.configuration()
     given, node = configuration.devices.api, configuration.node
-    api = DriverApi(files, outside.clock, node.name, lambda: claims.records)
+    api = DriverApi(files, inputs.clock, node.name, lambda: claims.records)
     claims.publishers.append(api.slices)
 
     def changed() -> None:  # who listens to claims is known later
@@ -28,7 +28,7 @@ def wire_driver_api(
 
     api.changed = changed
     state, run_directory = Path(node.state_directory) / "devices" / "api", Path(node.run_directory)
-    server = DriverApiServer(api.answer, api.watch, ApiRequest, ApiRefusal, refusal, outside.clock.now_s)
+    server = DriverApiServer(api.answer, api.watch, ApiRequest, ApiRefusal, refusal, inputs.clock.now_s)
 
     async def run(report: Report) -> None:
         await api.load()

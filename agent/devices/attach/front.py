@@ -15,9 +15,9 @@ from agent.devices.settings import front_resets
 from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.drivers.device_plugins.front import KubeletFront
 from agent.drivers.state_files.driver import StateFiles
-from agent.kit.outside import Outside
+from agent.kit.configuration import BOOT_ID
+from agent.kit.plane import PlaneInputs
 from agent.kit.runtime import Runtime
-from agent.pods.attach.wiring import BOOT_ID
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 # What happens in a burst is looked at once.
@@ -53,19 +53,19 @@ def _holdings(one: pb.Container, ready: frozenset[str]) -> list[Holding]:
 
 
 def wire_front(
-    outside: Outside, metrics: DeviceMetrics, commands: DeviceCommands
+    inputs: PlaneInputs, metrics: DeviceMetrics, commands: DeviceCommands
 ) -> tuple[DeviceFront, FrontView, StateFiles]:
-    configuration = outside.configuration()
+    configuration = inputs.configuration()
     files = StateFiles(Path(configuration.node.state_directory) / "devices")
     boot_id = BOOT_ID.read_text().strip()
     front = DeviceFront(
         PluginDirectory(Path(configuration.node.run_directory) / "device-plugins"),
         KubeletFront(Path(configuration.devices.driver.kubelet_directory) / "device-plugins", label_of, NotGiven),
-        RuntimeHoldings(outside.runtime),
+        RuntimeHoldings(inputs.runtime),
         files,
-        clock=outside.clock,
-        settings=lambda: front_settings(outside.configuration(), boot_id),
-        tell=outside.tell,
+        clock=inputs.clock,
+        settings=lambda: front_settings(inputs.configuration(), boot_id),
+        tell=inputs.tell,
         metrics=metrics,
         commands=commands,
     )

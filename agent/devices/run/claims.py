@@ -46,7 +46,7 @@ from agent.devices.plan.results import allocations
 from agent.devices.plan.search import Question, search
 from agent.devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
 from agent.devices.plan.unrecorded import Unrecorded, note_of, unrecorded
-from agent.devices.ports import CdiPlace, DeviceDriver, DriverFailed, RecordFiles
+from agent.devices.ports import CdiPlace, DeviceDriver, DriverFailed, PodsOfNode, RecordFiles
 from agent.devices.run.metrics import DeviceMetrics
 from agent.model.clock import Clock
 from agent.model.container_devices import CLAIMS_NOTE, NO_DEVICES, ContainerDevices
@@ -87,6 +87,8 @@ class DeviceClaims:
         settings: Callable[[], ManagerSettings],
         tell: Callable[[Event], None],
         metrics: DeviceMetrics | None = None,
+        *,
+        pods: PodsOfNode | None = None,
     ) -> None:
         self.metrics = metrics or DeviceMetrics()
         self._files = files
@@ -111,12 +113,12 @@ class DeviceClaims:
         self._loaded = asyncio.Event()
         self._has_read = False
         # Called when what pods wait for may be there.
-        self.changed: Callable[[], None] = lambda: None
+        self.changed: Callable[[], None] = pods.devices_changed if pods is not None else lambda: None
         self.records: dict[str, ClaimRecord] = {}
         # Records that nobody can read, by file: what they hold is not known, so nothing is given.
         self.unreadable: dict[str, str] = {}
         # By pod, what its running containers carry about their claims.
-        self.noted: Callable[[], Mapping[str, Collection[str]]] = dict
+        self.noted: Callable[[], Mapping[str, Collection[str]]] = pods.noted if pods is not None else dict
         # Claims that a person said to forget, though a pod runs with them.
         self._disowned: set[str] = set()
         # What failed last, and when, by uid of the claim.

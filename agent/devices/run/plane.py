@@ -18,6 +18,7 @@ import structlog
 
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import DeviceObjects, read_device_objects
+from agent.devices.ports import PodsOfNode
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.commands import DeviceCommands
@@ -52,16 +53,6 @@ class ManifestSource(Protocol):
     def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
-class PodsHere(Protocol):
-    """Pods of this node, once it is known which there are."""
-
-    async def listed(self) -> None: ...
-
-    def uids(self) -> Collection[str]: ...
-
-    def noted(self) -> Mapping[str, Collection[str]]: ...
-
-
 class DevicePlane:
     def __init__(
         self,
@@ -78,6 +69,7 @@ class DevicePlane:
         directories: SliceDirectories | None = None,
         changed_slices: Callable[[float], Awaitable[None]] | None = None,
         changed_nodes: Callable[[float], Awaitable[None]] | None = None,
+        pods: PodsOfNode | None = None,
     ) -> None:
         """`changed_slices` waits until a directory of slices may have changed, or for a time; `changed_nodes` so for
         /dev."""
@@ -89,7 +81,7 @@ class DevicePlane:
         if directories is not None:
             manager.publishers.append(directories.slices)
         self.pod_devices = pod_devices
-        self._pods: PodsHere | None = None
+        self._pods = pods
         self._cdi = cdi
         self._locals = locals_
         self._manifests = manifests
@@ -99,11 +91,6 @@ class DevicePlane:
         self._news = asyncio.Event()
         self._is_loaded = False
         self._checks = DeviceChecks(locals_, manager.records.values, clock, self._health_changed)
-
-    def meet(self, pods: PodsHere) -> None:
-        """Before it runs."""
-        self._pods = pods
-        self.manager.noted = pods.noted
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what pods hold stays theirs."""

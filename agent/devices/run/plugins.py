@@ -67,7 +67,10 @@ class PluginDevices:
         kubelet: Callable[[], Awaitable[str]] | None = None,
         metrics: DeviceMetrics | None = None,
         commands: DeviceCommands | None = None,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        """`changed` is called when what pods wait for may be there."""
+        self.changed = changed
         self._metrics = metrics or DeviceMetrics()
         self._commands = commands or DeviceCommands()
         self._news = asyncio.Event()
@@ -81,7 +84,6 @@ class PluginDevices:
         self._kubelet = kubelet
         self._lock = asyncio.Lock()
         self._loaded = asyncio.Event()
-        self.changed: Callable[[], None] = lambda: None
         self.records: dict[str, PodGrants] = {}
         # Records that nobody can read, by file: what they hold is not known, so nothing is given.
         self.unreadable: dict[str, str] = {}

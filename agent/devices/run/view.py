@@ -35,6 +35,10 @@ from agent.model.runtime_features import RuntimeFeatures
 NOTHING: Mapping[str, str] = {}
 
 
+async def _unknown_runtime() -> RuntimeFeatures:
+    return RuntimeFeatures()
+
+
 class DeviceView:
     """`pod` finds a pod by namespace and name."""
 
@@ -45,6 +49,9 @@ class DeviceView:
         registry: PluginRegistry | None,
         plugins: PluginDevices | None = None,
         printed: Mapping[str, str] = NOTHING,
+        *,
+        pod: Callable[[str, str], PodSpec | None] = lambda _namespace, _name: None,
+        runtime: Callable[[], Awaitable[RuntimeFeatures]] = _unknown_runtime,
     ) -> None:
         """`printed` is what commands printed that failed, by driver or resource and device."""
         self._printed = printed
@@ -52,8 +59,8 @@ class DeviceView:
         self._claims = claims
         self._own = own
         self._registry = registry
-        self.pod: Callable[[str, str], PodSpec | None] = lambda _namespace, _name: None
-        self.runtime: Callable[[], Awaitable[RuntimeFeatures]] = _unknown_runtime
+        self.pod = pod
+        self.runtime = runtime
 
     async def devices(self, after: str) -> Walk[DeviceReport]:
         for one in sorted(self._devices(), key=lambda it: it.name):
@@ -267,10 +274,6 @@ class DeviceView:
         """Raises Refused."""
         if self._plugins is None or not await self._plugins.forget(uid):
             await self._claims.forget(uid)
-
-
-async def _unknown_runtime() -> RuntimeFeatures:
-    return RuntimeFeatures()
 
 
 def _plugin_report(plugin: Plugin) -> DriverReport:

@@ -24,10 +24,17 @@ class DnsView:
     """`pods` says the namespace of a pod of this node by its address, for the list of those who ask most; `search` what
     the resolver of a pod looks through, by namespace and name."""
 
-    def __init__(self, plane: DnsPlane, pods: Callable[[], dict[str, str]] = dict, inquire: Inquirer = inquire) -> None:
+    def __init__(
+        self,
+        plane: DnsPlane,
+        pods: Callable[[], dict[str, str]] = dict,
+        search: Callable[[str, str], Search | None] = lambda _namespace, _name: None,
+        *,
+        inquire: Inquirer = inquire,
+    ) -> None:
         self._plane, self._inquire = plane, inquire
         self.pods = pods
-        self.search: Callable[[str, str], Search | None] = lambda _namespace, _name: None
+        self.search = search
         self._last: Status | None = None
 
     async def report(self) -> DnsReport:

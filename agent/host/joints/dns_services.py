@@ -1,24 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of Services: told once the rules are in, and taken back before these go (DNS-74).
+"""Names and the Services that they are of: what rules of names need to know, names that follow syncs, servers.
 
-A name without rules behind it, that of a headless Service or of an ExternalName, is told at once.
+A name is told once the rules are in, and taken back before these go. One without rules behind it, that of a headless
+Service or of an ExternalName, is told at once.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import structlog
 from msgspec.structs import replace
 
-from agent.dns.handover.state import ServiceName
+from agent.dns.attach.settings import has_cluster, is_authoritative
+from agent.dns.attach.unit import Surroundings
+from agent.dns.handover.state import Port, ServiceName, Upstream
+from agent.dns.run.plane import DnsPlane
 from agent.dns.run.state_writer import StateWriter
 from agent.dns.zones.manifests import service_names
 from agent.dns.zones.own import faults
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
+from agent.model.nft_table import Detection, Family
+from agent.model.service import Backend, ServiceFacts, ServiceKey
+from agent.services.attach.assembly import ServiceUnit
+from agent.services.objects.addresses import read_address
+from agent.services.objects.fold import Fold
+from agent.services.routes.frontends import PortPlan, ServicePlan
+from agent.services.routes.selection import Selection
 from agent.services.run.family_sync import FamilySync, SyncReport
 
 log = structlog.get_logger(plane="dns")
+
+TCP_NAME = "dns-tcp"
+MOST = 16
+
+
+class ServicesForNames:
+    """The services plane as that for names asks it."""
+
+    def __init__(self, services: ServiceUnit) -> None:
+        self._services = services
+        self._intake = services.plane.intake
+        self.families: tuple[Family, ...] = tuple(services.plane.families)
+
+    def addresses_of(self, service: str) -> tuple[str, ...]:
+        facts = self._intake.fold.services.get(read_key(service))
+        parts = (facts.v4, facts.v6) if facts is not None else ()
+        return tuple(part.cluster_ip.text for part in parts if part is not None)
+
+    def detection(self, family: Family) -> Detection:
+        return self._intake.facts(family).table.detection
+
+    def pod_networks(self, family: Family) -> tuple[str, ...]:
+        return tuple(one.text for one in self._intake.facts(family).node.pod_ranges)
+
+    def service_networks(self, family: Family) -> tuple[str, ...]:
+        return tuple(one.text for one in self._intake.facts(family).node.service_ranges)
+
+    def follow(self, around: Surroundings, plane: DnsPlane, writer: StateWriter) -> Callable[[], None]:
+        """Changes of Services become names and servers, after each sync. What is returned is called after a reload."""
+        configuration = around.configuration
+        services = self._services.plane
+        syncs = services.families
+        if self._services.follow_names is not None and is_authoritative(configuration):
+            names = OwnNames(writer, syncs, plane.state_changed)
+            self._services.follow_names(names)
+            services.followers.append(names.follow)
+        if not has_cluster(configuration):
+            return lambda: None
+        of_cluster = ClusterNames(
+            OwnNames(writer, syncs, plane.state_changed),
+            self._intake.fold,
+            tuple(syncs),
+            lambda: is_authoritative(around.configuration),
+        )
+        known = [around.all_addresses(), around.networks()]
+        own = [read_address(one) for one in around.own_addresses]
+        self._intake.set_aliases(
+            read_key(configuration.dns.cluster_dns_service), [one for one in own if one is not None]
+        )
+
+        def follow(_family: Family, _report: SyncReport) -> None:
+            of_cluster.follow()
+            dns = around.configuration.dns
+            key = read_key(dns.upstream_service or dns.cluster_dns_service)
+            if writer.set_upstreams(upstreams_of(syncs, key, is_intercepted=bool(around.cluster_addresses()))):
+                plane.state_changed()
+            now = [around.all_addresses(), around.networks()]
+            if now != known:
+                known[:] = now
+                plane.apply()
+
+        services.followers.append(follow)
+        return of_cluster.follow
 
 
 class OwnNames:
@@ -100,3 +172,70 @@ class OwnNames:
         return plan is not None and any(
             way.ip is not None and way.ip.text == address for port in plan.ports for way in port.frontends
         )
+
+
+class ClusterNames:
+    """Names of Services beside a cluster, where kepd is to answer those that it knows; `is_wanted` says whether the
+    configuration wants it now. It watches Services for their rules anyway. Those without an address of the cluster stay
+    with the cluster's DNS, since kepd does not watch the pods behind them. Each change costs what changed."""
+
+    def __init__(
+        self, names: OwnNames, fold: Fold, families: Collection[Family], is_wanted: Callable[[], bool]
+    ) -> None:
+        self._names, self._fold, self._families, self._is_wanted = names, fold, families, is_wanted
+        self._changed: set[ServiceKey] | None = None
+
+    def follow(self) -> None:
+        """After every sync, and when the configuration is another one."""
+        if not self._is_wanted():
+            return
+        if self._changed is None:
+            self._changed = self._fold.follow()
+        keys = tuple(self._changed)
+        self._changed.clear()
+        self._names.change({f"{key.namespace}/{key.name}": self._name_of(key) for key in keys})
+
+    def _name_of(self, key: ServiceKey) -> ServiceName | None:
+        facts: ServiceFacts | None = self._fold.services.get(key)
+        if facts is None:
+            return None
+        parts = [facts.part(family) for family in self._families]
+        addresses = tuple(part.cluster_ip.text for part in parts if part is not None)
+        ports = tuple(Port(one.port, one.name, one.protocol.lower()) for one in facts.ports)
+        return ServiceName(key.namespace, key.name, addresses, ports) if addresses else None
+
+
+def read_key(text: str) -> ServiceKey:
+    namespace, _, name = text.partition("/")
+    return ServiceKey(namespace, name)
+
+
+def upstreams_of(syncs: Mapping[Family, FamilySync], key: ServiceKey, *, is_intercepted: bool) -> tuple[Upstream, ...]:
+    """The servers of the cluster zone: endpoints of its DNS Service as this node chooses them.
+
+    Near ones first, then any; the address of the Service where there are none and it does not lead back here.
+    """
+    found: list[Upstream] = []
+    for sync in syncs.values():
+        plan = sync.desired.plan_of(key)
+        port = _tcp_port(plan) if plan is not None else None
+        if plan is None or port is None:
+            continue
+        found += _chosen(port.selection)
+        if not found and not is_intercepted:
+            found.append(Upstream(plan.cluster_ip.text, port.port.port, "by the Service's address"))
+    return tuple(found[:MOST])
+
+
+def _tcp_port(plan: ServicePlan) -> PortPlan | None:
+    ports = [one for one in plan.ports if one.port.protocol == "TCP"]
+    named = [one for one in ports if one.port.name == TCP_NAME]
+    ordinary = [one for one in ports if one.port.port == 53]
+    return next(iter((*named, *ordinary)), None)
+
+
+def _chosen(selection: Selection) -> Iterator[Upstream]:
+    why = "serving, on its way out" if selection.is_last_resort else selection.mode or "any ready one"
+    listed: tuple[Backend, ...] = selection.cluster or selection.local or selection.everyone
+    for one in listed:
+        yield Upstream(one.address, one.port, why)

@@ -1,30 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods may hold devices, as the devices plane asks it."""
+"""Which pods may hold devices, as the devices plane asks it, and that they hear when devices changed."""
 
 from collections.abc import Collection, Mapping
 
 import msgspec
 
+from agent.host.planes import Planes
 from agent.model.container_devices import CLAIMS_NOTE
+from agent.model.pod import PodSpec
 from agent.pods.run.runner import PodRunner
 
 
 class PodsWithDevices(msgspec.Struct, frozen=True):
     """Pods that are kept, be it until they have ended, and those that are wanted and may yet begin."""
 
-    runner: PodRunner
+    planes: Planes
+
+    @property
+    def _runner(self) -> PodRunner:
+        """The pods plane is attached after that of devices."""
+        assert self.planes.pods is not None  # noqa: S101 - nothing runs before all planes are attached
+        return self.planes.pods.runner
 
     async def listed(self) -> None:
-        await self.runner.listed()
+        await self._runner.listed()
 
     def uids(self) -> Collection[str]:
-        return self.runner.keepers.keys() | self.runner.wanted_uids
+        return self._runner.keepers.keys() | self._runner.wanted_uids
 
     def noted(self) -> Mapping[str, Collection[str]]:
-        """By pod, what its running containers carry about their claims."""
         found: dict[str, set[str]] = {}
-        for keeper in self.runner.keepers.values():
+        for keeper in self._runner.keepers.values():
             for one in keeper.run.seen.running:
                 if note := one.notes.get(CLAIMS_NOTE):
                     found.setdefault(keeper.run.pod.key, set()).add(note)
         return found
+
+    def pod(self, namespace: str, name: str) -> PodSpec | None:
+        return self._runner.wanted(f"{namespace}/{name}")
+
+    def devices_changed(self) -> None:
+        self._runner.devices_changed()

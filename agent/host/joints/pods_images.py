@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods plane's ways to images: through the pull queue, or past it where the images plane does not run."""
+"""Pods and the pull queue: what is there by the runtime, what is not by the queue, which finds the credentials."""
 
 from msgspec.structs import replace
 
@@ -11,32 +11,7 @@ from agent.model.runtime_error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 
-class PlainImages:
-    """Straight from the runtime, one pull beside the other, with no credentials but its own."""
-
-    tells_pulls = False
-
-    def __init__(self, cri: CriRuntime) -> None:
-        self._cri = cri
-
-    async def image_status(self, image: str) -> pb.Image | None:
-        return await self._cri.image_status(image)
-
-    async def may_use(self, request: PullRequest, image_id: str) -> bool:
-        """Nobody keeps records of who pulled what."""
-        del request, image_id
-        return True
-
-    async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str:
-        return await self._cri.pull_image(request.image, sandbox_config=sandbox_config)
-
-    def retry(self, namespace: str, name: str) -> None:
-        """There are no pauses here."""
-
-
 class QueuedImages:
-    """What is there by the runtime, what is not by the queue, which finds the credentials."""
-
     tells_pulls = True
 
     def __init__(self, cri: CriRuntime, puller: Puller) -> None:

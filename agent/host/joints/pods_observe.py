@@ -1,27 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the node has left, for the planner of evictions: from the collector of figures, file systems and the kernel.
+"""Pods and observation: whose containers are observed, and what the node has left, for the planner of evictions.
 
 Where a runtime keeps images is asked now and then alone; a look is a few reads.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.pressure.alarm import MemoryAlarm
-from agent.kit.outside import CollectImages
+from agent.host.planes import Planes
+from agent.kit.plane import PlaneInputs
 from agent.model.clock import Clock
 from agent.model.file_system import LookedAt
 from agent.model.image_store import StoreRoots
 from agent.model.node_use import Amount, ContainerUse, DiskPlace, Layout, NodeLook, PodUse
 from agent.model.runtime_error import RuntimeCallFailed
+from agent.observe.attach.unit import OwnPods
+from agent.pods.attach.unit import PodOffers
 
 if TYPE_CHECKING:
     from agent.observe.run.collector import Collector
     from agent.observe.sample.node_sample import PodSample
+
+
+class CollectImages(Protocol):
+    """Remove images that nothing needs; of some file systems `only`, by their devices."""
+
+    async def __call__(self, *, only: Collection[int] = ()) -> object: ...
 
 
 class StoreOfRuntime(Protocol):
@@ -33,8 +42,8 @@ LOADS, MOST_PROCESSES = Path("/proc/loadavg"), Path("/proc/sys/kernel/pid_max")
 
 
 class NodeLooks:
-    """`pods` is the directory of pods, which may not be there before the first of them is. `collector` is there once
-    observation is."""
+    """`pods` is the directory of pods, which may not be there before the first of them is. `collector` finds the
+    collector of figures once there is one: observation is attached after the pods."""
 
     def __init__(
         self,
@@ -46,6 +55,7 @@ class NodeLooks:
         *,
         logs: Callable[[], str],
         collect: CollectImages | None,
+        collector: "Callable[[], Collector | None]" = lambda: None,
     ) -> None:
         self._runtime = runtime
         self._store = store
@@ -60,7 +70,22 @@ class NodeLooks:
         self._folders_s = self._layers_s = float("-inf")
         self._layers: Mapping[str, tuple[int, int]] = {}
         self._alarm = MemoryAlarm()
-        self.collector: Collector | None = None
+        self._collector = collector
+
+    @classmethod
+    def of(cls, inputs: PlaneInputs, planes: Planes) -> Self:
+        """For the pods plane, which is attached before observation."""
+        images, runtime = planes.images, inputs.runtime
+        return cls(
+            runtime.cri,
+            runtime.containerd,
+            FileSystems(),
+            inputs.clock,
+            Path(inputs.configuration().pods.directory),
+            logs=lambda: inputs.configuration().pods.log_directory,
+            collect=images.collector.collect if images is not None else None,
+            collector=lambda: planes.observe.collector if planes.observe is not None else None,
+        )
 
     async def look(self) -> NodeLook:
         now_s = self._clock.now_s()
@@ -71,8 +96,8 @@ class NodeLooks:
         processes = await asyncio.to_thread(_processes)
         if processes is not None:
             amounts["pid.available"] = processes
-        if self.collector is not None:
-            node = await self.collector.look_at_node()
+        if (collector := self._collector()) is not None:
+            node = await collector.look_at_node()
             if node.memory.total is not None and node.working_set is not None:
                 available = max(node.memory.total - node.working_set, 0)
                 amounts["memory.available"] = Amount(available, node.memory.total)
@@ -132,10 +157,10 @@ class NodeLooks:
             return None
 
     async def use(self) -> Mapping[str, PodUse]:
-        if self.collector is None:
+        if (collector := self._collector()) is None:
             return {}
         await self.layers()
-        sample = await self.collector.sample()
+        sample = await collector.sample()
         return {pod.uid: self._use(pod) for pod in sample.pods if pod.is_ours}
 
     def _use(self, pod: "PodSample") -> PodUse:
@@ -163,7 +188,8 @@ class NodeLooks:
             await self._collect(only=(place.device,))
 
     def arm(self, more_bytes: int | None) -> None:
-        root = self.collector.memory_root if self.collector is not None else None
+        collector = self._collector()
+        root = collector.memory_root if collector is not None else None
         self._alarm.arm(Path(root) if root is not None else None, more_bytes)
 
     def disarm(self) -> None:
@@ -187,3 +213,10 @@ def _processes() -> Amount | None:
     except (OSError, ValueError, IndexError):
         return None
     return Amount(max(most - there, 0), most)
+
+
+def own_pods(pods: PodOffers) -> OwnPods:
+    runner = pods.runner
+    return OwnPods(
+        runner.pods, runner.may_be_wanted, runner.evictor.spaces, runner.evictor.short_paths, pods.families_of_probes
+    )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the objects of the manifests meet those who read them: what a pod's manifest may say, and a Service's."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,20 +13,14 @@ from agent.host.objects.manifest_objects import ManifestObjects
 from agent.model.finding import Finding
 
 if TYPE_CHECKING:
+    from agent.pods.attach.unit import PodOffers
     from agent.pods.manifest.objects import NodeIdentity
 
-EndPod = Callable[[str, str, float | None], Awaitable[None]]
-StatusOf = Callable[[tuple[str, str, str]], Mapping[str, object] | None]
 
-CreatedOf = Callable[[tuple[str, str, str]], float]
+def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None") -> ManifestObjects:
+    """`pods` are of the pods plane, if it runs here."""
+    workloads = pods.runner.workloads if pods is not None else None
 
-
-def wire_objects(
-    current: Callable[[], Configuration],
-    end_pod: EndPod | None,
-    status_of: StatusOf | None,
-    created_of: CreatedOf | None = None,
-) -> ManifestObjects:
     def directory() -> Path:
         return Path(current().manifests.directory)
 
@@ -38,10 +32,10 @@ def wire_objects(
         lambda: read_manifests(directory(), trust=trust()).files,
         lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
         lambda content: faults_of(content, current()),
-        end_pod,
+        pods.commands.delete if pods is not None else None,
         lambda: identity_of(current()).suffix,
-        status=status_of if status_of is not None else lambda _: None,
-        created_s=created_of if created_of is not None else lambda _: 0.0,
+        status=workloads.status if workloads is not None else lambda _: None,
+        created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
     )
 
 

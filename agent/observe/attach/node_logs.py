@@ -10,9 +10,13 @@ from zoneinfo import ZoneInfo
 from agent.config.document import Configuration
 from agent.drivers.node_logs.files import LogFiles
 from agent.drivers.node_logs.programs import Programs
-from agent.observe.run.node_logs import LogRules, NodeLogs
+from agent.observe.run.node_logs import JOURNALCTL, LogRules, NodeLogs
 
 LOCAL = Path("/etc/localtime")
+
+
+def has_journalctl() -> bool:
+    return Programs().has(JOURNALCTL)
 
 
 def wire_node_logs(configuration: Callable[[], Configuration]) -> NodeLogs:

@@ -32,6 +32,9 @@ class PlaneWork(msgspec.Struct, frozen=True, kw_only=True):
     short_paths: Callable[[], Collection[str]] = tuple
 
 
+NO_WORK = PlaneWork()
+
+
 class FileSystemAnswers:
     """`own` are roles and paths of kepd's own."""
 
@@ -42,8 +45,9 @@ class FileSystemAnswers:
         disks: Disks,
         clock: Clock,
         own: Callable[[], Sequence[tuple[str, str]]],
+        work: PlaneWork = NO_WORK,
     ) -> None:
-        self.work = PlaneWork()
+        self.work = work
         self._runtime = runtime
         self._store = store
         self._disks = disks

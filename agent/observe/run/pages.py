@@ -63,6 +63,11 @@ class Sources(msgspec.Struct, frozen=True):
     clock: Clock
 
 
+async def _no_spaces() -> Sequence[PodSpace]:
+    """Where no pods plane runs."""
+    return ()
+
+
 class Pages:
     """`file_system` looks at the one that a folder lies on, if that can be seen."""
 
@@ -73,6 +78,9 @@ class Pages:
         sources: Sources,
         settings: Callable[[], PageSettings],
         tell: Callable[[Event], None],
+        *,
+        file_system: Callable[[str], FileSystem | None] = lambda _folder: None,
+        spaces: Callable[[], Awaitable[Sequence[PodSpace]]] = _no_spaces,
     ) -> None:
         self._collector = collector
         self._book = book
@@ -84,8 +92,8 @@ class Pages:
         self.metrics = ObserveMetrics()
         self.metrics.errors = collector.errors
         self.metrics.node_kills = lambda: book.of_node
-        self.file_system: Callable[[str], FileSystem | None] = lambda _folder: None
-        self.spaces: Callable[[], Awaitable[Sequence[PodSpace]]] = _no_spaces
+        self.file_system = file_system
+        self.spaces = spaces
         self._layers: FileSystem | None = None
         self._spaces: Sequence[PodSpace] = ()
         self._before = PageBefore()
@@ -187,11 +195,6 @@ class Pages:
                 f"series or 8 MiB; these are left out: {', '.join(sorted(dropped))}"
             )
             self._tell(Event(is_warning=True, reason="SeriesDropped", message=text, plane="observe"))
-
-
-async def _no_spaces() -> Sequence[PodSpace]:
-    """Where no pods plane runs."""
-    return ()
 
 
 def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], known: Columns, *, is_open: bool) -> Written:

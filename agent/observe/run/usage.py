@@ -13,19 +13,29 @@ from agent.observe.view.usage import usage_report
 LEAST_WINDOW_S, MOST_WINDOW_S = 1.0, 30.0
 
 
+async def _none(*, with_use: bool = False) -> Sequence[FileSystemReport]:
+    del with_use
+    return ()
+
+
 class UsageAnswers:
     """`disk_share` is how much of the daemon's file system is used."""
 
     def __init__(
-        self, collector: Collector, clock: Clock, node: Callable[[], str], disk_share: Callable[[], float | None]
+        self,
+        collector: Collector,
+        clock: Clock,
+        node: Callable[[], str],
+        disk_share: Callable[[], float | None],
+        disks: Callable[..., Awaitable[Sequence[FileSystemReport]]] = _none,
+        sizes: Callable[[], Awaitable[Sequence[FileSystemReport]]] = _none,
     ) -> None:
         self._collector = collector
         self._clock = clock
         self._node = node
         self._disk_share = disk_share
-        self.disks: Callable[..., Awaitable[Sequence[FileSystemReport]]] = _none
-        self.sizes: Callable[[], Awaitable[Sequence[FileSystemReport]]] = _none
-        self.summary_page: Callable[[bool], Awaitable[bytes]] = _nothing
+        self.disks = disks
+        self.sizes = sizes
         self._pair: tuple[NodeSample, NodeSample] | None = None
 
     async def usage(self, *, with_readings: bool = False) -> UsageReport:
@@ -49,10 +59,6 @@ class UsageAnswers:
     async def file_systems(self, *, with_use: bool = False) -> Sequence[FileSystemReport]:
         return await self.disks(with_use=with_use)
 
-    async def summary(self, *, is_short: bool) -> bytes:
-        """The page for metrics servers, as JSON."""
-        return await self.summary_page(is_short)
-
     async def watch(self, interval_s: float) -> AsyncIterator[UsageReport]:
         """One at once, then one each interval, with the rates of that interval."""
         yield await self.usage()
@@ -62,12 +68,3 @@ class UsageAnswers:
             sample = await self._collector.sample()
             yield usage_report(before, sample, self._node(), disk_share=self._disk_share())
             before = sample
-
-
-async def _nothing(_is_short: bool) -> bytes:
-    return b"{}"
-
-
-async def _none(*, with_use: bool = False) -> Sequence[FileSystemReport]:
-    del with_use
-    return ()

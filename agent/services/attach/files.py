@@ -86,8 +86,12 @@ class ManifestServices:
         self._taking = asyncio.Lock()
         self.objects = ServiceObjects()
         self.hints = HintLedger()
-        self.names: NamesFollower | None = None
+        self._names: NamesFollower | None = None
         self._services: list[Service] = []
+
+    def follow_names(self, follower: NamesFollower) -> None:
+        """`follower` hears of each change before the rules do."""
+        self._names = follower
 
     def reloaded(self) -> None:
         """The configuration is another one; what the files mean may be too."""
@@ -192,9 +196,9 @@ class ManifestServices:
 
     def _tell_names(self) -> None:
         """Before the rules change: a name goes before its Service does (DNS-74)."""
-        if self.names is not None:
+        if self._names is not None:
             pods = [(one.namespace, one.ip) for one in local_pods(self._here.pods())]
-            self.names.offer(self._services, (*self.objects.slices, *self._made.values()), pods)
+            self._names.offer(self._services, (*self.objects.slices, *self._made.values()), pods)
 
     def _choose(self) -> None:
         """Only what differs is handed in."""

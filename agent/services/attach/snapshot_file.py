@@ -16,7 +16,7 @@ import structlog
 from agent.drivers.state_files.driver import write_file
 from agent.model.clock import Clock
 from agent.model.nft_table import Family
-from agent.services.attach.taint_work import TAINT
+from agent.services.attach.startup_taint import TAINT
 from agent.services.objects.snapshot import Snapshot, SnapshotHead, pieces, read_snapshot
 from agent.services.routes.frontends import PortPlan
 from agent.services.run.beside import Beside

@@ -6,7 +6,7 @@ With `services.taintWhenDown` also puts it on, while there are no rules (SVN-60 
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -16,7 +16,9 @@ from agent.drivers.kube.resource import JSON_PATCH, NODES, Disconnected, Replace
 from agent.model.clock import Clock
 from agent.model.kube_objects import NodeObject, NodeTaint
 from agent.model.nft_table import Family
+from agent.services.attach.missing_rules import MissingRules
 from agent.services.run.family_sync import SyncReport
+from agent.services.run.intake import Intake
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -26,6 +28,10 @@ log = structlog.get_logger(plane="services")
 STARTUP_TAINT = "kepd.dev/not-ready"
 EFFECT = "NoSchedule"
 FIRST_RETRY_S = 1.0
+TAINT = "taint"
+"""What the intake waits for."""
+LONGEST_WAIT_S = 30.0
+END_S = 2.0
 LONGEST_RETRY_S = 60.0
 Steps = Sequence[Mapping[str, object]]
 
@@ -135,6 +141,53 @@ class StartupTaint:
         text = "startup_taint_added" if is_added else "startup_taint_removed"
         log.info(text, node=self._node, taint=STARTUP_TAINT, v=0)
         return True
+
+
+class TaintWork:
+    """When the taint is looked at in the life of a kepd: before the first rules, all the time, before the end. Without
+    one there is nothing to do.
+
+    The first sync waits until the server took or refused the taint, so that it is there before kepd says that it is
+    ready; never for a server that is silent, since without it there are no Services to write either.
+    """
+
+    def __init__(
+        self, taint: StartupTaint | None = None, missing: MissingRules | None = None, intake: Intake | None = None
+    ) -> None:
+        self._taint = taint
+        self._missing = missing
+        self._intake = intake
+        if taint is not None and missing is not None:
+            missing.heard = taint.look
+
+    async def begin(self) -> None:
+        if self._missing is not None:
+            await self._missing.begin()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._taint is not None:
+                group.create_task(self._taint.run(), name="startup-taint")
+            if self._missing is not None:
+                group.create_task(self._missing.run(), name="services-missing-rules")
+                group.create_task(self._release(), name="startup-taint-first")
+
+    async def _release(self) -> None:
+        assert self._taint is not None  # noqa: S101 - it comes with the other
+        assert self._intake is not None  # noqa: S101
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_WAIT_S):
+                await self._taint.tried.wait()
+        self._intake.complete(TAINT)
+
+    async def end(self) -> None:
+        if self._taint is None or self._missing is None:
+            return
+        await self._missing.end()
+        if self._missing.is_so():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await self._taint.change()
 
 
 def lifting(taints: Sequence[NodeTaint]) -> list[Mapping[str, object]]:

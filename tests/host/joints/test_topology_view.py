@@ -11,8 +11,8 @@ from agent.config.document import Configuration, ManifestsSection
 from agent.drivers.clock.driver import SystemClock
 from agent.host.joints.topology import TopologyOfManifests
 from agent.model.refused import Refused
+from agent.services.attach.assembly import ServiceParts, wire_services
 from agent.services.attach.manifests import read_service_objects
-from agent.services.attach.wiring import ServiceParts, wire_services
 from agent.topology.hints.standalone import HintOptions
 from tests.host.process import Kepd
 

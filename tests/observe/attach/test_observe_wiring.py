@@ -8,24 +8,25 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace as replace_struct
 
 from agent.config.document import Api, Configuration, HttpTls
 from agent.config.telemetry import ContainerFigures
-from agent.host.compose import wire
+from agent.host.compose import compose
 from agent.host.plane_checks import page_faults, tls_faults
 from agent.kit.logs import Levels
-from agent.kit.outside import Outside
 from agent.model.component import Board, State
 from agent.model.feed import Feed
 from agent.model.pod_space import PodSpace
 from agent.model.pod_state import PodState
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.observe.attach import wiring
-from agent.observe.attach.wiring import OwnPods, file_system_of, serves_pages
+from agent.observe.attach import unit
+from agent.observe.attach.unit import OwnPods, file_system_of, serves_pages
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.cri import FakeCri
 from tests.host.test_key_effects import Running, everything_on
+from tests.kit.inputs import inputs_of
 
 
 def api_at(address: str, clients: str = "", certificate: str = "/c", key: str = "/k") -> Api:
@@ -103,7 +104,7 @@ async def test_a_daemon_without_a_runtime_has_no_figures_of_containers(
         section = replace(getattr(configuration, name), enabled=name in planes)
         configuration = replace(configuration, **{name: section})
     configuration = replace(configuration, devices=Configuration().devices)
-    daemon = wire(Running(configuration), Levels(2, {}), {})  # type: ignore[arg-type]
+    daemon = compose(Running(configuration), Levels(2, {}), {})  # type: ignore[arg-type]
     await daemon.close()
 
     units = [unit.name for unit in daemon.units]
@@ -151,21 +152,18 @@ async def test_a_kubelet_that_comes_later_gets_its_containers_back(
 ) -> None:
     """It was looked for once, at kepd's start, which is before the kubelet's on a node's first boot."""
     signs = [""]
-    monkeypatch.setattr(wiring, "kubelet_sign", lambda _environment: signs[0])
+    monkeypatch.setattr(unit, "kubelet_sign", lambda _environment: signs[0])
     clock, cri, configuration = FakeClock(), FakeCri(), everything_on(short_path)
     runtime = SimpleNamespace(cri=cri, events=Silent(), containerd=None)
-    outside = Outside(
-        runtime=runtime,  # type: ignore[arg-type]
-        clock=clock,  # type: ignore[arg-type]
-        configuration=lambda: configuration, environment={}, tell=lambda _event: None,
-    )  # fmt: skip
-    node = wiring.wire_observation(outside, None)
-    running = asyncio.ensure_future(node.run(Board(lambda: 0.0).add("observe", State.STARTING)))
+    inputs = replace_struct(inputs_of(configuration, runtime=runtime), clock=clock)  # type: ignore[arg-type]
+    node = unit.attach(inputs, None, None)
+    (part,) = node.units
+    running = asyncio.ensure_future(part.run(Board(lambda: 0.0).add("observe", State.STARTING)))
     foreign = pb.PodSandbox(id="x")
-    seen = [node.collector._roster._wants(foreign)]
+    seen = [node.offers.collector._roster._wants(foreign)]
     signs[0] = "process 9 is a kubelet"
     async with asyncio.timeout(10):
-        while node.collector._roster._wants(foreign):
+        while node.offers.collector._roster._wants(foreign):
             await asyncio.sleep(0.001)
             await clock.advance(30)
     running.cancel()

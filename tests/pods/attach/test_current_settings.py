@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts, fill_defaults
-from agent.pods.attach.current_settings import ADDRESSES_S, CurrentSettings, own_addresses
-from agent.pods.attach.wiring import pod_settings
+from agent.dns.attach.settings import pod_servers
+from agent.pods.attach.settings import ADDRESSES_S, CurrentSettings, own_addresses, pod_settings
 from agent.pods.run.pod_context import PodNodeFacts
 
 
@@ -18,7 +18,7 @@ class Node:
         self.looks = 0
         self.settings = CurrentSettings(
             lambda: self.configuration, PodNodeFacts(addresses=self.addresses),
-            lambda now, facts: pod_settings(now, facts, "i"), lambda: self.now_s, self.look,
+            lambda now, facts: pod_settings(now, facts, "i", pod_servers), lambda: self.now_s, self.look,
         )  # fmt: skip
 
     def look(self, configuration: Configuration) -> tuple[str, ...]:

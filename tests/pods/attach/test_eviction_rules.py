@@ -7,7 +7,7 @@ import pytest
 
 from agent.config.document import PodEviction, Pods
 from agent.config.kinds import THRESHOLD, Wrong
-from agent.pods.attach.eviction_rules import DEFAULT_HARD, eviction_rules
+from agent.pods.attach.settings import DEFAULT_HARD, eviction_rules
 from agent.pods.plan.evict import EvictionRules
 from agent.pods.settings_check import pods_faults
 

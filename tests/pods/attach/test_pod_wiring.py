@@ -8,13 +8,14 @@ from pathlib import Path
 
 from agent.config.document import Configuration, PodReserve
 from agent.config.effective import HostFacts, fill_defaults
+from agent.dns.attach.settings import pod_servers
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.kit.runtime_watch import RuntimeWatch
 from agent.model.component import Board, State
 from agent.model.control_group import GroupShape
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures
-from agent.pods.attach.wiring import disk_bytes, node_facts, pod_settings
+from agent.pods.attach.settings import disk_bytes, node_facts, pod_settings
 from agent.pods.plan.admit import Capacity
 from agent.pods.run.pod_context import PodNodeFacts
 from tests.fakes.cri import FakeCri
@@ -39,7 +40,7 @@ def test_settings_of_pods_reach_the_plane() -> None:
             reserved=PodReserve(cpu=0.5, memory=1 << 20),
         ),
     )
-    before, after = (pod_settings(one, PodNodeFacts(), "me") for one in (plain, other))
+    before, after = (pod_settings(one, PodNodeFacts(), "me", pod_servers) for one in (plain, other))
 
     assert (before.most_pids, before.may_swap, before.kills_single_process) == (0, False, False)
     assert (after.most_pids, after.may_swap, after.kills_single_process) == (50, True, True)

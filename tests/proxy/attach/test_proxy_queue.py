@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from agent.host.joints.proxy_images import QueueForProxy
 from agent.model.image_state import PullStage
-from agent.proxy.attach.wiring import _Queue
 from tests.fakes.clock import FakeClock
 from tests.fakes.cri import FakeCri
 
@@ -21,7 +21,7 @@ async def test_an_image_is_known_by_its_id_and_by_its_names(is_by_id: bool) -> N
     cri.registry.add(IMAGE)
     image_id = await cri.pull_image(IMAGE)
     items = {"1": SimpleNamespace(image=IMAGE, stage=PullStage.DOWNLOADING)}
-    queue = _Queue(SimpleNamespace(pulls=SimpleNamespace(items=items)), cri, clock)  # type: ignore[arg-type]
+    queue = QueueForProxy(SimpleNamespace(pulls=SimpleNamespace(items=items)), cri, clock)  # type: ignore[arg-type]
     waiting = asyncio.ensure_future(queue.settled(image_id if is_by_id else IMAGE, 60.0))
     await clock.advance(5)
     was_waiting, was_busy = not waiting.done(), queue.is_busy
@@ -35,7 +35,7 @@ async def test_an_image_is_known_by_its_id_and_by_its_names(is_by_id: bool) -> N
 async def test_a_pull_that_takes_too_long_is_not_waited_for() -> None:
     clock = FakeClock()
     items = {"1": SimpleNamespace(image=IMAGE, stage=PullStage.DOWNLOADING)}
-    queue = _Queue(SimpleNamespace(pulls=SimpleNamespace(items=items)), FakeCri(), clock)  # type: ignore[arg-type]
+    queue = QueueForProxy(SimpleNamespace(pulls=SimpleNamespace(items=items)), FakeCri(), clock)  # type: ignore[arg-type]
     waiting = asyncio.ensure_future(queue.settled(IMAGE, 30.0))
     await clock.advance(31)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.proxy.attach.wiring import stop_order
+from agent.host.joints.proxy_pods import stop_order
 from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 from agent.proxy.gates.stop import Forward, HeldStop, StopCall, StopRules, judge_stop, note_evidence
 from tests.proxy.pods import EXITED, container, sandbox

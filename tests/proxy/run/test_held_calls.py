@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 import structlog
 
+from agent.host.joints.proxy_pods import stop_order
 from agent.model.ending_pods import EndingPods
 from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.proxy.attach.wiring import stop_order
 from agent.proxy.frames.layout import END_STREAM, data_frame, framed, message_in
 from agent.proxy.frames.routes import ROUTES
 from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerState

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from agent.api.http import Page
 from agent.model.event import Event
 from agent.model.service import ServiceKey
-from agent.services.attach.health_listeners import HealthListeners
+from agent.services.attach.health import HealthListeners
 
 WITHIN_S = 20.0
 HERE = "127.0.0.1"

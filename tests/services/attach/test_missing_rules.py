@@ -16,8 +16,15 @@ from agent.drivers.kube.resource import NODES, Changed, Replaced
 from agent.model.kube_objects import NodeTaint
 from agent.model.nft_error import NftFailed, RivalFound
 from agent.services.attach.missing_rules import FIRST_REST_S, LONGEST_REST_S, FlapGuard, MissingRules
-from agent.services.attach.startup_taint import EFFECT, STARTUP_TAINT, StartupTaint, adding, lift_taint
-from agent.services.attach.taint_work import TAINT, TaintWork
+from agent.services.attach.startup_taint import (
+    EFFECT,
+    STARTUP_TAINT,
+    TAINT,
+    StartupTaint,
+    TaintWork,
+    adding,
+    lift_taint,
+)
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset

@@ -9,7 +9,7 @@ import pytest
 from agent.drivers.interfaces.resolvers import resolvers
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.kubeconfig import find_access
-from agent.services.attach.reserved import reserved_now
+from agent.services.attach.addresses import reserved_now
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import API_SERVER, Intake
 from tests.fakes.clock import FakeClock

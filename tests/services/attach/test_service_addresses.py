@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.config.document import Configuration
-from agent.services.attach.wiring import needs_interfaces
+from agent.services.attach.settings import needs_interfaces
 
 PLAIN = Configuration()
 
@@ -39,7 +39,7 @@ def test_addresses_are_needed_where_node_ports_are_not_on_the_primary_ones_alone
 
 
 def test_the_library_is_not_loaded_with_the_plane() -> None:
-    code = "import sys, agent.services.attach.wiring; print('pyroute2' in sys.modules)"
+    code = "import sys, agent.services.attach.unit; print('pyroute2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "False"

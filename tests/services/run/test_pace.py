@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.config.document import Configuration
-from agent.services.attach.wiring import periods
+from agent.services.attach.settings import periods
 from agent.services.run.pace import Pace
 
 

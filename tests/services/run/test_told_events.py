@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 from agent.model.event import Event
 from agent.model.service import ServiceKey
-from agent.services.attach.advice import service_advice
+from agent.services.attach.unit import service_advice
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.metrics import service_metrics

@@ -5,7 +5,7 @@ import asyncio
 import os
 import platform
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from agent.drivers.registry.driver import RegistrySizes
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.access.provider_config import Provider, read_providers
 from agent.images.attach.content_fetch import CONTENT_NAMESPACE, ContentFetch
+from agent.images.attach.image_service import ImageService
 from agent.images.attach.registry_hosts import RegistryHosts
 from agent.images.ports import PodSource, RolloutSource
 from agent.images.run.attempt import Attempts
@@ -52,11 +53,10 @@ from agent.images.view.lazy import snapshotter_advice
 from agent.images.view.signatures import signature_advice
 from agent.images.view.texts import ImageEvent
 from agent.kit.kubelet_arrival import follow_kubelet
-from agent.kit.outside import CollectImages, Outside
+from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import held_plane_lock
-from agent.model.component import Report
+from agent.model.component import Report, State
 from agent.model.event import Event
-from agent.model.file_system import ImagesOnDisk
 from agent.model.finding import Advice
 from agent.model.image_platform import node_platform
 from agent.model.runtime_error import RuntimeCallFailed
@@ -66,19 +66,9 @@ log = structlog.get_logger(plane="images")
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 
 
-class ImagePlane(msgspec.Struct, frozen=True):
-    """What others use of it. `run` is the unit; the other two reports are lines of their own."""
-
+class ImageOffers(msgspec.Struct, frozen=True):
     puller: Puller
-    collect: CollectImages
-    on_disks: Callable[[], Awaitable[Sequence[ImagesOnDisk]]]
-    images: NodeImages
-    families: Callable[[], Iterable[Metric]]
-    kubelet_families: Callable[[], Iterable[Metric]]
-    apply: Callable[[Configuration], None]
-    advice: Callable[[], Awaitable[Sequence[Advice]]]
-    run: Callable[[Report, Report, Report], Awaitable[None]]
-    close: Callable[[], Awaitable[None]]
+    collector: ImageCollector
 
 
 class ImageEvents:
@@ -99,19 +89,20 @@ class ImageEvents:
         )
 
 
-def wire_images(outside: Outside) -> ImagePlane:
-    configuration = outside.configuration()
-    settings = _settings(configuration, outside.environment)
-    shared = _Shared(configuration, outside)
+def attach(inputs: PlaneInputs) -> Attached[ImageOffers]:
+    configuration = inputs.configuration()
+    settings = _settings(configuration, inputs.environment)
+    shared = _Shared(configuration, inputs)
     collector = _collector(shared, settings)
-    puller = _puller(shared, settings, collector, _credentials(configuration, outside, shared.metrics))
+    puller = _puller(shared, settings, collector, _credentials(configuration, inputs, shared.metrics))
     collector.protect(puller)
-    outside.runtime.watch.listeners.append(puller.note_runtime)
+    inputs.runtime.watch.listeners.append(puller.note_runtime)
     prefetcher = _prefetcher(shared, settings, puller, collector)
-    limiter = AutoLimiter(puller, KernelPressure(), clock=outside.clock)
+    limiter = AutoLimiter(puller, KernelPressure(), clock=inputs.clock)
+    lines = [inputs.board.add(name, State.STARTING, "starting") for name in ("image-collection", "image-prefetch")]
 
     def apply(changed: Configuration) -> None:
-        new = _settings(changed, outside.environment)
+        new = _settings(changed, inputs.environment)
         for part in (puller, collector, prefetcher):
             part.apply(new)
 
@@ -121,16 +112,16 @@ def wire_images(outside: Outside) -> ImagePlane:
         )
         return shared.metrics.families(gauges)
 
-    async def run(pulls: Report, collection: Report, prefetch: Report) -> None:
+    async def run(report: Report) -> None:
         with held_plane_lock("images", configuration.runtime.endpoint, configuration.node.run_directory):
             async with asyncio.TaskGroup() as group:
-                group.create_task(puller.run(pulls), name="images-pulls")
-                group.create_task(collector.run(collection), name="images-collection")
-                group.create_task(prefetcher.run(prefetch), name="images-prefetch")
+                group.create_task(puller.run(report), name="images-pulls")
+                group.create_task(collector.run(lines[0]), name="images-collection")
+                group.create_task(prefetcher.run(lines[1]), name="images-prefetch")
                 group.create_task(limiter.run(), name="images-limit")
                 group.create_task(shared.hosts.run(), name="images-hosts")
-                look = partial(kubelet_sign, outside.environment)
-                follow = follow_kubelet(look, outside.clock, lambda _: apply(outside.configuration()), outside.tell)
+                look = partial(kubelet_sign, inputs.environment)
+                follow = follow_kubelet(look, inputs.clock, lambda _: apply(inputs.configuration()), inputs.tell)
                 group.create_task(follow, name="images-kubelet")
 
     async def close() -> None:
@@ -138,30 +129,28 @@ def wire_images(outside: Outside) -> ImagePlane:
         await shared.store.close()
         shared.files.close()
 
-    containerd = outside.runtime.containerd
+    containerd = inputs.runtime.containerd
     inspector = ImageInspector(collector, containerd, containerd, shared.records, lambda: puller.settings)
     images = NodeImages(puller, collector, prefetcher, lambda: shared.hosts.folder, inspector)
-    return ImagePlane(
-        puller,
-        collector.collect,
-        collector.on_disks,
-        images,
-        families,
-        shared.metrics.kubelet_families,
-        apply,
-        partial(_advice, outside),
-        run,
-        close,
+    return Attached(
+        offers=ImageOffers(puller, collector),
+        service=ImageService(puller, images),
+        units=(PlaneUnit("images", run, is_plane=True, stop_s=configuration.images.drain + 5.0),),
+        families=(families,),
+        named_alike={"kubelet": shared.metrics.kubelet_families},
+        advice=(partial(_advice, inputs),),
+        apply=apply,
+        close=close,
     )
 
 
-async def _advice(outside: Outside) -> Sequence[Advice]:
-    cri = outside.runtime.cri
+async def _advice(inputs: PlaneInputs) -> Sequence[Advice]:
+    cri = inputs.runtime.cri
     try:
         names, is_off = await cri.snapshotters(), await cri.are_snapshot_annotations_off()
     except RuntimeCallFailed:
         return ()
-    keys = outside.configuration()
+    keys = inputs.configuration()
     signatures = keys.images.verify.signatures if keys.proxy.enabled else ""
     return [*snapshotter_advice(names, are_annotations_off=is_off), *signature_advice(signatures)]
 
@@ -188,25 +177,25 @@ def _settings(configuration: Configuration, environment: Mapping[str, str]) -> I
 
 
 class _Shared:
-    def __init__(self, configuration: Configuration, outside: Outside) -> None:
-        self.outside = outside
+    def __init__(self, configuration: Configuration, inputs: PlaneInputs) -> None:
+        self.inputs = inputs
         self.node = configuration.node.name
         self.follows_pods = configuration.proxy.enabled
-        self.hosts = RegistryHosts(outside.runtime.cri, clock=outside.clock)
+        self.hosts = RegistryHosts(inputs.runtime.cri, clock=inputs.clock)
         self.files = StateFiles(Path(configuration.node.state_directory) / "images")
-        self.probe = RegistrySizes(machine=platform.machine(), clock=outside.clock, base_url=self.hosts.base_url)
-        self.store = Containerd(outside.runtime.containerd.endpoint, CONTENT_NAMESPACE)
-        self.contents = ContentFetch(self.store, node_platform(platform.machine()), self.hosts, clock=outside.clock)
-        self.verifiers = Verifiers(lambda: outside.configuration().images.verify.signatures, outside.environment)
+        self.probe = RegistrySizes(machine=platform.machine(), clock=inputs.clock, base_url=self.hosts.base_url)
+        self.store = Containerd(inputs.runtime.containerd.endpoint, CONTENT_NAMESPACE)
+        self.contents = ContentFetch(self.store, node_platform(platform.machine()), self.hosts, clock=inputs.clock)
+        self.verifiers = Verifiers(lambda: inputs.configuration().images.verify.signatures, inputs.environment)
         self.followed = FollowedPods()
         self.metrics = ImageMetrics()
-        self.events = ImageEvents(outside.tell)
+        self.events = ImageEvents(inputs.tell)
         self.records = AccessRecords(self.files)
-        self.history = ImageHistory(self.files, clock=outside.clock)
+        self.history = ImageHistory(self.files, clock=inputs.clock)
 
 
 def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
-    cri, containerd = shared.outside.runtime.cri, shared.outside.runtime.containerd
+    cri, containerd = shared.inputs.runtime.cri, shared.inputs.runtime.containerd
     parts = CollectorParts(
         runtime=cri,
         usage=cri,
@@ -219,13 +208,13 @@ def _collector(shared: _Shared, settings: ImageSettings) -> ImageCollector:
         content=containerd,
         events=shared.events,
     )
-    return ImageCollector(parts, settings, clock=shared.outside.clock)
+    return ImageCollector(parts, settings, clock=shared.inputs.clock)
 
 
 def _puller(
     shared: _Shared, settings: ImageSettings, collector: ImageCollector, credentials: CredentialSource
 ) -> Puller:
-    cri, containerd, clock = shared.outside.runtime.cri, shared.outside.runtime.containerd, shared.outside.clock
+    cri, containerd, clock = shared.inputs.runtime.cri, shared.inputs.runtime.containerd, shared.inputs.clock
     intake = PullIntake(cri, shared.records, credentials, settings, clock=clock)
     watcher = ProgressWatcher(containerd, clock=clock, snapshotters=cri.snapshotters)
     attempts = Attempts(
@@ -251,11 +240,11 @@ def _puller(
 
 def _prefetcher(shared: _Shared, settings: ImageSettings, puller: Puller, collector: ImageCollector) -> Prefetcher:
     parts = PrefetcherParts(
-        runtime=shared.outside.runtime.cri,
+        runtime=shared.inputs.runtime.cri,
         pulls=puller,
         disk=collector,
         files=shared.files,
-        names=shared.outside.runtime.containerd,
+        names=shared.inputs.runtime.containerd,
         pods=lambda: _pod_source(shared, puller),
         rollouts=lambda: _rollout_source(shared),
         follows_pods=shared.follows_pods,
@@ -263,38 +252,38 @@ def _prefetcher(shared: _Shared, settings: ImageSettings, puller: Puller, collec
         contents=shared.contents,
         followed=shared.followed,
     )
-    return Prefetcher(parts, settings, clock=shared.outside.clock)
+    return Prefetcher(parts, settings, clock=shared.inputs.clock)
 
 
 def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
-    kube = shared.outside.kube()
+    kube = shared.inputs.find_kube()
     if kube is None:
         return None
     from agent.images.attach.pod_source import KubePods
 
-    return KubePods(kube, shared.node, puller.pod_gone, shared.outside.endings.note)
+    return KubePods(kube, shared.node, puller.pod_gone, shared.inputs.endings.note)
 
 
 def _rollout_source(shared: _Shared) -> RolloutSource | None:
-    kube = shared.outside.kube()
+    kube = shared.inputs.find_kube()
     if kube is None:
         return None
     from agent.images.attach.rollout_source import KubeRollouts
 
-    return KubeRollouts(kube, shared.node, clock=shared.outside.clock)
+    return KubeRollouts(kube, shared.node, clock=shared.inputs.clock)
 
 
-def _credentials(configuration: Configuration, outside: Outside, metrics: ImageMetrics) -> CredentialSource:
+def _credentials(configuration: Configuration, inputs: PlaneInputs, metrics: ImageMetrics) -> CredentialSource:
     images = configuration.images
     plugins = Providers(
         _configured_providers(images.provider_config),
         Path(images.provider_bin_dir or "/nonexistent"),
-        outside.environment,
-        clock=outside.clock,
+        inputs.environment,
+        clock=inputs.clock,
         observe=metrics.provider_called,
     )
     paths = node_config_paths(images.node_config, os.path.expanduser("~"))  # noqa: PTH111  # as docker does
-    return CredentialSource(NodeConfig(paths, clock=outside.clock), plugins)
+    return CredentialSource(NodeConfig(paths, clock=inputs.clock), plugins)
 
 
 def _configured_providers(place: str) -> Sequence[Provider]:

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the resolver of a pod of this node looks for a name (DNS-101)."""
+"""Pods and names: which servers their resolvers get, and where those look for a name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from agent.config.document import Configuration
 from agent.dns.attach.settings import pod_servers
+from agent.dns.attach.unit import PodsHere
 from agent.dns.view.searching import Search, search_of
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
+from agent.pods.attach.unit import LocalPods
 from agent.pods.runtime.network_files import parse_resolver, resolver_of
 
 
-class PodsHere(Protocol):
-    def pods(self) -> Iterable[tuple[PodSpec, PodState]]: ...
+def pods_for_names(configuration: Callable[[], Configuration], here: LocalPods) -> PodsHere:
+    return PodsHere(here.names, partial(search_of_pod, configuration, here))
 
 
 def search_of_pod(
-    configuration: Callable[[], Configuration], here: PodsHere, namespace: str, name: str
+    configuration: Callable[[], Configuration], here: LocalPods, namespace: str, name: str
 ) -> Search | None:
     """None: no such pod is here."""
     pod = next((one for one, _ in here.pods() if (one.namespace, one.name) == (namespace, name)), None)

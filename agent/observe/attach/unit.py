@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where observation meets its drivers, and the pods plane."""
+"""Observation put together: figures of containers, the pages that show them, what the kernel killed."""
 
 import asyncio
 import os
@@ -12,6 +12,7 @@ import msgspec
 from prometheus_client.core import Metric
 
 from agent.api.http import Handler, Headers, Page, Query
+from agent.api.metrics import FamilyPage
 from agent.config.document import Configuration
 from agent.config.loopback import is_for_few
 from agent.config.telemetry import ContainerFigures
@@ -21,9 +22,10 @@ from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.oom_signals.driver import OomSignals
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.kubelet_arrival import follow_kubelet
-from agent.kit.outside import Outside
+from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
 from agent.model.feed import ChangeKind, Feed, Overtaken
+from agent.model.file_system import ImagesOnDisk
 from agent.model.pod_space import PodSpace
 from agent.model.pod_state import PodState
 from agent.observe.pages.cadvisor_page import FileSystem
@@ -49,6 +51,7 @@ class OwnPods(msgspec.Struct, frozen=True):
     is_wanted: Callable[[str], bool]
     spaces: Callable[[], Awaitable[Sequence[PodSpace]]]
     short_paths: Callable[[], Collection[str]] = tuple
+    families_of_probes: Callable[[], Iterable[Metric]] = tuple
 
     async def changes(self) -> AsyncIterator[PodState]:
         while True:
@@ -58,14 +61,20 @@ class OwnPods(msgspec.Struct, frozen=True):
                         yield change.item
 
 
-class NodeObservation(msgspec.Struct, frozen=True, kw_only=True):
-    run: Callable[[Report], Awaitable[None]]
-    pages: Mapping[str, Handler]
-    families: Callable[[], Iterable[Metric]]
-    usage: UsageAnswers
+class ObservationOffers(msgspec.Struct, frozen=True):
     collector: Collector
-    changed: Callable[[], None]
-    close: Callable[[], Awaitable[None]]
+    usage: "NodeUsage"
+
+
+class NodeUsage:
+    """Who uses how much, for the API; `summary` is the page for metrics servers, as JSON."""
+
+    def __init__(self, answers: UsageAnswers, pages: Pages, node: Callable[[], str]) -> None:
+        self.usage, self.watch, self.file_systems = answers.usage, answers.watch, answers.file_systems
+        self._answers, self._pages, self._node = answers, pages, node
+
+    async def summary(self, *, is_short: bool) -> bytes:
+        return await self._pages.summary(self._answers, self._node(), is_short=is_short)
 
 
 def serves_pages(configuration: Configuration) -> bool:
@@ -74,13 +83,16 @@ def serves_pages(configuration: Configuration) -> bool:
     return is_for_few(configuration.api) if page == "auto" else bool(page)
 
 
-def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
-    configuration = outside.configuration
+def attach(
+    inputs: PlaneInputs, pods: OwnPods | None, images: Callable[[], Awaitable[Sequence[ImagesOnDisk]]] | None
+) -> Attached[ObservationOffers]:
+    """`pods` are of the pods plane and `images` of that for images, where they run here."""
+    configuration = inputs.configuration
 
     def figures() -> ContainerFigures:
         return configuration().telemetry.containers
 
-    kubelet = kubelet_sign(outside.environment)
+    kubelet = kubelet_sign(inputs.environment)
 
     def wants(sandbox: pb.PodSandbox) -> bool:
         of = figures().of
@@ -88,28 +100,27 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
 
     files = KernelFiles(most_open=figures().max_files)
     records = StateFiles(Path(configuration().node.state_directory) / "observe")
-    roster = Roster(outside.runtime.cri, files, wants, outside.clock.now_s)
+    roster = Roster(inputs.runtime.cri, files, wants, inputs.clock.now_s)
     collector = Collector(
-        roster, files, outside.clock,
+        roster, files, inputs.clock,
         lambda: CollectorSettings(keep_ended_s=figures().keep_ended, has_pressure=figures().psi),
     )  # fmt: skip
-    book = OomBook(roster, records, outside.tell, pods.is_wanted if pods else lambda _uid: False)
-    watch = OomWatch(collector, roster, OomSignals(), outside.clock, lambda: figures().oom_watch)
+    book = OomBook(roster, records, inputs.tell, pods.is_wanted if pods else lambda _uid: False)
+    watch = OomWatch(collector, roster, OomSignals(), inputs.clock, lambda: figures().oom_watch)
     changes = pods.changes() if pods else _nothing()
-    observer = Observer(collector, roster, book, outside.runtime.events, changes, watch)
+    observer = Observer(collector, roster, book, inputs.runtime.events, changes, watch)
     pages = Pages(
-        collector, book, Sources(outside.runtime.cri, files, outside.clock),
-        lambda: _page_settings(figures()), outside.tell,
+        collector, book, Sources(inputs.runtime.cri, files, inputs.clock),
+        lambda: _page_settings(figures()), inputs.tell,
+        file_system=file_system_of, **({"spaces": pods.spaces} if pods else {}),
     )  # fmt: skip
-    pages.file_system = file_system_of
-    if pods is not None:
-        pages.spaces = pods.spaces
-
     state = configuration().node.state_directory
-    usage = UsageAnswers(collector, outside.clock, lambda: configuration().node.name, lambda: used_share(state))
-    file_systems = _file_systems(outside, pods)
-    usage.disks, usage.sizes = file_systems.reports, file_systems.look
-    usage.summary_page = lambda is_short: pages.summary(usage, configuration().node.name, is_short=is_short)
+    file_systems = _file_systems(inputs, pods, images)
+    answers = UsageAnswers(
+        collector, inputs.clock, lambda: configuration().node.name, lambda: used_share(state),
+        file_systems.reports, file_systems.look,
+    )  # fmt: skip
+    usage = NodeUsage(answers, pages, lambda: configuration().node.name)
 
     def kubelet_changed(sign: str) -> None:
         nonlocal kubelet
@@ -123,36 +134,37 @@ def wire_observation(outside: Outside, pods: OwnPods | None) -> NodeObservation:
         yield from pages.metrics.families()
         yield from file_systems.families()
 
-    return NodeObservation(
-        run=partial(_observe, observer, outside, kubelet_changed),
-        pages=_shown(pages, usage),
-        families=families,
-        usage=usage,
-        collector=collector,
-        changed=watch.due,
+    shown = _shown(pages, usage, pods)
+    return Attached(
+        offers=ObservationOffers(collector, usage),
+        units=(PlaneUnit("observe", partial(_observe, observer, inputs, kubelet_changed)),),
+        families=(families,),
+        apply=lambda _configuration: watch.due(),
         close=close,
+        pages=shown if serves_pages(configuration()) else {},
     )
 
 
 async def _observe(
-    observer: Observer, outside: Outside, kubelet_changed: Callable[[str], None], report: Report
+    observer: Observer, inputs: PlaneInputs, kubelet_changed: Callable[[str], None], report: Report
 ) -> None:
     """The planes of images and pods tell of a kubelet that comes or goes."""
 
     def look() -> str:
-        return kubelet_sign(outside.environment)
+        return kubelet_sign(inputs.environment)
 
     async with asyncio.TaskGroup() as group:
-        follow = follow_kubelet(look, outside.clock, kubelet_changed, lambda _event: None)
+        follow = follow_kubelet(look, inputs.clock, kubelet_changed, lambda _event: None)
         group.create_task(follow, name="observe-kubelet")
         await observer.run(report)
 
 
-def _shown(pages: Pages, usage: UsageAnswers) -> Mapping[str, Handler]:
+def _shown(pages: Pages, usage: NodeUsage, pods: OwnPods | None) -> Mapping[str, Handler]:
     return {
         "/metrics/cadvisor": _handler(pages.cadvisor),
         "/metrics/resource": _handler(pages.resource),
         "/stats/summary": _summary(usage),
+        "/metrics/probes": FamilyPage(pods.families_of_probes if pods else tuple).page,
     }
 
 
@@ -162,21 +174,22 @@ def _page_settings(figures: ContainerFigures) -> PageSettings:
     )
 
 
-def _file_systems(outside: Outside, pods: OwnPods | None) -> FileSystemAnswers:
+def _file_systems(
+    inputs: PlaneInputs, pods: OwnPods | None, images: Callable[[], Awaitable[Sequence[ImagesOnDisk]]] | None
+) -> FileSystemAnswers:
     def own_places() -> list[tuple[str, str]]:
-        current = outside.configuration()
+        current = inputs.configuration()
         logs = [("logs", current.pods.log_directory)] if current.pods.enabled else []
         node = [("node", current.pods.directory)] if current.pods.enabled else []
         return [("node", current.node.state_directory), *node, *logs, ("root", "/")]
 
-    cri, containerd = outside.runtime.cri, outside.runtime.containerd
-    answers = FileSystemAnswers(cri, containerd, FileSystems(), outside.clock, own_places)
-    answers.work = PlaneWork(
-        images=outside.images_on_disks,
+    cri, containerd = inputs.runtime.cri, inputs.runtime.containerd
+    work = PlaneWork(
+        images=images,
         spaces=pods.spaces if pods else None,
         short_paths=pods.short_paths if pods else tuple,
     )
-    return answers
+    return FileSystemAnswers(cri, containerd, FileSystems(), inputs.clock, own_places, work)
 
 
 async def _nothing() -> AsyncIterator[PodState]:
@@ -194,7 +207,7 @@ def _handler(make: Callable[[Headers], Awaitable[MadePage]]) -> Handler:
     return answer
 
 
-def _summary(usage: UsageAnswers) -> Handler:
+def _summary(usage: NodeUsage) -> Handler:
     async def answer(query: Query, _headers: Headers) -> Page:
         is_short = query.get("only_cpu_and_memory", [""])[-1] in TRUE
         return Page(200, await usage.summary(is_short=is_short), "application/json")

@@ -2,15 +2,17 @@
 """The plane for names put together: rules of both backends, what the services plane knows, what the process is told."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import structlog
-from prometheus_client.core import Metric
 
+from agent.api.http import HttpServer
 from agent.config.document import Configuration
-from agent.dns.attach.settings import addresses, family_of, has_cluster, is_authoritative, process_settings
+from agent.dns.attach.dns_service import DnsService
+from agent.dns.attach.settings import addresses, family_of, has_cluster, process_settings
 from agent.dns.handover.state import SOCKET_FILE
 from agent.dns.rules.guards import Asking
 from agent.dns.rules.nftables import TABLE
@@ -21,21 +23,15 @@ from agent.dns.run.metrics_compat import coredns_metrics
 from agent.dns.run.plane import DnsPlane
 from agent.dns.run.state_writer import StateWriter
 from agent.dns.run.view import DnsView
-from agent.drivers.clock.driver import SystemClock
+from agent.dns.view.searching import Search
 from agent.drivers.interfaces.default_route import default_interfaces
 from agent.drivers.interfaces.lo_addresses import LoAddresses
 from agent.drivers.iptables.family_programs import FamilyPrograms
 from agent.drivers.nft.named_table import NamedTable
-from agent.host.joints.dns_cluster_names import ClusterNames
-from agent.host.joints.dns_services import OwnNames
-from agent.host.joints.dns_upstreams import read_key, upstreams_of
+from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.nft_table import Family
-from agent.services.attach.files import ManifestServices
-from agent.services.attach.wiring import ServiceUnit
-from agent.services.objects.addresses import read_address
-from agent.services.run.family_sync import SyncReport
+from agent.model.nft_table import Detection, Family
 
 log = structlog.get_logger(plane="dns")
 
@@ -44,24 +40,44 @@ RIVAL_LINKS = {"kube-ipvs0": "a kube-proxy in IPVS mode", "nodelocaldns": "a nod
 LINKS = Path("/sys/class/net")
 
 
-class DnsUnit(msgspec.Struct, frozen=True, kw_only=True):
+class ServicesHere(Protocol):
+    """What the services plane of the same process knows. Services are named NAMESPACE/NAME."""
+
+    @property
+    def families(self) -> tuple[Family, ...]: ...
+
+    def addresses_of(self, service: str) -> tuple[str, ...]:
+        """None while it is not known."""
+
+    def detection(self, family: Family) -> Detection: ...
+
+    def pod_networks(self, family: Family) -> tuple[str, ...]: ...
+
+    def service_networks(self, family: Family) -> tuple[str, ...]: ...
+
+    def follow(self, around: "Surroundings", plane: DnsPlane, writer: StateWriter) -> Callable[[], None]:
+        """Writes names and servers from now on. What is returned is called after a reload."""
+
+
+class PodsHere(msgspec.Struct, frozen=True):
+    """Pods of this node, where a plane runs any: `names` by their addresses, and what the resolver of one looks
+    through, by namespace and name."""
+
+    names: Callable[[], dict[str, str]] = dict
+    search: Callable[[str, str], Search | None] = lambda _namespace, _name: None
+
+
+class DnsOffers(msgspec.Struct, frozen=True):
     plane: DnsPlane
-    view: DnsView
-    families: Callable[[], Iterable[Metric]]
-    compatible: Callable[[], Iterable[Metric]]
-    """Under the names that CoreDNS has."""
-    run: Callable[[Report], Awaitable[None]]
-    apply: Callable[[Configuration], None]
-    close: Callable[[], Awaitable[None]]
 
 
 class Surroundings:
     """What rules and settings are made of, as of now."""
 
-    def __init__(self, configuration: Configuration, services: ServiceUnit, tell: Callable[[Event], None]) -> None:
+    def __init__(self, configuration: Configuration, services: ServicesHere, tell: Callable[[Event], None]) -> None:
         self.configuration = configuration
         self._services, self._tell = services, tell
-        self._families: tuple[Family, ...] = tuple(services.plane.families)
+        self._families = services.families
         self._is_refusal_told = False
 
     @property
@@ -72,10 +88,9 @@ class Surroundings:
         """Of the cluster's DNS, where its questions are taken over (DNS-29)."""
         if not has_cluster(self.configuration) or not self.configuration.dns.intercept_cluster_dns:
             return ()
-        facts = self._services.plane.intake.fold.services.get(read_key(self.configuration.dns.cluster_dns_service))
-        if facts is None:
+        found = self._services.addresses_of(self.configuration.dns.cluster_dns_service)
+        if not found:
             return ()
-        found = tuple(part.cluster_ip.text for part in (facts.v4, facts.v6) if part is not None)
         rival = next((what for link, what in RIVAL_LINKS.items() if (LINKS / link).exists()), "")
         if rival:
             self._refuse(
@@ -94,46 +109,42 @@ class Surroundings:
         return tuple(dict.fromkeys((*self.own_addresses, *self.cluster_addresses())))
 
     def asking(self, family: Family) -> Asking:
-        facts = self._services.plane.intake.facts(family)
-        is_cluster = has_cluster(self.configuration)
+        detection = self._services.detection(family)
         return Asking(
             family=family,
             addresses=tuple(one for one in self.all_addresses() if family_of(one) == family),
-            falls_back=is_cluster,
-            detection=facts.table.detection,
-            pods=tuple(one.text for one in facts.node.pod_ranges),
+            falls_back=has_cluster(self.configuration),
+            detection=detection,
+            pods=self._services.pod_networks(family),
             allowed=tuple(one for one in self.configuration.dns.allow_from if family_of(one) == family),
-            outside=default_interfaces() if facts.table.detection.mode == "none" else (),
+            outside=default_interfaces() if detection.mode == "none" else (),
         )
 
     def networks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Of pods, and of Services."""
-        facts = [self._services.plane.intake.facts(one).node for one in self._families]
         return (
-            tuple(one.text for node in facts for one in node.pod_ranges),
-            tuple(one.text for node in facts for one in node.service_ranges),
+            tuple(one for family in self._families for one in self._services.pod_networks(family)),
+            tuple(one for family in self._families for one in self._services.service_networks(family)),
         )
 
 
-def wire_dns(
-    configuration: Configuration, services: ServiceUnit, clock: SystemClock, tell: Callable[[Event], None]
-) -> DnsUnit:
-    around = Surroundings(configuration, services, tell)
+def attach(inputs: PlaneInputs, services: ServicesHere, pods: PodsHere) -> Attached[DnsOffers]:
+    configuration = inputs.configuration()
+    around = Surroundings(configuration, services, inputs.tell)
     directory = Path(configuration.dns.directory)
-    writer = StateWriter(directory, clock.wall_s)
-    guards, tables = _guards(configuration, tuple(services.plane.families))
-
+    writer = StateWriter(directory, inputs.clock.wall_s)
+    guards, tables = _guards(configuration, services.families)
     plane = DnsPlane(
         guards,
         LoAddresses(),
         writer,
         ProcessClient(directory / SOCKET_FILE),
-        clock,
-        tell,
+        inputs.clock,
+        inputs.tell,
         asking=around.asking,
         settings=lambda: process_settings(around.configuration, around.all_addresses(), *around.networks()),
     )
-    names = _follow(around, services, plane, writer)
+    reloaded = services.follow(around, plane, writer)
 
     async def run(report: Report) -> None:
         await asyncio.to_thread(directory.mkdir, mode=0o755, parents=True, exist_ok=True)
@@ -142,59 +153,25 @@ def wire_dns(
     def apply(changed: Configuration) -> None:
         around.configuration = changed
         plane.apply()
-        if names is not None:
-            names.follow()
+        reloaded()
 
     async def close() -> None:
         for one in tables:
             one.close()
 
-    return DnsUnit(
-        plane=plane,
-        view=DnsView(plane),
-        families=lambda: dns_metrics(figures(plane)),
-        compatible=lambda: coredns_metrics(figures(plane)),
-        run=run,
+    units = [PlaneUnit("dns", run, is_plane=True)]
+    if address := configuration.dns.metrics_address:
+        server = HttpServer(address, {"/metrics": inputs.metrics_page}, key="dns.metricsAddress")
+        units.insert(0, PlaneUnit("dns-metrics", server.run))
+    return Attached(
+        offers=DnsOffers(plane),
+        service=DnsService(DnsView(plane, pods.names, pods.search)),
+        units=tuple(units),
+        families=(lambda: dns_metrics(figures(plane)),),
+        named_alike={"coredns": lambda: coredns_metrics(figures(plane))},
         apply=apply,
         close=close,
     )
-
-
-def _follow(around: Surroundings, services: ServiceUnit, plane: DnsPlane, writer: StateWriter) -> ClusterNames | None:
-    """Changes of Services become names and servers, after each sync."""
-    configuration = around.configuration
-    syncs = services.plane.families
-    if isinstance(services.source, ManifestServices) and is_authoritative(configuration):
-        names = OwnNames(writer, syncs, plane.state_changed)
-        services.source.names = names
-        services.plane.followers.append(names.follow)
-    if not has_cluster(configuration):
-        return None
-    of_cluster = ClusterNames(
-        OwnNames(writer, syncs, plane.state_changed),
-        services.plane.intake.fold,
-        tuple(syncs),
-        lambda: is_authoritative(around.configuration),
-    )
-    known = [around.all_addresses(), around.networks()]
-    own = [read_address(one) for one in around.own_addresses]
-    services.plane.intake.set_aliases(
-        read_key(configuration.dns.cluster_dns_service), [one for one in own if one is not None]
-    )
-
-    def follow(_family: Family, _report: SyncReport) -> None:
-        of_cluster.follow()
-        dns = around.configuration.dns
-        key = read_key(dns.upstream_service or dns.cluster_dns_service)
-        if writer.set_upstreams(upstreams_of(syncs, key, is_intercepted=bool(around.cluster_addresses()))):
-            plane.state_changed()
-        now = [around.all_addresses(), around.networks()]
-        if now != known:
-            known[:] = now
-            plane.apply()
-
-    services.plane.followers.append(follow)
-    return of_cluster
 
 
 def _guards(

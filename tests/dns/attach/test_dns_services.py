@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from agent.config.document import Configuration
-from agent.dns.attach import wiring
+from agent.dns.attach import unit
 from agent.dns.attach.settings import addresses, dns_faults, pod_servers, process_settings
 from agent.dns.handover.state import ServiceName, Settings, Upstream, read_state
 from agent.dns.run.state_writer import StateWriter
@@ -18,17 +18,16 @@ from agent.dns.wire.names import to_text, to_wire
 from agent.dns.zones.manifests import service_names
 from agent.dns.zones.own import OwnZone
 from agent.drivers.clock.driver import SystemClock
-from agent.host.joints.dns_cluster_names import ClusterNames
-from agent.host.joints.dns_services import OwnNames
-from agent.host.joints.dns_upstreams import upstreams_of
+from agent.host.joints.dns_services import ClusterNames, OwnNames, ServicesForNames, upstreams_of
 from agent.model.event import Event
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.pod_state import Condition, PodState
 from agent.model.service import ServiceKey
 from agent.pods.runtime.network_files import hosts_text, kernel_name
+from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.pods import local_pods, pod_choice, slices_of_pods
-from agent.services.attach.wiring import ServiceParts, ServiceUnit, wire_services
 from agent.services.run.family_sync import SyncReport
+from tests.kit.inputs import inputs_of
 from tests.pods.pods import make_pod
 from tests.services.making import make_service, make_slice
 
@@ -53,8 +52,10 @@ class Cluster:
         self.events: list[Event] = []
         parts = ServiceParts(clock=SystemClock(), tell=self.events.append, kube=lambda: None)
         self.services: ServiceUnit = wire_services(configuration, parts)
-        self.names = wiring.wire_dns(configuration, self.services, SystemClock(), self.events.append)
-        self.names.plane.writer.begin(Settings())
+        inputs = inputs_of(configuration, self.events.append)
+        self.names = unit.attach(inputs, ServicesForNames(self.services), unit.PodsHere())
+        self.plane = self.names.offers.plane
+        self.plane.writer.begin(Settings())
         (folder / "state").mkdir()
 
     def put(self, *endpoints: Any) -> None:
@@ -84,11 +85,11 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def test_endpoints_are_asked_at_the_port_that_their_slices_name(cluster: Cluster) -> None:
     """DNS-41: by TCP; without any the address of the Service would lead back here."""
     cluster.put("10.244.0.2", "10.244.1.2")
-    both = cluster.names.plane.writer.upstreams
+    both = cluster.plane.writer.upstreams
     cluster.put()
 
     assert both == (Upstream("10.244.0.2", 1053, "any ready one"), Upstream("10.244.1.2", 1053, "any ready one"))
-    assert cluster.names.plane.writer.upstreams == ()
+    assert cluster.plane.writer.upstreams == ()
     syncs = cluster.services.plane.families
     by_address = (Upstream(VIP, 53, "by the Service's address"),)
     assert upstreams_of(syncs, KEY, is_intercepted=False) == by_address
@@ -96,14 +97,14 @@ async def test_endpoints_are_asked_at_the_port_that_their_slices_name(cluster: C
 
 async def test_the_address_of_the_clusters_dns_is_taken_over(cluster: Cluster) -> None:
     """DNS-29; and ours lead to its endpoints where no rule matches, at port 53 alone (DNS-21)."""
-    before = cluster.names.plane.addresses_of("IPv4")
+    before = cluster.plane.addresses_of("IPv4")
     cluster.put("10.244.0.2")
     plan = cluster.services.plane.families["IPv4"].desired.plan_of(KEY)
     assert plan is not None
     ways = {(way.ip.text, way.port) for port in plan.ports for way in port.frontends if way.ip is not None}
 
     assert before == ("169.254.20.10",)
-    assert cluster.names.plane.addresses_of("IPv4") == ("169.254.20.10", VIP)
+    assert cluster.plane.addresses_of("IPv4") == ("169.254.20.10", VIP)
     assert ways == {(VIP, 53), (VIP, 9153), ("169.254.20.10", 53)}
 
 
@@ -112,11 +113,11 @@ async def test_an_address_that_a_rival_holds_is_left_alone(
 ) -> None:
     """DNS-29: said once."""
     (tmp_path / "kube-ipvs0").mkdir()
-    monkeypatch.setattr(wiring, "LINKS", tmp_path)
+    monkeypatch.setattr(unit, "LINKS", tmp_path)
     cluster.put("10.244.0.2")
     cluster.sync()
 
-    assert cluster.names.plane.addresses_of("IPv4") == ("169.254.20.10",)
+    assert cluster.plane.addresses_of("IPv4") == ("169.254.20.10",)
     assert [one.reason for one in cluster.events if one.plane == "dns"] == ["DnsConflict"]
 
 
@@ -182,7 +183,7 @@ def test_a_name_comes_after_its_rules_and_goes_before_them(tmp_path: Path) -> No
 
 async def test_names_of_a_clusters_services_are_told_where_that_is_asked_for(cluster: Cluster, tmp_path: Path) -> None:
     """DNS-77, DNS-74: those with an address, once their rules work; a reload begins it."""
-    intake, sync, writer = cluster.services.plane.intake, Sync(), cluster.names.plane.writer
+    intake, sync, writer = cluster.services.plane.intake, Sync(), cluster.plane.writer
     wanted: list[bool] = []
     syncs: Any = {"IPv4": sync}
     names = ClusterNames(OwnNames(writer, syncs, lambda: None), intake.fold, ("IPv4",), lambda: bool(wanted))

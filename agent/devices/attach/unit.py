@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The devices plane put together: claims, drivers of its own, plugins; or, beside a kubelet, what serves that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from agent.config.document import Configuration
+from agent.devices.attach.advice import cdi_advice
+from agent.devices.attach.device_service import DeviceService
+from agent.devices.manifest.documents import Reader
+from agent.devices.plan.pools import Node
+from agent.devices.plan.records import ClaimRecord
+from agent.devices.ports import PodsOfNode
+from agent.devices.run.cdi_directories import CdiDirectories
+from agent.devices.run.claims import DeviceClaims, ManagerSettings
+from agent.devices.run.commands import DeviceCommands
+from agent.devices.run.host_devices import DEV, HostDevices
+from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
+from agent.devices.run.metrics import DeviceMetrics
+from agent.devices.run.plane import DevicePlane
+from agent.devices.run.plugins import PluginDevices, PluginSettings
+from agent.devices.run.pod_devices import PodDevices
+from agent.devices.run.registry import PluginRegistry
+from agent.devices.run.slice_directories import SliceDirectories
+from agent.devices.run.view import DeviceView
+from agent.devices.settings import plugin_resets, pool_rules
+from agent.drivers.cgroups.commands import CommandGroups
+from agent.drivers.device_plugins.driver import PluginDirectory
+from agent.drivers.folder_watch import FolderWatch
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.trust import Trust
+from agent.drivers.plugin_sockets.driver import PluginSockets
+from agent.drivers.plugin_sockets.kubelet import kubelet_beside
+from agent.drivers.plugin_sockets.pod_resources import PodResourcesSocket
+from agent.drivers.state_files.driver import StateFiles
+from agent.kit.configuration import BOOT_ID, instance_id, write_atomically
+from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
+from agent.model.component import Report
+from agent.model.pod_state import PodState
+
+# Longer than any call may take.
+HANG_S = 86400.0
+
+
+class DeviceOffers(msgspec.Struct, frozen=True):
+    """Neither is there beside a kubelet, which gives devices itself."""
+
+    of_pods: PodDevices | None = None
+    with_devices: Callable[[PodState], PodState] | None = None
+
+
+def attach(inputs: PlaneInputs, pods: PodsOfNode | None) -> Attached[DeviceOffers]:
+    """`pods` are those of the pods plane, if it runs here."""
+    configuration = inputs.configuration()
+    devices = configuration.devices
+    if not (devices.manager.enabled or devices.plugins.enabled):
+        return _attach_beside_kubelet(inputs)
+    boot_id, commands = BOOT_ID.read_text().strip(), device_commands(configuration)
+    records = StateFiles(Path(configuration.node.state_directory) / "devices")
+    cdi = CdiDirectories([Path(one) for one in devices.cdi.directories], Path(devices.cdi.output))
+    metrics = DeviceMetrics()
+    claims = DeviceClaims(
+        records, cdi, inputs.clock, lambda: manager_settings(inputs.configuration(), boot_id), inputs.tell, metrics,
+        pods=pods,
+    )  # fmt: skip
+    drivers = [
+        LocalDriver(one, cdi, records, inputs.tell, metrics, commands)
+        for one in own_devices(inputs, claims.records.values)
+    ]
+    plugins = _plugins(inputs, records, boot_id, metrics, commands, pods)
+    reader = Reader(configuration.node.name, trusts_status=devices.manager.trust_status)
+    plane = DevicePlane(
+        manager=claims,
+        pod_devices=PodDevices(claims, plugins),
+        cdi=cdi,
+        locals_=drivers,
+        manifests=_manifests(inputs),
+        reader=reader,
+        clock=inputs.clock,
+        tell=inputs.tell,
+        commands=commands,
+        directories=_slice_directories(configuration, reader),
+        changed_slices=FolderWatch(Path(devices.manager.slices), 1, 0o700).changed,
+        changed_nodes=changed_nodes(inputs) if drivers else None,
+        pods=pods,
+    )
+    own = {one.name: one for one in drivers}
+    registry = _registry(inputs, claims, list(own))
+    watch = inputs.runtime.watch
+    view = DeviceView(
+        claims, own, registry, plugins, commands.printed,
+        pod=pods.pod if pods is not None else lambda _namespace, _name: None, runtime=watch.features,
+    )  # fmt: skip
+    count_by(metrics, view)
+    units: list[tuple[str, Run]] = [("devices", plane.run)]
+    if devices.api.enabled:
+        from agent.devices.attach.driver_api import wire_driver_api
+
+        units.append(("device-api", wire_driver_api(inputs, claims, records)))
+    units += [("device-drivers", registry.run)] if registry is not None else []
+    units += [("device-plugins", plugins.run)] if plugins is not None else []
+    if (run := pod_resources(inputs, view)) is not None:
+        units.append(("pod-resources", run))
+    directories = tuple(dict.fromkeys((*devices.cdi.directories, devices.cdi.output)))
+    return Attached(
+        offers=DeviceOffers(plane.pod_devices, view.with_devices),
+        service=DeviceService(view),
+        units=tuple(PlaneUnit(name, run, is_plane=name == "devices") for name, run in units),
+        families=(metrics.families,),
+        advice=(plane.advice, partial(cdi_advice, watch, directories)),
+        close=lambda: asyncio.to_thread(records.close),
+    )
+
+
+def _attach_beside_kubelet(inputs: PlaneInputs) -> Attached[DeviceOffers]:
+    """As a driver, in front of plugins, or both."""
+    configuration = inputs.configuration()
+    devices, commands = configuration.devices, device_commands(configuration)
+    units: list[PlaneUnit] = []
+    families: list[Families] = []
+    closing: list[StateFiles] = []
+    service = DeviceService(None)
+    if devices.driver.enabled:
+        from agent.devices.attach.cluster import wire_kubelet_drivers
+
+        drivers, records = wire_kubelet_drivers(inputs, commands)
+        closing.append(records)
+        for name, one in zip(("devices", "devices-fake"), drivers, strict=False):
+            units.append(PlaneUnit(name, one.run, is_plane=name == "devices"))
+    if devices.front.enabled:
+        from agent.devices.attach.front import wire_front
+
+        metrics = DeviceMetrics()
+        front, view, files = wire_front(inputs, metrics, commands)
+        metrics.devices, metrics.drivers = view.count_devices, view.count_drivers
+        closing.append(files)
+        families.append(metrics.families)
+        service = DeviceService(view)
+        units.append(PlaneUnit("device-front" if units else "devices", front.run, is_plane=not units))
+
+    async def close() -> None:
+        for one in closing:
+            one.close()
+
+    return Attached(
+        offers=DeviceOffers(), service=service, units=tuple(units), families=tuple(families), close=close
+    )  # fmt: skip
+
+
+def _manifests(inputs: PlaneInputs) -> ManifestDirectory:
+    def timing() -> tuple[float, float]:
+        now = inputs.configuration().manifests
+        return now.rescan, now.debounce
+
+    return ManifestDirectory(
+        Path(inputs.configuration().manifests.directory),
+        timing,
+        lambda: Trust(inputs.configuration().manifests.group_writable),
+    )
+
+
+def pod_resources(inputs: PlaneInputs, view: DeviceView) -> Callable[[Report], Awaitable[None]] | None:
+    """What runs to tell exporters of the devices of pods; None where nobody asks. DVP-7, DVS-3."""
+    given = inputs.configuration().devices.pod_resources
+    if not given:
+        return None
+    path = Path(given)
+    one = PodResourcesSocket(path, view.pod_uses, view.allocatable, inputs.clock.now_s)
+
+    async def run(report: Report) -> None:
+        if why := await kubelet_beside(path.parent.parent):
+            raise RuntimeError(f"{why}; exporters ask that one")
+        async with one.serving():
+            report.ready(str(path))
+            await asyncio.Event().wait()
+
+    return run
+
+
+def changed_nodes(inputs: PlaneInputs) -> Callable[[float], Awaitable[None]]:
+    """Waits for a node that comes or goes, in /dev and where patterns look: not where terminals are."""
+    host = HostDevices()
+    return FolderWatch(DEV, 0, 0o755, lambda: host.directories(pool_rules(inputs.configuration()))).changed
+
+
+def _slice_directories(configuration: Configuration, reader: Reader) -> SliceDirectories | None:
+    manager = configuration.devices.manager
+    return SliceDirectories(Path(manager.slices), reader) if manager.enabled and manager.slices else None
+
+
+def device_commands(configuration: Configuration) -> DeviceCommands:
+    """One for the whole process: the first of them ends what an earlier life left."""
+    state = Path(configuration.node.state_directory)
+    note = state / "devices" / "commands"
+    noted = note.read_text().strip() if note.exists() else ""
+    return DeviceCommands(CommandGroups(instance_id(state), noted, lambda text: write_atomically(note, text.encode())))
+
+
+def _plugins(
+    inputs: PlaneInputs,
+    records: StateFiles,
+    boot_id: str,
+    metrics: DeviceMetrics,
+    commands: DeviceCommands,
+    pods: PodsOfNode | None,
+) -> PluginDevices | None:
+    plugins = inputs.configuration().devices.plugins
+    if not plugins.enabled:
+        return None
+    directory = Path(plugins.directory)
+    return PluginDevices(
+        PluginDirectory(directory),
+        records,
+        inputs.clock,
+        lambda: plugin_settings(inputs.configuration(), boot_id),
+        inputs.tell,
+        kubelet=lambda: kubelet_beside(directory.parent),
+        metrics=metrics,
+        commands=commands,
+        changed=pods.devices_changed if pods is not None else lambda: None,
+    )
+
+
+def plugin_settings(configuration: Configuration, boot_id: str) -> PluginSettings:
+    plugins = configuration.devices.plugins
+    return PluginSettings(
+        boot_id=boot_id,
+        allowed=(0, *plugins.allow),
+        allocate_limit_s=plugins.allocate_timeout,
+        resets=plugin_resets(configuration),
+    )
+
+
+def count_by(metrics: DeviceMetrics, view: DeviceView) -> None:
+    metrics.devices, metrics.claims, metrics.drivers = view.count_devices, view.count_claims, view.count_drivers
+
+
+def _registry(inputs: PlaneInputs, claims: DeviceClaims, own: list[str]) -> PluginRegistry | None:
+    manager = inputs.configuration().devices.manager
+    directory = manager.registry
+    if not directory or not manager.enabled:
+        return None
+    place = Path(directory)
+    return PluginRegistry(
+        PluginSockets(place),
+        claims,
+        inputs.clock,
+        lambda: inputs.configuration().devices.manager.call_timeout,
+        inputs.tell,
+        own=own,
+        observe=claims.metrics.called,
+        kubelet=lambda: kubelet_beside(place.parent),
+    )
+
+
+def own_devices(
+    inputs: PlaneInputs, records: Callable[[], Iterable[ClaimRecord]]
+) -> list[ConfiguredDevices | FakeDevices]:
+    configuration = inputs.configuration()
+    node, driver = configuration.node.name, configuration.devices.driver
+    if not driver.enabled:
+        return []
+
+    found: list[ConfiguredDevices | FakeDevices] = [
+        ConfiguredDevices(driver.name, node, lambda: pool_rules(inputs.configuration()), HostDevices(), records)
+    ]
+    if driver.fake.count:
+        found.append(FakeDevices(node, driver.fake.count, HANG_S, inputs.clock.sleep))
+    return found
+
+
+def manager_settings(configuration: Configuration, boot_id: str) -> ManagerSettings:
+    node, devices = configuration.node, configuration.devices
+    endpoints = {configuration.runtime.endpoint, configuration.runtime.image_endpoint}
+    return ManagerSettings(
+        node=Node(name=node.name, labels=node.labels),
+        boot_id=boot_id,
+        call_limit_s=devices.manager.call_timeout,
+        admin_namespaces=devices.manager.admin_namespaces,
+        always_merges=devices.cdi.merge == "always",
+        private=(
+            node.state_directory,
+            node.run_directory,
+            *sorted(one.removeprefix("unix://") for one in endpoints if one),
+        ),
+    )
