@@ -15,6 +15,15 @@ WORLD = (
     "tempfile", "threading", "time",
 )  # fmt: skip
 MOST_MODULES = 25
+TRESPASSES = {
+    "drivers/clock/knows_another": "agent.drivers.cgroups.driver",
+    "host/knows_what_runs": "agent.pods.run.runner",
+    "kit/knows_a_plane": "agent.images.settings",
+    "model/opens_files": "os",
+    "pods/attach/knows_a_joint": "agent.host.joints.pods_images",
+    "pods/attach/knows_another_plane": "agent.images.settings",
+    "pods/plan/knows_a_driver": "agent.drivers.clock.driver",
+}
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +41,8 @@ def contracts(tmp_path_factory: pytest.TempPathFactory) -> str:
             if path.is_dir() and path.name not in ("attach", "run")
         )
         (room / "knows_what_runs.py").write_text(f"import agent.{plane}.run\n")
+    for place, imported in TRESPASSES.items():
+        (copy / f"agent/{place}.py").write_text(f"import {imported}\n")
     (copy / "agent/topology/hints/waits.py").write_text("import asyncio\n")
     (copy / "agent/pods/run/allowed.py").write_text("import asyncio, os, socket\n")
     code = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
@@ -50,6 +61,11 @@ def test_a_pure_room_that_imports_something_of_the_world_fails_lint(contracts: s
 @pytest.mark.parametrize("plane", PLANES)
 def test_a_pure_room_that_imports_what_runs_fails_lint(contracts: str, plane: str) -> None:
     assert f"Illegal imports of protected package agent.{plane}.run" in contracts
+
+
+@pytest.mark.parametrize("place", TRESPASSES)
+def test_what_knows_too_much_fails_lint(contracts: str, place: str) -> None:
+    assert f"agent.{place.replace('/', '.')} -> {TRESPASSES[place]} (l.1)" in contracts
 
 
 def test_topology_is_pure_as_a_whole_and_run_is_free(contracts: str) -> None:

@@ -15,8 +15,8 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from agent.api.access import AccessRule
 from agent.api.peer import Peer
-from agent.api.server import Bounds
 from agent.api.service import MethodTable
+from agent.api.shares import Bounds
 
 LARGEST_ANSWER_BYTES = 16 << 20
 # v1 is v1alpha under another name; tools ask for either.

@@ -21,11 +21,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from google.protobuf.descriptor import ServiceDescriptor
 
 from agent.api.access import AccessRule
 from agent.api.peer import Peer, PeerRelay
+from agent.api.shares import BOUNDS
 from agent.api.socket_path import check_length, make_directory
 from agent.model.component import Report
 from agent.wire.kepd.v1 import access_pb2
@@ -34,19 +34,6 @@ if TYPE_CHECKING:
     from agent.api.grpc_servers import GrpcServers
 
 PRIVATE_MODE = 0o700
-
-
-class Bounds(msgspec.Struct, frozen=True):
-    name: str
-    request_bytes: int
-    streams: int
-
-
-BOUNDS = {
-    access_pb2.LEVEL_READ: Bounds("read", 64 << 10, 16),
-    access_pb2.LEVEL_OPERATE: Bounds("operate", 2 << 20, 16),
-    access_pb2.LEVEL_ADMIN: Bounds("admin", 16 << 20, 64),
-}
 
 
 class ApiServer:

@@ -12,7 +12,26 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
+from agent.wire.kepd.v1 import access_pb2
+
 MIB = 1 << 20
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Of one request, and of calls at once on a connection, by the level of the caller."""
+
+    name: str
+    request_bytes: int
+    streams: int
+
+
+BOUNDS = {
+    access_pb2.LEVEL_READ: Bounds("read", 64 << 10, 16),
+    access_pb2.LEVEL_OPERATE: Bounds("operate", 2 << 20, 16),
+    access_pb2.LEVEL_ADMIN: Bounds("admin", 16 << 20, 64),
+}
 
 
 class Shares:

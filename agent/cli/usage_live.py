@@ -5,19 +5,16 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
-from agent.cli.client import Client
 from agent.cli.session import CommandFailed, Session
 from agent.cli.ui.run.terminal import Ended, Terminal, check_terminal
 from agent.cli.usage_screen import TopView, draw_top, press, rows_of
 from agent.wire.kepd.v1 import node_pb2
-
-if TYPE_CHECKING:
-    from agent.cli.commands.top import Shown
 
 SIGNALLED = 128
 TICK_S = 1.0
@@ -25,19 +22,29 @@ PATIENCE = 3
 """After so many intervals without an answer the screen says so."""
 
 
+class Shown(Protocol):
+    """What was asked for, of an answer with everything."""
+
+    @property
+    def of(self) -> str: ...
+
+    @property
+    def order(self) -> str: ...
+
+    def picked(self, answer: node_pb2.ListStatsResponse) -> node_pb2.ListStatsResponse: ...
+
+
 class _Answers:
     """What the daemon sends, from a thread that waits for it."""
 
-    def __init__(self, daemon: Client, every_s: float, terminal: Terminal) -> None:
-        self._daemon, self._every_s, self._terminal = daemon, every_s, terminal
+    def __init__(self, watched: Iterator[node_pb2.ListStatsResponse], terminal: Terminal) -> None:
+        self._watched, self._terminal = watched, terminal
         self._came: queue.Queue[node_pb2.ListStatsResponse | CommandFailed] = queue.Queue(10)
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
-        from agent.cli.commands.top import watched
-
         try:
-            for answer in watched(self._daemon, self._every_s):
+            for answer in self._watched:
                 self._tell(answer)
             self._tell(CommandFailed("the daemon ended the watch"))
         except CommandFailed as error:
@@ -56,20 +63,25 @@ class _Answers:
         return found
 
 
-def run_live(session: Session, daemon: Client, shown: "Shown", every_s: float) -> int:
-    """Until the user quits. Returns the exit code."""
+def run_live(
+    session: Session,
+    answers: tuple[node_pb2.ListStatsResponse, Iterator[node_pb2.ListStatsResponse]],
+    shown: Shown,
+    every_s: float,
+) -> int:
+    """Until the user quits. `answers` are the first and those that follow. Returns the exit code."""
     check_terminal()
     has_colour = session.color == "always" or (session.color == "auto" and not os.environ.get("NO_COLOR"))
     is_ascii = "utf" not in (sys.stdout.encoding or "").lower()
     terminal = Terminal(has_colour=has_colour)
-    first = daemon.call("kepd.v1.NodeService/ListStats", node_pb2.ListStatsRequest(), node_pb2.ListStatsResponse)
+    first, further = answers
     answer, view = shown.picked(first), TopView(order=shown.order)
     screen = _Screen(terminal, shown, every_s, is_ascii=is_ascii)
-    answers = _Answers(daemon, every_s, terminal)
+    watched = _Answers(further, terminal)
     try:
         with terminal.opened():
             while not view.is_over:
-                came, view = screen.turn(answer, view, answers)
+                came, view = screen.turn(answer, view, watched)
                 answer = came if came is not None else answer
     except Ended as ended:
         return SIGNALLED + ended.number
@@ -77,7 +89,7 @@ def run_live(session: Session, daemon: Client, shown: "Shown", every_s: float) -
 
 
 class _Screen:
-    def __init__(self, terminal: Terminal, shown: "Shown", every_s: float, *, is_ascii: bool) -> None:
+    def __init__(self, terminal: Terminal, shown: Shown, every_s: float, *, is_ascii: bool) -> None:
         self._terminal, self._shown, self._is_ascii = terminal, shown, is_ascii
         self._patience_s = max(PATIENCE * every_s, PATIENCE)
         self._quiet_s = 0.0

@@ -18,7 +18,7 @@ from agent.config.document import Configuration
 from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
 from agent.config.sources import FurtherCheck, Loaded, Sources, check, read
-from agent.drivers.state_files.driver import write_file
+from agent.drivers.atomic_files import write_file
 from agent.model.finding import Advice
 
 log = structlog.get_logger(plane="daemon")

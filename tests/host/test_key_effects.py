@@ -12,7 +12,7 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
-from agent.devices.attach.unit import manager_settings, plugin_settings
+from agent.devices.attach.settings import manager_settings, plugin_settings
 from agent.dns.attach.settings import pod_servers, process_settings
 from agent.host.compose import compose
 from agent.host.joints.proxy_pods import stop_order

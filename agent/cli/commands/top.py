@@ -67,7 +67,8 @@ def top(
         if output == "table" and of != "node" and sys.stdout.isatty() and sys.stdin.isatty():
             from agent.cli.usage_live import run_live
 
-            return run_live(session, daemon, shown, every_s)
+            first = daemon.call(METHOD, node_pb2.ListStatsRequest(), node_pb2.ListStatsResponse)
+            return run_live(session, (first, watched(daemon, every_s)), shown, every_s)
         _again(daemon, shown, every_s, output, session)
     return 0
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from agent.devices.attach.unit import changed_nodes, own_devices
+from agent.devices.attach.settings import changed_nodes, own_devices
 from agent.devices.manifest.objects import Claim, Slice
 from agent.devices.plan.records import ClaimRecord
 from agent.devices.run.cdi_directories import CdiDirectories

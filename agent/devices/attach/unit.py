@@ -2,7 +2,7 @@
 """The devices plane put together: claims, drivers of its own, plugins; or, beside a kubelet, what serves that."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -11,24 +11,20 @@ import msgspec
 from agent.config.document import Configuration
 from agent.devices.attach.advice import cdi_advice
 from agent.devices.attach.device_service import DeviceService
+from agent.devices.attach.settings import changed_nodes, device_commands, manager_settings, own_devices, plugin_settings
 from agent.devices.manifest.documents import Reader
-from agent.devices.plan.pools import Node
-from agent.devices.plan.records import ClaimRecord
 from agent.devices.ports import PodsOfNode
 from agent.devices.run.cdi_directories import CdiDirectories
-from agent.devices.run.claims import DeviceClaims, ManagerSettings
+from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.commands import DeviceCommands
-from agent.devices.run.host_devices import DEV, HostDevices
-from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
+from agent.devices.run.local_driver import LocalDriver
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plane import DevicePlane
-from agent.devices.run.plugins import PluginDevices, PluginSettings
+from agent.devices.run.plugins import PluginDevices
 from agent.devices.run.pod_devices import PodDevices
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.run.slice_directories import SliceDirectories
 from agent.devices.run.view import DeviceView
-from agent.devices.settings import plugin_resets, pool_rules
-from agent.drivers.cgroups.commands import CommandGroups
 from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.manifests.driver import ManifestDirectory
@@ -37,13 +33,10 @@ from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
 from agent.drivers.plugin_sockets.pod_resources import PodResourcesSocket
 from agent.drivers.state_files.driver import StateFiles
-from agent.kit.configuration import BOOT_ID, instance_id, write_atomically
+from agent.kit.configuration import BOOT_ID
 from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
 from agent.model.component import Report
 from agent.model.pod_state import PodState
-
-# Longer than any call may take.
-HANG_S = 86400.0
 
 
 class DeviceOffers(msgspec.Struct, frozen=True):
@@ -181,23 +174,9 @@ def pod_resources(inputs: PlaneInputs, view: DeviceView) -> Callable[[Report], A
     return run
 
 
-def changed_nodes(inputs: PlaneInputs) -> Callable[[float], Awaitable[None]]:
-    """Waits for a node that comes or goes, in /dev and where patterns look: not where terminals are."""
-    host = HostDevices()
-    return FolderWatch(DEV, 0, 0o755, lambda: host.directories(pool_rules(inputs.configuration()))).changed
-
-
 def _slice_directories(configuration: Configuration, reader: Reader) -> SliceDirectories | None:
     manager = configuration.devices.manager
     return SliceDirectories(Path(manager.slices), reader) if manager.enabled and manager.slices else None
-
-
-def device_commands(configuration: Configuration) -> DeviceCommands:
-    """One for the whole process: the first of them ends what an earlier life left."""
-    state = Path(configuration.node.state_directory)
-    note = state / "devices" / "commands"
-    noted = note.read_text().strip() if note.exists() else ""
-    return DeviceCommands(CommandGroups(instance_id(state), noted, lambda text: write_atomically(note, text.encode())))
 
 
 def _plugins(
@@ -225,16 +204,6 @@ def _plugins(
     )
 
 
-def plugin_settings(configuration: Configuration, boot_id: str) -> PluginSettings:
-    plugins = configuration.devices.plugins
-    return PluginSettings(
-        boot_id=boot_id,
-        allowed=(0, *plugins.allow),
-        allocate_limit_s=plugins.allocate_timeout,
-        resets=plugin_resets(configuration),
-    )
-
-
 def count_by(metrics: DeviceMetrics, view: DeviceView) -> None:
     metrics.devices, metrics.claims, metrics.drivers = view.count_devices, view.count_claims, view.count_drivers
 
@@ -254,37 +223,4 @@ def _registry(inputs: PlaneInputs, claims: DeviceClaims, own: list[str]) -> Plug
         own=own,
         observe=claims.metrics.called,
         kubelet=lambda: kubelet_beside(place.parent),
-    )
-
-
-def own_devices(
-    inputs: PlaneInputs, records: Callable[[], Iterable[ClaimRecord]]
-) -> list[ConfiguredDevices | FakeDevices]:
-    configuration = inputs.configuration()
-    node, driver = configuration.node.name, configuration.devices.driver
-    if not driver.enabled:
-        return []
-
-    found: list[ConfiguredDevices | FakeDevices] = [
-        ConfiguredDevices(driver.name, node, lambda: pool_rules(inputs.configuration()), HostDevices(), records)
-    ]
-    if driver.fake.count:
-        found.append(FakeDevices(node, driver.fake.count, HANG_S, inputs.clock.sleep))
-    return found
-
-
-def manager_settings(configuration: Configuration, boot_id: str) -> ManagerSettings:
-    node, devices = configuration.node, configuration.devices
-    endpoints = {configuration.runtime.endpoint, configuration.runtime.image_endpoint}
-    return ManagerSettings(
-        node=Node(name=node.name, labels=node.labels),
-        boot_id=boot_id,
-        call_limit_s=devices.manager.call_timeout,
-        admin_namespaces=devices.manager.admin_namespaces,
-        always_merges=devices.cdi.merge == "always",
-        private=(
-            node.state_directory,
-            node.run_directory,
-            *sorted(one.removeprefix("unix://") for one in endpoints if one),
-        ),
     )

@@ -2,16 +2,23 @@
 """What kepd-dns says of itself: figures for the daemon's metrics, and why a question is answered as it is."""
 
 import os
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
 from agent.dns.handover.status import AnswerCount, Cached, Durations, Explanation, Status, UpstreamStatus
-from agent.dns.run.counters import BUCKETS_S, Histogram
+from agent.dns.run.answering import Answering
+from agent.dns.run.counters import BUCKETS_S, Counters, Histogram
+from agent.dns.run.flights import Flights
+from agent.dns.run.listeners import UdpListener
+from agent.dns.run.servers import Servers
 from agent.dns.run.sockets import drops
+from agent.dns.run.state_files import StateFiles
 from agent.dns.upstreams.addresses import Server
 from agent.dns.view.explained import own_explanation
 from agent.dns.wire.answer import plain_data, read_answer
@@ -19,15 +26,32 @@ from agent.dns.wire.names import to_text, to_wire
 from agent.dns.wire.question import IN, NXDOMAIN, Question, key_of
 from agent.dns.wire.records_text import data_text, type_number, type_text
 
-if TYPE_CHECKING:
-    from agent.dns.run.process import Process
-
 MOST_TOP = 20
 ALL_TYPES = 0
 
 
+class Told(Protocol):
+    """The process as its parts show it."""
+
+    instance: str
+    started_s: float
+    counters: Counters
+    cache: Cache
+    files: StateFiles
+    servers: Servers
+    flights: Flights
+    answering: Answering
+    udp: dict[str, UdpListener]
+    opened: list[socket.socket]
+    binding_faults: list[str]
+
+    def now_s(self) -> float: ...
+
+    def state_age_s(self) -> float: ...
+
+
 class Reporter:
-    def __init__(self, process: "Process") -> None:
+    def __init__(self, process: Told) -> None:
         self._process = process
 
     def status(self) -> Status:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.drivers.state_files.driver import write_file
+from agent.drivers.atomic_files import write_file
 
 SECRET_BYTES, DAYS, RENEW_S = 32, 3650, 30 * 86400
 DIRECTORY_MODE = 0o700

@@ -11,7 +11,6 @@ import asyncio
 import os
 import re
 import stat
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -24,10 +23,9 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from agent.drivers.atomic_files import FILE_MODE, draft_beside, name_file, sync_directory, write_file
 from agent.model.image_store import Filesystem
 
-FILE_MODE = 0o600
-DIRECTORY_MODE = 0o700
 ASIDE = ".aside"
 DRAFT = re.compile(r"\..+\.[a-z0-9_]{8}\Z")
 # Each has an open file until its content is on the disk.
@@ -175,7 +173,7 @@ def _write_together(writes: Sequence[_Write]) -> None:
     for directory in {one.path.parent for one in writes}:
         inside = [one for one in writes if one.path.parent == directory]
         try:
-            _sync_directory(directory)
+            sync_directory(directory)
         except OSError as error:
             for one in inside:
                 one.done.set_exception(error)
@@ -188,7 +186,7 @@ def _is_done(write: _Write, step: Callable[[], None]) -> bool:
     try:
         step()
     except Exception as error:  # noqa: BLE001 - it belongs to whoever waits for this write
-        _name(error, write.path)
+        name_file(error, write.path)
         if write.handle >= 0:
             os.close(write.handle)
         with suppress(OSError):
@@ -199,7 +197,7 @@ def _is_done(write: _Write, step: Callable[[], None]) -> bool:
 
 
 def _write_draft(write: _Write) -> None:
-    write.handle, write.draft = _draft_beside(write.path)
+    write.handle, write.draft = draft_beside(write.path)
     os.fchmod(write.handle, FILE_MODE)
     with os.fdopen(write.handle, "wb", closefd=False) as out:
         out.write(write.content)
@@ -213,48 +211,6 @@ def _sync_draft(write: _Write) -> None:
 
 def _rename_draft(write: _Write) -> None:
     Path(write.draft).replace(write.path)
-
-
-def write_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
-    handle, draft = _draft_beside(path)
-    try:
-        os.fchmod(handle, FILE_MODE)
-        with os.fdopen(handle, "wb") as out:
-            out.write(content)
-            out.flush()
-            if is_durable:
-                os.fsync(out.fileno())
-        Path(draft).replace(path)
-        if is_durable:
-            _sync_directory(path.parent)
-    except BaseException as error:
-        _name(error, path)
-        with suppress(OSError):
-            Path(draft).unlink()
-        raise
-
-
-def _name(error: BaseException, path: Path) -> None:
-    """A disk that is full says so of a descriptor, which tells no one where."""
-    if isinstance(error, OSError) and error.filename is None:
-        error.filename = str(path)
-
-
-def _draft_beside(path: Path) -> tuple[int, str]:
-    """The directory is nearly always there, so that looking for it first would cost more than it finds."""
-    try:
-        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
-        return tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _set_aside(path: Path) -> str:

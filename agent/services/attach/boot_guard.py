@@ -11,8 +11,8 @@ from pathlib import Path
 
 import structlog
 
+from agent.drivers.atomic_files import write_file
 from agent.drivers.nft.driver import NftTable
-from agent.drivers.state_files.driver import write_file
 from agent.model.clock import Clock
 from agent.model.nft_error import NftFailed
 from agent.model.nft_table import Family

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from agent.drivers.state_files.driver import write_file
+from agent.drivers.atomic_files import write_file
 from agent.model.clock import Clock
 from agent.model.nft_table import Family
 from agent.services.run.family_sync import SyncReport

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from agent.drivers.state_files.driver import write_file
+from agent.drivers.atomic_files import write_file
 from agent.model.clock import Clock
 from agent.model.nft_table import Family
 from agent.services.attach.startup_taint import TAINT
