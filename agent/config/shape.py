@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a document has the fields and types that it may have: all complaints at once, each with its place.
 
-An unknown field is a complaint (MAN-05): half of what a manifest says would be worse than nothing.
+An unknown field is a complaint: half of what a manifest says would be worse than nothing.
 """
 
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which enhancements work on this node, and what the others need (FEA-01 to FEA-03).
+"""Which enhancements work on this node, and what the others need.
 
 Decided by the values that the planners get. No version is compared where the thing itself can be asked.
 """

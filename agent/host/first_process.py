@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first process of a PID namespace owes to the others, as kepd is in a container (OCI-01).
+"""What the first process of a PID namespace owes to the others, as kepd is in a container.
 
 It collects processes whose parents died and passes signals on. The daemon is a child, so that the exit codes of the
 programs it starts reach it. Never: does anything where another process is the first.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the planes say about configuration: values that fail only together, patterns, expressions.
 
-Also what is fine on a node and cannot work inside a pod of its cluster (DS-01, DS-04).
+Also what is fine on a node and cannot work inside a pod of its cluster.
 """
 
 import os
@@ -35,7 +35,7 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
 
 
 def page_faults(configuration: Configuration) -> Iterator[Finding]:
-    """OBS-09: whoever reaches the port reads the page."""
+    """Whoever reaches the port reads the page."""
     address = configuration.api.http_address
     if configuration.telemetry.containers.page is True and not is_for_few(configuration.api):
         text = (

@@ -95,7 +95,7 @@ async def _supervise(unit: Unit, clock: Clock) -> None:
         try:
             await unit.run(unit.report)
             raise EndedByItself("ended unexpectedly")
-        except Exception as error:  # the one place where a plane's failure is caught (STY-31)
+        except Exception as error:  # the one place where a plane's failure is caught
             if clock.now_s() - began_s > STEADY_S:
                 pause_s = FIRST_PAUSE_S
             causes = flattened(error)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interpreter during a large piece of work, the memory that such work leaves behind, and where it never goes.
 
-What is alive after the first sync stays for long, so the collector need not look at it again and again (STY-36).
+What is alive after the first sync stays for long, so the collector need not look at it again and again.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls to the runtime as they belong to an operation: who waits for one is found by the context of its task.
 
-Owns: the context variable, and the bound on what all operations keep of their calls (TRC-14).
+Owns: the context variable, and the bound on what all operations keep of their calls.
 """
 
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit codes of both programs (CLI-20)."""
+"""Exit codes of both programs."""
 
 FAILURE = 1
 USAGE = 2

@@ -20,7 +20,7 @@ ROOM_OF_ROLE = {"image": Room.IMAGES, "content": Room.IMAGES, "container": Room.
 
 
 def rooms_on(roles: Collection[str]) -> tuple[Room, ...]:
-    """What makes room on a file system with these roles (FSY-04)."""
+    """What makes room on a file system with these roles."""
     found = {ROOM_OF_ROLE[role] for role in roles if role in ROOM_OF_ROLE}
     return tuple(one for one in Room if one in found)
 

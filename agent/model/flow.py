@@ -11,7 +11,7 @@ from agent.model.nft_table import Family
 from agent.model.service import Protocol
 
 UDP_ALONE: tuple[Protocol, ...] = ("UDP",)
-"""Whose flows are deleted unless more is asked for (CT-1)."""
+"""Whose flows are deleted unless more is asked for."""
 
 TCP_ALONE: tuple[Protocol, ...] = ("TCP",)
 
@@ -80,7 +80,7 @@ class SocketsUnavailable(Exception):
 
 
 class TrackingLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel's tracking should be set to (CT-8). 0 = leave as it is."""
+    """What the kernel's tracking should be set to. 0 = leave as it is."""
 
     max_per_core: int = 32768
     min: int = 131_072

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Secrets wrapped so that no text shows them by accident: repr, str and format are three stars (IMG-C10)."""
+"""Secrets wrapped so that no text shows them by accident: repr, str and format are three stars."""
 
 from typing import Generic, TypeVar
 

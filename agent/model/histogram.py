@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counts per bucket and label values, for planes whose figures end in a scrape.
 
-A bucket may name the trace of the last operation that fell into it, for a while (TRC-16).
+A bucket may name the trace of the last operation that fell into it, for a while.
 """
 
 import time

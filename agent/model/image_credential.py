@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials for registries, wrapped so that no text shows them by accident, and the hash by which records know them.
 
-Never: shows a password: repr, str and format of the wrapper are three stars (IMG-C10).
+Never: shows a password: repr, str and format of the wrapper are three stars.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_node_wide(self) -> bool:
-        """Whether every pod of the node may use what it fetched (IMG-V04)."""
+        """Whether every pod of the node may use what it fetched."""
         return self.secret is None
 
     def hash(self) -> str:

@@ -86,7 +86,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     missing_secrets: tuple[str, ...] = ()
     annotations: tuple[tuple[str, str], ...] = ()
     is_content_only: bool = False
-    """Fetch what it is made of and do not unpack it: nothing can run from it yet (IMG-F04)."""
+    """Fetch what it is made of and do not unpack it: nothing can run from it yet."""
     span: SpanRef | None = None
     """What it is part of, where a trace of that is kept."""
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of images: parsing, the normalised form, and the spellings that different readers want.
 
-Source of behaviour: distribution `reference` and kubernetes `pkg/util/parsers`; IMG-P01, P03, P04, P06.
+Source of behaviour: distribution `reference` and kubernetes `pkg/util/parsers`.
 """
 
 import re

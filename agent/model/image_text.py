@@ -30,7 +30,7 @@ def _escaped(sign: str) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """A span cut to milliseconds: `312ms`, `39.356s`, `1m2.5s`, `1h0m0s` (IMG-B09)."""
+    """A span cut to milliseconds: `312ms`, `39.356s`, `1m2.5s`, `1h0m0s`."""
     nanos = round(seconds * NANOS_PER_S)
     millis = abs(nanos) // NANOS_PER_MS
     if millis == 0:

@@ -9,7 +9,7 @@ from agent.model.nft_error import NftFailed, RulesRefused
 
 
 class LockHeld(NftFailed):
-    """Another program held the lock of iptables for longer than we may wait (IP-10)."""
+    """Another program held the lock of iptables for longer than we may wait."""
 
 
 class ExtensionMissing(RulesRefused):

@@ -2,7 +2,7 @@
 """What lies in iptables, as values that the services plane and the iptables driver share.
 
 A rule is the text after `-A CHAIN `, in the form in which iptables-save prints it, so that a reading and what was
-written compare as texts. Source of behaviour: IP-1 to IP-5, IP-7.
+written compare as texts.
 """
 
 import re
@@ -17,7 +17,7 @@ Chains = dict[str, tuple[str, ...]]
 Content = dict[Table, Chains]
 
 TABLES: tuple[Table, ...] = ("mangle", "filter", "nat")
-"""In the order in which they are written (IP-5)."""
+"""In the order in which they are written."""
 
 CANARY = "KUBE-PROXY-CANARY"
 OWNER = "KEPD-OWNER"
@@ -25,7 +25,7 @@ OWNER = "KEPD-OWNER"
 GUARD = "KUBE-FIREWALL"
 """Shared with the kubelet: never emptied, never removed."""
 HINT = "KUBE-IPTABLES-HINT"
-"""Tells other programs which variant this node uses (IP-12)."""
+"""Tells other programs which variant this node uses."""
 RIVALS = {"KUBE-SERVICES": "kube-proxy"}
 """Chains whose rules lead to Services of another program, unless our mark stands beside them.
 
@@ -58,12 +58,12 @@ def rivals_in(tables: Mapping[Table, Mapping[str, Sequence[str]]], where: str) -
 
 
 def is_ours(chain: str) -> bool:
-    """Whether the chain is emptied and removed with the backend (IP-13)."""
+    """Whether the chain is emptied and removed with the backend."""
     return chain in _FIXED or chain.startswith(_PREFIXES)
 
 
 def as_saved(rule: str) -> str:
-    """The form of iptables-save: probabilities as the kernel has them (IP-3), comments always in quotes."""
+    """The form of iptables-save: probabilities as the kernel has them, comments always in quotes."""
     if "--probability" in rule:
         rule = _PROBABILITY.sub(lambda found: f"--probability {round(float(found[1]) * _STEPS) / _STEPS:.11f}", rule)
     return _PLAIN_COMMENT.sub(r'--comment "\1"', rule)

@@ -6,7 +6,6 @@ annotations cost nothing.
 
 Never: applies defaults or judges values. A list that is absent and one that is `null` are both None or empty, as the
 API server sends either. Labels and annotations are named one by one where only some matter.
-Source of the choice of fields: IN-1 to IN-20, IMG-F01, IMG-S21, IMG-X07.
 """
 
 from collections.abc import Mapping
@@ -32,8 +31,6 @@ class ObjectMeta(Struct, frozen=True, gc=False):
 
 
 class ServiceLabels(msgspec.Struct, frozen=True, gc=False):
-    """IN-1."""
-
     proxy_name: str | None = msgspec.field(default=None, name="service.kubernetes.io/service-proxy-name")
 
 
@@ -55,7 +52,7 @@ class ServiceAnnotations(msgspec.Struct, frozen=True, gc=False):
 
 
 class ServiceMeta(ObjectMeta, frozen=True, gc=False):
-    """Age decides who keeps a contested address (TY-19)."""
+    """Age decides who keeps a contested address."""
 
     creation_timestamp: str | None = None
     labels: ServiceLabels | None = None
@@ -117,15 +114,11 @@ class Service(Struct, frozen=True, gc=False):
 
 
 class SliceLabels(msgspec.Struct, frozen=True, gc=False):
-    """IN-1, IN-5."""
-
     service_name: str | None = msgspec.field(default=None, name="kubernetes.io/service-name")
     headless: str | None = msgspec.field(default=None, name="service.kubernetes.io/headless")
 
 
 class SliceAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """SY-9."""
-
     trigger_time: str | None = msgspec.field(default=None, name="endpoints.kubernetes.io/last-change-trigger-time")
 
 
@@ -135,7 +128,7 @@ class SliceMeta(ObjectMeta, frozen=True, gc=False):
 
 
 class Conditions(Struct, frozen=True, gc=False):
-    """IN-8: absent and null are not the same as false."""
+    """Absent and null are not the same as false."""
 
     ready: bool | None = None
     serving: bool | None = None
@@ -147,8 +140,6 @@ class HintTarget(Struct, frozen=True, gc=False):
 
 
 class HintsObject(Struct, frozen=True, gc=False):
-    """IN-10."""
-
     for_zones: tuple[HintTarget, ...] | None = None
     for_nodes: tuple[HintTarget, ...] | None = None
 
@@ -162,7 +153,7 @@ class EndpointObject(Struct, frozen=True, gc=False):
 
 
 class EndpointPort(Struct, frozen=True, gc=False):
-    """IN-6: name and number may be null."""
+    """Name and number may be null."""
 
     name: str | None = None
     protocol: str | None = None
@@ -179,14 +170,12 @@ class EndpointSlice(Struct, frozen=True, gc=False):
 
 
 class NodeMeta(ObjectMeta, frozen=True, gc=False):
-    """All labels: which of them count is configuration (SEL-20)."""
+    """All labels: which of them count is configuration."""
 
     labels: Mapping[str, str] | None = None
 
 
 class NodeTaint(Struct, frozen=True, gc=False):
-    """HL-3, DS-10."""
-
     key: str = ""
     value: str = ""
     effect: str = ""
@@ -201,8 +190,6 @@ class NodeSpec(Struct, frozen=True, gc=False):
 
 
 class NodeAddress(Struct, frozen=True, gc=False):
-    """IN-17."""
-
     type: str = ""
     address: str = ""
 
@@ -224,7 +211,7 @@ class ApiEvent(Struct, frozen=True, gc=False):
 
 
 class NodeMetadata(Struct, frozen=True, gc=False):
-    """SVN-91: a node of which the metadata alone matter."""
+    """A node of which the metadata alone matter."""
 
     metadata: NodeMeta
 
@@ -242,13 +229,13 @@ class Owner(Struct, frozen=True, gc=False):
 
 
 class PodAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """FI-14: of a static pod the API has a mirror; this is the uid by which its kubelet and the runtime know it."""
+    """Of a static pod the API has a mirror; this is the uid by which its kubelet and the runtime know it."""
 
     static_uid: str | None = msgspec.field(default=None, name="kubernetes.io/config.hash")
 
 
 class PodMeta(ObjectMeta, frozen=True, gc=False):
-    """Identity, whose pod it is (IMG-F07), and whether it is on its way out (IMG-S17)."""
+    """Identity, whose pod it is, and whether it is on its way out."""
 
     labels: PodLabels | None = None
     annotations: PodAnnotations | None = None
@@ -265,8 +252,6 @@ class ObjectName(Struct, frozen=True, gc=False):
 
 
 class ImageVolumeSource(Struct, frozen=True, gc=False):
-    """IMG-P09."""
-
     reference: str = ""
     pull_policy: str = ""
 
@@ -302,8 +287,6 @@ class PodTemplate(Struct, frozen=True, gc=False):
 
 
 class WorkloadSpec(Struct, frozen=True, gc=False):
-    """IMG-F07."""
-
     template: PodTemplate = PodTemplate()
 
 
@@ -315,8 +298,6 @@ class Workload(Struct, frozen=True, gc=False):
 
 
 class ServiceCidrSpec(Struct, frozen=True, gc=False):
-    """SY-11."""
-
     cidrs: Words = None
 
 

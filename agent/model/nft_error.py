@@ -9,7 +9,7 @@ class NftFailed(Exception):
 
 
 class RulesRefused(NftFailed):
-    """The kernel, nft or iptables-restore refused a transaction as a whole; nothing was changed (NF-8). `map` and
+    """The kernel, nft or iptables-restore refused a transaction as a whole; nothing was changed. `map` and
     `key`, or `chain`, name the culprit as far as the kernel tells. `errno` is 0 if a program refused a text."""
 
     def __init__(self, reason: str, *, errno: int = 0, map: str = "", key: bytes = b"", chain: str = "") -> None:  # noqa: A002

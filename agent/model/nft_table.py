@@ -2,8 +2,7 @@
 """What lies in our nftables table, as values that the services plane and the nft driver share.
 
 The layout is data: which maps there are, what their keys and values are made of. Keys and data are bytes in the
-kernel's own form (NF-2), so that a mirror of 100 000 elements is compared and sent without being encoded again.
-Source of behaviour: NF-1 to NF-10, NF-20 to NF-23.
+kernel's own form, so that a mirror of 100 000 elements is compared and sent without being encoded again.
 """
 
 import re
@@ -92,7 +91,7 @@ _WITH_OWN_MAP = re.compile(r"n?[cl]_\d+_\d+_([0-9a-f]{8}_\d+)")
 
 
 def own_map(number: bytes, size: int) -> str:
-    """The map of the clients of one port (SVN-101)."""
+    """The map of the clients of one port."""
     return f"cl_{number.hex()}_{size}"
 
 
@@ -108,11 +107,11 @@ def layout_of(name: str) -> MapLayout:
 
 
 class ChoiceChain(msgspec.Struct, frozen=True):
-    """A chain that sends a connection to one of `count` slots of an endpoint map (NF-4, NF-20). `timeout_s` is not 0
-    where clients come back to the endpoint they had: the chain looks for the client's address and the number of its
-    service port in the map `clients`, and follows what it finds there while that is still a member of the list
-    (`aff_cluster`, `aff_local`). So affinity needs no map or chain per Service, as NF-30 has them. A port may have its
-    own map all the same: it comes with its first chain. With `hashing` the slot is not drawn but a hash (SVN-41)."""
+    """A chain that sends a connection to one of `count` slots of an endpoint map. `timeout_s` is not 0 where clients
+    come back to the endpoint they had: the chain looks for the client's address and the number of its service port in
+    the map `clients`, and follows what it finds there while that is still a member of the list (`aff_cluster`,
+    `aff_local`). So affinity needs no map or chain per Service. A port may have its own map all the same: it comes with
+    its first chain. With `hashing` the slot is not drawn but a hash."""
 
     name: str
     map: str
@@ -144,7 +143,7 @@ class Client(NamedTuple):
 
 
 class Detection(msgspec.Struct, frozen=True):
-    """How pods of this cluster are told from others (TY-9). `interface` may be a name, or a prefix with `*`."""
+    """How pods of this cluster are told from others. `interface` may be a name, or a prefix with `*`."""
 
     mode: Literal["none", "cidrs", "interface"] = "none"
     interface: str = ""
@@ -186,7 +185,7 @@ class TableState(msgspec.Struct, frozen=True):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """One transaction. Order inside: new chains, deletions, additions, chains that go, maps that go (NF-21). A chain
+    """One transaction. Order inside: new chains, deletions, additions, chains that go, maps that go. A chain
     that is there already gets its rules anew."""
 
     chains: Sequence[ChoiceChain] = ()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node as scheduling and hints see it: labels, readiness, CPU, taints; and the requirements pods put on nodes.
 
-Source of behaviour: core/v1 NodeSpec and NodeStatus, the fields that TOP-6 to TOP-8 and TOP-72 to TOP-74 read.
+Source of behaviour: core/v1 NodeSpec and NodeStatus, the fields that these two read.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text of runtimes, registries and plugins, as kepd may keep it: on one line, printable, bounded, without secrets.
 
-Each driver applies `from_outside` where such a text enters, and nothing does later (IMG-B08, C10, FI-12, FX-10). Two
-kinds of secrets go: what looks like one wherever it stands, and values that the call itself carried. Of those, a short
-one is found by its place alone: a password such as `docker` would turn names into stars, and so be guessed (FI-19).
+Each driver applies `from_outside` where such a text enters, and nothing does later. Two kinds of secrets go: what looks
+like one wherever it stands, and values that the call itself carried. Of those, a short one is found by its place alone:
+a password such as `docker` would turn names into stars, and so be guessed.
 """
 
 import base64

@@ -2,7 +2,7 @@
 """Pods as manifests describe them.
 
 Hashes, by which changes are found, are of the decoded values, so that comments, key order and defaults written out
-change nothing (MAN-10).
+change nothing.
 """
 
 import hashlib
@@ -126,7 +126,7 @@ class PodSpec:
 
 
 def static_uid(content: str, node: str, path: str) -> str:
-    """Identity of a pod from a file: the same as long as content, node and path are (IDN-02)."""
+    """Identity of a pod from a file: the same as long as content, node and path are."""
     digest = FNV_OFFSET
     # The path has the bytes that are no UTF-8 as os.fsdecode writes them.
     for byte in f"{content}host:{node}file:{path}".encode("utf-8", "surrogateescape"):
@@ -135,12 +135,12 @@ def static_uid(content: str, node: str, path: str) -> str:
 
 
 def content_hash(content: str) -> str:
-    """What a sandbox remembers of its manifest (ADO-02)."""
+    """What a sandbox remembers of its manifest."""
     return hashlib.sha256(content.encode()).hexdigest()[:HASH_LENGTH]
 
 
 def container_hash(container: Container) -> str:
-    """What a container remembers of its part; resources can change without a restart (MAN-11)."""
+    """What a container remembers of its part; resources can change without a restart."""
     resources = container.resources
     given = Resources(
         claims=resources.claims, limits={name: it for name, it in resources.limits.items() if "/" in name}

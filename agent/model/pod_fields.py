@@ -2,7 +2,7 @@
 """What a Pod manifest may say, field by field, under the names that Kubernetes gives.
 
 A default written out is the same as one left out, and a field added here later does not change what an older manifest
-means (ADO-02). Fields of type `object` are taken and not looked at: they speak to a scheduler, which a node without a
+means. Fields of type `object` are taken and not looked at: they speak to a scheduler, which a node without a
 control plane does not have.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as it is, for those who look: phase, conditions, address, containers, and the column STATUS (STS-03)."""
+"""A pod as it is, for those who look: phase, conditions, address, containers, and the column STATUS."""
 
 import msgspec
 
@@ -82,7 +82,7 @@ class NamedPort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodState(msgspec.Struct, frozen=True, kw_only=True):
-    """One pod. `waits_for` says in a line what it waits for (BEY-04)."""
+    """One pod. `waits_for` says in a line what it waits for."""
 
     namespace: str
     name: str
@@ -93,7 +93,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str = ""
     ip: str = ""
     name_servers: str = ""
-    """Of the resolver file that its sandbox was made with; a running pod keeps it (DNS-75)."""
+    """Of the resolver file that its sandbox was made with; a running pod keeps it."""
     sandbox_id: str = ""
     created_at_s: float = 0.0
     is_terminating: bool = False

@@ -3,7 +3,7 @@
 
 Never: goes through binary floating point; a quantity is a whole number of billionths.
 Source of behaviour: k8s.io/apimachinery `pkg/api/resource`. What is finer than one billionth rounds away from zero and
-what is larger than 2^63-1 is cut to that, as its documentation says. TOP-9.
+what is larger than 2^63-1 is cut to that, as its documentation says.
 """
 
 import re

@@ -35,12 +35,12 @@ class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_image_volumes(self) -> bool:
-        """Whether an image can be mounted (VOL-09)."""
+        """Whether an image can be mounted."""
         return self._is_from(containerd=CONTAINERD_IMAGE_VOLUMES, crio=CRIO_IMAGE_VOLUMES)
 
     @property
     def restores_checkpoints(self) -> bool:
-        """Whether a container can be made of an archive of a checkpoint (CKP-14)."""
+        """Whether a container can be made of an archive of a checkpoint."""
         first, end = CONTAINERD_RESTORES
         return self.name == "containerd" and first <= self._number < end
 
@@ -51,7 +51,7 @@ class RuntimeFeatures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_cdi(self) -> bool:
-        """Whether ids of CDI can be handed to it (DVC-1); not known is no, for then they would be passed over."""
+        """Whether ids of CDI can be handed to it; not known is no, for then they would be passed over."""
         return self.resolves_cdi or (self.name == "cri-o" and self._number >= CRIO_CDI)
 
     @property

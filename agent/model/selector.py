@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Label selectors: what they are made of, what is wrong with one, what one matches.
 
-Source of behaviour: k8s.io/apimachinery `pkg/labels`, `pkg/apis/meta/v1/validation`. TOP-61, TOP-72, TOP-82k.
+Source of behaviour: k8s.io/apimachinery `pkg/labels`, `pkg/apis/meta/v1/validation`.
 """
 
 import re

@@ -2,7 +2,7 @@
 """A Service and its backends, read and checked: what the services plane keeps of the API's objects.
 
 Texts that repeat (node and zone names, port names) are shared by whoever makes the values.
-Never: holds anything that no rule reads; ten thousand of each have to fit in little memory (SY-12).
+Never: holds anything that no rule reads; ten thousand of each have to fit in little memory.
 """
 
 from typing import Literal, NamedTuple
@@ -25,7 +25,7 @@ class ServiceKey(NamedTuple):
 
 
 class PortKey(NamedTuple):
-    """How endpoints find their port: by name and protocol, never by number (IN-4)."""
+    """How endpoints find their port: by name and protocol, never by number."""
 
     name: str
     protocol: Protocol
@@ -63,7 +63,7 @@ class PortFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class FamilyPart(msgspec.Struct, frozen=True, gc=False):
-    """What a Service has in one family (IN-3). No `source_ranges`: everybody may."""
+    """What a Service has in one family. No `source_ranges`: everybody may."""
 
     cluster_ip: Address
     external_ips: tuple[Address, ...] = ()
@@ -72,7 +72,7 @@ class FamilyPart(msgspec.Struct, frozen=True, gc=False):
     is_closed: bool = False
     """There are source ranges, but none that can be read, and such a Service shall let nobody in."""
     aliases: tuple[Address, ...] = ()
-    """Addresses of this node that lead to the Service's DNS where kepd-dns does not answer (DNS-21)."""
+    """Addresses of this node that lead to the Service's DNS where kepd-dns does not answer."""
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, gc=False):
@@ -139,7 +139,7 @@ class Backend(msgspec.Struct, frozen=True, gc=False):
 class SliceFacts(msgspec.Struct, frozen=True, gc=False):
     """An EndpointSlice: its ports, and its endpoints once, with the number of the first port. What serves another port
     is made where a Service has that port: a slice may have thousands of ports that none has. `triggered` is when the
-    change began that it tells of (SY-9)."""
+    change began that it tells of."""
 
     service: ServiceKey
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pod as who may only read sees it: variables by name, without the values that the manifest gives them (PRT-5)."""
+"""A pod as who may only read sees it: variables by name, without the values that the manifest gives them."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of traces as values: their ids, which traces are kept, the header for a parent, bounds (TRC-12 to TRC-14).
+"""Spans of traces as values: their ids, which traces are kept, the header for a parent, bounds.
 
 Ids are made from what they are about, so the same operation has the same ids whoever asks, also after a restart.
 Source: W3C Trace Context; OpenTelemetry's TraceIdRatioBased.
@@ -105,7 +105,7 @@ def parent_value(span: SpanRef) -> bytes:
 
 
 def bounded(attributes: Attributes) -> dict[str, AttributeValue]:
-    """What may leave the node: no empty ones, at most 32, each text without secrets and of 256 bytes (TRC-13)."""
+    """What may leave the node: no empty ones, at most 32, each text without secrets and of 256 bytes."""
     kept = [(name, value) for name, value in attributes.items() if value != ""][:MOST_ATTRIBUTES]
     return {name: _bounded(value) if isinstance(value, str) else value for name, value in kept}
 

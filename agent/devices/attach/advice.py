@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `kepctl doctor` says of the runtime and CDI. DVC-1, DVC-2."""
+"""What `kepctl doctor` says of the runtime and CDI."""
 
 from collections.abc import Sequence
 from typing import Protocol

@@ -157,7 +157,7 @@ def _manifests(inputs: PlaneInputs) -> ManifestDirectory:
 
 
 def pod_resources(inputs: PlaneInputs, view: DeviceView) -> Callable[[Report], Awaitable[None]] | None:
-    """What runs to tell exporters of the devices of pods; None where nobody asks. DVP-7, DVS-3."""
+    """What runs to tell exporters of the devices of pods; None where nobody asks."""
     given = inputs.configuration().devices.pod_resources
     if not given:
         return None

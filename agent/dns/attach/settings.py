@@ -19,7 +19,7 @@ def family_of(address: str) -> Family:
 
 
 def host_families() -> tuple[Family, ...]:
-    """Those this host has (IN-20)."""
+    """Those this host has."""
     disabled = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
     is_off = not Path("/proc/net/if_inet6").exists() or (disabled.exists() and disabled.read_text().strip() == "1")
     return ("IPv4",) if is_off else ("IPv4", "IPv6")
@@ -32,7 +32,7 @@ def addresses(configuration: Configuration, families: Sequence[Family]) -> tuple
 
 
 def pod_servers(configuration: Configuration) -> tuple[str, ...]:
-    """What pods with ClusterFirst get as name servers (DNS-75)."""
+    """What pods with ClusterFirst get as name servers."""
     if configuration.pods.cluster_dns or not configuration.dns.enabled:
         return tuple(configuration.pods.cluster_dns)
     return addresses(configuration, host_families())

@@ -35,7 +35,7 @@ from agent.model.nft_table import Detection, Family
 
 log = structlog.get_logger(plane="dns")
 
-# Where these are, another program has the address of the cluster's DNS (DNS-29).
+# Where these are, another program has the address of the cluster's DNS.
 RIVAL_LINKS = {"kube-ipvs0": "a kube-proxy in IPVS mode", "nodelocaldns": "a node-cache"}
 LINKS = Path("/sys/class/net")
 
@@ -85,7 +85,7 @@ class Surroundings:
         return addresses(self.configuration, self._families)
 
     def cluster_addresses(self) -> tuple[str, ...]:
-        """Of the cluster's DNS, where its questions are taken over (DNS-29)."""
+        """Of the cluster's DNS, where its questions are taken over."""
         if not has_cluster(self.configuration) or not self.configuration.dns.intercept_cluster_dns:
             return ()
         found = self._services.addresses_of(self.configuration.dns.cluster_dns_service)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a client's bytes to its answer: own names, the cache, or a flight to a server.
 
-The way of a question that is known costs a few steps in dictionaries and no task. Source of behaviour:"""
+The way of a question that is known costs a few steps in dictionaries and no task.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress

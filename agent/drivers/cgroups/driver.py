@@ -59,7 +59,7 @@ class ControlGroups:
             os.close(handle)
 
     def remove(self, group: str) -> None:
-        """The empty groups that a pod leaves (GC-03), in every hierarchy; one that is in use stays."""
+        """The empty groups that a pod leaves, in every hierarchy; one that is in use stays."""
         below = group.strip("/")
         if not below or ".." in Path(below).parts or not self.root.is_dir():
             return

@@ -2,7 +2,7 @@
 """The flows that the kernel tracks, in the network namespace of whoever starts us.
 
 One netlink socket and one thread that uses it; a list of 100 000 flows never holds up the event loop.
-Source of behaviour: CT-7, CT-P1. Own messages instead of pyroute2's: 8 µs for a flow instead of 260, 11 MB less.
+Own messages instead of pyroute2's: 8 µs for a flow instead of 260, 11 MB less.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class Conntrack:
         self, family: Family, protocols: Collection[Protocol] = UDP_ALONE, unless: Answerers | None = None
     ) -> Sequence[Flow]:
         """All flows of these protocols, or those to given targets that others answer. If others keep changing the
-        table, a part of them (CT-7)."""
+        table, a part of them."""
         if unless is not None and len(unless) <= _MOST_QUESTIONS:
             return await self._call(lambda connection: self._list_to(connection, family, unless))
         return await self._call(
@@ -61,7 +61,7 @@ class Conntrack:
         return await self._call(lambda connection: sum(self._delete(connection, one) for one in doomed))
 
     async def apply_limits(self, limits: TrackingLimits) -> None:
-        """Size and times of the tracking table (CT-8); what cannot be set is logged."""
+        """Size and times of the tracking table; what cannot be set is logged."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_DEADLINE_S):
             await loop.run_in_executor(self._executor, apply_limits, limits, os.cpu_count() or 1)

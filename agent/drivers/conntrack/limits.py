@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's tracking table allows: read, compared, set where it differs (CT-8). A size is never reduced.
+"""What the kernel's tracking table allows: read, compared, set where it differs. A size is never reduced.
 
 Never: fails: in a container these files are often read-only, which is logged, and a node with its defaults is better
 than none.

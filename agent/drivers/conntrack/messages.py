@@ -2,7 +2,7 @@
 """Messages of connection tracking: the question for flows, the answers, the deletion.
 
 Of an answer only the two tuples, the zone, the number and the state of TCP are read: 100 000 flows decoded as a whole
-would keep a core busy for half a minute (CT-P1).
+would keep a core busy for half a minute.
 Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h of the kernel.
 """
 
@@ -34,7 +34,7 @@ def question(protocol: Protocol) -> bytes:
 
 
 def question_to(target: FlowTarget) -> bytes:
-    """All flows that were sent there: a twentieth of the work where there are 100 000 others (FS-16). In IPv6 to that
+    """All flows that were sent there: a twentieth of the work where there are 100 000 others. In IPv6 to that
     port of any address: the kernel's comparison of IPv6 addresses is the wrong way round."""
     port = attribute(_DESTINATION_PORT, target.port.to_bytes(2, "big"))
     ports = nested(_PORTS, attribute(_PROTOCOL, bytes([_NUMBERS[target.protocol]])), port)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """containerd's own services: what a pull has fetched, leases, image names and labels, its event bus, and transfers.
 
-Never: sends a request without its sub-message; some versions of containerd crash on those (PRT-12). Never touches pods:
+Never: sends a request without its sub-message; some versions of containerd crash on those. Never touches pods:
 that is CRI's.
 """
 
@@ -66,7 +66,7 @@ class Containerd:
         return answer.version.removeprefix("v").partition("~")[0].partition("+")[0]
 
     async def store_roots(self) -> StoreRoots:
-        """Where its plugins say that they keep things (FSY-01)."""
+        """Where its plugins say that they keep things."""
         kinds = (f"type=={SNAPSHOTTER_PLUGIN}", f"type=={CONTENT_PLUGIN}")
         request = introspection_v1_pb2.PluginsRequest(filters=kinds)
         answer = await self._call(

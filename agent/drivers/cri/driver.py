@@ -162,7 +162,7 @@ class CriRuntime:
 
     async def exec_sync(self, container_id: str, command: list[str], timeout_s: int) -> pb.ExecSyncResponse:
         """Run a command in a container and wait for it; a non-zero exit code is an answer, not an error. A limit of 0
-        is none: whoever asks for that bounds the call itself (HOK-06)."""
+        is none: whoever asks for that bounds the call itself."""
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_s)
         limit_s = timeout_s + self.request_timeout_s
         return await self.call(methods.EXEC_SYNC, request, deadline_s=limit_s, bounded=timeout_s > 0)
@@ -249,7 +249,7 @@ class CriRuntime:
         return answer.image_filesystems[0].fs_id.mountpoint if answer.image_filesystems else ""
 
     async def file_systems(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Paths on those of images, and of writable layers where the runtime keeps those apart (FSY-01)."""
+        """Paths on those of images, and of writable layers where the runtime keeps those apart."""
         answer = await self.call(IMAGE_FS_INFO, pb.ImageFsInfoRequest())
         images = tuple(one.fs_id.mountpoint for one in answer.image_filesystems if one.fs_id.mountpoint)
         return images, tuple(one.fs_id.mountpoint for one in answer.container_filesystems if one.fs_id.mountpoint)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods of CRI as typed values: path, request, answer, and how long each may take.
 
-Source of the deadlines: what a kubelet sets, pod-lifecycle rules CLK-02.
+Source of the deadlines: what a kubelet sets.
 """
 
 from typing import Generic, TypeVar

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin's side beside a kubelet: kepd serves a resource in the kubelet's directory, and registers it. DVP-22.
+"""A plugin's side beside a kubelet: kepd serves a resource in the kubelet's directory, and registers it.
 
 A kubelet that begins anew removes every socket of the directory and makes its own, which is how it is known.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask the API for drivers: a certificate of its own, and a kubeconfig with a token for each driver. DVM-30.
+"""Who may ask the API for drivers: a certificate of its own, and a kubeconfig with a token for each driver.
 
 Both stay the same over restarts, as drivers read their file once. The program openssl makes the certificate.
 """

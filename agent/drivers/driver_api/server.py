@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP for drivers of devices: on a loopback port with TLS, and on a Unix socket. DVM-30.
+"""HTTP for drivers of devices: on a loopback port with TLS, and on a Unix socket.
 
 JSON is answered, and JSON or protobuf of Kubernetes taken. Bounds: bodies, watches of a driver, and its calls in a
 second, over which it is told to come later.

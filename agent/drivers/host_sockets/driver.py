@@ -3,7 +3,7 @@
 
 A socket is looked up first and then ended by the kernel's own number for it: a lookup by addresses also finds whoever
 listens on the port, and that one must stay. One thread does the calls, so that the event loop waits for none of them.
-Source: include/uapi/linux/inet_diag.h and sock_diag.h of the kernel. Source of behaviour: SVN-3.
+Source: include/uapi/linux/inet_diag.h and sock_diag.h of the kernel.
 """
 
 import asyncio

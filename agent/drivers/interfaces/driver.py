@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses of this host, now and after every change (TY-4).
+"""The addresses of this host, now and after every change.
 
 One route netlink socket of the network namespace it is opened in. Changes that come close together are reported once.
 pyroute2 takes 8 MiB, so whoever may do without addresses imports this late.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses that this host takes on `lo` for itself: added, taken away, and watched, by small netlink messages.
 
-Each is of scope link and deprecated, so that no packet of the host chooses it as its source (DNS-29).
+Each is of scope link and deprecated, so that no packet of the host chooses it as its source.
 """
 
 import asyncio

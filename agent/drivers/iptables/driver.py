@@ -3,7 +3,6 @@
 
 One reading of all tables, one restore for a change. A restore of one table is all or nothing; of several tables those
 before the refused one stay. Works on tables by the programs alone, never by libiptc (design.md).
-Source of behaviour: IP-5, IP-7, IP-8, IP-10, IP-11.
 """
 
 import asyncio
@@ -76,11 +75,11 @@ class IptablesTables:
         return f"{_NAMES[self.family]}-{self.variant or 'nft'}{suffix}"
 
     async def is_in_use(self) -> bool:
-        """Whether asking for this variant's tables creates nothing (IP-11)."""
+        """Whether asking for this variant's tables creates nothing."""
         return self.variant != "legacy" or bool(self._readable())
 
     async def rivals(self) -> Sequence[str]:
-        """Chains with rules of other programs for Services (DS-14). Ours have such names, and a mark beside them."""
+        """Chains with rules of other programs for Services. Ours have such names, and a mark beside them."""
         found = await self.rivals_here()
         if self.variant == "legacy":
             # Rules of both variants apply to every packet. Seen from the other side, legacy.py looks.
@@ -99,7 +98,7 @@ class IptablesTables:
         return await asyncio.to_thread(parse_save, "".join(texts))
 
     def _readable(self) -> Sequence[Table]:
-        """To ask for a legacy table creates it, so one that is not in use is empty instead (IP-11)."""
+        """To ask for a legacy table creates it, so one that is not in use is empty instead."""
         if self.variant != "legacy":
             return TABLES
         in_use = self._legacy_tables(self.family).split()
@@ -130,7 +129,7 @@ class IptablesTables:
         return b""
 
     async def missing_canaries(self) -> Sequence[Table]:
-        """Tables from which the canary is gone: somebody flushed them (IP-8)."""
+        """Tables from which the canary is gone: somebody flushed them."""
         argv = (self._name(), "-w", str(_WAIT_S), "-t")
         readable = self._readable()
         return [
@@ -140,7 +139,7 @@ class IptablesTables:
         ]
 
     async def allow_loopback(self) -> None:
-        """Node ports on 127.0.0.0/8 (TY-20); the guard against strangers is in the rules."""
+        """Node ports on 127.0.0.0/8; the guard against strangers is in the rules."""
         try:
             await asyncio.to_thread(self._set_loopback, "1")
         except OSError as error:

@@ -6,7 +6,6 @@ Owns: finding the library (the extra `legacy`, or Debian's python3-iptables), wh
 and taking our chains out of a table in one replacement, under the lock of iptables.
 Never: opens a table that the kernel does not name as in use, for opening one creates it; never reads targets by the
 library's Rule, which opens all tables; never writes a rule.
-Source of behaviour: IP-10, IP-11, IP-13.
 """
 
 import asyncio
@@ -84,7 +83,7 @@ class LegacyTables:
         return [table for table in TABLES if table in names]
 
     async def rivals(self) -> Sequence[str]:
-        """Chains of other programs for Services (DS-14)."""
+        """Chains of other programs for Services."""
         return rivals_in(await self.read(), f"the legacy tables of {self.family}")
 
     async def read(self) -> Jumps:

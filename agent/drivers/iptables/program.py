@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The iptables programs: argument list and text in, text or a failure out (IP-10)."""
+"""The iptables programs: argument list and text in, text or a failure out."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ class Program:
             raise failure(argv[0], code, errors, "")
 
     async def succeeds(self, *argv: str) -> bool:
-        """Whether what it looks for is there: code 1 is no, anything else is a failure (IP-10)."""
+        """Whether what it looks for is there: code 1 is no, anything else is a failure."""
         code, _, errors = await self._child((*self._prefix, *argv), "", self._deadline_s)
         if code > 1:
             raise failure(argv[0], code, errors, "")

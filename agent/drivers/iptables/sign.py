@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sign that rules changed, for the price of a question; to read them all takes a tenth of a second (IP-8)."""
+"""A sign that rules changed, for the price of a question; to read them all takes a tenth of a second."""
 
 import ctypes
 import socket

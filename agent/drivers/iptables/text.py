@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The input of iptables-restore and the output of iptables-save.
-
-Source of behaviour: IP-3, IP-5.
-"""
+"""The input of iptables-restore and the output of iptables-save."""
 
 from collections.abc import Iterable, Iterator
 

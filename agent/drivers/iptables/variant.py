@@ -2,7 +2,7 @@
 """Which of the two kinds of iptables this node uses, and which legacy tables its kernel has.
 
 Never: asks for a legacy table that is not in use: asking creates it.
-Source of behaviour: IP-11, IP-12; kubernetes-sigs/iptables-wrappers: internal/iptables/detect.go.
+Source of behaviour: kubernetes-sigs/iptables-wrappers: internal/iptables/detect.go.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ class SavedRules(msgspec.Struct, frozen=True):
 
 
 def choose(seen: SavedRules) -> Variant:
-    """IP-11."""
+    """That of the kubelet on this node, else the one whose rules are there."""
     if seen.has_sign("nft"):
         return "nft"
     if seen.has_sign("legacy"):

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 READ_BYTES = 16 << 10
-# A group or a process went while it was read. That is no fault of anybody's (OBS-07).
+# A group or a process went while it was read. That is no fault of anybody's.
 GONE = frozenset({errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR})
 # Pressure stall information is switched off.
 OFF = errno.EOPNOTSUPP
@@ -84,7 +84,7 @@ class KernelFiles:
         return Path(self._root + path).exists()
 
     def hold_process(self, pid: int) -> int:
-        """A hold on one process, whatever gets its number later (NIF-03). Raises OSError where it is gone."""
+        """A hold on one process, whatever gets its number later. Raises OSError where it is gone."""
         return os.open(f"{self._root}/proc/{pid}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def read_of_process(self, hold: int, name: str) -> bytes | None:

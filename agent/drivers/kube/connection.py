@@ -218,7 +218,7 @@ class KubeConnection:
         return {**options, "server_hostname": name} if name else options
 
     def _headers(self, ask: KubeRequest, server: str, presented: Presented) -> dict[str, str]:
-        # Events are never compressed, and what stays on this machine need not be (SVN-90).
+        # Events are never compressed, and what stays on this machine need not be.
         encoding = "gzip" if self._access.compresses and ask.verb == "list" and not _is_here(server) else "identity"
         headers = {"User-Agent": self._user_agent, "Accept": ask.accept, "Accept-Encoding": encoding}
         if ask.body is not None:

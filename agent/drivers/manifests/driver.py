@@ -35,7 +35,7 @@ CHANGES = (
     Mask.CREATE | Mask.CLOSE_WRITE | Mask.ATTRIB | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.DELETE
     | Mask.DELETE_SELF | Mask.MOVE_SELF
 )  # fmt: skip
-# A file that is renamed into the directory is whole, and one that is gone will not change any more (MAN-06).
+# A file that is renamed into the directory is whole, and one that is gone will not change any more.
 COMPLETE = Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE
 GONE = Mask.MOVED_FROM | Mask.DELETE
 # Who writes without a pause is read all the same, after this many times the pause that is waited for.
@@ -87,7 +87,7 @@ def read_manifests(directory: Path, before: Snapshot | None = None, trust: Trust
 
 
 def _listed(directory: Path, trust: Trust) -> list[Path]:
-    """What may be a manifest; a single file in the place of the directory is one (MAN-01)."""
+    """What may be a manifest; a single file in the place of the directory is one."""
     found = directory.stat()
     if stat.S_ISREG(found.st_mode):
         return [directory]
@@ -113,7 +113,7 @@ def _content(path: Path, directory: Path, trust: Trust, ignored: list[Finding], 
 
 
 def _say_why(path: Path, directory: Path, ignored: list[Finding]) -> None:
-    """What lies there and is no manifest; told once by whoever runs pods (MAN-01, MAN-02)."""
+    """What lies there and is no manifest; told once by whoever runs pods."""
     if not path.is_dir():
         text = f"is not read: names of manifests end in {', '.join(sorted(SUFFIXES))}"
     elif path.parent == directory and path.name in SOURCE_FOLDERS:

@@ -120,7 +120,7 @@ def _take(place: Path, kind: str, look: SourceLook, before: Mapping[str, SourceF
 
 
 def _keep(place: Path, error: OSError, look: SourceLook, before: Mapping[str, SourceFolder]) -> None:
-    """What cannot be listed is not taken for something that is not there (MAN-08)."""
+    """What cannot be listed is not taken for something that is not there."""
     look.problems.append(Finding(str(place), "", f"{reason(error)}; {KEPT}"))
     inside = f"{place}/"
     look.folders.update({path: one for path, one in before.items() if f"{path}/".startswith(inside)})

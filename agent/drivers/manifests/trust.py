@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose manifests count: those that only root and the user of this process can write (FP-13).
+"""Whose manifests count: those that only root and the user of this process can write.
 
 Pods may be privileged, so whoever writes a manifest is root. A link is judged by each directory that a link on the way
 stands in, and by the file at its end. Directories above the one that is watched are the concern of whoever chose it.

@@ -2,7 +2,7 @@
 """All manifests gone at once: an order to end everything, or a directory that was unmounted?
 
 Owns: the answer. Files that somebody was seen to delete are gone; when the rest vanishes together and unseen, what they
-said stays valid until the next look by the clock has found nothing either (MAN-08).
+said stays valid until the next look by the clock has found nothing either.
 Never: looks at files or at the clock. Pure.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel's notifications say about our table (NF-64).
+"""What the kernel's notifications say about our table.
 
 A commit's notifications come first, then the new generation with process id and name.
 """

@@ -2,7 +2,7 @@
 """Our nftables table of one family, in the network namespace of whoever starts us.
 
 One netlink socket and one thread that uses it, so that neither encoding nor the kernel's locks hold up the event loop.
-Structure goes through the nft program, everything else through netlink (NF-3). Never: touches another table (NF-1).
+Structure goes through the nft program, everything else through netlink. Never: touches another table.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class NftTable:
         await self._call(KernelTable.check_access)
 
     async def rivals(self) -> Sequence[str]:
-        """Tables and chains of other programs for Services (DS-14)."""
+        """Tables and chains of other programs for Services."""
         return await self._call(KernelTable.rivals)
 
     async def forward_drops(self) -> Sequence[str]:
@@ -92,7 +92,7 @@ class NftTable:
             await self._call(lambda table: table.apply(batch, self._own_sockets))
 
     async def counters(self, name: str) -> Mapping[bytes, tuple[int, int]]:
-        """Packets and bytes per element of a map with counters (NF-37)."""
+        """Packets and bytes per element of a map with counters."""
         return await self._call(lambda table: table.counters(name))
 
     async def race_drops(self) -> int:
@@ -116,7 +116,7 @@ class NftTable:
         return await asyncio.to_thread(run)
 
     async def changes(self) -> AsyncGenerator[str, None]:
-        """A sentence for each transaction of others on our table (NF-64)."""
+        """A sentence for each transaction of others on our table."""
         opened = await self._call(lambda _: self._open_unclaimed())
         self._unclaimed.remove(opened)
         monitor = MonitorSocket(
@@ -132,7 +132,7 @@ class NftTable:
             monitor.close()
 
     async def close(self) -> None:
-        """Let go of the socket and the thread; the table stays (SY-13)."""
+        """Let go of the socket and the thread; the table stays."""
         await asyncio.get_running_loop().run_in_executor(self._executor, self._let_go)
         self._executor.shutdown(wait=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elements of our maps as the kernel takes them; a range is two elements of a tree or one of a concatenation (NF-2).
+"""Elements of our maps as the kernel takes them; a range is two elements of a tree or one of a concatenation.
 
 Encoding 100 000 of them is what takes the time of a first sync, so these are loops over constant frames instead of
 calls per element.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The expressions of nf_tables that our own rules are made of, and the rules of a choice chain.
 
-Registers are counted in words of four bytes, 0 to 15 (NF-46). Text for nft could not say these rules once their maps
-are in the kernel (NF-40), and has no form at all for affinity that keeps clients of many ports in one map.
+Registers are counted in words of four bytes, 0 to 15. Text for nft could not say these rules once their maps
+are in the kernel, and has no form at all for affinity that keeps clients of many ports in one map.
 """
 
 import struct
@@ -29,7 +29,7 @@ _IDENTITY = 15
 
 
 def choice_rules(chain: ChoiceChain, family: str) -> Iterator[bytes]:
-    """The rules of the chain, each a list of expressions, in order (NF-4, NF-20)."""
+    """The rules of the chain, each a list of expressions, in order."""
     if chain.timeout_s:
         yield _known_client(chain, family)
         yield _new_client(chain, family)
@@ -45,7 +45,7 @@ def _draw(map_name: str, family: str, count: int) -> bytes:
 
 
 def _hash_slot(chain: ChoiceChain, family: str) -> bytes:
-    """SVN-41: the slot that the connection's addresses and ports have on every node. The address of a node is no part
+    """The slot that the connection's addresses and ports have on every node. The address of a node is no part
     of it where any node may be asked. What is hashed lies where the slot will, and behind it; ports fill whole words,
     the rest of which the kernel clears."""
     size = 4 * _ADDRESS_WORDS[family]
@@ -65,7 +65,7 @@ def _hash_slot(chain: ChoiceChain, family: str) -> bytes:
 
 
 def _known_client(chain: ChoiceChain, family: str) -> bytes:
-    """The client's endpoint, while it is a member of the list; each new connection makes it last longer (TY-7). An
+    """The client's endpoint, while it is a member of the list; each new connection makes it last longer. An
     update of an entry that exists leaves its data alone. In the moment of its expiry it may be written anew, with data
     that are a member of no list: then the next connection draws again."""
     numbers, members = _affinity_maps(chain.map)

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our table in the kernel, by netlink. Every call here blocks, and runs in the driver's thread.
-
-Source of behaviour: NF-2 to NF-4, NF-8, NF-21.
-"""
+"""Our table in the kernel, by netlink. Every call here blocks, and runs in the driver's thread."""
 
 import errno
 import os
@@ -88,7 +85,7 @@ class KernelTable:
                 raise NotPermitted(f"{whose}: stop it, or delete the table; kepd tries again")
 
     def rivals(self) -> Sequence[str]:
-        """Tables and chains with the rules of other programs for Services (DS-14)."""
+        """Tables and chains with the rules of other programs for Services."""
         tables = map(table_facts, self._dump(Message.GET_TABLE))
         found = [
             f"table {one.name} of kube-proxy"
@@ -106,7 +103,7 @@ class KernelTable:
         return found
 
     def forward_drops(self) -> Sequence[str]:
-        """Chains of others whose policy drops what this node forwards (TY-18)."""
+        """Chains of others whose policy drops what this node forwards."""
         answers = (*self._dump(Message.GET_CHAIN), *self._dump(Message.GET_CHAIN, family="inet"))
         return [
             f"chain {one.name} of table {one.table}"
@@ -119,7 +116,7 @@ class KernelTable:
         return any(table_facts(answer).name == name for answer in self._dump(Message.GET_TABLE))
 
     def forward_chains(self) -> Sequence[str]:
-        """Of others, whatever they do (SVN-82)."""
+        """Of others, whatever they do."""
         answers = (*self._dump(Message.GET_CHAIN), *self._dump(Message.GET_CHAIN, family="inet"))
         return [
             f"chain {one.name} of table {one.table}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table of nftables by its name, beside the one for Services: its text, elements with a life, and who changes it.
 
-Elements go through netlink, which costs a fiftieth of the nft program (NF-3).
+Elements go through netlink, which costs a fiftieth of the nft program.
 """
 
 import errno
@@ -57,7 +57,7 @@ class NamedTable:
         return any(table_facts(one).name == self.name for one in found.answers)
 
     async def input_drops(self) -> Sequence[str]:
-        """Chains of others whose policy drops what comes to this host (DNS-28)."""
+        """Chains of others whose policy drops what comes to this host."""
 
         def work(connection: Connection) -> list[str]:
             found = []
@@ -89,7 +89,7 @@ class NamedTable:
 
     async def refresh(self, set_name: str, keys: Iterable[bytes], life_s: int) -> None:
         """Let elements live so long from now on. Adding one that is there does not extend its life, so each goes and
-        comes again in one transaction (DNS-23). Raises NftFailed."""
+        comes again in one transaction. Raises NftFailed."""
         wanted = tuple(keys)
         life = attribute(_TIMEOUT, (life_s * 1000).to_bytes(8, "big"))
         add = (Message.NEW_ELEMENTS, CREATE, [_element(one, life) for one in wanted])

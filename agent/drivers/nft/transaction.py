@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A batch as one netlink transaction: the order of messages (NF-21), how many elements go into one (NF-3).
+"""A batch as one netlink transaction: the order of messages, how many elements go into one.
 
-Also the way back from a message that the kernel refused to the chain or element that is to blame (SY-6).
+Also the way back from a message that the kernel refused to the chain or element that is to blame.
 """
 
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log files below a directory: opened without leaving it, whatever others put there meanwhile (NLG-03, NLG-07).
+"""Log files below a directory: opened without leaving it, whatever others put there meanwhile.
 
 Blocking; called in threads. A refusal never says why, for the reason would tell what there is.
 """

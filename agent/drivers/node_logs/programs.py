@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that read logs, each in a process of its own that cannot outlive us (NLG-10, NLG-11).
+"""Programs that read logs, each in a process of its own that cannot outlive us.
 
 No shell, and nothing of our environment. Owns: the process group, its bounds and its end.
 """

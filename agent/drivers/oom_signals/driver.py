@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's word that a group ran out of memory, by the file that counts it (OOM-03).
+"""The kernel's word that a group ran out of memory, by the file that counts it.
 
 With version 1 of control groups a descriptor is woken before the counter moves, and also when the group is removed;
 with version 2 the file of events is changed. Never: reads a counter; who hears it looks.

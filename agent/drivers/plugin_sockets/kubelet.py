@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a kubelet serves this node: two managers of devices would give them twice. DVS-3."""
+"""Whether a kubelet serves this node: two managers of devices would give them twice."""
 
 import asyncio
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who listens on a socket, and in which control group: asked of the kernel, not of the process. DVF-1, DVF-2."""
+"""Who listens on a socket, and in which control group: asked of the kernel, not of the process."""
 
 import os
 import select

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The socket at which exporters of vendors ask which pod has which device, as with a kubelet. DVP-7.
+"""The socket at which exporters of vendors ask which pod has which device, as with a kubelet.
 
 A kubelet's that somebody accepts on is never removed.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A driver's side: the sockets on which a kubelet finds kepd's own driver and asks it. DVD-1, DVD-2.
+"""A driver's side: the sockets on which a kubelet finds kepd's own driver and asks it.
 
 The registration socket appears after the other one and goes before it. Sockets of a process that was killed are removed
 by whoever has the lock beside them, and never while somebody accepts there.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GETs, connections and health calls to containers.
 
-Sockets leave nothing behind (PRB-16): probes run for years, and each plain close would leave an entry in the kernel for
+Sockets leave nothing behind: probes run for years, and each plain close would leave an entry in the kernel for
 a minute. What was answered is read to its end, then the socket is reset, unless `resets` is off.
 Never: bounds itself in time, retries, or checks certificates: a probe asks whether a server is there, not whose.
 """
@@ -90,7 +90,7 @@ class NetworkProbeClient:
             connection.close()
 
     async def grpc_check(self, host: str, port: int, service: str, timeout_s: float) -> str:
-        """Empty if it serves, else what is wrong (PRB-10)."""
+        """Empty if it serves, else what is wrong."""
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         options = (("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1))
         loop = asyncio.get_running_loop()

@@ -2,7 +2,7 @@
 """How large an image is, asked at its registry.
 
 Never: downloads a blob, asks a mirror, retries, or raises for what a registry does: whoever asks schedules pulls and
-can do without. Source of behaviour: OCI distribution spec; IMG-S10, `images.sizeProbe`. The owner calls `close`.
+can do without. Source of behaviour: OCI distribution spec. The owner calls `close`.
 """
 
 import asyncio

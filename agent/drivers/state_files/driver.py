@@ -2,7 +2,7 @@
 """A directory of small files that are there whole or not at all, also after a crash or a power cut.
 
 Writes are atomic with fsync, in threads of their own so that the event loop never waits for a disk; what need not be
-durable waits for none either (FP-14). Durable writes that wait at the same time go to the disk together: all contents,
+durable waits for none either. Durable writes that wait at the same time go to the disk together: all contents,
 then all names, with one fsync per directory. Calls that change one name take effect in their order. Modes are 0600 and
 0700.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections of clients by TLS, with the certificate that lies in files now (OBS-09).
+"""Connections of clients by TLS, with the certificate that lies in files now.
 
 Whoever renews a certificate writes its files one after the other. So files that do not fit each other leave the last
 good certificate in force, and are looked at again with a later connection.

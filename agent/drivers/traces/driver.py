@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans to a collector by OTLP over gRPC, through the exporter of OpenTelemetry's SDK (TRC-15).
+"""Spans to a collector by OTLP over gRPC, through the exporter of OpenTelemetry's SDK.
 
 Batches leave on the SDK's thread; who hands spans over never waits. What finds no room in the queue is dropped and
 counted. A collector that does not answer is logged once, and once again when it does.

@@ -136,7 +136,7 @@ class OwnNames:
         self._settle()
 
     def _complain(self) -> None:
-        """DNS-73: once for each name that is none."""
+        """Once for each name that is none."""
         for key, one in self._wanted.items():
             found = tuple(faults(one))
             if found != self.findings.get(key, ()):

@@ -27,7 +27,7 @@ class QueuedImages:
 
     async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str:
         del sandbox_config
-        # Whoever asks for what is there wants it fresh; what is not there comes once for all who wait (STA-08).
+        # Whoever asks for what is there wants it fresh; what is not there comes once for all who wait.
         if request.policy is PullPolicy.ALWAYS and await self._image_status(request.image) is None:
             request = replace(request, policy=PullPolicy.IF_NOT_PRESENT)
         outcome = await self._puller.request(request)
@@ -39,5 +39,5 @@ class QueuedImages:
         return outcome.image_id
 
     def retry(self, namespace: str, name: str) -> None:
-        """Whatever failed may work with other secrets (IMG-B05)."""
+        """Whatever failed may work with other secrets."""
         self._puller.retry(namespace, name)

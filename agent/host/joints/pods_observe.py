@@ -111,7 +111,7 @@ class NodeLooks:
             return ""
 
     def _of_disks(self) -> tuple[dict[str, Amount], Layout]:
-        """What cannot be seen from here decides nothing (FSY-02)."""
+        """What cannot be seen from here decides nothing."""
         images, containers = self._folders
         directory = str(next(one for one in self._above if one.exists()))
         node = self._one(directory)
@@ -128,7 +128,7 @@ class NodeLooks:
         return found, _layout(node, image, layer)
 
     def _kept_at(self, directory: str, looked: Mapping[str, LookedAt | None]) -> dict[str, DiskPlace]:
-        """What is kept on the file system of each signal: as many roles as places lie on its device (FSY-04)."""
+        """What is kept on the file system of each signal: as many roles as places lie on its device."""
         images, containers = self._folders
         kept = [
             ("node", directory),
@@ -164,7 +164,7 @@ class NodeLooks:
         return {pod.uid: self._use(pod) for pod in sample.pods if pod.is_ours}
 
     def _use(self, pod: "PodSample") -> PodUse:
-        """Of the pod's own group where it has one (CMX-06)."""
+        """Of the pod's own group where it has one."""
         living = [one for one in pod.containers if one.ended_s is None]
         sizes = [one.figures.working_set for one in living]
         whole = pod.figures.working_set if pod.figures is not None else None

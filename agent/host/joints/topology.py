@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Topology explained by the daemon (TOP-90 to TOP-96).
+"""Topology explained by the daemon.
 
 Hints are explained from the objects that the services plane has, so that the answer is about the routes of this node.
 Where that plane does not run, and for the spread of pods, which no plane computes, the manifest directory is read at

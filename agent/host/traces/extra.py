@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this installation can send traces (TRC-10). Asked without importing any of it."""
+"""Whether this installation can send traces. Asked without importing any of it."""
 
 import sys
 from collections.abc import Callable, Iterator

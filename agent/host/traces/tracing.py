@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where planes hand their spans to, and which traces are kept (TRC-14, TRC-15). There is one only with a collector."""
+"""Where planes hand their spans to, and which traces are kept. There is one only with a collector."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol

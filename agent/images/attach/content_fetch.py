@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images fetched without being unpacked (IMG-F04): by containerd's Transfer service, into a namespace of our own.
+"""Images fetched without being unpacked: by containerd's Transfer service, into a namespace of our own.
 
 A name holds what was fetched for a day; a later pull finds all of it and only unpacks.
-Never: makes an image in the namespace of pods. One that is not unpacked would look present to whoever lists images
-(IMG-F05). Never speaks to a registry: containerd does, by its own hosts files.
+Never: makes an image in the namespace of pods. One that is not unpacked would look present to whoever lists images.
+Never speaks to a registry: containerd does, by its own hosts files.
 """
 
 import re

@@ -26,7 +26,7 @@ POLICIES = {policy.value: policy for policy in PullPolicy}
 
 def pod_images(pod: Pod) -> Iterator[PodImage]:
     """What a pod needs, first things first; nothing of one that goes or is over. One that runs needs its images again
-    when a container of it starts anew (FI-14)."""
+    when a container of it starts anew."""
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in OVER_PHASES:
         return
     static_uid = pod.metadata.annotations.static_uid if pod.metadata.annotations is not None else None
@@ -38,7 +38,7 @@ def pod_images(pod: Pod) -> Iterator[PodImage]:
 def spec_images(
     spec: PodSpecObject, pod: PodIdentity, *, is_rollout: bool = False, is_started: bool = False
 ) -> Iterator[PodImage]:
-    """The images of a pod, or of what a pod will be like, in the order of need (IMG-S21)."""
+    """The images of a pod, or of what a pod will be like, in the order of need."""
     volumes = [
         PodContainer(image=volume.image.reference, image_pull_policy=volume.image.pull_policy)
         for volume in spec.volumes or ()
@@ -60,7 +60,7 @@ def spec_images(
 
 class KubePods:
     """`gone` hears the uid of each pod that is deleted or about to be; `ends` of these, and of those that are over for
-    the node, such as evicted ones (STO-3 d)."""
+    the node, such as evicted ones."""
 
     def __init__(
         self, client: KubeClient, node: str, gone: Callable[[str], None], ends: Callable[[str], None] = lambda _: None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of Deployments and DaemonSets of which this node runs a pod: where one was, the next one may come (IMG-F07).
+"""Images of Deployments and DaemonSets of which this node runs a pod: where one was, the next one may come.
 
 A new image is not due on all nodes at once. Never: decides what is fetched. An outage changes nothing.
 """

@@ -78,7 +78,7 @@ class NodeUsage:
 
 
 def serves_pages(configuration: Configuration) -> bool:
-    """OBS-09: pages have names of pods, which are for this node and for clients that show a certificate."""
+    """Pages have names of pods, which are for this node and for clients that show a certificate."""
     page = configuration.telemetry.containers.page
     return is_for_few(configuration.api) if page == "auto" else bool(page)
 

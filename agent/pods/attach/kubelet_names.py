@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of the pods plane under a kubelet's names, for dashboards that exist (CMX-08).
+"""Figures of the pods plane under a kubelet's names, for dashboards that exist.
 
 A kubelet counts a start when it is tried, and errors beside it; kepd knows starts that worked and errors.
 """

@@ -41,7 +41,7 @@ DEFAULT_HARD = {
 
 
 def own_addresses(configuration: Configuration) -> tuple[str, ...]:
-    """ENV-03, ENV-04: what is configured counts; else what this machine sends from."""
+    """What is configured counts; else what this machine sends from."""
     return tuple(configuration.node.addresses) or tuple(str(ip_address(one)) for one in default_addresses())
 
 
@@ -129,7 +129,7 @@ def pod_settings(
 
 
 def shutdown_rules(configuration: Configuration) -> ShutdownRules:
-    """A kubelet delays no shutdown unless it is configured to (NSD-01)."""
+    """A kubelet delays no shutdown unless it is configured to."""
     shutdown = configuration.pods.shutdown
     groups = [dict(one) for one in shutdown.groups]
     return ShutdownRules(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The path at which a kubelet finds the proxy: lock, socket, and the symlink for the kubelet (PRX-5 to PRX-9).
+"""The path at which a kubelet finds the proxy: lock, socket, and the symlink for the kubelet.
 
 The lock is taken before anything is bound, and the kernel frees it with its holder. The link is replaced in one step,
 so that a kubelet finds the old or the new end of it and never none.
@@ -24,7 +24,7 @@ SOCKET_MODE = 0o660
 
 class ProxyEndpoint:
     """`link` may be None: the kubelet is given the socket itself. `activated` is the socket of a service manager: it
-    listens while this process is replaced, so that a kubelet waits in line instead of being refused (IMG-X10)."""
+    listens while this process is replaced, so that a kubelet waits in line instead of being refused."""
 
     def __init__(
         self, path: Path, link: Path | None, runtime_path: Path, activated: socket.socket | None = None

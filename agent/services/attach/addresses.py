@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses of this host that Services depend on: its own, and those that no Service may take.
 
-The latter are name servers and the API server (SVN-51).
+The latter are name servers and the API server.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def follow_addresses(intake: Intake, kube: FindKube | None, clock: Clock) 
 
 
 async def _follow_default_addresses(intake: Intake, clock: Clock, *, is_alone: bool) -> None:
-    """FS-22: a node without a cluster has no Node object that names its addresses."""
+    """A node without a cluster has no Node object that names its addresses."""
     while is_alone:
         intake.set_default_addresses(map(address_of, default_addresses()))
         await clock.sleep(ADDRESSES_S)

@@ -283,7 +283,7 @@ def _snapshot(
 def _told_by(
     source: ManifestServices | KubeServices, writer: EventWriter | None, configuration: Configuration
 ) -> Iterable[Metric]:
-    """Beside an API server hints are computed there (TOP-46), and here it counts when it last said anything."""
+    """Beside an API server hints are computed there, and here it counts when it last said anything."""
     if isinstance(source, ManifestServices):
         return source.hints.families(has_services=configuration.telemetry.per_service)
     return (*source.families(), *(writer.families() if writer is not None else ()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend programs Services, and what happens to the rules of the other one (SY-14, IP-13).
+"""Which backend programs Services, and what happens to the rules of the other one.
 
 Of a switch, new rules go in, then old rules out, so that at every moment some rules lead each connection. Only rules
 with our mark are taken away. Never: removes anything before the first sync of a family has worked.
@@ -42,7 +42,7 @@ class RulesBackend(msgspec.Struct, frozen=True):
     cleanup: "OldBackendCleanup"
 
     async def close(self) -> None:
-        """Rules stay (SY-13)."""
+        """Rules stay."""
         for table in self.tables.values():
             await table.close()
 
@@ -93,7 +93,7 @@ class WatchfulTable(NftTable):
     """Sees programs for Services that use legacy iptables, which nf_tables knows nothing of."""
 
     async def rivals(self) -> Sequence[str]:
-        """Where the kernel says that legacy tables are in use; nothing is asked of them elsewhere (IP-11)."""
+        """Where the kernel says that legacy tables are in use; nothing is asked of them elsewhere."""
         return [*await super().rivals(), *await legacy_rivals(self.family)]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the rules that a boot loads before there is a kepd, and lifts them as soon as there are others (SVN-20 to 24).
+"""Keeps the rules that a boot loads before there is a kepd, and lifts them as soon as there are others.
 
 The file is loaded by `kepd-guard.service`, without Python. It is written again when what is guarded changes, at most
 every ten seconds; a family's table is lifted after the first sync of that family, also where the setting is off now.

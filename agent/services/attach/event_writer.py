@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes faults of Services as events of the API server, beside kepd's own list of events (SVN-10 to SVN-13).
+"""Writes faults of Services as events of the API server, beside kepd's own list of events.
 
 What every node sees waits a random time first: most nodes then find the event that another one wrote, at the price of
 one question. Repeats change the count of an event, ten minutes after the last write at the earliest.

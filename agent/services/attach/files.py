@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The source of Services on a bare node: the manifest directory, and the pods that run here (SY-1, MAN-06).
+"""The source of Services on a bare node: the manifest directory, and the pods that run here.
 
 Never: judges objects. Nothing is handed in before the pods plane has looked at what runs, or every restart would take
 the endpoints away for a moment.
@@ -179,7 +179,7 @@ class ManifestServices:
             )
 
     async def _allot(self) -> list[Service]:
-        """FS-21, FS-23: written before anything is programmed by it."""
+        """Written before anything is programmed by it."""
         configuration = self._configuration()
         path = Path(configuration.node.state_directory) / ALLOTTED
         before = self._allotted if self._allotted is not None else await asyncio.to_thread(_read_allotted, path)
@@ -195,7 +195,7 @@ class ManifestServices:
         return slices_of_pods(self.objects.choices, local_pods(self._here.pods()), self._configuration().node.name)
 
     def _tell_names(self) -> None:
-        """Before the rules change: a name goes before its Service does (DNS-74)."""
+        """Before the rules change: a name goes before its Service does."""
         if self._names is not None:
             pods = [(one.namespace, one.ip) for one in local_pods(self._here.pods())]
             self._names.offer(self._services, (*self.objects.slices, *self._made.values()), pods)

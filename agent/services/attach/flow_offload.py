@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps the table by which established flows of Services skip the rules, where it is asked for (SVN-80 to SVN-82).
+"""Keeps the table by which established flows of Services skip the rules, where it is asked for.
 
 A follower of the plane, and a task. Whether the kernel can is tried once. The table is made anew when addresses of
 Services change, at most every ten seconds; flows that were taken out by that go on by the rules, and are taken in
@@ -137,7 +137,7 @@ class FlowOffload(Beside):
             await self._clock.sleep(REST_S)
 
     async def _try(self) -> None:
-        """SVN-81: once, for a kernel does not learn."""
+        """Once, for a kernel does not learn."""
         for family, table in self._tables.items():
             try:
                 await table.load(probe_text(family))
@@ -185,7 +185,7 @@ class FlowOffload(Beside):
             await self._tell_skipped(family)
 
     async def _tell_skipped(self, family: Family) -> None:
-        """SVN-82."""
+        """Others may count on chains that such flows pass by."""
         chains = [*await self._tables[family].forward_chains(), *_legacy_chains(family)]
         if chains:
             effect = "nothing of them is counted, marked or dropped there any more"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The services plane's health on the network: kube-proxy's endpoint and the ports of single Services (HL-1 to HL-9).
+"""The services plane's health on the network: kube-proxy's endpoint and the ports of single Services.
 
 A port that cannot be bound is reported and tried again after the next sync; the others serve on.
 """
@@ -120,7 +120,7 @@ class ServiceHealth:
         self._has_node_object = has_node_object
 
     async def drain(self, clock: SystemClock) -> None:
-        """HL-9: load balancers look elsewhere while the rules still stand."""
+        """Load balancers look elsewhere while the rules still stand."""
         self.is_draining = True
         seconds = self._configuration().services.drain_seconds
         if seconds:
@@ -156,7 +156,7 @@ class ServiceHealth:
         return _page(answer)
 
     def _is_eligible(self) -> bool:
-        """Until the node and the Services have arrived, what an earlier process left decides (FS-4)."""
+        """Until the node and the Services have arrived, what an earlier process left decides."""
         if not self._plane.intake.arrived.is_set():
             return self._plane.stands and not self.is_draining
         return is_eligible(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of the zone hints that kepd computes for Services from manifests; one log line per transition (TOP-51)."""
+"""The state of the zone hints that kepd computes for Services from manifests; one log line per transition."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for Services that lie in the kernel: ours, and kube-proxy's (SY-14, IP-13, DS-13, DS-14).
+"""Rules for Services that lie in the kernel: ours, and kube-proxy's.
 
 Ours are distinguished from kube-proxy's, which have the same names in iptables, by the mark beside them.
 Never: decides when; a switch of the backend, a takeover and `kepd cleanup` do. Rules of others are never touched.

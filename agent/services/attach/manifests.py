@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services, EndpointSlices, Nodes and Service networks from files, with topology hints filled in.
 
-The last good version of a broken document stays. Source of behaviour: IN-16, MAN-06, MAN-07, TOP-47 to TOP-50.
+The last good version of a broken document stays.
 """
 
 import re
@@ -218,7 +218,7 @@ def _unknown_port_fields(document: Document, kind: str, content: Mapping[str, ob
 def _with_hints(
     slices: list[EndpointSlice], known: Manifests, options: HintOptions
 ) -> tuple[list[EndpointSlice], list[tuple[str, FilledHints]]]:
-    """The slices with the hints that topology computes for them (TOP-47)."""
+    """The slices with the hints that topology computes for them."""
     filled: dict[tuple[str, str], Slice] = {}
     by_service: dict[tuple[str, str, str], list[Slice]] = {}
     for one in known.slices:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this node is without rules for Services, so that it should get no further pods (SVN-60, SVN-61).
+"""Whether this node is without rules for Services, so that it should get no further pods.
 
 Three ways: it booted and nothing was programmed yet; the rules were lost, or all of a family are refused, and kepd
 could not help it; the node shuts down. An ordinary end of kepd is none of them: rules stay and work.

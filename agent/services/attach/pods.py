@@ -141,7 +141,7 @@ def _slice(
         is_serving = pod.is_ready or choice.takes_unready
         is_ready = choice.takes_unready or (pod.is_ready and not pod.is_terminating)
         conditions = Conditions(is_ready, is_serving, pod.is_terminating)
-        # DNS-71: a pod has a name of its own where it names the Service as its subdomain.
+        # A pod has a name of its own where it names the Service as its subdomain.
         hostname = pod.hostname if pod.subdomain == choice.name else ""
         endpoints.append(EndpointObject((pod.ip,), conditions, node, hostname=hostname or None))
     return EndpointSlice(

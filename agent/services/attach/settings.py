@@ -57,13 +57,13 @@ def _networks(given: str | Iterable[str]) -> tuple[str, ...] | None:
 
 
 def node_port_addresses(configuration: Configuration) -> tuple[str, ...]:
-    """TY-2: nothing set means the node's own address with nftables, and every address with iptables."""
+    """Nothing set means the node's own address with nftables, and every address with iptables."""
     services = configuration.services
     return tuple(services.node_port_addresses) or ((PRIMARY,) if services.backend == "nftables" else ())
 
 
 def needs_interfaces(configuration: Configuration) -> bool:
-    """Whether addresses count that the Node object does not name (TY-2, TY-4)."""
+    """Whether addresses count that the Node object does not name."""
     words = node_port_addresses(configuration)
     return words != (LOCALHOST,) and {*words} - {LOCALHOST} != {PRIMARY}
 
@@ -72,7 +72,7 @@ def periods(configuration: Configuration) -> Periods:
     services = configuration.services
     if services.profile == "kube-proxy":
         return KUBE_PROXY_PERIODS
-    # Each restore of iptables reads and writes whole tables, so a burst becomes a few (FS-27).
+    # Each restore of iptables reads and writes whole tables, so a burst becomes a few.
     rest, longest_s = (20.0, LONGEST_IPTABLES_PAUSE_S) if services.backend == "iptables" else (2.0, LONGEST_PAUSE_S)
     return Periods(services.min_sync_period, services.sync_period, services.full_sync_period, rest, longest_s)
 
@@ -108,7 +108,7 @@ def services_scope() -> str:
 
 
 def families() -> tuple[Family, ...]:
-    """Those this host has (IN-20)."""
+    """Those this host has."""
     disabled = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
     if not Path("/proc/net/if_inet6").exists() or (disabled.exists() and disabled.read_text().strip() == "1"):
         log.info("ipv6_disabled", effect="only IPv4 Services are programmed", v=0)

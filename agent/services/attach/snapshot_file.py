@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps in a file what Services there are, for the first moments after a boot (SVN-25).
+"""Keeps in a file what Services there are, for the first moments after a boot.
 
 The API server may be away when a node boots, or slow. Then the Services that an earlier kepd knew are programmed at
 once, and what the server lists takes their place. A task, and something to ask before the sources begin. Where rules

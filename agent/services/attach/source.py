@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services, EndpointSlices, this node and the Service networks from an API server (IN-1, IN-18, SY-11).
+"""Services, EndpointSlices, this node and the Service networks from an API server.
 
 Never: judges objects. While the server is silent everything stays as it was.
 """
@@ -83,7 +83,7 @@ class KubeServices:
         self._node = NODES.narrowed(field_selector=f"metadata.name={node}")
 
     async def run(self) -> None:
-        """For ever. Without access nothing is known, so nothing is written: rules that stand stay (SY-1)."""
+        """For ever. Without access nothing is known, so nothing is written: rules that stand stay."""
         while (client := self._find()) is None:
             log.warning("service_source_unavailable", retry_s=ACCESS_RETRY_S, effect="rules stay as they are")
             await asyncio.sleep(ACCESS_RETRY_S)
@@ -108,7 +108,7 @@ class KubeServices:
                     one.cancel()
 
     def families(self) -> Iterator[Metric]:
-        """How old the last word of the server is: it grows where a watch hangs without breaking (MET-04)."""
+        """How old the last word of the server is: it grows where a watch hangs without breaking."""
         text = "Time since the API server's last message about a kind."
         ages = GaugeMetricFamily("kepd_kube_watch_age_seconds", text, labels=["kind"])
         now_s = asyncio.get_running_loop().time()
@@ -216,7 +216,7 @@ class KubeServices:
             self._intake.set_service_ranges(text for cidrs in known.values() for text in cidrs)
 
     async def _follow_labels(self) -> None:
-        """All nodes, while some Service asks for their labels; otherwise they are not worth a watch (SVN-91)."""
+        """All nodes, while some Service asks for their labels; otherwise they are not worth a watch."""
         kept: frozenset[str] = frozenset()
         watch: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as group:
@@ -256,7 +256,7 @@ class KubeServices:
             self._intake.set_node_labels(dict(known))
 
     async def _give_up_on_node(self) -> None:
-        """IN-18: without its Node object the plane starts all the same."""
+        """Without its Node object the plane starts all the same."""
         await asyncio.sleep(NODE_WAIT_S)
         if "node" in self._intake.missing:
             log.warning("node_object_missing", waited_s=NODE_WAIT_S, effect="no zone, no node ports until it appears")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes the startup taint off this node once its Services answer, and again whenever it comes back (DS-10).
+"""Takes the startup taint off this node once its Services answer, and again whenever it comes back.
 
-With `services.taintWhenDown` also puts it on, while there are no rules (SVN-60 to SVN-62).
+With `services.taintWhenDown` also puts it on, while there are no rules.
 """
 
 import asyncio
@@ -225,7 +225,7 @@ def _tests(place: int, taint: NodeTaint) -> list[Mapping[str, object]]:
 
 
 async def lift_taint(kube_client: "KubeClient", node: str, *, is_dry: bool) -> bool:
-    """Once, for `kepd cleanup`, after which no kepd comes to do it (SVN-64). Whether it was on the node. Raises
+    """Once, for `kepd cleanup`, after which no kepd comes to do it. Whether it was on the node. Raises
     KubeError, for an answer that does not come too."""
     async with aclosing(kube_client.follow(NODES.narrowed(field_selector=f"metadata.name={node}"))) as news:
         async for one in news:

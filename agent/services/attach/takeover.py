@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking the place of a kube-proxy whose rules are still in the kernel (SY-14, DS-14).
+"""Taking the place of a kube-proxy whose rules are still in the kernel.
 
 The request is a file in the state directory, so that a restart in the middle goes on. Our rules go in, then
 kube-proxy's out, then the request is done.

@@ -60,7 +60,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[ServiceUnit]:
 
 
 def configz_page(configuration: Configuration) -> Page:
-    """`/configz` beside the metrics of Services, where kube-proxy has it (HL-7)."""
+    """`/configz` beside the metrics of Services, where kube-proxy has it."""
     document = as_document(configuration)
     shown = {"config.kepd.dev": {name: document[name] for name in SHOWN if name in document}}
     return Page(200, json.dumps(shown).encode(), "application/json")

@@ -2,7 +2,8 @@
 """A Service's plan as elements of the nftables maps. Same plan, same slots, same elements.
 
 The slots say which endpoint has which number, so that a change touches few of them. Elements that several Services may
-share are distinguished. Source of behaviour:"""
+share are distinguished.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -2,7 +2,8 @@
 """Keeps what one family should have: a plan for every Service, updated by what changed.
 
 A change concerns the Services that changed, and those that win or lose an address by that: work grows with the change,
-never with the number of Services. Its owner is the sync of that family. Source of behaviour:"""
+never with the number of Services. Its owner is the sync of that family.
+"""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
