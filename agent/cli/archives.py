@@ -39,7 +39,7 @@ def unpack(source: BinaryIO, root: str, target: Path) -> Iterator[str]:
                 if reason:
                     yield f"{printable(member.name)}: {reason}"
     except tarfile.TarError as error:
-        raise CommandFailed(f"what the container sent is no archive: {error}; is there a tar in its image?") from error
+        raise CommandFailed(f"what the container sent is no archive: {error}; does the image contain tar?") from error
     if not is_found:
         raise CommandFailed(f"the container sent nothing of {printable(root)}")
 

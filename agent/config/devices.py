@@ -85,7 +85,7 @@ class DevicePlugins:
     directory: str = restart(
         PATH, "/var/lib/kubelet/device-plugins", "Directory in which device plugins register, as with a kubelet."
     )
-    allow: tuple[int, ...] = key(list_of(integer(0), "users"), (), "Users beside root who may run device plugins.")
+    allow: tuple[int, ...] = key(list_of(integer(0), "users"), (), "Users other than root allowed to run plugins.")
     allocate_timeout: float = key(duration(0.1, 3600.0), 60.0, "Timeout of a plugin's Allocate.")
     reset: Mapping[str, Mapping[str, object]] = key(
         map_of(MAP, "of resources"), {}, "Commands that are run for each device of a resource after its pod."

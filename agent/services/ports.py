@@ -40,7 +40,7 @@ class RuleTable(Protocol):
         """What is there; None: no table of ours."""
 
     async def apply(self, batch: Batch) -> None:
-        """All of it or nothing."""
+        """Atomic."""
 
     async def client_count(self, name: str) -> int:
         """Entries of a map of clients."""

@@ -72,10 +72,10 @@ class Ruleset(Protocol):
         nothing is known: what an earlier process wrote for them stays."""
 
     async def write_over(self, plans: Plans) -> int:
-        """After `prepare`: these plans in place of what their Services have; all else stays. All of it or nothing."""
+        """After `prepare`: these plans in place of what their Services have; all else stays. Atomic."""
 
     async def write(self, plans: Plans, facts: FamilyFacts | None = None) -> int:
-        """These plans on top of what is known to be there, and the node if it changed. All of it or nothing."""
+        """These plans on top of what is known to be there, and the node if it changed. Atomic."""
 
     def release_dump(self) -> None:
         """The full sync is over; what was read for it may go."""

@@ -25,7 +25,7 @@ WEB = {"/m/a.yaml": manifest("web", "i", more=", labels: {app: web}")}
         "wait -l app=web --for=jsonpath='{.status.podIP}'",
     ],
 )
-async def test_what_is_so_already_is_not_waited_for(tmp_path: Path, short_path: Path, words: str) -> None:
+async def test_wait_returns_at_once_if_already_true(tmp_path: Path, short_path: Path, words: str) -> None:
     async with pod_node(tmp_path, short_path, WEB) as node:
         await node.plane.until(lambda: node.plane.phases and node.plane.pod().status == "Running", "it runs")
         await node.plane.until(lambda: any(one.is_true for one in node.plane.pod().conditions), "conditions")

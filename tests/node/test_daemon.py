@@ -223,7 +223,7 @@ def test_a_typo_leaves_the_pod_running_also_through_a_restart(kepd: Kepd, lab: L
     kepd.wait_ready()
 
 
-def test_a_registry_that_hangs_holds_up_nobody_else(kepd: Kepd, lab: Lab, throttle: Throttle) -> None:
+def test_a_hung_registry_blocks_no_other_pull(kepd: Kepd, lab: Lab, throttle: Throttle) -> None:
     image = lab.push(Image(name="node/daemon"))
     lab.push(Image(name="node/hanging"))
     hanging = lab.throttled(Image(name="node/hanging"))

@@ -78,7 +78,7 @@ def node_logs(
 def list_log_sources(daemon: Client) -> Listing[node_pb2.LogSource]:
     method = f"{SERVICE}/ListLogSources"
     answer = daemon.call(method, node_pb2.ListLogSourcesRequest(), node_pb2.ListLogSourcesResponse)
-    return Listing("LogSource", answer.sources, COLUMNS, lambda one: f"logsource/{one.name}", "no log is there for you")
+    return Listing("LogSource", answer.sources, COLUMNS, lambda one: f"logsource/{one.name}", "no log you may read")
 
 
 def _micros(option: str, given: str) -> int:

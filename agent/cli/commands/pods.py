@@ -164,7 +164,7 @@ def _write(daemon: Client, request: pod_pb2.CheckpointContainerRequest) -> pod_p
 @click.command()
 @click.pass_obj
 def uncordon(session: Session) -> None:
-    """Let pods begin again after a drain, and bring back those that it ended, but for those that run once."""
+    """Allow pods again and restart drained ones, but for those that run once."""
     answer = ask(session, f"{SERVICE}/UncordonNode", pod_pb2.UncordonNodeRequest(), pod_pb2.UncordonNodeResponse)
     click.echo("the node takes pods again")
     for pod in answer.pods:

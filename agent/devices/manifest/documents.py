@@ -34,7 +34,7 @@ SUCCESSORS = {
     "ResourceClass": "a DeviceClass",
     "ResourceClaimParameters": "config.opaque of a ResourceClaim",
     "ResourceClassParameters": "config.opaque of a DeviceClass",
-    "PodSchedulingContext": "nothing: the node allocates by itself",
+    "PodSchedulingContext": "not allowed: the node allocates",
     "DeviceTaintRule": "taints of devices in a ResourceSlice",
 }
 IN_CLUSTER = ("DeviceClass", "ResourceSlice")

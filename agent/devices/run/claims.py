@@ -434,7 +434,7 @@ class DeviceClaims:
         return replace(record.at(driver, stage, devices), since_s=self._clock.wall_s())
 
     async def forget(self, uid: str) -> None:
-        """A person says that nothing of it is held, or that it does not matter. Raises Refused."""
+        """Drop the record at an operator's request. Raises Refused."""
         name = f"{uid}.json"
         if name in self.unreadable:
             await self._files.remove(f"{BAD_FOLDER}/{name}")

@@ -130,7 +130,7 @@ class LocalDriver:
         return (class_for(self.name),)
 
     async def restore(self, records: Iterable[ClaimRecord]) -> None:
-        """After a start: files that were lost are written again, and those that nothing is known of go."""
+        """Restore missing CDI files at start, and delete unknown ones."""
         for name in await self._files.read_folder(QUARANTINE):
             if name.startswith(f"{self.name}."):
                 self.devices.quarantine(name.removeprefix(f"{self.name}.").removesuffix(".json"))

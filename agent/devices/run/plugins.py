@@ -192,7 +192,7 @@ class PluginDevices:
 
     def _why(self, resource: str, count: int, plugin: Plugin | None, free: int) -> str:
         if plugin is None or not plugin.is_connected:
-            return f"{resource}: {count} asked for, and no plugin of it is registered"
+            return f"{resource}: {count} asked for, but no plugin is registered for it"
         sick = len(plugin.devices) - len(plugin.healthy)
         return f"{resource}: {count} asked for, {free} free of {len(plugin.devices)}, {sick} unhealthy"
 

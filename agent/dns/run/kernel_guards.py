@@ -34,7 +34,7 @@ class KernelGuards(Protocol):
     async def input_drops(self) -> Sequence[str]: ...
 
     async def strangers(self) -> int:
-        """Packets of those who may not ask, since everything was put anew."""
+        """Packets from clients outside dns.allowFrom, since everything was put anew."""
 
     def changes(self) -> AsyncGenerator[str, None]: ...
 
@@ -57,7 +57,7 @@ class NftGuards:
         return await self._table.exists()
 
     async def is_intact(self) -> bool:
-        """Whoever writes into the table leaves nothing to trust."""
+        """Any foreign write invalidates the table."""
         return False
 
     async def remove(self) -> None:

@@ -42,7 +42,7 @@ def dns_metrics(plane: PlaneFigures) -> Iterator[Metric]:
         live.add_metric([address], float(one))
     yield live
     yield CounterMetricFamily("kepd_dns_fallbacks", "How often kepd-dns stopped answering.", value=plane.fallbacks)
-    text = "Packets of those who may not ask."
+    text = "Packets from clients outside dns.allowFrom."
     yield CounterMetricFamily("kepd_dns_foreign", text, value=plane.strangers)
     yield from _of_process(plane.status)
 
@@ -70,7 +70,7 @@ def _of_process(status: Status) -> Iterator[Metric]:
     yield _by_reason("kepd_dns_overload", "Questions that found no room.", status.overload)
     yield _by_reason("kepd_dns_malformed", "Packets that are no questions.", status.malformed)
     yield CounterMetricFamily("kepd_dns_limited", "Questions over the limit of one source.", value=status.limited)
-    yield CounterMetricFamily("kepd_dns_spoofed", "Questions to which somebody sent wrong ids.", value=status.spoofed)
+    yield CounterMetricFamily("kepd_dns_spoofed", "Questions that received replies with a wrong id.", value=status.spoofed)
     text = "Packets that the kernel dropped because the socket was full."
     yield CounterMetricFamily("kepd_dns_receive_drops", text, value=status.receive_drops)
 

@@ -94,7 +94,7 @@ def _specs() -> Iterable[Family]:
         ("cpu_period", "Period of the processor's quota in microseconds.", "limits.period_us"),
         ("cpu_quota", "Quota of the processor in microseconds.", "limits.quota_us"),
         ("cpu_shares", "Share of the processor.", "limits.shares"),
-        ("memory_limit_bytes", "Limit of memory; 0 is none.", "limits.memory"),
+        ("memory_limit_bytes", "Memory limit; 0 = unlimited.", "limits.memory"),
         ("memory_swap_limit_bytes", "Limit of memory with swap; 0 is none.", "limits.memory_and_swap"),
         ("memory_reservation_limit_bytes", "Memory that is protected; 0 is none.", "limits.reservation"),
     ):

@@ -136,7 +136,7 @@ class PodKeeper:
         run.ring()
 
     def devices_changed(self) -> None:
-        """What it waits for may be there now."""
+        """Retry containers that wait for a device."""
         run = self.run
         for name, one in run.memory.containers.items():
             if one.reason in DEVICE_PROBLEMS:
@@ -162,7 +162,7 @@ class PodKeeper:
                 self.run.tell("FailedMount", problem, is_warning=True)
 
     def end(self, cause: str, grace_s: float, outcome: PodOutcome) -> None:
-        """It ends and stays as a record: evicted, or the node goes down. One that ends already has to hurry."""
+        """End the pod, keep its record: it is evicted, or the node goes down. One that ends already has to hurry."""
         run = self.run
         now_s = run.context.clock.now_s()
         if run.memory.outcome is not None:

@@ -217,7 +217,7 @@ class ConnectionEnder:
         return (self._settings().default_s, False) if own is None else (own, True)
 
     async def _until_written(self, families: Iterable[Family]) -> None:
-        """What was told so far is in the kernel."""
+        """Wait until known changes are programmed."""
         fold, until_s = self._plane.intake.fold, self._clock.now_s() + UNWRITTEN_S
         services, slices = fold.service_changes, fold.slice_changes
         for sync in map(self._plane.families.__getitem__, families):

@@ -52,7 +52,7 @@ class Pace(msgspec.Struct, frozen=True):
         return self.ended_s + pause_s
 
     def latest_s(self, periods: Periods, release_s: float = float("inf")) -> float:
-        """Then at the latest, even if nothing happens. `release_s`: when somebody who was set aside is tried again."""
+        """Latest time of the next sync. `release_s`: when a Service that was set aside is tried again."""
         if self.failures:
             return self.ended_s + self._retry_s(periods)
         due_s = self.full_s + periods.full_s if periods.full_s else float("inf")

@@ -72,7 +72,7 @@ class CheckpointFolder:
         return True
 
     def tidy(self, rules: CheckpointRules, now_wall_s: float) -> list[str]:
-        """What is superfluous goes; its names."""
+        """Delete surplus archives; return their names."""
         return [one.name for one in superfluous(self.archives(), rules, now_wall_s) if self.remove(one.name)]
 
     def make_room(self, needed_bytes: int) -> list[str]:
