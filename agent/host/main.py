@@ -123,6 +123,7 @@ async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOut
     from agent.kit.memory import large_work
 
     with large_work():
+        from agent.drivers.state_files.driver import sweep_state
         from agent.host.compose import compose
         from agent.host.tree import run_tree
 
@@ -131,6 +132,7 @@ async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOut
     daemon = compose(running, levels, os.environ)
     daemon.metrics.lost_log_lines = lambda: out.lost_lines
     ending.daemon = daemon
+    sweep_state(Path(running.configuration.node.state_directory))
     running.keep_last_good()
     running.tell_left_behind()
     try:

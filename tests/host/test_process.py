@@ -39,6 +39,24 @@ def test_without_a_runtime_it_runs_and_says_so(kepd: Kepd) -> None:
     assert not kepd.socket.exists()
 
 
+def test_drafts_of_a_kepd_that_died_are_swept_at_start(kepd: Kepd) -> None:
+    """NP-6: also those that no plane looks after; what pods have there is theirs."""
+    state = kepd.folder / "state"
+    drafts = [
+        state / ".config.last.yaml.abcd1234",
+        state / ".instance.x_9zzzzz",
+        state / "services/.snapshot.bin.abcd1234",
+    ]
+    of_pods = state / "pods/pods/u/.cache.abcd1234"
+    for path in (*drafts, of_pods):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}")
+    kepd.start("--planes", "").wait(lambda: kepd.get("/livez")[0], "answers")
+
+    assert [path for path in drafts if path.exists()] == []
+    assert of_pods.exists()
+
+
 def test_no_core_file_gets_the_memory_of_kepd(kepd: Kepd) -> None:
     """Also where no unit forbids it."""
     kepd.start().wait(lambda: kepd.get("/livez")[0], "answers")

@@ -146,6 +146,14 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
+def sweep_state(state: Path) -> None:
+    """At the start of a daemon, where it and its planes write. What pods have below that is not looked at."""
+    began_s = time.time()
+    with suppress(FileNotFoundError):
+        for directory in (state, *state.iterdir()):
+            _sweep(directory, began_s)
+
+
 def _sweep(directory: Path, before_s: float) -> None:
     """Drafts of processes that died; this one's own are younger than it is."""
     with suppress(OSError):
