@@ -92,7 +92,7 @@ class BackOff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryPause(msgspec.Struct):
-    """Between attempts of one thing that fail: 1 s, doubling, 60 s at most. Changed by the runner alone."""
+    """Between attempts of one thing that fail: 1 s, doubling, 60 s at most. Changed by whoever tries."""
 
     problem: str = ""
     pause_s: float = 0.0

@@ -26,6 +26,7 @@ from agent.pods.plan.order import Member
 from agent.pods.plan.orphans import left_container
 from agent.pods.plan.record import encode_record, record_name
 from agent.pods.plan.remembered import ContainerMemory, Memory
+from agent.pods.plan.restart import RetryPause
 from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
@@ -295,8 +296,8 @@ class PodRun:
         self.context.tell_of(self.pod, reason, message, container, is_warning=is_warning)
 
     async def save(self) -> None:
-        """Write the record; a disk that refuses stops no pod. A stop under way need not survive a power cut: nothing
-        that it is about would."""
+        """Write the record; a disk that refuses stops no pod, and is asked again. A stop under way need not survive a
+        power cut: nothing that it is about would."""
         memory, before = self.memory, self.unsaved
         if self.is_forgotten:
             return
@@ -308,6 +309,7 @@ class PodRun:
         except (OSError, ValueError) as error:
             self.unsaved = str(error)
             log.warning("pod_record_not_saved", pod=self.pod.key, error=self.unsaved)
+            self.save_soon()
         if self.unsaved != before:
             self.ring()
 
@@ -339,9 +341,13 @@ class PodRun:
             self.spawn(Saving(), self._save_settled())
 
     async def _save_settled(self) -> None:
-        for _ in range(MOST_SAVES):
-            if self.saved_memory == self.memory:
-                return
+        """What the disk refused it may take later, whether or not anything happens to the pod until then."""
+        saves, pause = 0, RetryPause()
+        while self.unsaved or (self.saved_memory != self.memory and saves < MOST_SAVES):
+            if self.unsaved:
+                pause.fail(self.context.clock.now_s())
+                await self.context.clock.sleep(pause.pause_s)
+            saves += 1
             await self.save()
 
     def look(self, message: str) -> Look:
