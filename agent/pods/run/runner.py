@@ -35,7 +35,7 @@ from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.plan.edits import replaced_by
 from agent.pods.plan.orphans import orphan_spec
-from agent.pods.plan.record import FOLDER, Record, decode_record
+from agent.pods.plan.record import Record
 from agent.pods.plan.remembered import Memory, without_outdated
 from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import ManifestSource, NodeFigures, RuntimeEvents, Snapshot
@@ -48,6 +48,7 @@ from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
 from agent.pods.run.owners import Owners
 from agent.pods.run.pod_context import PodContext
+from agent.pods.run.records import load_records
 from agent.pods.run.run_state import Listeners, PodRun
 from agent.pods.run.workloads.workloads import TakeOut, Workloads
 from agent.pods.runtime.observation import seen_pods
@@ -88,6 +89,7 @@ class PodRunner:
         # What is wrong with the manifests of pods that run, by uid.
         self._complaints: dict[str, str] = {}
         self._records: dict[str, Record] = {}
+        self._unsettled: list[PodKeeper] = []
         self.past = PastPods()
         self._lists = RetryPause()
         self._faults = Faults()
@@ -222,10 +224,11 @@ class PodRunner:
         self._context.places.clear()
         self._problems.clear()
         self._complaints.clear()
+        self._unsettled.clear()
         self._listed.clear()
         self._faults = Faults()
         await self._admitter.cordon.load()
-        await self._load_records()
+        self._records |= await load_records(self._context)
         await self.workloads.load(self._records.values())
         self._list_wanted()
         housekeeping = Housekeeping(self._context, lambda: list(self._owners.keepers.values()), self.node)
@@ -267,21 +270,6 @@ class PodRunner:
             self._tell(report)
             await self._changed.wait()
             self._changed.clear()
-
-    async def _load_records(self) -> None:
-        context = self._context
-        try:
-            found = await context.records.read_folder(FOLDER)
-        except OSError as error:
-            log.warning("pod_records_unreadable", error=str(error))
-            return
-        boot_id = context.settings().facts.boot_id
-        for name, content in found.items():
-            uid = name.removesuffix(".json")
-            try:
-                self._records[uid] = decode_record(content, boot_id, context.clock.now_s(), context.clock.wall_s())
-            except ValueError as error:
-                log.warning("pod_record_unreadable", record=name, error=str(error))
 
     def _look_after_faults(self) -> None:
         if self._faults.names:
@@ -417,17 +405,24 @@ class PodRunner:
         history = History(record.moments if record is not None else ())
         return PodKeeper(PodRun(pod, context, memory, history, listeners), self._probes)
 
-    def _begin(self, keeper: PodKeeper) -> PodKeeper:
+    def _begin(self, keeper: PodKeeper, *, is_settled: bool = True) -> PodKeeper:
+        """What is to become of one that is not settled is known when all are; until then nothing is made for it."""
         run = keeper.run
         record = self._records.pop(run.pod.uid, None)
         self._admitter.begun(run)
         self._displacer.found(run)
         self._owners.add(keeper)
-        if self._group is not None:
-            self._group.create_task(self._keep(keeper), name=f"pod {run.pod.key}")
+        if is_settled:
+            self._start(keeper)
+        else:
+            self._unsettled.append(keeper)
         if record is None:
             run.note("first_seen")
         return keeper
+
+    def _start(self, keeper: PodKeeper) -> None:
+        if self._group is not None:
+            self._group.create_task(self._keep(keeper), name=f"pod {keeper.run.pod.key}")
 
     async def _keep(self, keeper: PodKeeper) -> None:
         """A bug that shows in one pod must not end the others."""
@@ -502,6 +497,8 @@ class PodRunner:
         self._listed.set()
         self._forgotten()
         self._want()
+        while self._unsettled:
+            self._start(self._unsettled.pop())
         if is_first:
             self._hide_gone()
         self.looked.set()
@@ -539,10 +536,7 @@ class PodRunner:
         keeper = self._keeper_for(pod)
         await keeper.merge(seen)
         if uid not in self._owners.keepers:
-            self._begin(keeper)
-            if uid not in self._wanted and pod.key not in self._called:
-                # Before its keeper has a turn, so that nothing is made for it.
-                self._want_of(keeper)
+            self._begin(keeper, is_settled=pod is self._wanted.get(uid))
 
     def _forgotten(self) -> None:
         """Records of pods that neither run nor are wanted: what is left of them goes, unless finished."""

@@ -13,6 +13,7 @@ from agent.model.refused import Refused
 from agent.pods.attach.pod_service import PodService
 from agent.pods.ports import Snapshot
 from agent.pods.run import commands as commands_module
+from agent.pods.run import sandbox_maker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from agent.wire.kepd.v1 import pod_pb2
 from tests.fakes.manifests import FakeManifestDirectory
@@ -128,6 +129,38 @@ async def test_nothing_is_made_for_a_pod_whose_manifest_went_meanwhile(tmp_path:
 
     assert cri.made() == before
     assert await cri.list_sandboxes() == []
+
+
+@pytest.mark.parametrize("uid", ["", ", uid: same"])
+async def test_a_pod_replaced_meanwhile_is_made_once_as_it_is_now(
+    tmp_path: Path, uid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NP-13: under its name, while its sandbox died as well, and long ago."""
+    monkeypatch.setattr(sandbox_maker, "FIRST_PAUSE_S", 0.0)
+    cri = Busy()
+    before = {f"/m/{name}.yaml": manifest(name, "i", more=uid and f"{uid}-{name}") for name in NAMES}
+    files = FakeManifestDirectory(before)
+    async with running(cri, files, tmp_path) as plane:
+        await plane.until_phases(**dict.fromkeys(NAMES, "Running"))
+    for path, content in before.items():
+        files.put(path, content.replace(b"spec:", b"spec:\n  hostNetwork: true"))
+    for made in await cri.list_containers():
+        cri.exit(made.id, 137)
+    for one in await cri.list_sandboxes():
+        await cri.stop_sandbox(one.id)
+    cri.calls.clear()
+    async with running(cri, files, tmp_path) as plane:
+        await plane.until_ready()
+        await plane.until(
+            lambda: (
+                [(one.phase, one.spec.host_network) for one in plane.runner.pods.items.values()]
+                == [("Running", True)] * len(NAMES)
+            ),
+            "all are as they should be",
+        )
+
+    assert sorted(cri.made()) == ["CreateContainer"] * len(NAMES) + ["RunPodSandbox"] * len(NAMES)
+    assert len(await cri.list_sandboxes()) == len(NAMES)
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
