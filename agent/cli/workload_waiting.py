@@ -97,6 +97,8 @@ def condition_of(made: Made, name: str) -> bool | None:
 def progress(kind: Kind, made: Made) -> tuple[bool, str]:
     """Whether it has come where its manifest wants it, and how far it is. Raises for a Job that has failed."""
     now = part(made, "status")
+    if not now:
+        return False, "kepd does not carry it out: its manifest has a fault or is not read yet, or pods do not run here"
     if kind.api == "Job":
         failed = next((one for one in items(made, "status", "conditions") if one.get("type") == "Failed"), None)
         if failed is not None:

@@ -43,10 +43,12 @@ def pod_object(pod: pod_pb2.Pod) -> Object:
         spec = {"nodeName": pod.name.removeprefix(f"{pod.manifest_name}-"), **spec}
     status: Object = {"phase": pod.phase}
     status |= _set(reason=pod.reason, message=pod.message, qosClass=pod.qos_class, startTime=_time(pod.created_at))
+    status |= _set(hostIP=next(iter(pod.host_ips), ""), hostIPs=[{"ip": one} for one in pod.host_ips])
     if pod.ip:
         status |= {"podIP": pod.ip, "podIPs": [{"ip": pod.ip}]}
     status["conditions"] = [
-        {"type": one.type, "status": "True" if one.status else "False"} | _set(reason=one.reason, message=one.message)
+        {"type": one.type, "status": "True" if one.status else "False"}
+        | _set(reason=one.reason, message=one.message, lastTransitionTime=_time(one.since) or _time(pod.created_at))
         for one in pod.conditions
     ]
     status |= _set(
@@ -83,6 +85,8 @@ def _container_status(one: pod_pb2.Container) -> Object:
         "imageID": one.image_id,
     } | _set(
         containerID=f"containerd://{one.id}" if one.id else "",
+        resources=_set(requests=dict(one.resources.requests), limits=dict(one.resources.limits)),
+        allocatedResources=dict(one.resources.requests),
         allocatedResourcesStatus=[
             {"name": name, "resources": found} for name, found in _devices_by_resource(one).items()
         ],

@@ -49,9 +49,9 @@ def _images(one: pb.Object) -> str:
 
 
 def job_state(made: Made) -> str:
-    """The word of its condition; Running where it has none yet."""
+    """The word of its condition; Running where it has none yet. Of one that is not carried out nothing is known."""
     held = (str(one.get("type")) for one in items(made, "status", "conditions") if one.get("status") == "True")
-    return next(held, "Running")
+    return next(held, "Running" if part(made, "status") else "Unknown")
 
 
 def _completions(one: pb.Object) -> str:

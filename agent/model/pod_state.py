@@ -66,6 +66,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     is_true: bool
     reason: str = ""
     message: str = ""
+    since_s: float = 0.0
 
 
 class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +93,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     waits_for: str = ""
     ip: str = ""
+    host_ips: tuple[str, ...] = ()
     name_servers: str = ""
     """Of the resolver file that its sandbox was made with; a running pod keeps it."""
     sandbox_id: str = ""

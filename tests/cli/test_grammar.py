@@ -14,7 +14,7 @@ from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed
 from agent.kinds.registry import BY_WORD, Named
 from agent.model.exit_codes import NOT_FOUND, USAGE
-from agent.model.pod_fields import Container, ContainerPort, Env, PodFields
+from agent.model.pod_fields import Container, ContainerPort, Env, PodFields, Resources
 from agent.model.pod_state import Condition, ContainerState, PodState, Termination
 from agent.model.service_report import EndpointReport, PortReport, ServiceReport
 from agent.wire.kepd.v1 import node_pb2
@@ -33,10 +33,14 @@ def pod(name: str, namespace: str = "default", app: str = "web", *, phase: str =
         manifest_name=name,
         phase=phase,
         ip="10.0.0.9",
+        host_ips=("192.0.2.7", "2001:db8::7"),
         created_at_s=1_700_000_000.0,
         labels=(("app", app),),
         spec=SPEC,
-        conditions=(Condition(type="Ready", is_true=True),),
+        conditions=(
+            Condition(type="Ready", is_true=True, since_s=1_700_000_009.0),
+            Condition(type="PodScheduled", is_true=True),
+        ),
         containers=(
             ContainerState(
                 name="app",
@@ -46,6 +50,7 @@ def pod(name: str, namespace: str = "default", app: str = "web", *, phase: str =
                 is_ready=True,
                 is_started=True,
                 started_at_s=1_700_000_001.0,
+                resources=Resources(limits={"cpu": "1"}, requests={"cpu": "500m"}),
                 last=Termination(exit_code=0, reason="Completed", finished_at_s=1_700_000_000.0),
             ),
         ),
@@ -234,7 +239,7 @@ def test_every_command_takes_the_names_that_get_takes(node: Node) -> None:
 
 
 def test_pods_are_kubernetes_objects_with_their_zeros(node: Node) -> None:
-    """CL-12: recipes for kubectl and jq get what they ask for."""
+    """CL-12, NP-14: recipes for kubectl and jq get what they ask for."""
     one = json.loads(node.out("get", "pod", "web", "-o", "json"))
     listed = json.loads(node.out("get", "pods", "-o", "json"))
     status = one["status"]["containerStatuses"][0]
@@ -245,7 +250,14 @@ def test_pods_are_kubernetes_objects_with_their_zeros(node: Node) -> None:
     assert one["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
     assert one["spec"]["containers"][0]["env"] == [{"name": "PASSWORD"}]
     assert (one["spec"]["restartPolicy"], one["spec"]["nodeName"]) == ("Always", "n1")
-    assert one["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
+    assert one["status"]["conditions"] == [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2023-11-14T22:13:29Z"},
+        {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2023-11-14T22:13:20Z"},
+    ]
+    assert one["status"]["hostIP"] == "192.0.2.7"
+    assert one["status"]["hostIPs"] == [{"ip": "192.0.2.7"}, {"ip": "2001:db8::7"}]
+    assert status["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}
+    assert status["allocatedResources"] == {"cpu": "500m"}
     assert status["restartCount"] == 0
     assert status["lastState"]["terminated"]["exitCode"] == 0
     assert status["state"] == {"running": {"startedAt": "2023-11-14T22:13:21Z"}}

@@ -64,7 +64,9 @@ def node(short_path: Path, manifests: Path) -> Iterator[Node]:
         )  # fmt: skip
         node.pods.pods.put(pod.key, pod)
 
-    def status(key: tuple[str, str, str]) -> Mapping[str, Any]:
+    def status(key: tuple[str, str, str]) -> Mapping[str, Any] | None:
+        if key[2] == "faulty":
+            return None
         made = json.loads(next(iter(objects_in(manifests)._listed(key[0]))).content)
         return {**STATUS, "observedGeneration": made["metadata"]["generation"]}
 
@@ -87,6 +89,14 @@ def test_deployments_are_listed_in_kubectls_columns(node: Node, word: str) -> No
 def test_daemon_sets_and_jobs_are_listed(node: Node) -> None:
     assert rows(node, "get", "ds")[1] == ["default", "log", "1", "1", "1", "1", "1", "5d"]
     assert rows(node, "get", "jobs")[1] == ["default", "work", "Complete", "1/1", "0", "1m5s", "5d"]
+
+
+def test_a_job_that_is_not_carried_out_is_not_said_to_run(node: Node, manifests: Path) -> None:
+    """NP-14: its manifest has a fault, or no plane here is for it."""
+    (manifests / "faulty.yaml").write_bytes(job().replace(b"name: work", b"name: faulty"))
+
+    assert rows(node, "get", "jobs", "faulty")[1][2] == "Unknown"
+    assert "its manifest has a fault" in node.out("explain", "job", "faulty")
 
 
 def test_programs_get_kubernetes_objects_with_status_and_generation(node: Node) -> None:

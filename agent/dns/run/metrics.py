@@ -70,7 +70,9 @@ def _of_process(status: Status) -> Iterator[Metric]:
     yield _by_reason("kepd_dns_overload", "Questions that found no room.", status.overload)
     yield _by_reason("kepd_dns_malformed", "Packets that are no questions.", status.malformed)
     yield CounterMetricFamily("kepd_dns_limited", "Questions over the limit of one source.", value=status.limited)
-    yield CounterMetricFamily("kepd_dns_spoofed", "Questions that received replies with a wrong id.", value=status.spoofed)
+    yield CounterMetricFamily(
+        "kepd_dns_spoofed", "Questions that received replies with a wrong id.", value=status.spoofed
+    )
     text = "Packets that the kernel dropped because the socket was full."
     yield CounterMetricFamily("kepd_dns_receive_drops", text, value=status.receive_drops)
 

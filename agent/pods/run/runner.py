@@ -55,7 +55,7 @@ from agent.pods.runtime.observation import seen_pods
 from agent.pods.runtime.seen import SeenPod
 from agent.pods.view.history import History, PastPods
 from agent.pods.view.problems import PodProblems, first_of
-from agent.pods.view.status import Look, pod_status
+from agent.pods.view.status import Look, pod_status, with_since
 
 log = structlog.get_logger(plane="pods")
 
@@ -576,8 +576,12 @@ class PodRunner:
             return
         if self._admitter.settle(run):
             self._fill_room()
-        self.pods.put(run.pod.key, pod_status(run.look(self._complaints.get(run.pod.uid, ""))))
-        self._problems.look_at(run.pod.key, run.memory, run.unsaved)
+        key, before = run.pod.key, self.state_of(run.pod)
+        # What an earlier kepd showed has not changed after the last that it noted.
+        noted = run.history.moments if before is None else ()
+        at_s = noted[-1].at_s if noted else self._context.clock.wall_s()
+        self.pods.put(key, with_since(pod_status(run.look(self._complaints.get(run.pod.uid, ""))), before, at_s))
+        self._problems.look_at(key, run.memory, run.unsaved)
         self.workloads.touch(run.pod)
         self._changed.set()
 

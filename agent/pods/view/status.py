@@ -41,7 +41,8 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
     """One that the runtime was not asked about yet is as its record says, or `Unknown`."""
     pod, seen, memory = look.pod, look.seen, look.memory
     containers = tuple(
-        replace(_container(look, one), resources=_with_requests(one.fields.resources)) for one in pod.containers
+        replace(_container(look, one), resources=_with_requests(memory.of(one.name).resources or one.fields.resources))
+        for one in pod.containers
     )
     added = [left_container(one) for one in seen.ephemerals if one.name not in pod.by_name]
     active = seen.active
@@ -59,6 +60,7 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         message=printable("; ".join(text for text in reasons if text)),
         waits_for=printable(look.waits_for),
         ip=_address(look),
+        host_ips=look.host_ips,
         sandbox_id=sandbox.id if sandbox is not None else "",
         name_servers=sandbox.name_servers if sandbox is not None else "",
         created_at_s=memory.first_seen_wall_s,
@@ -76,6 +78,13 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         volumes=volumes_of(pod),
         ports=named_ports(pod),
     )
+
+
+def with_since(state: PodState, before: PodState | None, now_s: float) -> PodState:
+    """A condition that was as it is keeps its time."""
+    known = {(one.type, one.is_true): one.since_s for one in before.conditions} if before is not None else {}
+    conditions = [replace(one, since_s=known.get((one.type, one.is_true)) or now_s) for one in state.conditions]
+    return replace(state, conditions=tuple(conditions))
 
 
 def _with_requests(given: Resources) -> Resources:

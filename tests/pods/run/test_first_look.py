@@ -16,6 +16,7 @@ from agent.pods.run import commands as commands_module
 from agent.pods.run import sandbox_maker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from agent.wire.kepd.v1 import pod_pb2
+from tests.fakes.clock import FakeClock
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
 from tests.pods.run.test_commands import commands_of
@@ -112,6 +113,21 @@ async def test_pods_that_run_are_there_while_the_runtime_does_not_answer(tmp_pat
 
     assert sorted(found) == [("new-n", "Pending"), ("web-n", "Unknown")]
     assert status == "Unknown"
+
+
+async def test_conditions_keep_their_times_over_a_restart(tmp_path: Path) -> None:
+    """NP-14: as far as a record tells."""
+    clock = FakeClock()
+    cri, files = Slow(), FakeManifestDirectory({"/m/web.yaml": manifest("web", "i")})
+    async with running(cri, files, tmp_path, clock=clock) as plane:
+        await plane.until_phases(web="Running")
+        before = {one.type: one.since_s for one in plane.pod().conditions}
+    await clock.advance(3600.0)
+    async with running(cri, files, tmp_path, clock=clock) as plane:
+        await plane.until_phases(web="Running")
+        after = {one.type: one.since_s for one in plane.pod().conditions}
+
+    assert after == before
 
 
 async def test_nothing_is_made_for_a_pod_whose_manifest_went_meanwhile(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from agent.model.pod_fields import Resources
 from agent.model.pod_state import PodState
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.runtime.qos import cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage
-from agent.pods.view.status import Look, pod_status
+from agent.pods.view.status import Look, pod_status, with_since
 from tests.pods.pods import Runs, World, container, make_pod
 
 
@@ -112,6 +113,31 @@ def test_an_image_that_cannot_be_had_is_a_state_of_its_own() -> None:
     world = World(make_pod(("a", "b")), fails={"a": "ImagePullBackOff"})
 
     assert (shown(world).status, shown(world).phase) == ("ImagePullBackOff", "Pending")
+
+
+def test_a_condition_says_since_when_it_is_so() -> None:
+    """NP-14: what did not change keeps its time."""
+    world = World(make_pod())
+    first = with_since(shown(world), None, 10.0)
+    then = with_since(shown(ready(world, *world.pod.by_name)), first, 20.0)
+    last = with_since(shown(world), then, 30.0)
+
+    assert {one.since_s for one in first.conditions} == {10.0}
+    assert {one.type: one.since_s for one in then.conditions} == {
+        "PodReadyToStartContainers": 10.0, "Initialized": 10.0, "Ready": 20.0, "ContainersReady": 20.0,
+        "PodScheduled": 10.0,
+    }  # fmt: skip
+    assert last == then
+
+
+def test_resources_are_what_a_container_has_not_what_it_shall_have() -> None:
+    """NP-14: while a resize waits."""
+    world = World(make_pod(["a"]))
+    world.settle()
+    had = Resources(limits={"cpu": "2"})
+    world.memory = world.memory.changed("a", lambda one: replace(one, resources=had))
+
+    assert shown(world).containers[0].resources == Resources(limits={"cpu": "2"}, requests={"cpu": "2"})
 
 
 def test_what_is_over_is_shown_so_for_ever() -> None:
