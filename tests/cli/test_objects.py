@@ -256,7 +256,7 @@ def test_config_maps_are_kubernetes_objects_and_listed(shop: Shop) -> None:
 
 
 def test_validate_says_all_faults_of_all_files_and_what_is_good(tmp_path: Path) -> None:
-    """CL-10."""
+    """CL-10, FS-21."""
     (tmp_path / "a.yaml").write_bytes(POD + SERVICE)
     (tmp_path / "b.yaml").write_bytes(POD.replace(b"spec", b"spek"))
     (tmp_path / "c.yaml").write_bytes(b"{")
@@ -264,6 +264,9 @@ def test_validate_says_all_faults_of_all_files_and_what_is_good(tmp_path: Path) 
     (tmp_path / "readme.md").write_text("{")
     done = kepctl("validate", "-f", str(tmp_path))
     good = kepctl("validate", str(tmp_path / "a.yaml"))
+    (tmp_path / "e.yaml").write_bytes(SERVICE.replace(b"spec: {", b"spec: {clusterIP: 10.96.0.9, "))
+    outlook = "its address comes from services.serviceCIDRs or a ServiceCIDR: without either it is not served"
+    addressed = kepctl("validate", str(tmp_path / "e.yaml"))
 
     assert done.returncode == 1
     assert [line.split(":")[0].rpartition("/")[2] for line in done.stderr.splitlines()[:-1]] == [
@@ -272,6 +275,7 @@ def test_validate_says_all_faults_of_all_files_and_what_is_good(tmp_path: Path) 
     assert done.stderr.splitlines()[-1] == "kepctl: 3 of 4 files have faults"
     assert done.stdout.splitlines() == [
         f"{tmp_path}/a.yaml:1: pod/default/web is valid",
-        f"{tmp_path}/a.yaml:7: service/default/web is valid",
+        f"{tmp_path}/a.yaml:7: service/default/web is valid; {outlook}",
     ]
+    assert addressed.stdout.splitlines()[0].endswith("service/default/web is valid")
     assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "all is valid; objects: 2, files: 1")

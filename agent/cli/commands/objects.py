@@ -23,7 +23,9 @@ from agent.cli.manifest_files import (
 )
 from agent.cli.selection import Scope, in_scope, named, scope_options
 from agent.cli.session import CommandFailed, Session
+from agent.config.manifest_documents import ManifestObject
 from agent.kinds.registry import BY_API, BY_WORD, Kind, Named
+from agent.kinds.workloads import part
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
@@ -223,6 +225,14 @@ def _known(daemon: Client, kind: Kind) -> list[Named]:
     return [Named(one.namespace, one.name) for one in objects]
 
 
+def _outlook(found: ManifestObject) -> str:
+    """What a Service without an address meets on a bare node."""
+    spec = part(found.content, "spec")
+    if found.kind != "Service" or spec.get("clusterIP") or spec.get("type") == "ExternalName":
+        return ""
+    return "; its address comes from services.serviceCIDRs or a ServiceCIDR: without either it is not served"
+
+
 @click.command()
 @file_option
 @click.argument("more", nargs=-1, metavar="[FILE…]", type=click.Path())
@@ -237,7 +247,7 @@ def validate(paths: tuple[str, ...], more: tuple[str, ...]) -> None:
             click.echo(str(one), err=True)
         if not check.findings:
             for found in check.objects:
-                click.echo(f"{found.where}: {called(*found.key)} is valid")
+                click.echo(f"{found.where}: {called(*found.key)} is valid{_outlook(found)}")
                 count += 1
     faulty = sum(bool(check.findings) for check in checks)
     if faulty:
