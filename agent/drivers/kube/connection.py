@@ -49,10 +49,12 @@ KEEPALIVE = (
 
 
 class KubeTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """All deadlines. A watch asks the server to end it after `watch_s` to twice that, at random."""
+    """All deadlines. A watch asks the server to end it after `watch_s` to twice that, at random; one that goes on from
+    a version begins at once, or the server has never seen that version."""
 
     connect_s: float = 10.0
     answer_s: float = 30.0
+    watch_answer_s: float = 2.0
     body_silence_s: float = 30.0
     watch_s: float = 300.0
     watch_slack_s: float = 30.0
@@ -72,6 +74,7 @@ class KubeRequest(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = JSON
     accept: str = JSON
     is_rated: bool = True
+    answer_s: float | None = None
 
     def at(self, server: str) -> URL:
         """The whole address; everything in it is encoded already."""
@@ -191,8 +194,9 @@ class KubeConnection:
     async def _head(self, ask: KubeRequest, server: str, presented: Presented) -> aiohttp.ClientResponse:
         told = f"{ask.verb} {ask.what} at {server}"
         options = self._tls_options(server, presented)
+        answer_s = self._timing.answer_s if ask.answer_s is None else ask.answer_s
         try:
-            async with asyncio.timeout(self._timing.connect_s + self._timing.answer_s):
+            async with asyncio.timeout(self._timing.connect_s + answer_s):
                 return await self._ready_session().request(
                     ask.method,
                     ask.at(server),
@@ -206,7 +210,7 @@ class KubeConnection:
         except aiohttp.ConnectionTimeoutError:
             raise errors.Unreachable(f"{told}: no connection within {self._timing.connect_s:.0f} s") from None
         except TimeoutError:
-            raise errors.Unanswered(f"{told}: no answer within {self._timing.answer_s:.0f} s") from None
+            raise errors.Unanswered(f"{told}: no answer within {answer_s:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise errors.Unreachable(f"{told}: the connection broke: {_explained(error)}") from None
 

@@ -211,4 +211,5 @@ class Follower(Generic[T]):
             query=self._resource.query(self._at.options(timeout_s)),
             accept=METADATA if self._resource.is_metadata_only else JSON,
             is_rated=is_rated,
+            answer_s=self._timing.watch_answer_s if self._at.phase is Phase.WATCHING else None,
         )

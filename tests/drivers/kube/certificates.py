@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Certificates", "make_certificates"]
+__all__ = ["Certificates", "make_certificates", "renew_server"]
 
 NAMES = "subjectAltName=IP:127.0.0.1,IP:::1,DNS:localhost,DNS:kubernetes.default.svc"
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2")
@@ -42,12 +42,19 @@ class Certificates:
         return context
 
 
+SIGNED = ("-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE")
+
+
+def renew_server(certificates: Certificates) -> None:
+    """Another certificate and key, of the same authority."""
+    _openssl(certificates.directory, "server", "kube-apiserver", *SIGNED, "-addext", NAMES)
+
+
 def make_certificates(directory: Path, client: str = "kepd", also: str = "") -> Certificates:
     """A new authority in `directory`. `also`: more names of the server, as openssl takes them."""
     _openssl(directory, "ca", "kepd-test-ca", "-addext", "keyUsage=critical,keyCertSign,digitalSignature")
-    signed = ("-CA", "ca.crt", "-CAkey", "ca.key", "-addext", "basicConstraints=critical,CA:FALSE")
-    _openssl(directory, "server", "kube-apiserver", *signed, "-addext", f"{NAMES},{also}".rstrip(","))
-    _openssl(directory, "client", client, *signed, "-addext", "extendedKeyUsage=clientAuth")
+    _openssl(directory, "server", "kube-apiserver", *SIGNED, "-addext", f"{NAMES},{also}".rstrip(","))
+    _openssl(directory, "client", client, *SIGNED, "-addext", "extendedKeyUsage=clientAuth")
     return Certificates(directory)
 
 

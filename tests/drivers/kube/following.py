@@ -16,7 +16,9 @@ from tests.drivers.kube.api_server import ApiServer
 __all__ = ["FAST", "Feed", "QuickClock", "access_to", "client_of", "feeding", "service"]
 
 DEADLINE_S = 20.0
-FAST = KubeTiming(connect_s=2.0, answer_s=3.0, body_silence_s=2.0, watch_s=300.0, watch_slack_s=30.0)
+FAST = KubeTiming(
+    connect_s=2.0, answer_s=3.0, watch_answer_s=1.0, body_silence_s=2.0, watch_s=300.0, watch_slack_s=30.0
+)
 
 
 class QuickClock:

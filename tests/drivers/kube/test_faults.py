@@ -226,7 +226,7 @@ async def test_slow_answer_is_waited_for(server: ApiServer) -> None:
 
 async def test_server_restored_from_an_older_backup_is_listed_anew(server: ApiServer) -> None:
     """A watch from a version the server has never seen hangs for ever (recording watch-future-rv)."""
-    timing = replace(FAST, connect_s=0.1, answer_s=0.1)
+    timing = replace(FAST, connect_s=0.1, answer_s=1000.0, watch_answer_s=0.1)
     async with client_of(server, timing=timing) as client, feeding(client.follow(SERVICES)) as feed:
         await feed.until(Replaced)
         await server.until(lambda server: server.watch_count == 1)

@@ -5,6 +5,7 @@ and the next change arrives. The table is in docs/services.md."""
 import asyncio
 import copy
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -20,7 +21,7 @@ from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.drivers.kube.api_server import ApiServer, serving
-from tests.drivers.kube.certificates import make_certificates
+from tests.drivers.kube.certificates import Certificates, make_certificates, renew_server
 from tests.drivers.kube.fake_objects import FakeObjects
 from tests.drivers.kube.following import client_of, service
 from tests.fakes.nft import FakeKernel, FakeNft
@@ -28,6 +29,7 @@ from tests.services.attach.test_service_source import slice_of
 
 WITHIN_S = 30.0
 WEB, AFTER, MOVED = "10.0.0.10", "10.0.0.77", "10.0.0.20"
+FOLLOWED = 4
 FOREIGN: tuple[Any, ...] = (None, "x", -1, 10**30, 1.5, True, [], {}, [None], [{}], {"x": None}, "\u0000")
 
 
@@ -48,15 +50,23 @@ class Table(FakeNft):
         return any(one.startswith(key) and isinstance(data, bytes) and data.startswith(want) for one, data in found)
 
 
+class Jumping(SystemClock):
+    """The time of day may be any; what waits does not."""
+
+    ahead_s = 0.0
+
+    def wall_s(self) -> float:
+        return super().wall_s() + self.ahead_s
+
+
 class Node:
     def __init__(self, server: ApiServer) -> None:
         self.server = server
+        self.clock = Jumping()
         self.table = Table("IPv4", FakeKernel())
         settings = NodeSettings(node="node-a", addresses=("192.168.0.10",))
         self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
-        self.plane = ServicesPlane(
-            self.intake, {"IPv4": NftRuleset(self.table)}, clock=SystemClock(), tell=lambda _: None
-        )
+        self.plane = ServicesPlane(self.intake, {"IPv4": NftRuleset(self.table)}, clock=self.clock, tell=lambda _: None)
 
     def put(self, name: str, ip: str, *endpoints: str) -> None:
         self.server.objects.put("services", service(name, clusterIP=ip))
@@ -172,9 +182,66 @@ async def a_server_that_comes_back(node: Node) -> None:
     await node.server.start()
 
 
+async def versions_of_the_future(node: Node) -> None:
+    for number in (1, 2):
+        await node.server.until(lambda server: len({watch.kind.plural for watch in server.watches}) == FOLLOWED)
+        node.server.objects.resource_version -= 400
+        node.server.objects.history.clear()
+        node.server.drop_connections()
+        node.put("other", MOVED, f"10.1.0.{30 + number}")
+        await node.until(lambda number=number: node.table.has(MOVED, f"10.1.0.{30 + number}"))  # type: ignore[misc]
+
+
+async def clocks_that_jump(node: Node) -> None:
+    """This node's, and the server's."""
+    for number, years in enumerate((30, -30, 0)):
+        node.clock.ahead_s = years * 365 * 86_400.0
+        moved = slice_of("other", f"10.1.0.{40 + number}")
+        moved["metadata"]["creationTimestamp"] = f"{2026 + years}-01-01T00:00:00Z"
+        node.server.objects.put("endpointslices", moved)
+        await node.until(lambda number=number: node.table.has(MOVED, f"10.1.0.{40 + number}"))  # type: ignore[misc]
+
+
+async def a_renewed_certificate(node: Node) -> None:
+    assert node.server.certificates is not None
+    renew_server(node.server.certificates)
+    await node.server.refuse()
+    await node.server.accept()
+
+
+async def another_authority(node: Node) -> None:
+    """Refused until the file with the authority says otherwise."""
+    own = node.server.certificates
+    assert own is not None
+    other = own.directory / "other"
+    other.mkdir()
+    foreign = node.server.certificates = Foreign(make_certificates(other).directory)
+    await node.server.refuse()
+    await node.server.accept()
+    node.put("other", MOVED, "10.1.0.50")
+    await node.until(lambda: foreign.greeted > 5)
+    assert not node.table.has(MOVED, "10.1.0.50")
+    own.ca.write_bytes(foreign.ca.read_bytes())
+    await node.until(lambda: node.table.has(MOVED, "10.1.0.50"))
+
+
+class Foreign(Certificates):
+    """Counts who begins to speak to the server."""
+
+    greeted = 0
+
+    def server_context(self) -> ssl.SSLContext:
+        def count(*_: object) -> None:
+            Foreign.greeted += 1
+
+        context = super().server_context()
+        context.sni_callback = count
+        return context
+
+
 LIES: list[Callable[[Node], Coroutine[None, None, None]]] = [
     foreign_types, told_twice_and_late, cut_off, forgotten_versions, a_slice_that_moves, an_empty_store,
-    a_server_that_comes_back,
+    a_server_that_comes_back, versions_of_the_future, clocks_that_jump, a_renewed_certificate, another_authority,
 ]  # fmt: skip
 
 
