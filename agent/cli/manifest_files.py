@@ -34,6 +34,10 @@ class ManifestFile(msgspec.Struct, frozen=True):
     content: bytes
 
 
+# What an API server would warn about.
+SERVICE_NOTES = ("spec.trafficDistribution", "metadata.annotations")
+
+
 class Checked(msgspec.Struct, frozen=True):
     """What is in a file. With findings it cannot be applied."""
 
@@ -71,10 +75,11 @@ def _read(path: str) -> Iterator[ManifestFile]:
 
 
 def check_file(file: ManifestFile) -> Checked:
-    """As the daemon would; Services are read as topology reads them."""
+    """As the daemon would."""
     from agent.pods.manifest.objects import NodeIdentity, parse_objects
     from agent.pods.manifest.validation import warnings_about
     from agent.pods.workloads.reading import workload_warnings
+    from agent.services.objects.manifest import service_faults
     from agent.topology.manifest.objects import Document, read_manifests
 
     found = parse_objects(
@@ -85,10 +90,15 @@ def check_file(file: ManifestFile) -> Checked:
         trees, _ = parse_documents(file.content, file.path)
     except UnreadableYaml as error:
         return Checked(file.path, findings=list(dict.fromkeys((*found.findings, error.finding))))
-    others = read_manifests([Document(tree.where, plain(tree)) for tree in trees if not _is_pods(plain(tree))])
+    documents = [Document(tree.where, plain(tree)) for tree in trees]
+    others = read_manifests([one for one in documents if not _is_pods(one.content)])
     warnings = [Finding(pod.source, at, text) for pod in found.pods for at, text in warnings_about(pod.spec)]
     warnings += [Finding(one.source, at, text) for one in found.workloads for at, text in workload_warnings(one)]
-    findings = list(dict.fromkeys((*found.findings, *others.errors)))
+    warnings += [
+        one for one in others.notes if one.path.startswith(("spec.trafficDistribution", "metadata.annotations"))
+    ]
+    faults = [fault for one in documents for fault in service_faults(one.where, one.content)]
+    findings = list(dict.fromkeys((*found.findings, *others.errors, *faults)))
     if not objects and not findings:
         findings = [Finding(file.path, "", "has no object")]
     return Checked(file.path, objects, findings, warnings)

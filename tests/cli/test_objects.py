@@ -270,7 +270,7 @@ def test_validate_says_all_faults_of_all_files_and_what_is_good(tmp_path: Path) 
 
     assert done.returncode == 1
     assert [line.split(":")[0].rpartition("/")[2] for line in done.stderr.splitlines()[:-1]] == [
-        "b.yaml", "b.yaml", "c.yaml", "d.yaml",
+        "b.yaml", "b.yaml", "c.yaml", "d.yaml", "d.yaml",
     ]  # fmt: skip
     assert done.stderr.splitlines()[-1] == "kepctl: 3 of 4 files have faults"
     assert done.stdout.splitlines() == [
@@ -279,3 +279,45 @@ def test_validate_says_all_faults_of_all_files_and_what_is_good(tmp_path: Path) 
     ]
     assert addressed.stdout.splitlines()[0].endswith("service/default/web is valid")
     assert (good.returncode, good.stdout.splitlines()[-1]) == (0, "all is valid; objects: 2, files: 1")
+
+
+FAULTY_SERVICE = b"""
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  type: Nodeport
+  trafficDistribution: PreferZone
+  sessionAffinity: Client
+  externalTrafficPolicy: local
+  selectr: {app: web}
+  ports:
+  - {port: 80, protocol: HTTP, name: web}
+  - {port: 80, name: web}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [300.1.1.1]}]
+ports: [{port: 70000}, {port: 80, name: web}]
+"""
+
+
+@pytest.mark.parametrize("verb", ["validate", "apply", "create"])
+def test_services_are_checked_as_closely_as_pods_before_anything_is_made(tmp_path: Path, verb: str) -> None:
+    """NU-09: `type: Nodeport` was valid and created."""
+    path = tmp_path / "web.yaml"
+    path.write_bytes(FAULTY_SERVICE)
+    done = kepctl(verb, "-f", str(path))
+
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    for fault in (
+        ":2: spec.selectr: unknown field", ":2: spec.type: 'Nodeport' is not known", 'did you mean "NodePort"?',
+        ":2: spec.sessionAffinity: 'Client'", ":2: spec.externalTrafficPolicy: 'local'",
+        ":2: spec.ports[0].protocol: 'HTTP'", ":2: spec.ports[1].name: 'web' is also that of spec.ports[0]",
+        ":15: endpoints[0].addresses[0]: '300.1.1.1' is not an address", ":15: ports[0].port: 70000 is not a port",
+        ":2: spec.trafficDistribution: warning: 'PreferZone' is not supported",
+    ):  # fmt: skip
+        assert fault in said, fault

@@ -4,7 +4,6 @@
 The last good version of a broken document stays.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
@@ -12,30 +11,16 @@ import msgspec
 
 from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
-from agent.model.finding import Finding, suggestion
+from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
 from agent.model.quantity import parse_quantity
 from agent.services.attach.pods import PodChoice, pod_choice
+from agent.services.objects.manifest import Found, Key, converted, key_of, objects_in, strangers
 from agent.services.objects.reading_slice import with_defaults
 from agent.topology.hints.slices import Slice
 from agent.topology.hints.standalone import FilledHints, HintOptions, fill_hints
 from agent.topology.manifest.objects import Document, Manifests, read_manifests, together
 
-Found = Service | EndpointSlice | NodeObject | ServiceCidr
-Key = tuple[str, str, str]
-
-KINDS: Mapping[str, tuple[str, type[Found]]] = {
-    "Service": ("v1", Service),
-    "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
-    "Node": ("v1", NodeObject),
-    "ServiceCIDR": ("networking.k8s.io/v1", ServiceCidr),
-}
-PORT_FIELDS: Mapping[str, tuple[str, ...]] = {
-    "Service": ("name", "protocol", "appProtocol", "port", "targetPort", "nodePort"),
-    "EndpointSlice": ("name", "protocol", "port", "appProtocol"),
-}
-WITHOUT_NAMESPACE = ("Node", "ServiceCIDR")
-PLACE = re.compile(r" - at `\$?\.?([^`]*)`\Z")
 T = TypeVar("T")
 
 
@@ -144,75 +129,18 @@ def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> ReadFil
     if findings:
         return ReadFile(content, before, tuple(findings))
     good: dict[Key, Good] = {}
-    for document in _objects(Document(tree.where, plain(tree)) for tree in trees):
+    for where, one in (found for tree in trees for found in objects_in(tree.where, plain(tree))):
+        document, key = Document(where, one), key_of(one)
         known = read_manifests([document])
-        key, found, complaints = _read_object(document, known)
-        findings += complaints
+        complaints = [*(known.errors if key[0] != "ServiceCIDR" else ()), *strangers(where, one)]
+        found, wrong = (None, complaints) if complaints else converted(where, one)
+        findings += wrong
         if found is not None:
             good.setdefault(key, Good(found, document, known))
         elif key in before:
-            findings.append(Finding(document.where, "/".join(filter(None, key)), "its last good version stays"))
+            findings.append(Finding(where, "/".join(filter(None, key)), "its last good version stays"))
             good.setdefault(key, before[key])
     return ReadFile(content, good, tuple(findings))
-
-
-def _objects(documents: Iterator[Document]) -> Iterator[Document]:
-    for document in documents:
-        content = document.content
-        if not isinstance(content, Mapping):
-            continue
-        kind = content.get("kind")
-        items = content.get("items")
-        if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
-            only = (
-                {"kind": kind.removesuffix("List"), "apiVersion": content.get("apiVersion")} if kind != "List" else {}
-            )
-            whole = [{**only, **item} if isinstance(item, Mapping) else item for item in items]
-            yield from _objects(
-                Document(f"{document.where} items[{position}]", item) for position, item in enumerate(whole)
-            )
-        elif kind in KINDS:
-            yield document
-
-
-def _read_object(document: Document, known: Manifests) -> tuple[Key, Found | None, list[Finding]]:
-    """With the strict complaints of topology about unknown fields, and ours about types."""
-    content = document.content
-    assert isinstance(content, Mapping)  # noqa: S101 - _objects lets nothing else pass
-    kind = str(content["kind"])
-    metadata = content.get("metadata")
-    named = metadata if isinstance(metadata, Mapping) else {}
-    namespace = "" if kind in WITHOUT_NAMESPACE else str(named.get("namespace") or "default")
-    key = (kind, namespace, str(named.get("name") or ""))
-    version, struct = KINDS[kind]
-    findings = [] if kind == "ServiceCIDR" else list(known.errors)
-    if kind == "ServiceCIDR" and content.get("apiVersion") != version:
-        findings.append(Finding(document.where, "apiVersion", f"must be {version} for a {kind}"))
-    findings += _unknown_port_fields(document, kind, content)
-    if findings:
-        return key, None, findings
-    try:
-        filled = {**content, "metadata": {**named, **({"namespace": namespace} if namespace else {})}}
-        return key, msgspec.convert(filled, struct), []
-    except msgspec.ValidationError as error:
-        place = PLACE.search(str(error))
-        text = PLACE.sub("", str(error)).replace("`", "")
-        return key, None, [Finding(document.where, place[1] if place else "", text[:1].lower() + text[1:])]
-
-
-def _unknown_port_fields(document: Document, kind: str, content: Mapping[str, object]) -> list[Finding]:
-    """Topology looks at everything but ports."""
-    spec = content.get("spec") if kind == "Service" else content
-    ports = spec.get("ports") if isinstance(spec, Mapping) and kind in PORT_FIELDS else None
-    path = "spec.ports" if kind == "Service" else "ports"
-    return [
-        Finding(
-            document.where, f"{path}[{position}].{name}", f"unknown field{suggestion(str(name), PORT_FIELDS[kind])}"
-        )
-        for position, port in enumerate(ports if isinstance(ports, list) else ())
-        for name in (port if isinstance(port, Mapping) else ())
-        if name not in PORT_FIELDS[kind]
-    ]
 
 
 def _with_hints(
