@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
@@ -13,7 +12,6 @@ from agent.model.refused import Refused
 from agent.model.runtime_error import RuntimeCallFailed
 
 DOMAIN = "kepd.dev"
-View = TypeVar("View")
 
 
 class FailureReason(StrEnum):
@@ -114,17 +112,14 @@ def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
     )
 
 
-def running(view: View | None, plane: str) -> View:
-    """The view of a plane, or the refusal that the plane is off."""
-    if view is None:
-        key = SWITCHES.get(plane, (f"{plane}.enabled",))[0]
-        raise ApiError(
-            code_pb2.FAILED_PRECONDITION,
-            FailureReason.PLANE_DISABLED,
-            f"the {plane} plane does not run here; set {key} to true and restart kepd",
-            metadata={"plane": plane},
-        )
-    return view
+def not_running(plane: str) -> ApiError:
+    key = SWITCHES.get(plane, (f"{plane}.enabled",))[0]
+    return ApiError(
+        code_pb2.FAILED_PRECONDITION,
+        FailureReason.PLANE_DISABLED,
+        f"the {plane} plane does not run here; set {key} to true and restart kepd",
+        metadata={"plane": plane},
+    )
 
 
 def refused(error: Refused) -> ApiError:

@@ -9,9 +9,10 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import grpc
+import msgspec
 import structlog
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.duration_pb2 import Duration
@@ -27,6 +28,7 @@ from agent.api.errors import (
     ending,
     invalid,
     memory_short,
+    not_running,
     refused,
     runtime_unavailable,
     too_much,
@@ -71,6 +73,24 @@ StreamMethod = Callable[[Message], AsyncIterator[Message | bytes]]
 Observer = Callable[[str, str], None]
 
 
+class Absent(msgspec.Struct, frozen=True):
+    """In the place of the service of a plane that does not run: each method answers that."""
+
+    plane: str
+
+    async def answer(self, _request: object) -> Message:
+        raise not_running(self.plane)
+
+    def stream(self, _request: object) -> AsyncIterator[Message]:
+        raise not_running(self.plane)
+
+
+def _method_of(implementation: object, method: MethodDescriptor) -> Any:  # noqa: ANN401  # each kind has its own
+    if isinstance(implementation, Absent):
+        return implementation.stream if method.server_streaming else implementation.answer
+    return getattr(implementation, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
+
+
 class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships no types
     """All methods of all services. `peers` and the access rule are looked up per call, so that they may change."""
 
@@ -106,7 +126,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
         for method in service.methods:
-            served = getattr(implementation, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
+            served = _method_of(implementation, method)
             level = level_of(method)
             path = f"/{service.full_name}/{method.name}"
             if method.client_streaming:

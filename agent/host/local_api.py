@@ -15,11 +15,10 @@ from agent.api.http_connections import Wrap
 from agent.api.node_service import NodeService
 from agent.api.object_service import ObjectService
 from agent.api.server import ApiServer
+from agent.api.service import Absent
 from agent.api.socket_path import listen_at
 from agent.api.topology_service import TopologyService
 from agent.config.document import Configuration
-from agent.devices.attach.device_service import DeviceService
-from agent.dns.attach.dns_service import DnsService
 from agent.drivers.systemd.driver import activated_socket
 from agent.host.joints.topology import TopologyOfManifests
 from agent.host.node_features import node_features
@@ -27,14 +26,10 @@ from agent.host.node_view import NodeAnswers
 from agent.host.objects.object_wiring import wire_objects
 from agent.host.planes import Planes
 from agent.host.process import Process
-from agent.images.attach.image_service import ImageService
 from agent.kit.plane import Attached
 from agent.model.clock import Clock
 from agent.model.runtime_features import RuntimeFacts
 from agent.observe.attach.node_logs import wire_node_logs
-from agent.pods.attach.pod_service import PodService
-from agent.proxy.attach.cri_proxy_service import CriProxyService
-from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
     device_pb2,
@@ -49,15 +44,6 @@ from agent.wire.kepd.v1 import (
 
 NOT_NEEDED = "no plane here needs it"
 SOCKET_MODE = 0o660
-# Those of planes that do not run answer that they do not.
-ABSENT: Mapping[str, Callable[[], object]] = {
-    "images": lambda: ImageService(None, None),
-    "devices": lambda: DeviceService(None),
-    "pods": lambda: PodService(None),
-    "proxy": lambda: CriProxyService(None),
-    "services": lambda: ServiceProxyService(None),
-    "dns": lambda: DnsService(None),
-}
 
 
 def http_server(process: Process, attached: Mapping[str, Attached[Any]]) -> HttpServer:
@@ -99,17 +85,20 @@ def api_server(process: Process, attached: Mapping[str, Attached[Any]], planes: 
         listener = listen_at(Path(configuration.api.socket), SOCKET_MODE)
         process.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     process.resources.callback(listener.close)
-    services = {name: attached[name].service if name in attached else make() for name, make in ABSENT.items()}
+
+    def service_of(plane: str) -> object:
+        return (attached[plane].service if plane in attached else None) or Absent(plane)
+
     current = process.inputs.configuration
     topology = TopologyOfManifests(current, planes.services.programmed if planes.services is not None else None)
     by_file = {
         node_pb2: _node_service(process, planes),
-        pod_pb2: services["pods"],
-        device_pb2: services["devices"],
-        image_pb2: services["images"],
-        service_proxy_pb2: services["services"],
-        cri_proxy_pb2: services["proxy"],
-        dns_pb2: services["dns"],
+        pod_pb2: service_of("pods"),
+        device_pb2: service_of("devices"),
+        image_pb2: service_of("images"),
+        service_proxy_pb2: service_of("services"),
+        cri_proxy_pb2: service_of("proxy"),
+        dns_pb2: service_of("dns"),
         topology_pb2: TopologyService(topology),
         object_pb2: ObjectService(wire_objects(current, planes.pods)),
         health_pb2: HealthService(process.board),

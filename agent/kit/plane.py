@@ -77,8 +77,8 @@ class Attached(msgspec.Struct, Generic[Offers], frozen=True, kw_only=True):
     """A plane that is there. Units start in the order given and end in the reverse of it."""
 
     offers: Offers
-    service: object = None
-    """Answers the plane's part of the API."""
+    service: object | None = None
+    """Answers the plane's part of the API; without one all of it is refused."""
     units: tuple[PlaneUnit, ...]
     families: tuple[Families, ...] = ()
     named_alike: Mapping[str, Families] = {}

@@ -39,7 +39,7 @@ class Applied:
 
     @property
     def service(self) -> PodService:
-        return PodService(None, cast("Any", self))
+        return PodService(cast("Any", self), cast("Any", None))
 
 
 async def parts_of(content: bytes, size: int = PART_BYTES) -> AsyncIterator[pod_pb2.ApplyManifestRequest]:

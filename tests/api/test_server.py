@@ -105,7 +105,7 @@ async def serving(short_path: Path, rule: AccessRule = ROOT_ONLY) -> AsyncIterat
     listener = listen_at(path, 0o666)
     services = {
         node_pb2.DESCRIPTOR.services_by_name["NodeService"]: node,
-        pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(pods),
+        pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(pods, None),
         health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(board),
     }
     observed: list[tuple[str, str]] = []
@@ -525,7 +525,7 @@ async def test_no_bytes_make_a_decoder_fail_otherwise(raw: bytes) -> None:
 
     pods = Pods()
     table = MethodTable(lambda: AccessRule(None, None), lambda: {"me": Peer(1, 0, 0)}, lambda *_: None)
-    table.add(pod_pb2.DESCRIPTOR.services_by_name["PodService"], PodService(pods))
+    table.add(pod_pb2.DESCRIPTOR.services_by_name["PodService"], PodService(pods, None))
     handler = table._handlers["/kepd.v1.PodService/ListPods"]
     context = FakeContext()
     try:

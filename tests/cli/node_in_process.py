@@ -150,7 +150,7 @@ class Node:
         listener = listen_at(self.path, 0o666)
         rule = AccessRule(None, None, own_uid=os.geteuid())
         services: dict[Any, object] = {
-            pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(self.pods, self.pods),  # type: ignore[arg-type]
+            pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(self.pods, None),  # type: ignore[arg-type]
             service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"]: ServiceProxyService(self.services),  # type: ignore[arg-type]
             image_pb2.DESCRIPTOR.services_by_name["ImageService"]: ImageService(self.pulls, None),  # type: ignore[arg-type]
             node_pb2.DESCRIPTOR.services_by_name["NodeService"]: self.events,

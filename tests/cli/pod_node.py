@@ -179,7 +179,6 @@ async def _node(
             ),
             pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(
                 commands,
-                commands,
                 StreamUrls(commands, streams, streams),  # type: ignore[arg-type]
             ),
         }

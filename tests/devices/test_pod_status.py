@@ -58,7 +58,7 @@ async def test_a_pod_shows_its_claims_and_what_each_container_has() -> None:
     async def looked() -> None: ...
 
     plane: Any = SimpleNamespace(pods=SimpleNamespace(items={"default/one": state_of(one)}), looked=looked)
-    service = PodService(plane, with_devices=DeviceView(manager, {}, None).with_devices)
+    service = PodService(plane, None, with_devices=DeviceView(manager, {}, None).with_devices)
     answer = await service.get_pod(pod_pb2.GetPodRequest(name="one", with_spec=True))
     status = pod_object(answer.pod)["status"]
     assert status["resourceClaimStatuses"] == [{"name": "made", "resourceClaimName": claim.claim}]

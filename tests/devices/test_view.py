@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agent.api.errors import ApiError
+from agent.api.service import Absent
 from agent.config.document import Configuration
 from agent.devices.attach.device_service import DeviceService
 from agent.devices.local.configured import QUARANTINED
@@ -196,7 +197,7 @@ async def test_without_the_plane_the_key_is_named() -> None:
     parts = (given.manager, given.api, given.driver, given.plugins, given.front, given)
     assert [one.enabled for one in parts] == [False] * 6
     with pytest.raises(ApiError, match=r"set devices\.manager\.enabled to true"):
-        await DeviceService(None).list_devices(pb.ListDevicesRequest())
+        await Absent("devices").answer(pb.ListDevicesRequest())
 
 
 def test_a_report_says_what_is_left_of_a_device() -> None:

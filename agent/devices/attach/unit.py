@@ -116,7 +116,7 @@ def _attach_beside_kubelet(inputs: PlaneInputs) -> Attached[DeviceOffers]:
     units: list[PlaneUnit] = []
     families: list[Families] = []
     closing: list[StateFiles] = []
-    service = DeviceService(None)
+    service: DeviceService | None = None
     if devices.driver.enabled:
         from agent.devices.attach.cluster import wire_kubelet_drivers
 

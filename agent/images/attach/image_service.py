@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 
-from agent.api.errors import FailureReason, invalid, not_found, running, too_much
+from agent.api.errors import FailureReason, invalid, not_found, too_much
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
-from agent.api.ports import ImageView, PullView
 from agent.api.shares import is_trusted
 from agent.api.watching import followed, watched
+from agent.images.run.node_images import NodeImages
+from agent.images.run.puller import Puller
 from agent.model.allowance import CallerMeter, Share
 from agent.model.finding import printable
 from agent.model.image_pull import ListedImage, PullPolicy, PullRequest
@@ -30,20 +31,20 @@ POLICIES = {policy.value: policy for policy in PullPolicy}
 
 
 class ImageService:
-    def __init__(self, pulls: PullView | None, images: ImageView | None) -> None:
+    def __init__(self, pulls: Puller, images: NodeImages) -> None:
         self._pulls = pulls
         self._images = images
         self._meter = CallerMeter(METERED)
 
     async def list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
         # The runtime has no pages: it is asked for all, and these are some hundreds.
-        images = await running(self._images, "images").images()
+        images = await self._images.images()
         walk = in_order(images, lambda image: image.id, place_of(request.options))
         items, meta = await page(walk, request.options, _image, pb.Image)
         return pb.ListImagesResponse(images=items, meta=meta)
 
     async def list_pulls(self, request: pb.ListPullsRequest) -> pb.ListPullsResponse:
-        view = running(self._pulls, "images")
+        view = self._pulls
         view.look()
         walk = in_order(view.pulls.items.values(), _order, place_of(request.options))
         items, meta = await page(walk, request.options, _pull, pb.Pull, view.pulls.version)
@@ -51,13 +52,13 @@ class ImageService:
 
     async def watch_image_pulls(self, request: pb.WatchImagePullsRequest) -> AsyncIterator[pb.WatchImagePullsResponse]:
         holds = parse_filter(request.filter, pb.Pull)
-        feed = running(self._pulls, "images").pulls
+        feed = self._pulls.pulls
         async for kind, pull, version in watched(feed, _pull, holds, lambda pull: pull.id):
             yield pb.WatchImagePullsResponse(type=kind, pull=pull, resource_version=version)
 
     async def pull_image(self, request: pb.PullImageRequest) -> AsyncIterator[pb.PullImageResponse]:
         """Ask for images and tell how they come; whoever ends the call gives the wish up."""
-        view = running(self._pulls, "images")
+        view = self._pulls
         wishes = _wishes(request)
         self._charge(len(wishes))
         if request.detach:
@@ -86,13 +87,13 @@ class ImageService:
             raise too_much(text, owed_s)
 
     async def cancel_pull(self, request: pb.CancelPullRequest) -> pb.CancelPullResponse:
-        if not running(self._pulls, "images").cancel(request.id):
+        if not self._pulls.cancel(request.id):
             text = f'no pull "{request.id}" waits or runs; see kepctl get pulls'
             raise not_found(FailureReason.NO_SUCH_PULL, text)
         return pb.CancelPullResponse()
 
     async def set_pull_limit(self, request: pb.SetPullLimitRequest) -> pb.SetPullLimitResponse:
-        view = running(self._pulls, "images")
+        view = self._pulls
         registry = request.registry
         if registry and not is_registry(registry):
             text = f'"{printable(registry[:80])}" is not a registry; expected a host, such as registry.example:5000'
@@ -104,21 +105,21 @@ class ImageService:
         return pb.SetPullLimitResponse(limits=_limits(view))
 
     async def retry_pulls(self, request: pb.RetryPullsRequest) -> pb.RetryPullsResponse:
-        forgotten = running(self._pulls, "images").retry(request.namespace, request.pod)
+        forgotten = self._pulls.retry(request.namespace, request.pod)
         return pb.RetryPullsResponse(forgotten=forgotten)
 
     async def list_pull_holds(self, _request: hold_pb.ListHoldsRequest) -> hold_pb.ListHoldsResponse:
-        held = running(self._pulls, "images").holds()
+        held = self._pulls.holds()
         return hold_pb.ListHoldsResponse(holds=[to_message(hold_pb.Hold, one) for one in held])
 
     async def release_pull_hold(self, request: hold_pb.ReleaseHoldRequest) -> hold_pb.ReleaseHoldResponse:
-        if not running(self._pulls, "images").release_hold(request.id):
+        if not self._pulls.release_hold(request.id):
             text = f'no pull is held by "{request.id}"; it may have ended by itself, see kepctl get holds'
             raise not_found(FailureReason.NO_SUCH_OBJECT, text)
         return hold_pb.ReleaseHoldResponse()
 
     async def prefetch(self, request: pb.PrefetchRequest) -> pb.PrefetchResponse:
-        images = await running(self._images, "images").prefetch(
+        images = await self._images.prefetch(
             [
                 ListedImage(image=one.image, is_pinned=one.pin, is_content_only=one.content_only)
                 for one in request.images
@@ -133,17 +134,17 @@ class ImageService:
         )
 
     async def collect_garbage(self, request: pb.CollectGarbageRequest) -> pb.CollectGarbageResponse:
-        state = await running(self._images, "images").collect(dry_run=request.dry_run)
+        state = await self._images.collect(dry_run=request.dry_run)
         return to_message(pb.CollectGarbageResponse, state)
 
     async def list_mirrors(self, _request: pb.ListMirrorsRequest) -> pb.ListMirrorsResponse:
-        mirrors = await running(self._images, "images").mirrors()
+        mirrors = await self._images.mirrors()
         return pb.ListMirrorsResponse(mirrors=[to_message(pb.Mirror, one) for one in mirrors])
 
     async def inspect_image(self, request: pb.InspectImageRequest) -> pb.InspectImageResponse:
         if not request.image:
             raise invalid(FailureReason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
-        found = await running(self._images, "images").inspect(request.image)
+        found = await self._images.inspect(request.image)
         if found is None:
             text = f'no image "{request.image}" on this node; see kepctl get images'
             raise not_found(FailureReason.NO_SUCH_IMAGE, text)
@@ -152,10 +153,10 @@ class ImageService:
     async def explain_pull(self, request: pb.ExplainPullRequest) -> pb.ExplainPullResponse:
         if not request.image:
             raise invalid(FailureReason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
-        return to_message(pb.ExplainPullResponse, await running(self._images, "images").explain(request.image))
+        return to_message(pb.ExplainPullResponse, await self._images.explain(request.image))
 
 
-async def _wait_for(view: PullView, wishes: list[PullRequest], tell: Callable[[pb.PullImageResponse], None]) -> None:
+async def _wait_for(view: Puller, wishes: list[PullRequest], tell: Callable[[pb.PullImageResponse], None]) -> None:
     """Have the images, and tell each change and outcome. Cancelled, it gives the wishes up."""
     names = {wish.image for wish in wishes}
     shown: dict[str, PullState] = {}
@@ -206,7 +207,7 @@ def _pull(pull: PullState) -> pb.Pull:
     return to_message(pb.Pull, pull)
 
 
-def _limits(view: PullView) -> list[pb.PullLimit]:
+def _limits(view: Puller) -> list[pb.PullLimit]:
     return [to_message(pb.PullLimit, limit) for limit in view.limits()]
 
 

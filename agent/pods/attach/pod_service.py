@@ -8,12 +8,11 @@ from functools import partial
 
 import msgspec
 
-from agent.api.errors import FailureReason, invalid, not_found, running
+from agent.api.errors import FailureReason, invalid, not_found
 from agent.api.log_lines import LogReader
 from agent.api.messages import timestamp, to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
-from agent.api.ports import PodActions, PodLog, PodStreams, PodView
 from agent.api.watching import watched
 from agent.config.strict_yaml import MAX_BYTES
 from agent.model.feed import Feed
@@ -21,6 +20,8 @@ from agent.model.pod_fields import Container
 from agent.model.pod_state import ContainerState, PodState
 from agent.model.refused import Refused
 from agent.model.shown_spec import without_copy, without_values
+from agent.pods.run.commands import LogPlace, PodCommands
+from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
 LOG_POLL_S = 0.2
@@ -29,14 +30,12 @@ LOG_POLL_S = 0.2
 class PodService:
     def __init__(
         self,
-        pods: PodView | None,
-        wishes: PodActions | None = None,
-        streams: PodStreams | None = None,
+        pods: PodCommands,
+        streams: StreamUrls,
         with_devices: Callable[[PodState], PodState] | None = None,
     ) -> None:
         self._with_devices = with_devices
-        self._view = pods
-        self._wishes = wishes
+        self._pods = pods
         self._streams = streams
 
     async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
@@ -59,7 +58,7 @@ class PodService:
         return pb.GetPodResponse(pod=self._shown(request.with_spec)(pod))
 
     async def _feed(self) -> Feed[PodState]:
-        view = running(self._view, "pods")
+        view = self._pods
         await view.looked()
         return view.pods
 
@@ -68,16 +67,16 @@ class PodService:
         return shown if with_devices is None else lambda pod: shown(with_devices(pod))
 
     async def get_timeline(self, request: pb.GetTimelineRequest) -> pb.GetTimelineResponse:
-        moments, containers = running(self._view, "pods").timeline(request.namespace, request.name)
+        moments, containers = self._pods.timeline(request.namespace, request.name)
         return pb.GetTimelineResponse(
             moments=[to_message(pb.Moment, one) for one in moments],
             containers=containers,
-            now=timestamp(running(self._view, "pods").now_s()),
+            now=timestamp(self._pods.now_s()),
         )
 
     async def explain_pod(self, request: pb.ExplainPodRequest) -> pb.ExplainPodResponse:
-        waits_for, lines = running(self._view, "pods").explain(request.namespace, request.name)
-        pod = running(self._view, "pods").pods.items.get(f"{request.namespace or 'default'}/{request.name}")
+        waits_for, lines = self._pods.explain(request.namespace, request.name)
+        pod = self._pods.pods.items.get(f"{request.namespace or 'default'}/{request.name}")
         status, phase = (pod.status, pod.phase) if pod is not None else ("", "")
         return pb.ExplainPodResponse(waits_for=waits_for, lines=lines, status=status, phase=phase)
 
@@ -103,16 +102,14 @@ class PodService:
                 # Of a pod that is gone the files may be gone too; what is open is read to its end.
                 is_known, place = found is not None, found or place
 
-    def _next_log_place(self, request: pb.StreamLogsRequest) -> PodLog | None:
+    def _next_log_place(self, request: pb.StreamLogsRequest) -> LogPlace | None:
         try:
             return self._log_place(request)
         except Refused:
             return None
 
-    def _log_place(self, request: pb.StreamLogsRequest) -> PodLog:
-        return running(self._view, "pods").log_place(
-            request.namespace, request.name, request.container, is_previous=request.previous
-        )
+    def _log_place(self, request: pb.StreamLogsRequest) -> LogPlace:
+        return self._pods.log_place(request.namespace, request.name, request.container, is_previous=request.previous)
 
     async def apply_manifest(self, parts: AsyncIterator[pb.ApplyManifestRequest]) -> pb.ApplyManifestResponse:
         content, is_dry = bytearray(), False
@@ -122,16 +119,16 @@ class PodService:
             if len(content) > MAX_BYTES:
                 text = f"the manifest has more than {MAX_BYTES} bytes; divide it into several files"
                 raise invalid(FailureReason.BAD_MANIFEST, text, [("content", text)])
-        pods, path = await running(self._wishes, "pods").apply(bytes(content), dry_run=is_dry)
+        pods, path = await self._pods.apply(bytes(content), dry_run=is_dry)
         return pb.ApplyManifestResponse(pods=pods, path=path)
 
     async def delete_pod(self, request: pb.DeletePodRequest) -> pb.DeletePodResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
-        await running(self._wishes, "pods").delete(request.namespace, request.name, grace_s)
+        await self._pods.delete(request.namespace, request.name, grace_s)
         return pb.DeletePodResponse()
 
     async def restart_container(self, request: pb.RestartContainerRequest) -> pb.RestartContainerResponse:
-        names = running(self._wishes, "pods").restart(request.namespace, request.name, request.container)
+        names = self._pods.restart(request.namespace, request.name, request.container)
         return pb.RestartContainerResponse(containers=names)
 
     async def debug_pod(self, request: pb.DebugPodRequest) -> pb.DebugPodResponse:
@@ -139,39 +136,39 @@ class PodService:
         fields = Container(
             name=request.container, image=request.image, command=command, stdin=request.stdin, tty=request.tty
         )
-        pods = running(self._wishes, "pods")
+        pods = self._pods
         name = await pods.debug(request.namespace, request.name, fields, request.profile, request.target)
         return pb.DebugPodResponse(container=name)
 
     async def clear_backoff(self, request: pb.ClearBackoffRequest) -> pb.ClearBackoffResponse:
-        running(self._wishes, "pods").clear_backoff(request.namespace, request.name)
+        self._pods.clear_backoff(request.namespace, request.name)
         return pb.ClearBackoffResponse()
 
     async def drain_node(self, request: pb.DrainNodeRequest) -> pb.DrainNodeResponse:
         caller = CALLER.get()
         by = caller.user if caller is not None else "an unknown user"
-        pods = await running(self._wishes, "pods").drain(float(request.grace_seconds), by)
+        pods = await self._pods.drain(float(request.grace_seconds), by)
         return pb.DrainNodeResponse(pods=pods)
 
     async def uncordon_node(self, _request: pb.UncordonNodeRequest) -> pb.UncordonNodeResponse:
-        return pb.UncordonNodeResponse(pods=await running(self._wishes, "pods").uncordon())
+        return pb.UncordonNodeResponse(pods=await self._pods.uncordon())
 
     async def checkpoint_container(self, request: pb.CheckpointContainerRequest) -> pb.CheckpointContainerResponse:
-        made = await running(self._wishes, "pods").checkpoint(request.namespace, request.name, request.container)
+        made = await self._pods.checkpoint(request.namespace, request.name, request.container)
         return to_message(pb.CheckpointContainerResponse, made)
 
     async def list_checkpoints(self, request: pb.ListCheckpointsRequest) -> pb.ListCheckpointsResponse:
-        found = await running(self._wishes, "pods").checkpoints.listed()
+        found = await self._pods.checkpoints.listed()
         walk = in_order(found, lambda one: one.name, place_of(request.options))
         items, meta = await page(walk, request.options, partial(to_message, pb.Checkpoint), pb.Checkpoint)
         return pb.ListCheckpointsResponse(checkpoints=items, meta=meta)
 
     async def delete_checkpoint(self, request: pb.DeleteCheckpointRequest) -> pb.DeleteCheckpointResponse:
-        await running(self._wishes, "pods").checkpoints.delete(request.name)
+        await self._pods.checkpoints.delete(request.name)
         return pb.DeleteCheckpointResponse()
 
     async def get_exec_url(self, request: pb.GetExecUrlRequest) -> pb.GetExecUrlResponse:
-        url = await running(self._streams, "pods").exec_url(
+        url = await self._streams.exec_url(
             (request.namespace, request.name, request.container),
             list(request.command),
             has_stdin=request.stdin,
@@ -182,16 +179,16 @@ class PodService:
     async def end_exec(self, request: pb.EndExecRequest) -> pb.EndExecResponse:
         target = (request.namespace, request.name, request.container)
         since_s = request.since.ToNanoseconds() / 1e9
-        ended = await running(self._streams, "pods").end_exec(target, list(request.command), since_s)
+        ended = await self._streams.end_exec(target, list(request.command), since_s)
         return pb.EndExecResponse(ended=ended)
 
     async def get_attach_url(self, request: pb.GetAttachUrlRequest) -> pb.GetAttachUrlResponse:
         target = (request.namespace, request.name, request.container)
-        url, is_tty = await running(self._streams, "pods").attach_url(target, has_stdin=request.stdin)
+        url, is_tty = await self._streams.attach_url(target, has_stdin=request.stdin)
         return pb.GetAttachUrlResponse(url=url, tty=is_tty)
 
     async def get_port_forward_url(self, request: pb.GetPortForwardUrlRequest) -> pb.GetPortForwardUrlResponse:
-        streams = running(self._streams, "pods")
+        streams = self._streams
         url = await streams.port_forward_url(request.namespace, request.name, list(request.ports))
         return pb.GetPortForwardUrlResponse(url=url)
 

@@ -162,7 +162,7 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
     last = LastWork(shutdown.before_end, shutdown.longest_s)
     return Attached(
         offers=PodOffers(LocalPods(runner, inputs.board), runner, commands, metrics.probes.named_families),
-        service=PodService(commands, commands, StreamUrls(commands, cri, ExecProcesses()), needs.with_devices),
+        service=PodService(commands, StreamUrls(commands, cri, ExecProcesses()), needs.with_devices),
         units=(PlaneUnit("pods", run, is_plane=True), PlaneUnit("node-shutdown", shutdown.run, last=last)),
         families=(metrics.families,),
         named_alike={"kubelet": lambda: kubelet_families(metrics, runner.pods.items.values(), shape.version)},

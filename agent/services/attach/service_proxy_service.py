@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from agent.api.errors import FailureReason, invalid, not_found, running
+from agent.api.errors import FailureReason, invalid, not_found
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter, place_of
-from agent.api.ports import ServiceProxyView
 from agent.api.watching import watched
 from agent.model.service import ServiceKey
 from agent.model.service_report import ProgrammedService
+from agent.services.run.view import ServicesView
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 M = TypeVar("M", bound=Message)
@@ -22,25 +22,25 @@ HIGHEST_PORT = 65535
 
 
 class ServiceProxyService:
-    def __init__(self, view: ServiceProxyView | None) -> None:
+    def __init__(self, view: ServicesView) -> None:
         self._view = view
 
     async def list_services(self, request: pb.ListServicesRequest) -> pb.ListServicesResponse:
-        view = running(self._view, "services")
+        view = self._view
         walk = view.services(place_of(request.options))
         items, meta = await page(walk, request.options, _shown(pb.Service), pb.Service, view.changes.version)
         return pb.ListServicesResponse(services=items, meta=meta)
 
     async def list_endpoints(self, request: pb.ListEndpointsRequest) -> pb.ListEndpointsResponse:
         key = _key(request.service) if request.service else None
-        view = running(self._view, "services")
+        view = self._view
         walk = view.endpoints(key, place_of(request.options))
         items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
         return pb.ListEndpointsResponse(endpoints=items, meta=meta)
 
     async def watch_services(self, request: pb.WatchServicesRequest) -> AsyncIterator[pb.WatchServicesResponse]:
         """All Services, then those that are programmed anew."""
-        view = running(self._view, "services")
+        view = self._view
         holds = parse_filter(request.filter, pb.Service)
 
         def convert(one: ProgrammedService) -> pb.Service:
@@ -51,14 +51,14 @@ class ServiceProxyService:
 
     async def list_rules(self, request: pb.ListRulesRequest) -> pb.ListRulesResponse:
         key = _key(request.service) if request.service else None
-        view = running(self._view, "services")
+        view = self._view
         listed = view.desired_rules if request.desired else view.rules
         walk = listed(key, place_of(request.options))
         items, meta = await page(walk, request.options, _shown(pb.Rule), pb.Rule, view.changes.version)
         return pb.ListRulesResponse(rules=items, meta=meta)
 
     async def diff_rules(self, request: pb.DiffRulesRequest) -> pb.DiffRulesResponse:
-        view = running(self._view, "services")
+        view = self._view
         walk = view.differences(place_of(request.options))
         shown = _shown(pb.RuleDifference)
         items, meta = await page(walk, request.options, shown, pb.RuleDifference, view.changes.version)
@@ -72,7 +72,7 @@ class ServiceProxyService:
         if not 0 < request.port <= HIGHEST_PORT:
             text = f"port {request.port} is out of range; expected 1 to {HIGHEST_PORT}"
             raise invalid(FailureReason.MALFORMED_REQUEST, text, [("port", text)])
-        view, ends = running(self._view, "services"), (getattr(request, "from"), request.to)
+        view, ends = self._view, (getattr(request, "from"), request.to)
         try:
             report = await view.trace(*ends, protocol, request.port, in_kernel=request.kernel)
         except ValueError as error:
@@ -82,7 +82,7 @@ class ServiceProxyService:
     async def explain_route(self, request: pb.ExplainRouteRequest) -> pb.ExplainRouteResponse:
         key = _key(request.service)
         port = request.port if request.HasField("port") else None
-        view, after = running(self._view, "services"), place_of(request.options)
+        view, after = self._view, place_of(request.options)
         try:
             lines = view.route(key, port) if not after else []
         except KeyError as error:
@@ -92,7 +92,7 @@ class ServiceProxyService:
         return pb.ExplainRouteResponse(lines=lines, endpoints=items, meta=meta)
 
     async def end_connections(self, request: pb.EndConnectionsRequest) -> pb.EndConnectionsResponse:
-        key, view = _key(request.service), running(self._view, "services")
+        key, view = _key(request.service), self._view
         try:
             done = await view.end_connections(key, request.to, dry_run=request.dry_run)
         except KeyError as error:

@@ -149,7 +149,7 @@ async def test_the_call_asks_for_all_that_it_says_at_the_level_of_commands_and_m
             profile="netadmin",
             tty=True,
         )
-        answer = await PodService(None, commands_of(plane, tmp_path)).debug_pod(request)
+        answer = await PodService(commands_of(plane, tmp_path), None).debug_pod(request)
 
     config = cri.made["look"][0]
     assert answer.container == "look"

@@ -65,7 +65,7 @@ async def up(cri: Slow, logs: Path, *names: str) -> FakeManifestDirectory:
 
 
 async def listed(plane: Plane, directory: Path) -> list[tuple[str, str]]:
-    answer = await PodService(commands_of(plane, directory)).list_pods(ASKED)
+    answer = await PodService(commands_of(plane, directory), None).list_pods(ASKED)
     return [(one.name, one.phase) for one in answer.pods]
 
 
@@ -75,7 +75,7 @@ async def test_who_asks_at_once_gets_what_there_is_when_it_is_known(tmp_path: Pa
     await up(cri, tmp_path)
     files = Later({"/m/web.yaml": manifest("web", "i")})
     async with running(cri, files, tmp_path) as plane:
-        service = PodService(commands_of(plane, tmp_path))
+        service = PodService(commands_of(plane, tmp_path), None)
         asked = [
             asyncio.create_task(service.list_pods(ASKED)),
             asyncio.create_task(service.get_pod(pod_pb2.GetPodRequest(name="web-n"))),
