@@ -19,7 +19,8 @@ from pathlib import Path
 
 import structlog
 
-from agent.config.document import Configuration, Images, NodeSection, RuntimeSection
+from agent.config.document import Configuration, NodeSection, RuntimeSection
+from agent.config.images import Images
 from agent.drivers.clock.driver import SystemClock
 from agent.images.attach.unit import attach
 from agent.images.queue.flights import FlightKey, FlightMember

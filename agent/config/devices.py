@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.config.keys import key, restart
+from agent.config.keys import Words, key, restart
 from agent.config.kinds import (
     ADDRESS,
     BOOL,
@@ -18,8 +18,6 @@ from agent.config.kinds import (
     list_of,
     map_of,
 )
-
-Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.config.keys import key, restart
+from agent.config.keys import Words, key, restart
 from agent.config.kinds import (
     ADDRESS,
     BOOL,
@@ -22,7 +22,6 @@ from agent.config.kinds import (
     map_of,
 )
 
-Words = tuple[str, ...]
 SERVERS = list_of(TEXT, "addresses with or without a port")
 
 

@@ -11,6 +11,9 @@ from agent.config.kinds import Kind
 
 Value = TypeVar("Value")
 
+Words = tuple[str, ...]
+Pairs = tuple[tuple[str, object], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Key:

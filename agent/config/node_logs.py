@@ -3,10 +3,8 @@
 
 from dataclasses import dataclass
 
-from agent.config.keys import key
+from agent.config.keys import Words, key
 from agent.config.kinds import BOOL, MAYBE_PATH, PATH, SIZE, TEXT, list_of
-
-Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.config.keys import key, restart
+from agent.config.keys import Words, key, restart
 from agent.config.kinds import BOOL, COLLECTOR, choice, duration, either, integer, list_of, map_of, number
 from agent.config.node_logs import NodeLogsSection
 
-Words = tuple[str, ...]
 LEVEL = integer(0, 9)
 
 

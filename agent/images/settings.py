@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.config.document import ImageBackoff, Images
+from agent.config.images import ImageBackoff, Images
 from agent.images.access.grants import AccessRules, VerifyPolicy, allowlist_fault
 from agent.images.collect.disks import DiskRules
 from agent.images.collect.plan import CollectMode, CollectRules, rules_fault

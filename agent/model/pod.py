@@ -13,7 +13,8 @@ from functools import cached_property
 
 import msgspec
 
-from agent.model.pod_fields import Container, PodFields, Resources
+from agent.model.container_fields import Container, Resources
+from agent.model.pod_fields import PodFields
 
 DEFAULT_GRACE_S = 30
 FNV_OFFSET = 0x6C62272E07BB014262B821756295C58D

@@ -3,8 +3,9 @@
 
 import msgspec
 
+from agent.model.container_fields import Resources
 from agent.model.pod import PodOwner
-from agent.model.pod_fields import PodFields, Resources
+from agent.model.pod_fields import PodFields
 
 WAITING = "Waiting"
 RUNNING = "Running"

@@ -8,7 +8,7 @@ Never: decides or waits; tests move the clock.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.config.document import Images
+from agent.config.images import Images
 from agent.images.run.attempt import Attempts
 from agent.images.run.collector import CollectorParts, ImageCollector
 from agent.images.run.credentials import CredentialSource, NodeConfig

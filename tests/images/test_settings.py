@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.config.document import ImageCollection, ImagePrefetch, Images, ImageVerify
+from agent.config.images import ImageCollection, ImagePrefetch, Images, ImageVerify
 from agent.images.collect.disks import DiskRules
 from agent.images.queue.rules import DEFAULT_HEAD_START
 from agent.images.run.metrics import Gauges, ImageMetrics, size_class

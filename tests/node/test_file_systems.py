@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agent.config.document import Images
+from agent.config.images import Images
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.state_files.driver import StateFiles

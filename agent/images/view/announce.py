@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from agent.config.document import ImageProgress
+from agent.config.images import ImageProgress
 from agent.images.queue.plan import WaitingFlight
 from agent.images.view.progress import PullProgress
 from agent.images.view.texts import Sentence, progress, queued

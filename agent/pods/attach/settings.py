@@ -14,7 +14,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.config.document import Configuration, PodEviction
+from agent.config.document import Configuration
+from agent.config.pods import PodEviction
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.kit.configuration import BOOT_ID
 from agent.model.control_group import GroupShape

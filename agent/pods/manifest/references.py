@@ -3,8 +3,9 @@
 
 from collections.abc import Iterator
 
+from agent.model.container_fields import Container
 from agent.model.pod import PodSpec
-from agent.model.pod_fields import Container, Volume
+from agent.model.pod_fields import Volume
 
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 

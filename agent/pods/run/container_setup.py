@@ -10,9 +10,10 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.container_devices import ContainerDevices
+from agent.model.container_fields import VolumeMount
 from agent.model.device_problem import DevicesNotReady
 from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.pod_fields import Volume, VolumeMount
+from agent.model.pod_fields import Volume
 from agent.pods.ports import Groups
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.cri_config import (

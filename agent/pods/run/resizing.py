@@ -5,7 +5,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from agent.model.pod_fields import Resources
+from agent.model.container_fields import Resources
 from agent.model.pod_state import Condition
 from agent.pods.plan.remembered import Failing
 from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, as_given, differences, plan_resize

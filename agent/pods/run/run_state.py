@@ -15,9 +15,9 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from agent.model.container_fields import Container
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.pod_fields import Container
 from agent.model.pod_state import Condition
 from agent.model.runtime_error import NotFound, RuntimeCallFailed
 from agent.model.runtime_features import RuntimeFeatures

@@ -10,10 +10,11 @@ from pathlib import PurePath
 import msgspec
 
 from agent.model.container_devices import NO_DEVICES, ContainerDevices
+from agent.model.container_fields import ContainerPort, Profile, Resources, SecurityContext, SELinux
 from agent.model.control_group import GroupShape
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
-from agent.model.pod_fields import ContainerPort, PodSecurityContext, Profile, Resources, SecurityContext, SELinux
+from agent.model.pod_fields import PodSecurityContext
 from agent.model.runtime_features import RuntimeFeatures
 from agent.pods.runtime import names
 from agent.pods.runtime.environment import ConfigProblem

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent.config.document import Images
+from agent.config.images import Images
 from agent.images.settings import image_settings
 from agent.model.image_pull import CallerPullEnd, PodIdentity, PullGivenUp, PullPolicy, PullRequest, PullsAway
 from agent.model.image_state import PullStage

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from agent.config.document import Images
+from agent.config.images import Images
 from agent.images.collect.plan import CollectMode
 from agent.images.prefetch.plan import PodImage
 from agent.images.run.watcher import ProgressWatcher

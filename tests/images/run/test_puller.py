@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config.document import Images
+from agent.config.images import Images
 from agent.images.settings import image_settings
 from agent.kit.runtime_watch import RuntimeWatch
 from agent.model.component import Board, State

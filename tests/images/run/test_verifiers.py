@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.document import ImageVerify
+from agent.config.images import ImageVerify
 from agent.images.run import verifiers
 from agent.images.run.verifiers import Verifiers
 from agent.images.view.signatures import signature_advice

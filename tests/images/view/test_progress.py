@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config.document import ImageProgress
+from agent.config.images import ImageProgress
 from agent.images.queue.deadline import DeadlineRules, next_check_s, overdue, recent_marks
 from agent.images.queue.plan import Hindrance, WaitingFlight, WaitReason
 from agent.images.run.sizes import MOST_REMEMBERED, SizeMemory

@@ -6,8 +6,9 @@ import ipaddress
 from dataclasses import replace
 from pathlib import Path
 
-from agent.config.document import Configuration, PodReserve
+from agent.config.document import Configuration
 from agent.config.effective import HostFacts, fill_defaults
+from agent.config.pods import PodReserve
 from agent.dns.attach.settings import pod_servers
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.kit.runtime_watch import RuntimeWatch

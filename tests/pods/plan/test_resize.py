@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent.model.container_fields import Resources
 from agent.model.control_group import GroupShape
-from agent.model.pod_fields import Resources
 from agent.model.runtime_error import RuntimeCallFailed
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.remembered import ContainerMemory, Failing, Memory

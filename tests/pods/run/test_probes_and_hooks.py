@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent.model.container_fields import Hook, Probe
 from agent.model.http_question import HttpAnswer
-from agent.model.pod_fields import Hook, Probe
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.run.handlers.handler_target import ContainerTarget

@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.config.document import FlowtableSection, Services
+from agent.config.services import FlowtableSection, Services
 from agent.model.nft_table import Family
 from agent.services.nftables.flowtable import (
     MOST_DEVICES,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.config.document import Services
+from agent.config.services import Services
 from agent.model.nft_table import Family
 from agent.model.service import ServiceKey
 from agent.services.objects.addresses import read_address

@@ -3,9 +3,9 @@
 
 import msgspec
 
+from agent.model.container_fields import HttpGet
 from agent.model.http_question import HttpQuestion
 from agent.model.pod import ContainerSpec
-from agent.model.pod_fields import HttpGet
 
 
 class ContainerTarget(msgspec.Struct, frozen=True):

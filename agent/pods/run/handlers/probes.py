@@ -8,8 +8,8 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
+from agent.model.container_fields import Exec, GrpcCheck, Probe, TcpSocket
 from agent.model.http_question import HttpQuestion
-from agent.model.pod_fields import Exec, GrpcCheck, Probe, TcpSocket
 from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.ports import Containers, ProbeClient
