@@ -16,7 +16,7 @@ from agent.devices.run.metrics import DeviceMetrics
 from agent.dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
 from agent.dns.run.metrics_compat import coredns_metrics
 from agent.drivers.clock.driver import SystemClock
-from agent.host.traces.tracing import span_family
+from agent.host.tracing import span_family
 from agent.images.run.metrics import Gauges, ImageMetrics
 from agent.observe.run.file_systems import file_system_families
 from agent.observe.run.metrics import ObserveMetrics

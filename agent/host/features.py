@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from agent.host.traces.extra import ENDPOINT, install_line
+from agent.host.tracing import ENDPOINT, install_line
 from agent.model.feature import FeatureFacts, FeatureRow, FeatureState
 
 Verdict = tuple[FeatureState, str]

@@ -1,20 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about this node, for the API."""
+"""Facts about this node, for the API, and what rows of features stand on."""
 
+import asyncio
 import os
 import platform
+import re
 from collections.abc import Callable, Collection, Mapping
 from ipaddress import ip_address
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from agent import __version__
 from agent.api.messages import timestamp, to_message
+from agent.config.diff import value_at
+from agent.config.document import Configuration
+from agent.config.effective import enabled_planes
+from agent.config.keys import all_keys
+from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.interfaces.default_route import default_addresses
+from agent.drivers.kubelet.signs import kubelet_sign
+from agent.drivers.pressure.driver import FOLDER
+from agent.host.features import KEYS, feature_rows
+from agent.host.tracing import has_extra
 from agent.kit.configuration import RunningConfiguration
 from agent.kit.logs import Levels
+from agent.model.feature import FeatureFacts, FeatureReport
 from agent.model.node_drain import NodeDrain
-from agent.model.runtime_features import RuntimeFacts
+from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
+from agent.observe.attach.node_logs import has_journalctl
 from agent.wire.kepd.v1 import node_pb2
+
+if TYPE_CHECKING:
+    from agent.kit.runtime import Runtime
+
+RELEASE = re.compile(r"(\d+)\.(\d+)")
 
 
 class NodeAnswers:
@@ -54,3 +75,34 @@ class NodeAnswers:
         if verbosity is not None:
             self._levels.verbosity = verbosity
         self._levels.planes = dict(planes)
+
+
+async def node_features(
+    running: RunningConfiguration, runtime: "Runtime | None", environment: Mapping[str, str]
+) -> FeatureReport:
+    known = await runtime.watch.features() if runtime is not None else RuntimeFeatures()
+    facts = await asyncio.to_thread(_facts, running.configuration, known, environment)
+    return FeatureReport(features=tuple(feature_rows(facts)), facts=msgspec.json.encode(facts).decode())
+
+
+def _facts(configuration: Configuration, runtime: RuntimeFeatures, environment: Mapping[str, str]) -> FeatureFacts:
+    found = RELEASE.match(platform.release())
+    return FeatureFacts(
+        runtime=runtime,
+        groups=ControlGroups().shape(),
+        release=(int(found[1]), int(found[2])) if found else (0, 0),
+        has_pressure=_has_pressure(),
+        has_kubelet=bool(kubelet_sign(environment)),
+        has_journalctl=has_journalctl(),
+        can_trace=has_extra(),
+        planes=frozenset(enabled_planes(configuration)),
+        keys={path: value_at(configuration, all_keys(Configuration)[path]) for path in KEYS},
+    )
+
+
+def _has_pressure() -> bool:
+    """With psi=0 the kernel has the files and refuses to read them."""
+    try:
+        return bool((FOLDER / "memory").read_bytes())
+    except OSError:
+        return False

@@ -13,7 +13,7 @@ from agent.config.loopback import is_for_few
 from agent.config.sources import FurtherCheck
 from agent.devices.settings import device_faults
 from agent.dns.attach.settings import dns_faults
-from agent.host.traces.extra import tracing_faults
+from agent.host.tracing import tracing_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
 from agent.pods.settings_check import pods_faults

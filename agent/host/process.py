@@ -20,15 +20,14 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.systemd.driver import ServiceManager
 from agent.host.lifecycle import DaemonLifecycle
 from agent.host.memory_relief import GroupMemory, MemoryRelief
-from agent.host.traces.tracing import wire_tracing
+from agent.host.tracing import wire_tracing
 from agent.host.tree import Unit
-from agent.kit.compatible import compatible
 from agent.kit.configuration import RunningConfiguration
 from agent.kit.event_ring import EventRing
 from agent.kit.kube import new_kube
 from agent.kit.logs import Levels
 from agent.kit.memory import give_back_pages
-from agent.kit.plane import Attached, PlaneInputs, PlaneUnit, Run
+from agent.kit.plane import Attached, PlaneInputs, PlaneUnit, Run, compatible
 from agent.model.component import Board, State
 from agent.model.ending_pods import EndingPods
 from agent.model.finding import Advice

@@ -90,3 +90,11 @@ class Attached(msgspec.Struct, Generic[Offers], frozen=True, kw_only=True):
     """Gives up what is not needed, when memory is short."""
     close: Callable[[], Awaitable[None]] = nothing_to_close
     pages: Mapping[str, Handler] = {}
+
+
+def asks_for(configuration: Configuration, program: str) -> bool:
+    return program in configuration.telemetry.metrics_compat
+
+
+def compatible(current: Callable[[], Configuration], program: str, families: Families) -> Families:
+    return lambda: families() if asks_for(current(), program) else ()

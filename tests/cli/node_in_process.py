@@ -15,7 +15,7 @@ from agent.api.object_service import ObjectService
 from agent.api.server import ApiServer
 from agent.api.socket_path import listen_at
 from agent.api.watching import watched
-from agent.host.objects.manifest_objects import ManifestObjects
+from agent.host.manifest_objects import ManifestObjects
 from agent.images.attach.image_service import ImageService
 from agent.model.component import Board, State
 from agent.model.feed import Feed

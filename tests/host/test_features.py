@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.host.features import ENTRIES, KEYS, feature_rows
-from agent.host.node_features import node_features
-from agent.host.traces.extra import tracing_faults
+from agent.host.node_view import node_features
+from agent.host.tracing import tracing_faults
 from agent.model.control_group import GroupShape
 from agent.model.feature import FeatureFacts, FeatureRow
 from agent.model.runtime_features import RuntimeFeatures

@@ -75,10 +75,10 @@ READ_WHEN_NEEDED = {
         f"telemetry.nodeLogs.{name}": "observe/attach/node_logs.py"
         for name in ("enabled", "units", "directories", "journal", "maxBytes")
     },
-    "telemetry.metricsCompat": "kit/compatible.py",
+    "telemetry.metricsCompat": "kit/plane.py",
     "telemetry.perNamespace": "pods/attach/unit.py",
     "telemetry.perService": "services/attach/settings.py",
-    "telemetry.tracing.ratio": "host/traces/tracing.py",
+    "telemetry.tracing.ratio": "host/tracing.py",
 }
 READ_AT_START = {
     "dns.clusterDNSService": "dns/attach/unit.py",

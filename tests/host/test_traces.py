@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from agent.config.document import Configuration
 from agent.host.main import main
-from agent.host.traces.extra import PACKAGES, has_extra, install_line, tracing_faults
+from agent.host.tracing import PACKAGES, has_extra, install_line, tracing_faults
 from agent.model.exit_codes import BAD_CONFIGURATION
 from tests.host.process import Kepd
 

@@ -7,8 +7,7 @@ import pytest
 
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.polling import compare
-from agent.kit.runtime_events import RuntimeEvents
-from agent.kit.runtime_watch import RuntimeWatch
+from agent.kit.runtime import RuntimeEvents, RuntimeWatch
 from agent.model.component import Board, State
 from agent.model.runtime_error import NotImplementedByRuntime
 from agent.model.runtime_event import EventKind, RuntimeEvent
@@ -65,7 +64,7 @@ async def test_the_best_source_is_taken(containerd: FakeContainerd, source: str)
 
 
 async def test_lists_are_compared_where_there_is_no_stream_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.kit.runtime_events.POLL_INTERVAL_S", 0.01)
+    monkeypatch.setattr("agent.kit.runtime.POLL_INTERVAL_S", 0.01)
     cri = FakeCri()
     cri.has_events = False
     cri.registry.add("i")

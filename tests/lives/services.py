@@ -17,8 +17,7 @@ from agent.model.nft_error import NftFailed
 from agent.model.nft_table import CLIENTS, Batch, Client
 from agent.model.service import ServiceKey
 from agent.services.attach.health import ServiceHealth
-from agent.services.attach.hint_ledger import HintLedger
-from agent.services.attach.manifests import read_service_objects
+from agent.services.attach.manifests import HintLedger, read_service_objects
 from agent.services.attach.source import KubeServices
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_slice import read_slice

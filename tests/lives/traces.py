@@ -4,7 +4,7 @@
 import grpc
 
 from agent.drivers.traces.driver import SpanExport
-from agent.host.traces.tracing import Tracing
+from agent.host.tracing import Tracing
 from agent.model.span import Span
 from tests.collector import Collector
 from tests.lives.figures import Watched, until

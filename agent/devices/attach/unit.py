@@ -2,16 +2,17 @@
 """The devices plane put together: claims, drivers of its own, plugins; or, beside a kubelet, what serves that."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
 from agent.config.document import Configuration
-from agent.devices.attach.advice import cdi_advice
 from agent.devices.attach.device_service import DeviceService
 from agent.devices.attach.settings import changed_nodes, device_commands, manager_settings, own_devices, plugin_settings
+from agent.devices.cdi.merging import plain_place
 from agent.devices.manifest.documents import Reader
 from agent.devices.ports import PodsOfNode
 from agent.devices.run.cdi_directories import CdiDirectories
@@ -36,7 +37,9 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.kit.configuration import BOOT_ID
 from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
 from agent.model.component import Report
+from agent.model.finding import Advice
 from agent.model.pod_state import PodState
+from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
 
 
 class DeviceOffers(msgspec.Struct, frozen=True):
@@ -223,4 +226,36 @@ def _registry(inputs: PlaneInputs, claims: DeviceClaims, own: list[str]) -> Plug
         own=own,
         observe=claims.metrics.called,
         kubelet=lambda: kubelet_beside(place.parent),
+    )
+
+
+class RuntimeSeen(Protocol):
+    @property
+    def facts(self) -> RuntimeFacts: ...
+
+    async def features(self) -> RuntimeFeatures: ...
+
+
+async def cdi_advice(runtime: RuntimeSeen, directories: Sequence[str]) -> list[Advice]:
+    """What `kepctl doctor` says of the runtime and CDI, of the configuration's `directories`. Nothing while the runtime
+    does not answer, for it alone knows."""
+    if not runtime.facts.is_connected:
+        return []
+    features = await runtime.features()
+    if features.has_cdi:
+        known = {plain_place(one) for one in features.cdi_directories}
+        return [_elsewhere(features, one) for one in directories if known and plain_place(one) not in known]
+    text = (
+        "kepd reads CDI files itself and passes their contents to the runtime; what CRI cannot carry, such as a hook,"
+        " fails the container with CDINotSupported"
+    )
+    return [Advice(subject=features.label, found="resolves no CDI ids", wanted="", text=text, is_note=True)]
+
+
+def _elsewhere(features: RuntimeFeatures, directory: str) -> Advice:
+    return Advice(
+        subject=features.label,
+        found=f"looks for CDI files in {', '.join(features.cdi_directories)}",
+        wanted=f"{directory} too, which devices.cdi names",
+        text="containers whose devices are described there fail with CDINotSupported",
     )

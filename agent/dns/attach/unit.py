@@ -10,8 +10,8 @@ import msgspec
 import structlog
 
 from agent.api.http import HttpServer
+from agent.api.messages import to_message
 from agent.config.document import Configuration
-from agent.dns.attach.dns_service import DnsService
 from agent.dns.attach.settings import addresses, family_of, has_cluster, process_settings
 from agent.dns.handover.state import SOCKET_FILE
 from agent.dns.rules.guards import Asking
@@ -32,12 +32,30 @@ from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.nft_table import Detection, Family
+from agent.wire.kepd.v1 import dns_pb2 as pb
 
 log = structlog.get_logger(plane="dns")
 
 # Where these are, another program has the address of the cluster's DNS.
 RIVAL_LINKS = {"kube-ipvs0": "a kube-proxy in IPVS mode", "nodelocaldns": "a node-cache"}
 LINKS = Path("/sys/class/net")
+
+
+class DnsService:
+    def __init__(self, view: DnsView) -> None:
+        self._view = view
+
+    async def get_dns(self, _request: pb.GetDnsRequest) -> pb.GetDnsResponse:
+        return to_message(pb.GetDnsResponse, await self._view.report())
+
+    async def explain_name(self, request: pb.ExplainNameRequest) -> pb.ExplainNameResponse:
+        pod = f"default/{request.pod}" if request.pod and "/" not in request.pod else request.pod
+        view = self._view
+        found = await view.explain(request.name, request.type or "A", pod, is_traced=request.is_traced)
+        return to_message(pb.ExplainNameResponse, found)
+
+    async def flush_names(self, request: pb.FlushNamesRequest) -> pb.FlushNamesResponse:
+        return pb.FlushNamesResponse(entries=await self._view.flush(request.name, request.zone))
 
 
 class ServicesHere(Protocol):

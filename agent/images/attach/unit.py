@@ -23,9 +23,8 @@ from agent.drivers.pressure.driver import KernelPressure
 from agent.drivers.registry.driver import RegistrySizes
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.access.provider_config import Provider, read_providers
-from agent.images.attach.content_fetch import CONTENT_NAMESPACE, ContentFetch
+from agent.images.attach.content_fetch import CONTENT_NAMESPACE, ContentFetch, RegistryHosts
 from agent.images.attach.image_service import ImageService
-from agent.images.attach.registry_hosts import RegistryHosts
 from agent.images.ports import PodSource, RolloutSource
 from agent.images.run.attempt import Attempts
 from agent.images.run.caller_pulls import FollowedPods

@@ -11,9 +11,8 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.drivers.systemd.driver import activated_socket
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
-from agent.proxy.attach.cri_proxy_service import CriProxyService
 from agent.proxy.attach.endpoint import ProxyEndpoint
-from agent.proxy.attach.view import ProxyView
+from agent.proxy.attach.view import CriProxyService, ProxyView
 from agent.proxy.gates.kubelet_advice import KubeletSettings, read_kubelet_settings
 from agent.proxy.gates.stop import StopOrder, StopRules
 from agent.proxy.ports import Pulls

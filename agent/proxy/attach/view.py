@@ -4,11 +4,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from agent.api.errors import FailureReason, not_found
+from agent.api.messages import to_message
 from agent.model.finding import Advice
 from agent.model.proxy_report import HoldReport, MethodReport, ProxyReport
 from agent.proxy.gates.kubelet_advice import advise
 from agent.proxy.run.plane import ProxyPlane
 from agent.proxy.run.state import Hold
+from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
 
 
 class ProxyView:
@@ -83,3 +86,21 @@ def _hold(hold: Hold, now_s: float) -> HoldReport:
         held_s=now_s - hold.since_s,
         ends_in_s=None if hold.until_s is None else max(0.0, hold.until_s - now_s),
     )
+
+
+class CriProxyService:
+    def __init__(self, view: ProxyView) -> None:
+        self._view = view
+
+    async def get_proxy(self, _request: pb.GetProxyRequest) -> pb.GetProxyResponse:
+        return pb.GetProxyResponse(proxy=to_message(pb.Proxy, self._view.report()))
+
+    async def list_holds(self, _request: pb.ListHoldsRequest) -> pb.ListHoldsResponse:
+        held = self._view.holds()
+        return pb.ListHoldsResponse(holds=[to_message(pb.Hold, one) for one in held])
+
+    async def release_hold(self, request: pb.ReleaseHoldRequest) -> pb.ReleaseHoldResponse:
+        if not self._view.release(request.id):
+            text = f'no call is held as "{request.id}"; it may have continued by itself'
+            raise not_found(FailureReason.NO_SUCH_OBJECT, text)
+        return pb.ReleaseHoldResponse()

@@ -24,8 +24,7 @@ from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.pod import PodSpec
 from agent.model.pod_state import PodState
-from agent.services.attach.hint_ledger import HintLedger
-from agent.services.attach.manifests import ServiceObjects, hint_options, read_service_objects
+from agent.services.attach.manifests import HintLedger, ServiceObjects, hint_options, read_service_objects
 from agent.services.attach.pods import local_pods, slices_of_pods
 from agent.services.objects.allotment import Allotted, allot
 from agent.services.objects.reading_service import read_service

@@ -10,8 +10,7 @@ from typing import Protocol
 from agent.api.http import Handler, HttpServer, Page
 from agent.config.document import Configuration
 from agent.config.reference import as_document
-from agent.kit.compatible import asks_for
-from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
+from agent.kit.plane import Attached, PlaneInputs, PlaneUnit, asks_for
 from agent.model.finding import Advice
 from agent.model.placed import Walk
 from agent.model.service_report import ServiceReport

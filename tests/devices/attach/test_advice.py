@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from agent.devices.attach.advice import cdi_advice
+from agent.devices.attach.unit import cdi_advice
 from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.images.attach.content_fetch import NEEDED, ContentFetch
-from agent.images.attach.registry_hosts import RegistryHosts
+from agent.images.attach.content_fetch import NEEDED, ContentFetch, RegistryHosts
 from agent.model.image_platform import node_platform
 from agent.model.image_store import BlobInfo
 from agent.model.runtime_error import NotImplementedByRuntime

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from agent.config.images import Images
 from agent.images.settings import image_settings
-from agent.kit.runtime_watch import RuntimeWatch
+from agent.kit.runtime import RuntimeWatch
 from agent.model.component import Board, State
 from agent.model.image_credential import PullSecret, SecretId, SecretText
 from agent.model.image_pull import ErrorClass, PodIdentity, PullPolicy, PullRequest, PullResult

@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.api.metrics import FamilyPage
 from agent.config.document import Configuration
-from agent.kit.compatible import compatible
+from agent.kit.plane import compatible
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from tests.fakes.manifests import FakeManifestDirectory

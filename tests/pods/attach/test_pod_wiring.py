@@ -11,7 +11,7 @@ from agent.config.effective import HostFacts, fill_defaults
 from agent.config.pods import PodReserve
 from agent.dns.attach.settings import pod_servers
 from agent.drivers.interfaces.default_route import default_addresses
-from agent.kit.runtime_watch import RuntimeWatch
+from agent.kit.runtime import RuntimeWatch
 from agent.model.component import Board, State
 from agent.model.control_group import GroupShape
 from agent.model.runtime_error import RuntimeCallFailed

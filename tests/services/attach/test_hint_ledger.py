@@ -3,8 +3,7 @@
 
 from structlog.testing import capture_logs
 
-from agent.services.attach.hint_ledger import HintLedger
-from agent.services.attach.manifests import read_service_objects
+from agent.services.attach.manifests import HintLedger, read_service_objects
 from agent.topology.hints.standalone import HintOptions
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 

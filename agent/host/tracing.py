@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where planes hand their spans to, and which traces are kept. There is one only with a collector."""
+"""Where planes hand their spans to, which traces are kept, and whether this installation can send any.
 
+There is one only with a collector; whether there can be is asked without importing what sends.
+"""
+
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from importlib.util import find_spec
+from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, Metric
 
+from agent.config.document import Configuration
 from agent.model.call_notes import CALLER
+from agent.model.finding import Finding
 from agent.model.span import Span, SpanRef, is_sampled
 
-if TYPE_CHECKING:
-    from agent.config.document import Configuration
+PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-grpc")
+ENDPOINT = "telemetry.tracing.endpoint"
 
 
 class Export(Protocol):
@@ -66,3 +73,28 @@ def wire_tracing(configuration: "Callable[[], Configuration]") -> Tracing | None
 
     export = SpanExport(endpoint, configuration().node.name)
     return Tracing(export, lambda: configuration().telemetry.tracing.ratio)
+
+
+def has_extra() -> bool:
+    from importlib.metadata import PackageNotFoundError, distribution
+
+    try:
+        return all(distribution(name) for name in PACKAGES)
+    except PackageNotFoundError:
+        return False
+
+
+def install_line(*, has_pip: bool | None = None) -> str:
+    """Into the environment that this kepd runs in; that of Debian's package has no pip."""
+    if has_pip if has_pip is not None else find_spec("pip") is not None:
+        return f"{sys.executable} -m pip install 'kepd[otel]'"
+    return "LOCK=otel scripts/package deb, in a clone of kepd, which makes a package that has it"
+
+
+def tracing_faults(configuration: Configuration, has: Callable[[], bool] = has_extra) -> Iterator[Finding]:
+    endpoint = configuration.telemetry.tracing.endpoint
+    if endpoint and not has():
+        text = (
+            f"{endpoint}, but this kepd cannot send traces; expected the extra `otel` installed, by: {install_line()}"
+        )
+        yield Finding("", ENDPOINT, text)

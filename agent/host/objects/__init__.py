@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Objects of the manifests, as the API creates and deletes them."""
