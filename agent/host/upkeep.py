@@ -128,11 +128,12 @@ def _say(text: str, *, is_dry: bool) -> None:
 
 
 async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool) -> None:
+    from agent.drivers.interfaces.families import host_families
     from agent.drivers.nft.driver import NftTable
     from agent.kit.plane_lock import held_plane_lock
     from agent.services.attach.boot_guard import GUARD_FILE
     from agent.services.attach.leftovers import our_leftovers
-    from agent.services.attach.settings import families, services_scope
+    from agent.services.attach.settings import services_scope
     from agent.services.attach.takeover import running_kube_proxies
 
     with held_plane_lock("services", services_scope(), node.run_directory):
@@ -141,7 +142,7 @@ async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool
             _say(f"{guard}; disable kepd-guard.service too, which loads it at a boot", is_dry=is_dry)
             if not is_dry:
                 guard.unlink()
-        for family in families():
+        for family in host_families():
             table = NftTable(family)
             found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))
             await _take_away(found, is_dry=is_dry)
@@ -210,13 +211,13 @@ def takeover(
     configuration = _configuration(file, settings, planes)
 
     async def work() -> int:
+        from agent.drivers.interfaces.families import host_families
         from agent.drivers.nft.driver import NftTable
         from agent.services.attach.leftovers import kube_proxys_leftovers
-        from agent.services.attach.settings import families
         from agent.services.attach.takeover import Takeover, running_kube_proxies
 
         found = []
-        for family in families():
+        for family in host_families():
             table = NftTable(family)
             found += [one.text for one in await kube_proxys_leftovers(family, table)]
             await table.close()

@@ -28,13 +28,12 @@ from agent.devices.run.slice_directories import SliceDirectories
 from agent.devices.run.view import DeviceView
 from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.drivers.folder_watch import FolderWatch
-from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.manifests.trust import Trust
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
 from agent.drivers.plugin_sockets.pod_resources import PodResourcesSocket
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.configuration import BOOT_ID
+from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
 from agent.model.component import Report
 from agent.model.finding import Advice
@@ -74,7 +73,7 @@ def attach(inputs: PlaneInputs, pods: PodsOfNode | None) -> Attached[DeviceOffer
         pod_devices=PodDevices(claims, plugins),
         cdi=cdi,
         locals_=drivers,
-        manifests=_manifests(inputs),
+        manifests=manifest_directory(inputs.configuration),
         reader=reader,
         clock=inputs.clock,
         tell=inputs.tell,
@@ -145,18 +144,6 @@ def _attach_beside_kubelet(inputs: PlaneInputs) -> Attached[DeviceOffers]:
     return Attached(
         offers=DeviceOffers(), service=service, units=tuple(units), families=tuple(families), close=close
     )  # fmt: skip
-
-
-def _manifests(inputs: PlaneInputs) -> ManifestDirectory:
-    def timing() -> tuple[float, float]:
-        now = inputs.configuration().manifests
-        return now.rescan, now.debounce
-
-    return ManifestDirectory(
-        Path(inputs.configuration().manifests.directory),
-        timing,
-        lambda: Trust(inputs.configuration().manifests.group_writable),
-    )
 
 
 def pod_resources(inputs: PlaneInputs, view: DeviceView) -> Callable[[Report], Awaitable[None]] | None:

@@ -4,10 +4,11 @@
 from contextlib import suppress
 
 from agent.config.document import Configuration
-from agent.dns.attach.settings import addresses, host_families
+from agent.dns.attach.settings import addresses
 from agent.dns.rules.nftables import TABLE
 from agent.dns.run.kernel_guards import IptablesGuards, KernelGuards, NftGuards
 from agent.dns.run.plane import clean_up
+from agent.drivers.interfaces.families import host_families
 from agent.drivers.interfaces.lo_addresses import LoAddresses
 from agent.drivers.iptables.family_programs import FamilyPrograms
 from agent.drivers.nft.named_table import NamedTable

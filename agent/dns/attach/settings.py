@@ -2,12 +2,12 @@
 """What the configuration means for names: addresses, settings of kepd-dns, and faults that show only together."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from agent.config.document import Configuration
 from agent.dns.handover.state import Settings
 from agent.dns.upstreams.addresses import read_server
 from agent.dns.wire.names import Malformed, to_wire
+from agent.drivers.interfaces.families import host_families
 from agent.model.finding import Finding, shown
 from agent.model.nft_table import Family
 
@@ -16,13 +16,6 @@ ADDRESSES: dict[Family, str] = {"IPv4": "169.254.20.10", "IPv6": "fd00::a9fe:140
 
 def family_of(address: str) -> Family:
     return "IPv6" if ":" in address else "IPv4"
-
-
-def host_families() -> tuple[Family, ...]:
-    """Those this host has."""
-    disabled = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-    is_off = not Path("/proc/net/if_inet6").exists() or (disabled.exists() and disabled.read_text().strip() == "1")
-    return ("IPv4",) if is_off else ("IPv4", "IPv6")
 
 
 def addresses(configuration: Configuration, families: Sequence[Family]) -> tuple[str, ...]:

@@ -18,14 +18,13 @@ from agent.drivers.exec_processes.driver import ExecProcesses
 from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.changing import take_out
-from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.manifests.trust import Trust
 from agent.drivers.mounts.driver import Mounts
 from agent.drivers.probe_client.driver import NetworkProbeClient
 from agent.drivers.slices.driver import SystemdSlices
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.configuration import instance_id
 from agent.kit.kubelet_arrival import follow_kubelet
+from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, LastWork, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import LOCK_DIRECTORY, held_plane_lock
 from agent.model.component import Board, Report
@@ -139,7 +138,9 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
     records = StateFiles(Path(configuration.pods.directory))
     context = _context(inputs, needs, settings, records, groups, slices)
     metrics, cri = context.metrics, inputs.runtime.cri
-    runner = PodRunner(context, _manifests(inputs), inputs.runtime.events, take_out, needs.node)
+    runner = PodRunner(
+        context, manifest_directory(inputs.configuration, has_sources=True), inputs.runtime.events, take_out, needs.node
+    )
     drainer = Drainer(runner, context)
     commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory), take_out)
     shutdown = NodeShutdown(runner, drainer, Logind(), inputs.clock, lambda: context.settings().shutdown)
@@ -212,17 +213,6 @@ def _pod_files(configuration: Configuration, directory: Path) -> PodFiles:
     node, manifests = configuration.node, configuration.manifests.directory
     own = (node.state_directory, node.run_directory, manifests, LOCK_DIRECTORY)
     return PodFiles(directory, logs, Mounts(), [Path(one) for one in own])
-
-
-def _manifests(inputs: PlaneInputs) -> ManifestDirectory:
-    def timing() -> tuple[float, float]:
-        now = inputs.configuration().manifests
-        return now.rescan, now.debounce
-
-    def trust() -> Trust:
-        return Trust(inputs.configuration().manifests.group_writable)
-
-    return ManifestDirectory(Path(inputs.configuration().manifests.directory), timing, trust, has_sources=True)
 
 
 async def _unreadable() -> Sequence[Advice]:

@@ -20,6 +20,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.host_sockets.driver import HostSockets
 from agent.drivers.interfaces.default_route import default_addresses
+from agent.drivers.interfaces.families import host_families
 from agent.kit.memory import large_work, settle_memory
 from agent.kit.plane_lock import held_plane_lock
 from agent.model.component import Report
@@ -38,7 +39,6 @@ from agent.services.attach.settings import (
     chooses_services_by,
     ending_settings,
     exports_counts,
-    families,
     flow_protocols,
     needs_interfaces,
     node_settings,
@@ -103,7 +103,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     parts = replace(parts, tell=writer.tell) if writer is not None else parts
     current, intake = [configuration], _intake(configuration, parts)
     takeover = Takeover(Path(configuration.node.state_directory))
-    backend = make_backend(configuration, families(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
+    backend = make_backend(configuration, _families_here(), parts.clock, lambda: periods(current[0]).retry_s, takeover)
     plane = _plane(current, parts, intake, backend, takeover)
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     cleaner = FlowCleaner(plane, conntrack := Conntrack(), flow_protocols(configuration))
@@ -158,6 +158,13 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         apply=apply,
         close=lambda: _close(backend, conntrack),
     )
+
+
+def _families_here() -> tuple[Family, ...]:
+    found = host_families()
+    if "IPv6" not in found:
+        log.info("ipv6_disabled", effect="only IPv4 Services are programmed", v=0)
+    return found
 
 
 def _beside(

@@ -16,9 +16,8 @@ import structlog
 
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.manifests.trust import Trust
 from agent.kit.configuration import write_atomically
+from agent.kit.manifests import manifest_directory
 from agent.model.clock import Clock
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
@@ -113,18 +112,7 @@ class ManifestServices:
             )
 
     async def _follow_files(self) -> None:
-        configuration = self._configuration()
-
-        def timing() -> tuple[float, float]:
-            now = self._configuration().manifests
-            return now.rescan, now.debounce
-
-        directory = ManifestDirectory(
-            Path(configuration.manifests.directory),
-            timing,
-            lambda: Trust(self._configuration().manifests.group_writable),
-        )
-        async for snapshot in directory.snapshots():
+        async for snapshot in manifest_directory(self._configuration).snapshots():
             self._problems = snapshot.problems
             # A file that is refused must not hold up the Services of all others.
             if snapshot.unread - snapshot.refused and not self._intake.arrived.is_set():

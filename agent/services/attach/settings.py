@@ -3,13 +3,11 @@
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 import structlog
 
 from agent.config.document import Configuration
 from agent.model.flow import TrackingLimits
-from agent.model.nft_table import Family
 from agent.model.service import Protocol
 from agent.services.objects.bounds import NO_HASHING
 from agent.services.objects.node_state import PRIMARY, NodeSettings
@@ -105,15 +103,6 @@ def exports_counts(configuration: Configuration) -> bool:
 
 def services_scope() -> str:
     return f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
-
-
-def families() -> tuple[Family, ...]:
-    """Those this host has."""
-    disabled = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-    if not Path("/proc/net/if_inet6").exists() or (disabled.exists() and disabled.read_text().strip() == "1"):
-        log.info("ipv6_disabled", effect="only IPv4 Services are programmed", v=0)
-        return ("IPv4",)
-    return ("IPv4", "IPv6")
 
 
 def ending_settings(configuration: Configuration) -> EndingSettings:
