@@ -18,7 +18,6 @@ from agent.model.finding import printable
 
 COPY_BYTES = 256 << 10
 FILE_MODE, FOLDER_MODE = 0o666, 0o777
-OWN_FOLDER = 0o700
 
 
 def unpack(source: BinaryIO, root: str, target: Path) -> Iterator[str]:

@@ -73,10 +73,6 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
         return allocation.devices.results if allocation is not None else ()
 
     @property
-    def is_prepared(self) -> bool:
-        return all(one.stage is Stage.PREPARED for one in self.drivers.values())
-
-    @property
     def is_ending(self) -> bool:
         """Its devices are being given back: nobody can hold it any more."""
         return any(one.stage in (Stage.UNPREPARING, Stage.RELEASED) for one in self.drivers.values())

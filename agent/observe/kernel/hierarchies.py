@@ -32,10 +32,6 @@ class Hierarchies(msgspec.Struct, frozen=True):
         """Of the controllers that count memory."""
         return 1 if "memory" in self.mounts else 2
 
-    @property
-    def has_unified(self) -> bool:
-        return UNIFIED in self.mounts
-
     def folder(self, controller: str, group: str) -> str | None:
         """The directory of a group, if this hierarchy is mounted and the group lies in what is seen of it."""
         mount = self.mounts.get(controller)

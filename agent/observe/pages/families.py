@@ -145,8 +145,6 @@ NETWORK_FAMILIES: tuple[tuple[str, str, str, Callable[[Interface], int]], ...] =
     ("transmit_errors", "Errors on sending.", ERRORS, attrgetter("sent_errors")),
 )
 
-PRESSURE_FIELDS = ("waiting_us", "stalled_us")
-
 
 def with_pressure(figures: GroupFigures, cpu: Pressure, memory: Pressure, io: Pressure) -> GroupFigures:
     """The root of version 1 has no pressure files; the node's own say the same."""

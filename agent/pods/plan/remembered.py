@@ -69,7 +69,7 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
         return ended.has_succeeded and self.renewed != ended.id
 
     def has_lost_its_start(self, ended: Instance) -> bool:
-        """Its call was broken off by the end of a kepd or of the runtime; nothing of it ever ran."""
+        """Its call was broken off by the end of a kepd or of the runtime, which ended what had begun."""
         return ended.stage is Stage.ENDED and ended.reason == START_ERROR and ended.id != self.refused
 
     def may_restart(self, pod: PodSpec, container: ContainerSpec, ended: Instance) -> bool:
