@@ -8,14 +8,13 @@ One that hangs is ended after its time, and delays no other but by its place. Wi
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
 import structlog
 
 from agent.devices.local.claim_files import own_results
 from agent.devices.plan.records import ClaimRecord
 from agent.devices.run.local_driver import LocalDriver
-from agent.model.clock import Clock
+from agent.model.clock import Clock, rung
 
 log = structlog.get_logger(plane="devices")
 
@@ -53,7 +52,7 @@ class DeviceChecks:
         try:
             while True:
                 self._bell.clear()
-                await self._wait(self._begin())
+                await rung(self._bell, self._clock, self._begin())
         finally:
             running = list(self._running.values())
             for task in running:
@@ -61,7 +60,7 @@ class DeviceChecks:
             await asyncio.gather(*running, return_exceptions=True)
 
     def _begin(self) -> float | None:
-        """Those that are due; how long until another is, None if that is not known."""
+        """Those that are due; when another is, None if that is not known."""
         now_s = self._clock.now_s()
         asked = {(name, it): each for name, one in self._drivers.items() for it, each in one.devices.probes().items()}
         self._due_s = {key: self._due_s.get(key, now_s) for key in asked}
@@ -69,19 +68,7 @@ class DeviceChecks:
         for key, period_s in asked.items():
             if key not in self._running and self._due_s[key] <= now_s:
                 self._running[key] = asyncio.create_task(self._check(*key, period_s), name=f"health of {key[1]}")
-        waiting = [due_s for key, due_s in self._due_s.items() if key not in self._running]
-        return max(min(waiting) - now_s, 0.0) if waiting else None
-
-    async def _wait(self, limit_s: float | None) -> None:
-        waits: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._bell.wait())]
-        if limit_s is not None:
-            waits.append(asyncio.ensure_future(self._clock.sleep(limit_s)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        return min((due_s for key, due_s in self._due_s.items() if key not in self._running), default=None)
 
     async def _check(self, name: str, device: str, period_s: float) -> None:
         """The next time counts from its end."""

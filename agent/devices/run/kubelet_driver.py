@@ -34,7 +34,7 @@ from agent.devices.plan.records import (
 from agent.devices.ports import RecordFiles
 from agent.devices.run.device_checks import DeviceChecks
 from agent.devices.run.local_driver import LocalDriver
-from agent.model.clock import Clock
+from agent.model.clock import Clock, rung
 from agent.model.component import Report
 from agent.model.device_plugin import ClaimAnswer, ClaimReference, DeviceHealth
 
@@ -117,7 +117,7 @@ class KubeletDriver:
                     while True:
                         await self._publish()
                         self._report(report)
-                        await self._next_look()
+                        await rung(self._changed, self._clock, self._clock.now_s() + LOOK_S)
         finally:
             begun = list(self._begun.values())
             for task in begun:
@@ -175,15 +175,6 @@ class KubeletDriver:
             log.info("slices_published", driver=self.local.name, written=len(plan.writes), deleted=len(plan.deletes))
         self._problem = ""
         return True
-
-    async def _next_look(self) -> None:
-        timer = asyncio.ensure_future(self._clock.sleep(LOOK_S))
-        bell = asyncio.ensure_future(self._changed.wait())
-        try:
-            await asyncio.wait([timer, bell], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            bell.cancel()
 
     async def _follow_devices(self) -> None:
         while True:

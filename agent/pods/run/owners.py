@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose a container, a sandbox or a name is, without asking every pod.
+"""Whose a container, a sandbox or a name is, without asking every pod; and what an earlier kepd wrote down of its own.
 
 Changed by the runner alone; pods say what they have by `learn`.
 """
 
 from collections.abc import Mapping
 
+import structlog
+
+from agent.pods.plan.record import FOLDER, Record, decode_record
 from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.pod_context import PodContext
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import SeenPod
+
+log = structlog.get_logger(plane="pods")
 
 
 class Owners:
@@ -67,3 +73,21 @@ class Owners:
             self._instances.pop(instance.id, None)
         for sandbox in before.sandboxes:
             self._sandboxes.pop(sandbox.id, None)
+
+
+async def load_records(context: PodContext) -> dict[str, Record]:
+    """By uid. What cannot be read is logged and left out."""
+    try:
+        found = await context.records.read_folder(FOLDER)
+    except OSError as error:
+        log.warning("pod_records_unreadable", error=str(error))
+        return {}
+    records, boot_id = {}, context.settings().facts.boot_id
+    for name, content in found.items():
+        try:
+            record = decode_record(content, boot_id, context.clock.now_s(), context.clock.wall_s())
+        except ValueError as error:
+            log.warning("pod_record_unreadable", record=name, error=str(error))
+        else:
+            records[name.removesuffix(".json")] = record
+    return records

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from agent.model.clock import rung
 from agent.model.container_fields import Container
 from agent.model.finding import printable
 from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
@@ -193,19 +194,10 @@ class PodRun:
     async def rest(self, until_s: float | None) -> None:
         bell = asyncio.Event()
         self._bells.add(bell)
-        timer = None
-        if until_s is not None and self._group is not None:
-            timer = self._group.create_task(self._ring_later(bell, until_s))
         try:
-            await bell.wait()
+            await rung(bell, self.context.clock, until_s)
         finally:
             self._bells.discard(bell)
-            if timer is not None:
-                timer.cancel()
-
-    async def _ring_later(self, bell: asyncio.Event, until_s: float) -> None:
-        await self.context.clock.sleep(max(until_s - self.context.clock.now_s(), 0.0))
-        bell.set()
 
     def put(self, instance: Instance) -> None:
         """An instance is new or has changed. An exit is noted with whatever ends it."""

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 import structlog
 from msgspec.structs import replace
 
+from agent.model.clock import rung
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
@@ -46,9 +47,8 @@ from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.owners import Owners
+from agent.pods.run.owners import Owners, load_records
 from agent.pods.run.pod_context import PodContext
-from agent.pods.run.records import load_records
 from agent.pods.run.run_state import Listeners, PodRun
 from agent.pods.run.workloads.workloads import TakeOut, Workloads
 from agent.pods.runtime.observation import seen_pods
@@ -242,23 +242,17 @@ class PodRunner:
                 group.create_task(self._when_listed(self.evictor.run), name="pods-eviction")
                 group.create_task(self._report(report), name="pods-report")
                 group.create_task(self._when_listed(self.workloads.run), name="pods-workloads")
-                await self._rounds(group)
+                await self._rounds()
         finally:
             self._group = None
 
-    async def _rounds(self, group: asyncio.TaskGroup) -> None:
+    async def _rounds(self) -> None:
         while True:
             pause_s = self._context.settings().relist_s
             self._look.clear()
             if self._has_read:
                 pause_s = min(await self._round(), pause_s)
-            timer = group.create_task(self._look_later(pause_s), name="pods-timer")
-            await self._look.wait()
-            timer.cancel()
-
-    async def _look_later(self, after_s: float) -> None:
-        await self._context.clock.sleep(after_s)
-        self._look.set()
+            await rung(self._look, self._context.clock, self._context.clock.now_s() + pause_s)
 
     async def _when_listed(self, run: Callable[[], Awaitable[None]]) -> None:
         """Not before it is known what is there."""

@@ -4,12 +4,11 @@
 import asyncio
 from collections.abc import Callable, Container, Coroutine
 from itertools import count
-from typing import Any
 
 import msgspec
 import structlog
 
-from agent.model.clock import Clock
+from agent.model.clock import Clock, rung
 from agent.model.event import Event
 from agent.proxy.gates.ledger import Ledger, Sandbox
 from agent.proxy.gates.stop import StopRules
@@ -93,14 +92,7 @@ class ProxyState:
 
     async def change(self, sandbox_id: str, until_s: float | None) -> None:
         waiting = self._wakes.setdefault(sandbox_id, asyncio.Event())
-        ends: list[asyncio.Future[Any]] = [asyncio.ensure_future(waiting.wait())]
-        if until_s is not None:
-            ends.append(asyncio.ensure_future(self.clock.sleep(max(0.0, until_s - self.clock.now_s()))))
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in ends:
-                one.cancel()
+        await rung(waiting, self.clock, until_s)
 
     # holds
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 import structlog
 from msgspec.structs import replace
 
+from agent.model.clock import rung
 from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pod import PodSpec
@@ -160,24 +161,7 @@ class Workloads:
                 self._due_s.pop(key, None)
                 with contained("/".join(key), "carry it out"):
                     await self._advance(key)
-            await self._rest()
-
-    async def _rest(self) -> None:
-        if self._bell.is_set():
-            return
-        due_s = min(self._due_s.values(), default=None)
-        timer = None
-        if due_s is not None:
-            timer = asyncio.ensure_future(self._ring_at(due_s))
-        try:
-            await self._bell.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
-
-    async def _ring_at(self, due_s: float) -> None:
-        await self._context.clock.sleep(max(due_s - self._context.clock.now_s(), 0.0))
-        self._bell.set()
+            await rung(self._bell, self._context.clock, min(self._due_s.values(), default=None))
 
     async def _advance(self, key: Key) -> None:
         workload = self._known.get(key)
