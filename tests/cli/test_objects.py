@@ -306,7 +306,7 @@ ports: [{port: 70000}, {port: 80, name: web}]
 
 @pytest.mark.parametrize("verb", ["validate", "apply", "create"])
 def test_services_are_checked_as_closely_as_pods_before_anything_is_made(tmp_path: Path, verb: str) -> None:
-    """NU-09: `type: Nodeport` was valid and created."""
+    """`type: Nodeport` was valid and created."""
     path = tmp_path / "web.yaml"
     path.write_bytes(FAULTY_SERVICE)
     done = kepctl(verb, "-f", str(path))
