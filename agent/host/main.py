@@ -120,21 +120,22 @@ def _start(sources: "Sources") -> int:
 
 
 async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOutput") -> None:
-    from agent.kit.memory import large_work
+    from agent.kit.memory import exempt_what_lives, large_work
 
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    ending = EndSignals(stop, hurry)
     with large_work():
         from agent.drivers.state_files.driver import sweep_state
         from agent.host.compose import compose
         from agent.host.tree import run_tree
 
-    stop, hurry = asyncio.Event(), asyncio.Event()
-    ending = EndSignals(stop, hurry)
-    daemon = compose(running, levels, os.environ)
+        daemon = compose(running, levels, os.environ)
     daemon.metrics.lost_log_lines = lambda: out.lost_lines
     ending.daemon = daemon
     sweep_state(Path(running.configuration.node.state_directory))
     running.keep_last_good()
     running.tell_left_behind()
+    exempt_what_lives()
     try:
         await run_tree(daemon.units, daemon.clock, stop, hurry)
     finally:
