@@ -17,7 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from agent.model.pod_state import ContainerState, PodState
+from agent.model.pods.state import ContainerState, PodState
 from tests.cli.node_in_process import Node, running_node
 
 Row = tuple[str, float, str, str]

@@ -25,8 +25,8 @@ from agent.devices.plan.search import Question, search
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.state_files.driver import StateFiles
-from agent.model.pod import PodSpec
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.pods.pod import PodSpec
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from bench.daemon import free_port
 from tests.devices.fakes import FakeCdi, FakeDriver

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from agent.drivers.node_logs.files import LogFiles
 from agent.drivers.node_logs.programs import Programs
-from agent.model.node_log import LogReader, LogRequest
+from agent.model.nodes.log import LogReader, LogRequest
 from agent.observe.run.node_logs import LogRules, NodeLogs
 from tests.observe.journals import MICROS, Entry, write_journal
 

@@ -26,7 +26,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kernel_files.driver import KernelFiles
 from agent.drivers.oom_signals.driver import OomSignals
 from agent.kit.memory import share_heaps
-from agent.model.runtime_event import RuntimeEvent
+from agent.model.runtime.event import RuntimeEvent
 from agent.observe.kernel.hierarchies import Hierarchies, read_mounts
 from agent.observe.run.collector import Collector, CollectorSettings
 from agent.observe.run.observer import Observer

@@ -20,7 +20,7 @@ from pathlib import Path
 import structlog
 
 from agent.config.document import Configuration, NodeSection, RuntimeSection
-from agent.config.images import Images
+from agent.config.sections.images import Images
 from agent.drivers.clock.driver import SystemClock
 from agent.images.attach.unit import attach
 from agent.images.queue.flights import FlightKey, FlightMember
@@ -28,7 +28,7 @@ from agent.images.queue.queue import PullQueue
 from agent.images.settings import image_settings
 from agent.kit.runtime import Runtime
 from agent.model.component import Board, State
-from agent.model.image_pull import CallerPullEnd, PodIdentity, PullPolicy, PullRequest
+from agent.model.images.pull import CallerPullEnd, PodIdentity, PullPolicy, PullRequest
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri

@@ -23,8 +23,8 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.text import restore_text
 from agent.kit.memory import large_work, settle_memory
-from agent.model.iptables_rules import Chains, RulesChange, Variant
-from agent.model.nft_error import NftFailed
+from agent.model.services.iptables_rules import Chains, RulesChange, Variant
+from agent.model.services.nft_error import NftFailed
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror
 from agent.services.objects.node_state import NodeSettings

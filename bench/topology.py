@@ -13,7 +13,7 @@ from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL, Node, Taint
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL, Node, Taint
 from agent.model.quantity import parse_quantity
 from agent.model.selector import LabelSelector
 from agent.topology.explain.hints import explain_family

@@ -17,9 +17,9 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from agent.drivers.traces.messages import Shape
-from agent.model.call_notes import CallNote
-from agent.model.image_pull import PullPhase
-from agent.model.pod import PodSpec
+from agent.model.images.pull import PullPhase
+from agent.model.pods.pod import PodSpec
+from agent.model.runtime.call_notes import CallNote
 from agent.pods.view.history import Moment
 from agent.pods.view.trace import Operation, operation_trace, start_spans, stop_spans
 from bench.proxy import TURN, TURNS, Client, Kepd, Row, quantiles

@@ -9,7 +9,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from agent.config.document import SWITCHES
 from agent.model.refused import Refused
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 
 DOMAIN = "kepd.dev"
 

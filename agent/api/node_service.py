@@ -22,10 +22,10 @@ from agent.config.keys import all_keys
 from agent.config.reference import json_like
 from agent.model.component import Board, Component
 from agent.model.event import Event
-from agent.model.feature import FeatureReport
 from agent.model.feed import Feed
 from agent.model.finding import Advice, printable, suggestion
-from agent.model.node_log import LogReader, LogRequest
+from agent.model.nodes.feature import FeatureReport
+from agent.model.nodes.log import LogReader, LogRequest
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 MOST_VERBOSE = 9

@@ -8,7 +8,7 @@ from agent.api.messages import to_message
 from agent.api.paging import in_order, page, place_of
 from agent.api.ports import ObjectsView
 from agent.config.strict_yaml import MAX_BYTES
-from agent.model.manifest_report import ListedObject
+from agent.model.nodes.manifest_report import ListedObject
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 DEFAULT_NAMESPACE = "default"

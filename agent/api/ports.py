@@ -7,12 +7,12 @@ from typing import Protocol
 
 from agent.config.check import Checked
 from agent.config.diff import ReloadPlan
-from agent.model.eviction_report import EvictionReport
-from agent.model.feature import FeatureReport
-from agent.model.file_system import FileSystemReport
-from agent.model.manifest_report import AppliedObject, ListedObject
-from agent.model.node_log import LogPart, LogReader, LogRequest, LogSource
-from agent.model.usage_report import UsageReport
+from agent.model.nodes.feature import FeatureReport
+from agent.model.nodes.file_system import FileSystemReport
+from agent.model.nodes.log import LogPart, LogReader, LogRequest, LogSource
+from agent.model.nodes.manifest_report import AppliedObject, ListedObject
+from agent.model.nodes.usage_report import UsageReport
+from agent.model.pods.eviction_report import EvictionReport
 from agent.wire.kepd.v1 import node_pb2
 
 

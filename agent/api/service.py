@@ -37,8 +37,8 @@ from agent.api.errors import (
 from agent.api.peer import CALLER, Peer
 from agent.api.shares import MIB, Shares, Turns, is_trusted
 from agent.model.refused import Refused
-from agent.model.runtime_error import DeadlineExceeded
-from agent.model.runtime_error import Unavailable as RuntimeUnavailable
+from agent.model.runtime.error import DeadlineExceeded
+from agent.model.runtime.error import Unavailable as RuntimeUnavailable
 from agent.wire.kepd.v1 import access_pb2
 
 log = structlog.get_logger(plane="api")

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 
 from agent.kinds.table import Grid, Paragraph
-from agent.model.device_report import ClaimExplanationReport
+from agent.model.devices.report import ClaimExplanationReport
 from agent.wire.kepd.v1 import device_pb2 as pb
 
 OUTCOMES = {"allocated": "gets its devices", "waits": "waits", "error": "cannot be allocated"}

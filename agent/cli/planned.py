@@ -14,9 +14,9 @@ import msgspec
 from agent.cli.session import CommandFailed
 from agent.cli.timeline_svg import picture_as_svg, pictures_as_page
 from agent.cli.timeline_text import picture_as_text
-from agent.model.container_fields import Hook
 from agent.model.exit_codes import USAGE
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.container_fields import Hook
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.plan.order import waits_for_end

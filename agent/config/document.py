@@ -8,9 +8,6 @@ A default works on a bare node; where it depends on the host it is empty here an
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.config.devices import Devices
-from agent.config.dns import Dns
-from agent.config.images import Images
 from agent.config.keys import Words, key, restart
 from agent.config.kinds import (
     ADDRESS,
@@ -31,9 +28,12 @@ from agent.config.kinds import (
     map_of,
     number,
 )
-from agent.config.pods import Pods
-from agent.config.services import Services
-from agent.config.telemetry import Telemetry
+from agent.config.sections.devices import Devices
+from agent.config.sections.dns import Dns
+from agent.config.sections.images import Images
+from agent.config.sections.pods import Pods
+from agent.config.sections.services import Services
+from agent.config.sections.telemetry import Telemetry
 
 API_VERSION = "config.kepd.dev/v1alpha1"
 KIND = "KepdConfiguration"

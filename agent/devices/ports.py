@@ -8,7 +8,7 @@ from agent.devices.cdi.merging import Catalogue, HostNode
 from agent.devices.manifest.objects import DeviceClass, Slice
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.records import ClaimRecord
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 
 
 class DriverFailed(Exception):

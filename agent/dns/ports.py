@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plane for names needs from outside. Failures of rules are those of agent/model/nft_error.py."""
+"""What the plane for names needs from outside. Failures of rules are those of agent/model/services/nft_error.py."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Protocol

@@ -8,7 +8,7 @@ from typing import TypeVar
 import grpc
 
 from agent.model.outside_text import from_outside
-from agent.model.runtime_error import (
+from agent.model.runtime.error import (
     AlreadyExists,
     DeadlineExceeded,
     NotFound,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from agent.host.tracing import ENDPOINT, install_line
-from agent.model.feature import FeatureFacts, FeatureRow, FeatureState
+from agent.model.nodes.feature import FeatureFacts, FeatureRow, FeatureState
 
 Verdict = tuple[FeatureState, str]
 IDMAPPED_TMPFS = (6, 3)

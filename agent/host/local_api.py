@@ -27,7 +27,7 @@ from agent.host.planes import Planes
 from agent.host.process import Process
 from agent.kit.plane import Attached
 from agent.model.clock import Clock
-from agent.model.runtime_features import RuntimeFacts
+from agent.model.runtime.features import RuntimeFacts
 from agent.observe.attach.node_logs import wire_node_logs
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,

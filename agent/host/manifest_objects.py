@@ -34,10 +34,10 @@ from agent.drivers.manifests.source_folders import read_source_folders
 from agent.drivers.manifests.trust import Trust
 from agent.model.finding import Finding, suggestion
 from agent.model.generation import spec_generation
-from agent.model.manifest_report import AppliedObject, ListedObject
+from agent.model.nodes.manifest_report import AppliedObject, ListedObject
+from agent.model.pods.shown_spec import LAST_APPLIED, without_copy, without_values
+from agent.model.pods.source_folder import SourceFolder
 from agent.model.refused import Refused
-from agent.model.shown_spec import LAST_APPLIED, without_copy, without_values
-from agent.model.source_folder import SourceFolder
 
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers

@@ -26,9 +26,9 @@ from agent.host.features import KEYS, feature_rows
 from agent.host.tracing import has_extra
 from agent.kit.configuration import RunningConfiguration
 from agent.kit.logs import Levels
-from agent.model.feature import FeatureFacts, FeatureReport
-from agent.model.node_drain import NodeDrain
-from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
+from agent.model.nodes.drain import NodeDrain
+from agent.model.nodes.feature import FeatureFacts, FeatureReport
+from agent.model.runtime.features import RuntimeFacts, RuntimeFeatures
 from agent.observe.attach.node_logs import has_journalctl
 from agent.wire.kepd.v1 import node_pb2
 

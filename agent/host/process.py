@@ -29,8 +29,8 @@ from agent.kit.logs import Levels
 from agent.kit.memory import give_back_pages
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit, Run, compatible
 from agent.model.component import Board, State
-from agent.model.ending_pods import EndingPods
 from agent.model.finding import Advice
+from agent.model.pods.ending import EndingPods
 from agent.model.span import SpanRef
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, Metric
 
 from agent.config.document import Configuration
-from agent.model.call_notes import CALLER
 from agent.model.finding import Finding
+from agent.model.runtime.call_notes import CALLER
 from agent.model.span import Span, SpanRef, is_sampled
 
 PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-grpc")

@@ -35,7 +35,7 @@ def _run(work: Callable[[], Coroutine[None, None, int]]) -> None:
     import structlog
 
     from agent.kit.plane_lock import PlaneTaken
-    from agent.model.nft_error import NftFailed
+    from agent.model.services.nft_error import NftFailed
 
     warning = 30
     structlog.configure(

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from agent.images.prefetch.plan import PodImage
 from agent.images.view.texts import ImageEvent
-from agent.model.image_credential import Credential
-from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreRoots
+from agent.model.images.credential import Credential
+from agent.model.images.store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreRoots
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.config.images import ImageBackoff, Images
+from agent.config.sections.images import ImageBackoff, Images
 from agent.images.access.grants import AccessRules, VerifyPolicy, allowlist_fault
 from agent.images.collect.disks import DiskRules
 from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
@@ -22,7 +22,7 @@ from agent.images.queue.meanings import CURVES, BackoffCurve
 from agent.images.queue.rewrite import RewriteRule, rule_fault
 from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
 from agent.model.finding import Finding, shown, suggestion
-from agent.model.image_pull import ErrorClass, ListedImage
+from agent.model.images.pull import ErrorClass, ListedImage
 
 LEND_S = 2.0
 GAP_TO_KUBELET = 3

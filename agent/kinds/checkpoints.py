@@ -4,7 +4,7 @@
 from agent.kinds.ages import age
 from agent.kinds.shown import AnyListing, shown_by
 from agent.kinds.table import Column, Columns, Listing
-from agent.model.image_text import bytes_text
+from agent.model.images.text import bytes_text
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
 COLUMNS: Columns[pb.Checkpoint] = (

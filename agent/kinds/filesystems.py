@@ -7,7 +7,7 @@ from typing import Any
 from agent.kinds.registry import Kind
 from agent.kinds.shown import AnyListing, Ask, How, Shown
 from agent.kinds.table import Column, Columns, Listing
-from agent.model.image_text import bytes_text
+from agent.model.images.text import bytes_text
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 COLUMNS: Columns[pb.Filesystem] = (

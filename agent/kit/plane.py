@@ -16,9 +16,9 @@ from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, Report
-from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
 from agent.model.finding import Advice
+from agent.model.pods.ending import EndingPods
 from agent.model.span import Traces
 
 if TYPE_CHECKING:

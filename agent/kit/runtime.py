@@ -17,9 +17,9 @@ from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.cri.polling import poll_events
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed, Unavailable
-from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
+from agent.model.runtime.error import NotImplementedByRuntime, RuntimeCallFailed, Unavailable
+from agent.model.runtime.event import EventKind, RuntimeEvent
+from agent.model.runtime.features import RuntimeFacts, RuntimeFeatures
 
 log = structlog.get_logger(plane="daemon")
 

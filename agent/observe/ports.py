@@ -4,10 +4,10 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from agent.model.file_system import LookedAt
-from agent.model.image_store import StoreRoots
-from agent.model.node_log import ListedFile
-from agent.model.runtime_event import RuntimeEvent
+from agent.model.images.store import StoreRoots
+from agent.model.nodes.file_system import LookedAt
+from agent.model.nodes.log import ListedFile
+from agent.model.runtime.event import RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 

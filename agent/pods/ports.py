@@ -4,15 +4,15 @@
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from agent.model.container_devices import ContainerDevices
+from agent.model.devices.container_devices import ContainerDevices
 from agent.model.finding import Finding
-from agent.model.http_question import HttpAnswer, HttpQuestion
-from agent.model.image_pull import PullRequest
-from agent.model.node_use import NodeLook, PodUse
-from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.runtime_event import RuntimeEvent
-from agent.model.runtime_features import RuntimeFeatures
-from agent.model.source_folder import SourceFolder
+from agent.model.images.pull import PullRequest
+from agent.model.nodes.use import NodeLook, PodUse
+from agent.model.pods.http_question import HttpAnswer, HttpQuestion
+from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.model.pods.source_folder import SourceFolder
+from agent.model.runtime.event import RuntimeEvent
+from agent.model.runtime.features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from agent.config.pods import PodEviction, Pods
+from agent.config.sections.pods import PodEviction, Pods
 from agent.model.finding import Finding, shown, suggestion
 from agent.pods.plan.evict import SIGNALS
 

@@ -4,9 +4,9 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
-from agent.model.http_question import HttpAnswer, HttpQuestion
-from agent.model.image_pull import CallerPull, PullRequest
-from agent.model.runtime_event import RuntimeEvent
+from agent.model.images.pull import CallerPull, PullRequest
+from agent.model.pods.http_question import HttpAnswer, HttpQuestion
+from agent.model.runtime.event import RuntimeEvent
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 

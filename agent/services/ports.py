@@ -4,16 +4,16 @@
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from agent.model.flow import Answerers, Flow
-from agent.model.iptables_rules import Chains, RulesChange
-from agent.model.iptables_rules import Content as ChainContent
-from agent.model.iptables_rules import Table as ChainTable
-from agent.model.nft_table import Batch, Client, Family, TableState
-from agent.model.service import Protocol as ServiceProtocol
+from agent.model.services.flow import Answerers, Flow
+from agent.model.services.iptables_rules import Chains, RulesChange
+from agent.model.services.iptables_rules import Content as ChainContent
+from agent.model.services.iptables_rules import Table as ChainTable
+from agent.model.services.nft_table import Batch, Client, Family, TableState
+from agent.model.services.service import Protocol as ServiceProtocol
 
 
 class RuleTable(Protocol):
-    """The nftables table of one family. Failures are those of agent/model/nft_error.py."""
+    """The nftables table of one family. Failures are those of agent/model/services/nft_error.py."""
 
     async def check(self) -> None:
         """Whether this node can have the table at all."""
@@ -59,7 +59,7 @@ class RuleTable(Protocol):
 
 
 class ChainTables(Protocol):
-    """The iptables tables of one family. Failures are those of agent/model/nft_error.py and iptables_error.py."""
+    """The iptables tables of one family. Failures are those of nft_error.py and iptables_error.py."""
 
     async def check(self) -> None:
         """Whether this node can have rules there at all."""

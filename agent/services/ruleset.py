@@ -2,7 +2,7 @@
 """What a family's sync and the views need from a backend, the last step from plans to the kernel.
 
 The rulesets of nftables and iptables and their views fulfil these protocols by shape. Failures are those of
-agent/model/nft_error.py, for both.
+agent/model/services/nft_error.py, for both.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -11,10 +11,10 @@ from typing import Protocol
 
 import msgspec
 
-from agent.model.iptables_rules import Table
 from agent.model.placed import Walk
-from agent.model.service import ServiceKey
-from agent.model.service_report import RuleChange, RuleReport
+from agent.model.services.iptables_rules import Table
+from agent.model.services.report import RuleChange, RuleReport
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.claims import Claim

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from agent.config.services import Services
+from agent.config.sections.services import Services
 from agent.model.finding import Finding, shown
 from agent.services.nftables.flowtable import LOOPBACK_DEVICE, PATTERN
 from agent.services.objects.addresses import address_of, read_range, unfit_endpoint

@@ -30,8 +30,8 @@ from agent.api.service import STREAMS_OF_USER, MethodTable
 from agent.api.socket_path import listen_at
 from agent.model.component import Board, State
 from agent.model.feed import MOST_BUFFERED, Feed
-from agent.model.pod_state import PodState
-from agent.model.runtime_error import DeadlineExceeded, Unavailable
+from agent.model.pods.state import PodState
+from agent.model.runtime.error import DeadlineExceeded, Unavailable
 from agent.pods.attach.pod_service import PodService
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 

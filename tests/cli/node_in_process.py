@@ -19,12 +19,12 @@ from agent.host.manifest_objects import ManifestObjects
 from agent.images.attach.image_service import ImageService
 from agent.model.component import Board, State
 from agent.model.feed import Feed
-from agent.model.image_state import PullState
-from agent.model.pod_state import PodState
-from agent.model.proxy_report import HoldReport
+from agent.model.images.state import PullState
+from agent.model.pods.state import PodState
 from agent.model.refused import Refused
-from agent.model.service import ServiceKey
-from agent.model.service_report import EndpointReport, ServiceReport
+from agent.model.runtime.proxy_report import HoldReport
+from agent.model.services.report import EndpointReport, ServiceReport
+from agent.model.services.service import ServiceKey
 from agent.pods.attach.pod_service import PodService
 from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.wire.kepd.v1 import image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2

@@ -12,7 +12,7 @@ from agent.cli import client, session
 from agent.cli.commands import images
 from agent.cli.progress import ProgressLines
 from agent.cli.session import CommandFailed, Session
-from agent.model.runtime_error import Unavailable
+from agent.model.runtime.error import Unavailable
 from agent.wire.kepd.v1 import image_pb2
 from tests.cli.pod_node import pod_node
 from tests.pods.plane import manifest

@@ -13,11 +13,11 @@ from agent.cli.kinds import find_named, parse_wanted, qualified
 from agent.cli.selectors import parse_selector
 from agent.cli.session import CommandFailed
 from agent.kinds.registry import BY_WORD, Named
-from agent.model.container_fields import Container, ContainerPort, Env, Resources
 from agent.model.exit_codes import NOT_FOUND, USAGE
-from agent.model.pod_fields import PodFields
-from agent.model.pod_state import Condition, ContainerState, PodState, Termination
-from agent.model.service_report import EndpointReport, PortReport, ServiceReport
+from agent.model.pods.container_fields import Container, ContainerPort, Env, Resources
+from agent.model.pods.fields import PodFields
+from agent.model.pods.state import Condition, ContainerState, PodState, Termination
+from agent.model.services.report import EndpointReport, PortReport, ServiceReport
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
 from tests.host.process import kepctl

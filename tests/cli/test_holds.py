@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from agent.model.proxy_report import HoldReport
+from agent.model.runtime.proxy_report import HoldReport
 from tests.cli.node_in_process import Node, running_node
 
 WHY = "unexpected status from HEAD request to https://r.io/v2/x/manifests/1: 429 Too Many Requests"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.cli.manifest_files import ManifestFile, check_file
-from agent.model.pod_state import Condition, PodState
-from agent.model.service_report import ServiceReport
+from agent.model.pods.state import Condition, PodState
+from agent.model.services.report import ServiceReport
 from tests.cli.node_in_process import Node, running_node
 from tests.host.process import kepctl
 from tests.host.test_manifest_objects import POD, SECRET, SERVICE, contents, objects_in

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from agent.cli.client import OPTIONS, TOO_LATE
 from agent.cli.quick_call import may_be_quick, quick_call
 from agent.model.exit_codes import DEADLINE, NOT_FOUND, UNREACHABLE
-from agent.model.pod_state import PodState
+from agent.model.pods.state import PodState
 from agent.wire.kepd.v1 import (
     access_pb2,
     cri_proxy_pb2,

@@ -16,7 +16,7 @@ from agent.cli.quick_completion import asked
 from agent.cli.quick_pods import ANSWER, decoded
 from agent.cli.start import common_form
 from agent.model.exit_codes import NOT_FOUND
-from agent.model.pod_state import ContainerState, PodState
+from agent.model.pods.state import ContainerState, PodState
 from agent.wire.kepd.v1 import pod_pb2
 from tests.cli.node_in_process import Node, running_node
 

@@ -22,7 +22,7 @@ from agent.cli.usage_listings import (
     worst_stall,
 )
 from agent.cli.usage_screen import TopView, bar, draw_top, fitting_cells, press
-from agent.model.usage_report import ContainerUsage, NodeUsage, PodUsage, Stalls, Usage, UsageReport
+from agent.model.nodes.usage_report import ContainerUsage, NodeUsage, PodUsage, Stalls, Usage, UsageReport
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from agent.model.generation import spec_generation
-from agent.model.pod import PodOwner
-from agent.model.pod_state import Condition, PodState
+from agent.model.pods.pod import PodOwner
+from agent.model.pods.state import Condition, PodState
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
 from tests.host.test_manifest_objects import objects_in

@@ -4,7 +4,7 @@
 import os
 from pathlib import Path
 
-from agent.model.mount_access import Access
+from agent.model.pods.mount_access import Access
 
 
 class FakeMounts:

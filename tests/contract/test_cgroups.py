@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.drivers.cgroups.driver import ControlGroups
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 from agent.pods.runtime.pod_group import LevelNeeds, MakeGroup, PodLimits, plan_group, wanted_group
 from tests.fakes.cgroups import FakeControlGroups
 

@@ -13,8 +13,8 @@ import pytest
 
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.netlink.connection import open_socket
-from agent.model.flow import Flow, FlowsUnavailable, FlowTarget
-from agent.model.nft_table import Family
+from agent.model.services.flow import Flow, FlowsUnavailable, FlowTarget
+from agent.model.services.nft_table import Family
 from tests.fakes.conntrack import FakeConntrack
 from tests.lab.namespace import Namespace
 

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from agent.drivers.containerd.driver import Containerd, task_event
-from agent.model.image_platform import node_platform
-from agent.model.image_store import BlobInfo, ImageRecord, StoreEvent, StoreEventKind
-from agent.model.runtime_error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.images.platform import node_platform
+from agent.model.images.store import BlobInfo, ImageRecord, StoreEvent, StoreEventKind
+from agent.model.runtime.error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.wire.containerd import eventtypes_pb2
 from tests.fakes.containerd import FakeContainerd
 

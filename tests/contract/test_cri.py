@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from agent.drivers.cri.driver import CriRuntime, says_ports_are_mapped, told_to_resolve_cdi, told_to_use_systemd
-from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
-from agent.model.runtime_event import EventKind
+from agent.model.runtime.error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
+from agent.model.runtime.event import EventKind
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.cri import FakeCri
 
@@ -245,7 +245,7 @@ async def test_the_event_stream_tells_life_or_says_that_there_is_none(subject: S
 
 
 async def test_without_a_runtime_calls_fail_at_once(short_path: Any) -> None:
-    from agent.model.runtime_error import Unavailable
+    from agent.model.runtime.error import Unavailable
 
     driver = CriRuntime(f"unix://{short_path}/none.sock")
     with pytest.raises(Unavailable) as refused:

@@ -17,8 +17,18 @@ from msgspec.structs import replace
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft import kernel_table
 from agent.drivers.nft.driver import NftTable
-from agent.model.nft_error import NftFailed, RulesRefused
-from agent.model.nft_table import LAYOUT, MAPS, Batch, ChoiceChain, Client, Detection, Family, TableSettings, own_map
+from agent.model.services.nft_error import NftFailed, RulesRefused
+from agent.model.services.nft_table import (
+    LAYOUT,
+    MAPS,
+    Batch,
+    ChoiceChain,
+    Client,
+    Detection,
+    Family,
+    TableSettings,
+    own_map,
+)
 from agent.services.nftables.structure import (
     bodies_of,
     constant_chains,

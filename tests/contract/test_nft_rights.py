@@ -13,8 +13,8 @@ from agent.drivers.netlink.attributes import ACK, CREATE, REQUEST, message, numb
 from agent.drivers.netlink.connection import Connection, open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.messages import Message
-from agent.model.nft_error import NotPermitted
-from agent.model.nft_table import Batch, TableSettings
+from agent.model.services.nft_error import NotPermitted
+from agent.model.services.nft_table import Batch, TableSettings
 from agent.services.nftables.structure import replacement_text, structure_damage
 from tests.lab.namespace import Namespace
 

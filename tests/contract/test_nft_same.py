@@ -16,8 +16,17 @@ from msgspec.structs import replace
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.watch import OwnSockets
-from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import Batch, ChoiceChain, Client, Data, Detection, Family, TableSettings, TableState
+from agent.model.services.nft_error import RulesRefused
+from agent.model.services.nft_table import (
+    Batch,
+    ChoiceChain,
+    Client,
+    Data,
+    Detection,
+    Family,
+    TableSettings,
+    TableState,
+)
 from agent.services.nftables.structure import replacement_text
 from tests.fakes.nft import FakeNft
 from tests.lab.namespace import Namespace

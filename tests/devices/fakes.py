@@ -11,7 +11,7 @@ from agent.devices.manifest.objects import DeviceClass, Slice
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.records import ClaimRecord
 from agent.drivers.clock.driver import SystemClock
-from agent.model.device_plugin import ClaimAnswer, PreparedDevice
+from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
 from tests.devices.offered import DRIVER, device, slice_of
 
 

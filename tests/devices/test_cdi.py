@@ -22,7 +22,7 @@ from agent.devices.cdi.merging import (
 from agent.devices.cdi.spec import CdiSpec, parse_id, parse_spec, version_needed
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.view.cdi_text import cdi_listed
-from agent.model.container_devices import ContainerDevices, DeviceMount, DeviceNode
+from agent.model.devices.container_devices import ContainerDevices, DeviceMount, DeviceNode
 from tests.devices.written import changed
 
 GOOD = """

@@ -17,12 +17,12 @@ from agent.devices.plan.pools import Node
 from agent.devices.plan.records import Stage
 from agent.devices.ports import DriverFailed
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
-from agent.model.container_devices import ContainerDevices
-from agent.model.device_plugin import ClaimAnswer, PreparedDevice
-from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
+from agent.model.devices.container_devices import ContainerDevices
+from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
+from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
-from agent.model.pod import PodSpec
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.pods.pod import PodSpec
+from agent.model.runtime.features import RuntimeFeatures
 from tests.devices.fakes import FakeCdi, FakeDriver, LateClock
 from tests.devices.offered import slice_at
 from tests.devices.test_pod_claims import pod

@@ -14,8 +14,8 @@ from agent.devices.plan.health import MOST_DEVICES, BadHealth, HealthTable
 from agent.devices.run.driver_health import DriverHealth
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.view import DeviceView
-from agent.model.device_plugin import ToldHealth
-from agent.model.runtime_error import Unavailable
+from agent.model.devices.plugin import ToldHealth
+from agent.model.runtime.error import Unavailable
 from tests.devices.fakes import LateClock
 from tests.devices.test_claims import held, shared_pod
 from tests.devices.test_pod_status import state_of

@@ -6,8 +6,8 @@ import random
 import pytest
 
 from agent.devices.run.claims import DeviceClaims
-from agent.model.device_problem import DevicesNotReleased
-from agent.model.pod import PodSpec
+from agent.model.devices.problem import DevicesNotReleased
+from agent.model.pods.pod import PodSpec
 from tests.devices.test_claims import NodeOfLives, held
 from tests.devices.test_pod_claims import pod
 from tests.devices.written import POD, TEMPLATE

@@ -40,7 +40,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.drivers.device_plugins.front import KubeletFront
 from agent.model.component import Board, State
-from agent.model.device_plugin import PluginDevice
+from agent.model.devices.plugin import PluginDevice
 from agent.model.event import Event
 from agent.model.refused import Refused
 from tests.devices.fake_kubelet import FakeKubelet

@@ -19,7 +19,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.serving import DriverSockets, SocketTaken
 from agent.model.component import Board, Report, State
-from agent.model.device_plugin import ClaimAnswer, ClaimReference
+from agent.model.devices.plugin import ClaimAnswer, ClaimReference
 from tests.devices.fakes import FakeCdi
 from tests.devices.offered import device, slice_of
 from tests.drivers.kube.api_server import ApiServer, serving

@@ -18,11 +18,11 @@ from agent.devices.run.plugins import PluginDevices, PluginSettings
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.device_plugins.driver import PluginDirectory
 from agent.model.component import Board, State
-from agent.model.container_devices import ContainerDevices, DeviceNode
-from agent.model.device_plugin import PluginAllocation, PluginDevice, PluginNode
-from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
+from agent.model.devices.container_devices import ContainerDevices, DeviceNode
+from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginNode
+from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from tests.devices.test_own_drivers import script
 from tests.fakes.state_files import FakeStateFiles

@@ -4,7 +4,7 @@ import pytest
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, made_name
 from agent.devices.manifest.reading import DeviceObjects, read_device_objects
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from tests.devices.written import CLAIM, POD, TEMPLATE
 

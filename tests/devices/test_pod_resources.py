@@ -10,7 +10,7 @@ import pytest
 from agent.devices.run.view import DeviceView
 from agent.drivers.plugin_sockets.pod_resources import MOST_AT_ONCE, PodResourcesSocket
 from agent.drivers.plugin_sockets.serving import SocketTaken
-from agent.model.pod_resources import ResourceUse
+from agent.model.devices.pod_resources import ResourceUse
 from agent.wire.kubelet import pod_resources_v1_pb2 as pb
 from tests.devices.test_claims import NodeOfLives, shared_pod
 from tests.devices.test_plugins import GPU, Plugins, plugins, pod

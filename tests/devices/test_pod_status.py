@@ -11,9 +11,9 @@ from agent.devices.plan.reasons import DeviceId
 from agent.devices.run.view import DeviceView
 from agent.devices.view.pod_status import with_devices
 from agent.kinds.kube_shape import pod_object
-from agent.model.device_plugin import PreparedDevice
-from agent.model.pod import PodSpec
-from agent.model.pod_state import AllocatedDevice, ContainerState, PodState
+from agent.model.devices.plugin import PreparedDevice
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import AllocatedDevice, ContainerState, PodState
 from agent.pods.attach.pod_service import PodService
 from agent.wire.kepd.v1 import pod_pb2
 from tests.devices.test_claims import NodeOfLives

@@ -27,8 +27,8 @@ from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside
 from agent.drivers.plugin_sockets.peer import group_of
 from agent.model.component import Board, State
-from agent.model.device_plugin import PluginInfo, PluginPeer
-from agent.model.device_problem import DevicesNotReleased
+from agent.model.devices.plugin import PluginInfo, PluginPeer
+from agent.model.devices.problem import DevicesNotReleased
 from agent.model.event import Event
 from tests.devices.fakes import LateClock
 from tests.devices.test_claims import SHARED, NodeOfLives, held, shared_pod

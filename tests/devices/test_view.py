@@ -17,8 +17,8 @@ from agent.devices.plan.pools import Node
 from agent.devices.plan.records import Stage
 from agent.devices.run.view import DeviceView
 from agent.devices.view.listed import device_reports
-from agent.model.device_plugin import ClaimAnswer
-from agent.model.device_report import DeviceReport
+from agent.model.devices.plugin import ClaimAnswer
+from agent.model.devices.report import DeviceReport
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import device_pb2 as pb
 from tests.devices.offered import device, slice_of

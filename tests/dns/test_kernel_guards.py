@@ -9,8 +9,8 @@ from pathlib import Path
 from agent.dns.rules.guards import Asking
 from agent.dns.run.kernel_guards import IptablesGuards
 from agent.drivers.iptables.family_programs import FamilyPrograms
-from agent.model.iptables_rules import Variant
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import Variant
+from agent.model.services.nft_table import Family
 
 # Lists what it is asked for as often as there are files, then says what the program says of a chain that went away.
 PROGRAM = """#!/bin/sh

@@ -15,9 +15,9 @@ from agent.dns.handover.state import Settings
 from agent.dns.run import answering as answering_module
 from agent.dns.run import listeners as listeners_module
 from agent.dns.run.answering import Answering
+from agent.dns.run.asking.flights import MOST_FLIGHTS, Client
 from agent.dns.run.counters import Counters
 from agent.dns.run.datagrams import BATCH, Datagrams
-from agent.dns.run.flights import MOST_FLIGHTS, Client
 from agent.dns.run.listeners import BUSY_BATCH, MOST_IN_TURN, TcpListener, UdpListener
 from agent.dns.wire.question import read_question
 from agent.model.allowance import Share

@@ -22,8 +22,8 @@ from agent.dns.run.state_writer import StateWriter
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Detection
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Detection
 from tests.dns.messages import answer, ask
 from tests.lives.dns import _Kernel, _Links
 

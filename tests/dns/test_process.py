@@ -21,10 +21,10 @@ import pytest
 
 from agent.dns.handover.state import SOCKET_FILE, Port, ServiceName, Settings, Upstream
 from agent.dns.handover.status import Request, Status
+from agent.dns.run.asking.upstream_tcp import MOST_WAITING
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
 from agent.dns.run.inquiry import Heard, inquire
 from agent.dns.run.state_writer import StateWriter
-from agent.dns.run.upstream_tcp import MOST_WAITING
 from agent.dns.wire.names import to_wire
 from tests.dns.messages import ask as question
 from tests.lab.dns_holder import HOLDER

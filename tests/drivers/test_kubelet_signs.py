@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.images import Images
+from agent.config.sections.images import Images
 from agent.drivers.kubelet.places import find_kubelet
 from agent.drivers.kubelet.signs import PLACES, kubelet_sign
 from agent.images.collect.plan import CollectMode

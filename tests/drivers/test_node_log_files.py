@@ -12,7 +12,7 @@ import pytest
 
 from agent.drivers.node_logs import files as driver
 from agent.drivers.node_logs.files import LogFiles
-from agent.model.node_log import NoSuchLog
+from agent.model.nodes.log import NoSuchLog
 
 MOST = 1 << 20
 SECRET = b"secret\n"

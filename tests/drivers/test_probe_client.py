@@ -13,7 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from msgspec.structs import replace
 
 from agent.drivers.probe_client.driver import NetworkProbeClient, _request
-from agent.model.http_question import HttpAnswer, HttpQuestion
+from agent.model.pods.http_question import HttpAnswer, HttpQuestion
 from tests.fakes.probe_client import FakeProbeClient
 
 Answer = Callable[[bytes], bytes]

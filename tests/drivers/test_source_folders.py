@@ -12,7 +12,7 @@ import pytest
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.drivers.manifests.source_folders import MOST_BYTES, read_source_folders
-from agent.model.source_folder import SourceFolder
+from agent.model.pods.source_folder import SourceFolder
 
 
 def folder(root: Path, path: str = "configmaps/default/c", **keys: str) -> Path:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from pathlib import PurePath
 
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 
 PAGE_BYTES = 4096
 UNLIMITED = str((1 << 63) - PAGE_BYTES)

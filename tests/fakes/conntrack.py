@@ -9,9 +9,9 @@ from itertools import count
 
 import msgspec
 
-from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
-from agent.model.nft_table import Family
-from agent.model.service import Protocol
+from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Protocol
 
 
 class FakeConntrack:

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 
 from msgspec.structs import replace
 
-from agent.model.image_credential import Credential
-from agent.model.image_platform import ImagePlatform
-from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreRoots
-from agent.model.runtime_error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
-from agent.model.runtime_event import RuntimeEvent
+from agent.model.images.credential import Credential
+from agent.model.images.platform import ImagePlatform
+from agent.model.images.store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreRoots
+from agent.model.runtime.error import AlreadyExists, NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
+from agent.model.runtime.event import RuntimeEvent
 
 
 class FakeContainerd:

@@ -13,10 +13,19 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.iptables_error import ExtensionMissing
-from agent.model.iptables_rules import CANARY, TABLES, Chains, Content, RulesChange, Table, as_saved, rival_chains
-from agent.model.nft_error import NftFailed, RulesRefused
-from agent.model.nft_table import Family
+from agent.model.services.iptables_error import ExtensionMissing
+from agent.model.services.iptables_rules import (
+    CANARY,
+    TABLES,
+    Chains,
+    Content,
+    RulesChange,
+    Table,
+    as_saved,
+    rival_chains,
+)
+from agent.model.services.nft_error import NftFailed, RulesRefused
+from agent.model.services.nft_table import Family
 
 _MOST_NAME = 28
 _BUILT_IN: dict[Table, tuple[str, ...]] = {

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
-from agent.model.source_folder import SourceFolder
+from agent.model.pods.source_folder import SourceFolder
 
 
 class FakeManifestDirectory:

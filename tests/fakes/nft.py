@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from msgspec.structs import replace
 
 from agent.drivers.nft.elements import data_size, key_size
-from agent.model.nft_error import NftFailed, RulesRefused
-from agent.model.nft_table import (
+from agent.model.services.nft_error import NftFailed, RulesRefused
+from agent.model.services.nft_table import (
     CLIENTS,
     LAYOUT,
     PATTERN,

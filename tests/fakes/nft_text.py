@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import CLIENTS, LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
+from agent.model.services.nft_error import RulesRefused
+from agent.model.services.nft_table import CLIENTS, LAYOUT, MAPS, TABLE, ChainBody, Content, Data, Family
 
 _FAMILIES: Mapping[str, Family] = {"ip": "IPv4", "ip6": "IPv6"}
 _ADD = re.compile(rf"(add|delete) table (ip6?) {TABLE}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers that answer as a test says."""
 
-from agent.model.http_question import HttpAnswer, HttpQuestion
+from agent.model.pods.http_question import HttpAnswer, HttpQuestion
 
 
 class FakeProbeClient:

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from agent.model.image_store import Filesystem
+from agent.model.images.store import Filesystem
 
 GIB = 2**30
 

@@ -39,9 +39,9 @@ from agent.images.access.mirrors import read_hosts
 from agent.images.access.provider_config import read_providers
 from agent.images.view.manifest import read_diff_ids, read_index, read_manifest
 from agent.model.annotation_list import AnnotationFault, parse_duration, parts_of
-from agent.model.device_plugin import PluginInfo, PluginRegistration
-from agent.model.image_manifest import read_document
-from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.devices.plugin import PluginInfo, PluginRegistration
+from agent.model.images.manifest import read_document
+from agent.model.images.reference import ReferenceInvalid, parse_reference
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.run.disk.files import _last_lines
 from agent.proxy.frames.cri_bytes import masked_answer, with_timeout

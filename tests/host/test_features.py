@@ -12,9 +12,9 @@ from agent.config.keys import all_keys
 from agent.host.features import ENTRIES, KEYS, feature_rows
 from agent.host.node_view import node_features
 from agent.host.tracing import tracing_faults
-from agent.model.control_group import GroupShape
-from agent.model.feature import FeatureFacts, FeatureRow
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.nodes.control_group import GroupShape
+from agent.model.nodes.feature import FeatureFacts, FeatureRow
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.attach.settings import eviction_rules
 from agent.pods.runtime.cri_config import check_support
 from agent.pods.runtime.environment import ConfigProblem

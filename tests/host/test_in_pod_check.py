@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.document import Configuration, Kubernetes, Proxy
-from agent.config.services import Services
+from agent.config.sections.services import Services
 from agent.host.plane_checks import in_pod_faults
 from tests.host.process import HEAD, PROGRAMS
 

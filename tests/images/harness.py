@@ -8,26 +8,26 @@ Never: decides or waits; tests move the clock.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agent.config.images import Images
-from agent.images.run.attempt import Attempts
+from agent.config.sections.images import Images
 from agent.images.run.collector import CollectorParts, ImageCollector
 from agent.images.run.credentials import CredentialSource, NodeConfig
 from agent.images.run.history import ImageHistory
 from agent.images.run.inspector import ImageInspector
-from agent.images.run.intake import PullIntake
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
-from agent.images.run.outcomes import PullOutcomes
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
 from agent.images.run.providers import Providers
 from agent.images.run.puller import Parts, Puller
-from agent.images.run.recorded_pull import RecordedPulls
+from agent.images.run.pulling.attempt import Attempts
+from agent.images.run.pulling.intake import PullIntake
+from agent.images.run.pulling.outcomes import PullOutcomes
+from agent.images.run.pulling.recorded_pull import RecordedPulls
+from agent.images.run.pulling.requests import PullRequests
+from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.run.records import AccessRecords
-from agent.images.run.requests import PullRequests
 from agent.images.run.sizes import SizeRecord
 from agent.images.run.state import StateFile
 from agent.images.run.verifiers import Verifiers
-from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, image_settings
 from agent.model.component import Board, Report, State
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent.config.images import ImageCollection, ImagePrefetch, Images, ImageVerify
+from agent.config.sections.images import ImageCollection, ImagePrefetch, Images, ImageVerify
 from agent.images.collect.disks import DiskRules
 from agent.images.queue.rules import DEFAULT_HEAD_START
 from agent.images.run.metrics import Gauges, ImageMetrics, size_class
 from agent.images.settings import image_faults, image_settings, read_kubelet_disk, with_limit
-from agent.model.image_pull import ErrorClass, PullClass, PullResult
-from agent.model.image_state import LimitState
+from agent.model.images.pull import ErrorClass, PullClass, PullResult
+from agent.model.images.state import LimitState
 
 MIB, GIB = 2**20, 2**30
 

@@ -10,8 +10,8 @@ from agent.drivers.clock.driver import SystemClock
 from agent.kit.plane import PlaneInputs
 from agent.kit.runtime import Runtime
 from agent.model.component import Board
-from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
+from agent.model.pods.ending import EndingPods
 
 
 def inputs_of(

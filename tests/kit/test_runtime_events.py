@@ -9,8 +9,8 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.cri.polling import compare
 from agent.kit.runtime import RuntimeEvents, RuntimeWatch
 from agent.model.component import Board, State
-from agent.model.runtime_error import NotImplementedByRuntime
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime.error import NotImplementedByRuntime
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri
 

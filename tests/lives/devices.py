@@ -9,7 +9,7 @@ from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.registry import PluginRegistry
 from agent.devices.run.view import DeviceView
 from agent.drivers.clock.driver import SystemClock
-from agent.model.device_plugin import ClaimAnswer, PluginInfo, PluginPeer, PluginSocket
+from agent.model.devices.plugin import ClaimAnswer, PluginInfo, PluginPeer, PluginSocket
 from tests.devices.test_claims import NodeOfLives, shared_pod
 from tests.devices.test_own_drivers import DRIVER, Configured, record, script
 from tests.devices.written import CLASS

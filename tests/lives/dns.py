@@ -16,7 +16,7 @@ from agent.dns.run.plane import DnsPlane
 from agent.dns.run.probe import probe
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
-from agent.model.nft_error import NftFailed
+from agent.model.services.nft_error import NftFailed
 from tests.dns.messages import ask as question
 from tests.dns.test_process import HERE, Running, running, server
 from tests.lives.figures import Watched

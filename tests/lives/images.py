@@ -7,8 +7,8 @@ from pathlib import Path
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from agent.model.image_store import BlobInfo, Filesystem, Ingest
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.store import BlobInfo, Filesystem, Ingest
+from agent.model.runtime.error import RuntimeCallFailed
 from tests.images.run.test_node import LAYERS, label, manifest
 from tests.images.run.test_providers import plugin, provider
 from tests.images.run.test_puller import A, B, Node

@@ -5,7 +5,7 @@ import asyncio
 from pathlib import Path
 
 from agent.api.metrics import Metrics
-from agent.model.node_use import Amount, PodUse
+from agent.model.nodes.use import Amount, PodUse
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.run.checkpoints.making import CheckpointMaker

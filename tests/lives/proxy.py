@@ -10,8 +10,8 @@ import grpc
 
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
-from agent.model.image_pull import PullsAway
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.images.pull import PullsAway
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.proxy.attach.endpoint import ProxyEndpoint
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.proxy.run.plane import ProxyParts, ProxyPlane

@@ -11,11 +11,11 @@ import msgspec
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
-from agent.model.flow import Flow
 from agent.model.kube_objects import EndpointSlice
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import CLIENTS, Batch, Client
-from agent.model.service import ServiceKey
+from agent.model.services.flow import Flow
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import CLIENTS, Batch, Client
+from agent.model.services.service import ServiceKey
 from agent.services.attach.health import ServiceHealth
 from agent.services.attach.manifests import HintLedger, read_service_objects
 from agent.services.attach.source import KubeServices

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.manifest import annotations as of_pods
 from agent.pods.plan.order import Member
 from agent.proxy.gates import annotations as of_proxy

@@ -34,7 +34,7 @@ from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.model.nft_table import Detection, Family
+from agent.model.services.nft_table import Detection, Family
 from tests.lab.dns_holder import HOLDER
 from tests.lab.namespace import Namespace
 from tests.lab.network import POD_RANGES, Network

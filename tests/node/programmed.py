@@ -8,7 +8,7 @@ from agent.drivers.netlink.attributes import nested, text
 from agent.drivers.netlink.connection import Connection, open_socket
 from agent.drivers.nft.elements import deletions
 from agent.drivers.nft.messages import Message
-from agent.model.nft_table import MAPS, TABLE
+from agent.model.services.nft_table import MAPS, TABLE
 
 
 class Programmed:

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from agent.dns.handover.state import EndpointName, Port, ServiceName
 from agent.dns.rules.guards import Asking
 from agent.dns.rules.nftables import table_text
-from agent.dns.run.flights import MOST_OF_SOURCE
+from agent.dns.run.asking.flights import MOST_OF_SOURCE
 from agent.dns.run.plane import clean_up
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from tests.lab.dns_servers import ScriptedDns, addresses, ask, stream
 from tests.lab.network import Network
 from tests.node.dns_node import ADDRESSES, DnsNode, both_ways

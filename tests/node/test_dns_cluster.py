@@ -16,8 +16,8 @@ from dns.message import make_query
 
 from agent.dns.handover.state import Upstream
 from agent.host.joints.dns_services import upstreams_of
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from tests.lab.dns_servers import HALF, ScriptedDns, Stream, addresses, answered, ask, ordinary, stream
 from tests.lab.namespace import Namespace

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.dns.handover.state import EndpointName, Port, ServiceName
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from tests.lab.dns_servers import ScriptedDns
 from tests.lab.namespace import Namespace
 from tests.lab.network import Network

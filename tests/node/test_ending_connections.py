@@ -21,8 +21,8 @@ import pytest
 
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.host_sockets.driver import HostSockets, open_diag_socket
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from tests.lab.network import PORT, Network
 from tests.node.test_services import BACKENDS, Cluster, off_loop, require_legacy

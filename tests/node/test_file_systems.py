@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agent.config.images import Images
+from agent.config.sections.images import Images
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.state_files.driver import StateFiles
 from agent.images.collect.plan import CollectRules
 from agent.images.settings import image_settings
-from agent.model.image_store import BlobInfo, StoreRoots
+from agent.model.images.store import BlobInfo, StoreRoots
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri

@@ -15,8 +15,8 @@ import pytest
 from agent.drivers.interfaces.links import Links
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Family
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Family
 from agent.services.nftables.flowtable import LEAST_PACKETS, OffloadedWays, offload_text, probe_text, removal_text
 from tests.lab.network import PORT, Network, Place
 from tests.node.test_services import NODE_PORT, VIPS, Cluster

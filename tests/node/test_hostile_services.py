@@ -20,8 +20,8 @@ import pytest
 
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
-from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import CLIENTS, Batch
+from agent.model.services.nft_error import RulesRefused
+from agent.model.services.nft_table import CLIENTS, Batch
 from agent.services.nftables.structure import MOST_CLIENTS
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates

@@ -20,8 +20,8 @@ from agent.drivers.iptables.sign import sign_of
 from agent.drivers.iptables.variant import legacy_names
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.model.iptables_rules import Variant
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import Variant
+from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.iptables_ruleset import IptablesRuleset

@@ -13,9 +13,9 @@ import pytest
 
 from agent.drivers.clock.driver import SystemClock
 from agent.model.event import Event
-from agent.model.nft_table import Family
 from agent.model.placed import Walk
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.run.localhost_relay import MOST_OF_PORT, LocalhostRelay
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView

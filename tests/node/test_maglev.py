@@ -13,7 +13,7 @@ import pytest
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset

@@ -17,7 +17,7 @@ import pytest
 
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
-from agent.model.nft_table import Batch, ChoiceChain, Data, Detection, Family, TableSettings
+from agent.model.services.nft_table import Batch, ChoiceChain, Data, Detection, Family, TableSettings
 from agent.services.nftables.structure import replacement_text
 from tests.lab.callers import Outcome, Reply
 from tests.lab.network import POD_RANGES, PORT, Network

@@ -15,7 +15,7 @@ import pytest
 
 from agent.drivers.node_logs.files import LogFiles
 from agent.drivers.node_logs.programs import Programs
-from agent.model.node_log import LogPart, LogReader, LogRequest
+from agent.model.nodes.log import LogPart, LogReader, LogRequest
 from agent.model.refused import Refused
 from agent.observe.run.node_logs import LogRules, NodeLogs
 from tests.observe.journals import BOOTS, MICROS, Entry, write_journal

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from tests.lab.network import POD_RANGES, PORT, Network
 from tests.node.test_services import BALANCER, EXTERNAL, HERE, NODE_PORT, SHORT_S, Cluster, off_loop
 from tests.services.routes.oracle import Sent, Where, sent

@@ -11,8 +11,8 @@ from ipaddress import ip_address
 import pytest
 
 from agent.drivers.clock.driver import SystemClock
-from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import CLIENTS, Batch, Family, own_map
+from agent.model.services.nft_error import RulesRefused
+from agent.model.services.nft_table import CLIENTS, Batch, Family, own_map
 from agent.services.nftables.structure import MOST_CLIENTS
 from agent.services.run.affinity_keeper import AffinityKeeper
 from tests.lab.network import Network

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.nftables.structure import structure_text
 from agent.services.run import nft_ruleset
 from agent.services.run.nft_ruleset import NftRuleset

@@ -21,7 +21,7 @@ from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake
 from agent.services.run.nft_ruleset import NftRuleset

@@ -22,8 +22,8 @@ from agent.drivers.iptables.sign import sign_of
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
-from agent.model.iptables_rules import TABLES
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import TABLES
+from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake

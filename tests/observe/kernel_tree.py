@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agent.drivers.kernel_files.driver import GONE, OFF, KernelFiles
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.observe.test_kernel_texts import LEGACY, UNIFIED
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from agent.model.event import Event
-from agent.model.pod_state import TERMINATED, ContainerState, PodState
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.pods.state import TERMINATED, ContainerState, PodState
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.observe.run.collector import WHOLE_EVERY_S, Collector, CollectorSettings
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import Pages, PageSettings, Sources

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from agent.drivers.file_systems.driver import FileSystems
-from agent.model.file_system import ImagesOnDisk, LookedAt, SpaceUse
-from agent.model.image_store import StoreRoots
-from agent.model.pod_space import PodSpace, VolumeSpace
-from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
+from agent.model.images.store import StoreRoots
+from agent.model.nodes.file_system import ImagesOnDisk, LookedAt, SpaceUse
+from agent.model.pods.space import PodSpace, VolumeSpace
+from agent.model.runtime.error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.view.file_systems import MOST, file_system_reports
 from tests.fakes.clock import FakeClock

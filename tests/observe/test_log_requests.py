@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config.document import Configuration
-from agent.model.node_log import LogRequest
+from agent.model.nodes.log import LogRequest
 from agent.observe.node_logs.checking import faults, lines_from_end, matches
 from agent.observe.node_logs.journal import journal_arguments, last_cursor, needs_search, no_journal, search_arguments
 from agent.observe.node_logs.lines import LONGEST_LINE, Between, LineCutter, line_time

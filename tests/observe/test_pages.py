@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.model.pod_space import PodSpace, VolumeSpace
+from agent.model.pods.space import PodSpace, VolumeSpace
 from agent.observe.pages.cadvisor_page import FileSystem, Wishes, cadvisor_families, fitting_families
 from agent.observe.pages.exposition import labels, page
 from agent.observe.pages.families import DROP_ORDER

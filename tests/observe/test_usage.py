@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.usage_report import Stalls
+from agent.model.nodes.usage_report import Stalls
 from agent.observe.run.usage import UsageAnswers
 from agent.observe.sample.node_sample import NodeSample
 from agent.observe.sample.rates import Rates, rate

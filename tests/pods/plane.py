@@ -13,10 +13,10 @@ from typing import Any
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.model.node_use import Amount, DiskPlace, NodeLook, PodUse
-from agent.model.pod_state import PodState
-from agent.model.runtime_event import EventKind, RuntimeEvent
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.nodes.use import Amount, DiskPlace, NodeLook, PodUse
+from agent.model.pods.state import PodState
+from agent.model.runtime.event import EventKind, RuntimeEvent
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.attach.unit import PlainImages
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories

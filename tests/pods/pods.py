@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.container_fields import Container
-from agent.model.pod import ContainerKind, PodSpec
-from agent.model.pod_fields import PodFields
+from agent.model.pods.container_fields import Container
+from agent.model.pods.fields import PodFields
+from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.plan.start import StartPlan, StartRules, final_phase
 from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, RestartAll, Settle, StartStep

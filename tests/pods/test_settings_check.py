@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of the section `pods` that are wrong only together."""
 
-from agent.config.pods import Pods, PodShutdown
+from agent.config.sections.pods import Pods, PodShutdown
 from agent.pods.settings_check import pods_faults
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.service import Backend, SliceFacts
+from agent.model.services.service import Backend, SliceFacts
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import ReadSlice, read_slice
 from agent.services.objects.slice_ports import SlicePorts

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.nft_table import Batch
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Batch
+from agent.model.services.service import ServiceKey
 from agent.services import portions as module
 from agent.services.nftables.removals import removals
 from agent.services.objects.fold import Fold

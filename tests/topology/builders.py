@@ -5,7 +5,7 @@ Owns: defaults that do not matter to a test. What matters is always an argument.
 Never: computes an expected value.
 """
 
-from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL, Node
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL, Node
 from agent.model.quantity import parse_quantity
 from agent.model.selector import LabelSelector
 from agent.topology.hints.capacity import ZoneCapacity, read_capacity

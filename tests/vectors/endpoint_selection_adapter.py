@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.service import PortKey
+from agent.model.services.service import PortKey
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.objects.slice_ports import SlicePorts

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from agent.model.node import Node
+from agent.model.nodes.node import Node
 from agent.model.quantity import parse_quantity
 from agent.topology.hints.assign_document import DISABLED, ENABLED, EventDocument, assign_document
 from agent.topology.hints.by_cpu import Assignment, assign_hints, is_overloaded

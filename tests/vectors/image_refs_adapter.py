@@ -12,8 +12,8 @@ from agent.images.access.dockerconfig import BAD_AUTH, ConfigInvalid, read_confi
 from agent.images.access.grants import allowlist_fault, is_allowed
 from agent.images.access.keyring import entries_for, secret_ring
 from agent.images.access.match_key import KeyInvalid, parse_key
-from agent.model.image_credential import Credential, PullSecret, SecretId, SecretText
-from agent.model.image_reference import ImageReference, ReferenceInvalid, default_policy, parse_reference, record_key
+from agent.model.images.credential import Credential, PullSecret, SecretId, SecretText
+from agent.model.images.reference import ImageReference, ReferenceInvalid, default_policy, parse_reference, record_key
 
 KINDS = frozenset({"ref", "cred", "glob", "allow"})
 

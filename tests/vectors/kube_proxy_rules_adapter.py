@@ -14,10 +14,10 @@ from typing import cast
 
 import msgspec
 
-from agent.model.iptables_rules import as_saved
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.nft_table import Content, Family
-from agent.model.service import Protocol
+from agent.model.services.iptables_rules import as_saved
+from agent.model.services.nft_table import Content, Family
+from agent.model.services.service import Protocol
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror
 from agent.services.nftables.mirror import Mirror

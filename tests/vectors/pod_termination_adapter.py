@@ -9,7 +9,7 @@ Never: computes anything that a case expects. Profile `kubelet` is held against 
 from collections import defaultdict
 from collections.abc import Iterator
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.stop_state import ContainerEnding, Trigger, begin_stop
 from agent.pods.view.forecast import Assumption, Happening, HookAssumption, Request, forecast_stop

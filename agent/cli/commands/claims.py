@@ -20,7 +20,7 @@ from agent.cli.render import output_option, print_blocks, print_data, print_mess
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding, printable, suggestion
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.wire.kepd.v1 import device_pb2 as pb
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from agent.cli.client import ask
 from agent.cli.kind_group import KindGroup
 from agent.cli.render import output_option, print_data, print_message
 from agent.cli.session import CommandFailed, Session
-from agent.model.dns_report import NameExplanation
 from agent.model.exit_codes import FAILURE, USAGE
+from agent.model.services.dns_report import NameExplanation
 from agent.wire.kepd.v1 import dns_pb2 as pb
 
 SERVICE = "kepd.v1.DnsService"

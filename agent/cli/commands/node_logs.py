@@ -14,7 +14,7 @@ from agent.cli.session import CommandFailed, Session
 from agent.kinds.ages import age
 from agent.kinds.table import Column, Columns, Listing
 from agent.model.exit_codes import USAGE
-from agent.model.image_text import bytes_text
+from agent.model.images.text import bytes_text
 from agent.wire.kepd.v1 import node_pb2
 
 SERVICE = "kepd.v1.NodeService"

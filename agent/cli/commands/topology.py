@@ -17,7 +17,7 @@ from agent.cli.session import CommandFailed, Session
 from agent.cli.topology_text import hints_text, plan_text, spread_text
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.model.exit_codes import USAGE
-from agent.model.node import ZONE_LABEL
+from agent.model.nodes.node import ZONE_LABEL
 from agent.topology.explain.documents import NotThereError, explain_hints, explain_spread, plan_for_pod
 from agent.topology.explain.hints import HintsExplanation
 from agent.topology.explain.spread import SpreadExplanation

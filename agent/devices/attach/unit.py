@@ -37,8 +37,8 @@ from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
 from agent.model.component import Report
 from agent.model.finding import Advice
-from agent.model.pod_state import PodState
-from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
+from agent.model.pods.state import PodState
+from agent.model.runtime.features import RuntimeFacts, RuntimeFeatures
 
 
 class DeviceOffers(msgspec.Struct, frozen=True):

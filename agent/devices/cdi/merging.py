@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from agent.devices.cdi.spec import CdiDevice, CdiSpec, Edits, MountEdit, NodeEdit, env_of, parse_id
-from agent.model.container_devices import ContainerDevices, DeviceMount, DeviceNode
+from agent.model.devices.container_devices import ContainerDevices, DeviceMount, DeviceNode
 from agent.model.finding import Finding, shown
 
 PLAIN_OPTIONS = {"", "rw", "bind", "rbind", "private", "rprivate"}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agent.devices.cdi.spec import NO_EDITS, CdiDevice, CdiSpec, Edits, version_needed
 from agent.devices.manifest.objects import Result
 from agent.devices.plan.records import ClaimRecord
-from agent.model.device_plugin import ClaimAnswer, PreparedDevice
+from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
 
 CLASS = "claim"
 

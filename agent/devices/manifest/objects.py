@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from agent.model.pod_affinity import NodeTerms
+from agent.model.pods.affinity import NodeTerms
 
 Amount = str | int | float
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from agent.devices.manifest.objects import Claim, ClaimTemplate, Metadata
 from agent.devices.manifest.reading import DeviceObjects
-from agent.model.pod import PodSpec
-from agent.model.pod_fields import PodClaim
+from agent.model.pods.fields import PodClaim
+from agent.model.pods.pod import PodSpec
 
 POD_CLAIM_NOTE = "resource.kubernetes.io/pod-claim-name"
 LONGEST_BASE = 57

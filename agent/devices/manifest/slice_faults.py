@@ -34,7 +34,7 @@ from agent.devices.manifest.objects import (
     ValidRange,
 )
 from agent.model.finding import shown
-from agent.model.pod_affinity import NodeTerms
+from agent.model.pods.affinity import NodeTerms
 from agent.model.quantity import Quantity
 
 MOST_DEVICES, MOST_RICH_DEVICES = 128, 64

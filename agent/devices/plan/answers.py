@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from agent.devices.cdi.spec import parse_id
 from agent.devices.plan.records import ClaimRecord
-from agent.model.device_plugin import ClaimAnswer, PreparedDevice
+from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
 from agent.model.finding import printable, shown
 
 LONGEST_TEXT = 1024

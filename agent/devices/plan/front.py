@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.device_plugin import PluginDevice
+from agent.model.devices.plugin import PluginDevice
 
 VERSION = 1
 FRONT_FOLDER = "front"

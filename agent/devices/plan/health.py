@@ -10,7 +10,7 @@ from agent.devices.manifest.faults import is_label
 from agent.devices.plan.answers import told
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord
-from agent.model.device_plugin import ToldHealth
+from agent.model.devices.plugin import ToldHealth
 from agent.model.event import Event
 
 HEALTHY, UNHEALTHY, UNKNOWN = "Healthy", "Unhealthy", "Unknown"

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from agent.devices.cdi.spec import ENV, PERMISSIONS, parse_id
 from agent.devices.manifest.faults import LABEL_NAME, is_subdomain
 from agent.devices.plan.answers import told
-from agent.model.container_devices import ContainerDevices, DeviceMount, DeviceNode
-from agent.model.container_fields import Container
-from agent.model.device_plugin import PluginAllocation, PluginDevice, PluginRegistration
+from agent.model.devices.container_devices import ContainerDevices, DeviceMount, DeviceNode
+from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginRegistration
 from agent.model.finding import shown
+from agent.model.pods.container_fields import Container
 from agent.model.quantity import QuantityError, parse_quantity
 
 VERSION = "v1beta1"

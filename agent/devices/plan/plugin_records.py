@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.device_plugin import PluginAllocation
+from agent.model.devices.plugin import PluginAllocation
 
 VERSION = 1
 PLUGIN_FOLDER = "plugins"

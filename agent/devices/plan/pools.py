@@ -8,8 +8,8 @@ import msgspec
 
 from agent.devices.manifest.objects import DeviceOfSlice, Slice
 from agent.devices.plan.offers import Offer
-from agent.model.node_terms import term_fits
-from agent.model.pod_affinity import NodeTerms
+from agent.model.nodes.terms import term_fits
+from agent.model.pods.affinity import NodeTerms
 from agent.model.quantity import Quantity, parse_quantity
 
 PoolName = tuple[str, str]

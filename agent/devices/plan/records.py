@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.devices.manifest.objects import Claim, Result
-from agent.model.device_plugin import PreparedDevice
+from agent.model.devices.plugin import PreparedDevice
 
 VERSION = 1
 MOST_HOLDERS = 256

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from agent.devices.manifest.faults import driver_name
-from agent.model.device_plugin import PluginInfo, PluginPeer
+from agent.model.devices.plugin import PluginInfo, PluginPeer
 from agent.model.finding import printable, shown
 
 DRA = "DRAPlugin"

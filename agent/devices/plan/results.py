@@ -9,7 +9,7 @@ from uuid import UUID
 from agent.devices.manifest.objects import Claim, Config
 from agent.devices.plan.search import Answer, Given
 from agent.devices.plan.wanted import Alternative, Asked
-from agent.model.pod_affinity import NodeRequirement, NodeTerms
+from agent.model.pods.affinity import NodeRequirement, NodeTerms
 
 ON_THIS_NODE = "metadata.name"
 

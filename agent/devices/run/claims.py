@@ -49,14 +49,14 @@ from agent.devices.plan.unrecorded import Unrecorded, note_of, unrecorded
 from agent.devices.ports import CdiPlace, DeviceDriver, DriverFailed, PodsOfNode, RecordFiles
 from agent.devices.run.metrics import DeviceMetrics
 from agent.model.clock import Clock
-from agent.model.container_devices import CLAIMS_NOTE, NO_DEVICES, ContainerDevices
-from agent.model.device_plugin import ClaimAnswer, PreparedDevice
-from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
+from agent.model.devices.container_devices import CLAIMS_NOTE, NO_DEVICES, ContainerDevices
+from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
+from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.finding import printable
-from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.refused import Refused
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.runtime.features import RuntimeFeatures
 
 log = structlog.get_logger(plane="devices")
 

@@ -14,8 +14,8 @@ import structlog
 from agent.devices.plan.answers import told
 from agent.devices.plan.health import MOST_DEVICES, BadHealth, Health, HealthTable, Key
 from agent.model.clock import Clock
-from agent.model.device_plugin import ToldHealth
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.devices.plugin import ToldHealth
+from agent.model.runtime.error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="devices")
 

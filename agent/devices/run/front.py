@@ -47,10 +47,10 @@ from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plugin_connections import Directory, Plugin, PluginConnections
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.device_plugin import PluginAllocation, PluginDevice, PluginOptions
+from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginOptions
 from agent.model.event import Event
 from agent.model.refused import Refused
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="devices")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from agent.devices.plan.front import FrontDevice, Use
 from agent.devices.plan.plugin_choice import VERSION
 from agent.devices.run.front import DeviceFront, FrontResource
-from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
+from agent.model.devices.report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.refused import Refused
 

@@ -36,7 +36,7 @@ from agent.devices.run.device_checks import DeviceChecks
 from agent.devices.run.local_driver import LocalDriver
 from agent.model.clock import Clock, rung
 from agent.model.component import Report
-from agent.model.device_plugin import ClaimAnswer, ClaimReference, DeviceHealth
+from agent.model.devices.plugin import ClaimAnswer, ClaimReference, DeviceHealth
 
 log = structlog.get_logger(plane="devices")
 

@@ -43,7 +43,7 @@ from agent.devices.ports import CdiPlace, RecordFiles
 from agent.devices.run.commands import END_S, CommandFailed, DeviceCommands
 from agent.devices.run.host_devices import HostDevices
 from agent.devices.run.metrics import DeviceMetrics
-from agent.model.device_plugin import ClaimAnswer
+from agent.model.devices.plugin import ClaimAnswer
 from agent.model.event import Event
 from agent.model.finding import Finding
 from agent.model.refused import Refused as NotThere

@@ -15,9 +15,9 @@ import structlog
 from agent.devices.plan.answers import told
 from agent.devices.plan.plugin_choice import Unusable, check_registration, checked_list
 from agent.model.clock import Clock
-from agent.model.device_plugin import PluginAllocation, PluginDevice, PluginOptions, PluginRegistration
+from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginOptions, PluginRegistration
 from agent.model.event import Event
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="devices")
 

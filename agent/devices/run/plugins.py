@@ -32,12 +32,12 @@ from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.run.plugin_connections import Directory, Plugin, PluginConnections
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.container_devices import NO_DEVICES, ContainerDevices
-from agent.model.device_plugin import PluginDevice
-from agent.model.device_problem import DevicesNotReady, DevicesNotReleased
+from agent.model.devices.container_devices import NO_DEVICES, ContainerDevices
+from agent.model.devices.plugin import PluginDevice
+from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.runtime.error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="devices")
 

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.plugins import PluginDevices
-from agent.model.container_devices import NO_DEVICES, ContainerDevices
-from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.devices.container_devices import NO_DEVICES, ContainerDevices
+from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.model.runtime.features import RuntimeFeatures
 
 
 class PodDevices:

@@ -24,9 +24,9 @@ from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.driver_health import DriverHealth
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.device_plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginPeer, PluginSocket, ToldHealth
+from agent.model.devices.plugin import ClaimAnswer, ClaimReference, PluginInfo, PluginPeer, PluginSocket, ToldHealth
 from agent.model.event import Event
-from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
+from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 
 log = structlog.get_logger(plane="devices")
 

@@ -23,14 +23,14 @@ from agent.devices.view.explained import ClaimExplained, Explanation, explain
 from agent.devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
 from agent.devices.view.pod_resources import pod_use
 from agent.devices.view.pod_status import with_devices
-from agent.model.device_problem import DevicesNotReady
-from agent.model.device_report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
+from agent.model.devices.pod_resources import PodUse, ResourceUse
+from agent.model.devices.problem import DevicesNotReady
+from agent.model.devices.report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
-from agent.model.pod import PodSpec
-from agent.model.pod_resources import PodUse, ResourceUse
-from agent.model.pod_state import PodState
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
 from agent.model.refused import Refused
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.runtime.features import RuntimeFeatures
 
 NOTHING: Mapping[str, str] = {}
 

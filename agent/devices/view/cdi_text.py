@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import msgspec
 
 from agent.devices.cdi.merging import CannotMerge, Catalogue, Resolved
-from agent.model.container_devices import ContainerDevices
-from agent.model.device_report import CdiReport
+from agent.model.devices.container_devices import ContainerDevices
+from agent.model.devices.report import CdiReport
 from agent.model.refused import Refused
-from agent.model.runtime_features import NUMBER, RuntimeFeatures
+from agent.model.runtime.features import NUMBER, RuntimeFeatures
 
 RESOLVES_FROM = (2, 0)
 

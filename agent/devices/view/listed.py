@@ -17,7 +17,7 @@ from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord, Stage, devices_of
 from agent.devices.plan.unrecorded import Unrecorded
 from agent.devices.view.explained import Explanation
-from agent.model.device_report import (
+from agent.model.devices.report import (
     ClaimDriverReport,
     ClaimExplanationReport,
     ClaimReport,

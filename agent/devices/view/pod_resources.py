@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agent.devices.plan.plugin_records import PodGrants
 from agent.devices.plan.records import ClaimRecord, DriverPart
-from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
+from agent.model.devices.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
+from agent.model.pods.pod import ContainerSpec, PodSpec
 
 Nodes = Callable[[str, str], tuple[int, ...]]
 """NUMA nodes of a device of a resource."""

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from agent.devices.plan.plugin_records import PodGrants
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord, devices_of
-from agent.model.pod_state import AllocatedDevice, ContainerState, PodClaim, PodState
+from agent.model.pods.state import AllocatedDevice, ContainerState, PodClaim, PodState
 
 
 def with_devices(

@@ -12,8 +12,8 @@ from agent.drivers.interfaces.families import host_families
 from agent.drivers.interfaces.lo_addresses import LoAddresses
 from agent.drivers.iptables.family_programs import FamilyPrograms
 from agent.drivers.nft.named_table import NamedTable
-from agent.model.nft_error import NftMissing
-from agent.model.nft_table import Family
+from agent.model.services.nft_error import NftMissing
+from agent.model.services.nft_table import Family
 
 
 async def remove_names(configuration: Configuration, *, is_dry: bool) -> list[str]:

@@ -9,7 +9,7 @@ from agent.dns.upstreams.addresses import read_server
 from agent.dns.wire.names import Malformed, to_wire
 from agent.drivers.interfaces.families import host_families
 from agent.model.finding import Finding, shown
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 
 ADDRESSES: dict[Family, str] = {"IPv4": "169.254.20.10", "IPv6": "fd00::a9fe:140a"}
 

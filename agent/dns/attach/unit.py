@@ -31,7 +31,7 @@ from agent.drivers.nft.named_table import NamedTable
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.nft_table import Detection, Family
+from agent.model.services.nft_table import Detection, Family
 from agent.wire.kepd.v1 import dns_pb2 as pb
 
 log = structlog.get_logger(plane="dns")

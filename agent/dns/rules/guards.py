@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.nft_table import Detection, Family
+from agent.model.services.nft_table import Detection, Family
 
 PORT = 53
 PROBE_MARK = 0x4B445053

@@ -11,7 +11,7 @@ soon as our process is gone.
 from collections.abc import Iterable
 
 from agent.dns.rules.guards import LIFE_S, PORT, PROBE_MARK, Asking
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 
 TABLE = "kepd_dns"
 LIVE = "live"

@@ -13,9 +13,9 @@ from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
 from agent.dns.cache.ready import Ready, ReadyAnswers, ready_of
 from agent.dns.handover.state import Settings
+from agent.dns.run.asking.flights import Client, Flights, Waiter
 from agent.dns.run.counters import TYPES, Counters
 from agent.dns.run.datagrams import text_of
-from agent.dns.run.flights import Client, Flights, Waiter
 from agent.dns.wire.answer import keep, plain_data, read_answer
 from agent.dns.wire.names import Malformed, suffixes, to_wire
 from agent.dns.wire.question import AA as AUTHORITATIVE

@@ -11,7 +11,7 @@ from agent.dns.ports import Programs, TimedTable
 from agent.dns.rules import iptables, nftables
 from agent.dns.rules.guards import LIFE_S, Asking
 from agent.dns.rules.iptables import JUMPS
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 
 
 class KernelGuards(Protocol):

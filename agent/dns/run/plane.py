@@ -23,8 +23,8 @@ from agent.dns.run.state_writer import StateWriter
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Family
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Family
 
 log = structlog.get_logger(plane="dns")
 

@@ -23,13 +23,13 @@ from agent.dns.handover.state import HOT_FILE, SOCKET_FILE, Settings
 from agent.dns.handover.status import Reply, Request
 from agent.dns.run import hot_file
 from agent.dns.run.answering import Answering
+from agent.dns.run.asking.flights import Flights
+from agent.dns.run.asking.servers import Servers
 from agent.dns.run.control import ControlSocket
 from agent.dns.run.counters import Counters
 from agent.dns.run.datagrams import Datagrams
-from agent.dns.run.flights import Flights
 from agent.dns.run.listeners import TcpListener, UdpListener
 from agent.dns.run.reporting import Reporter
-from agent.dns.run.servers import Servers
 from agent.dns.run.sockets import bind, handed_over, notify, stored_name
 from agent.dns.run.state_files import StateFiles
 from agent.dns.wire.names import to_wire

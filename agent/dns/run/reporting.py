@@ -13,10 +13,10 @@ from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
 from agent.dns.handover.status import AnswerCount, Cached, Durations, Explanation, Status, UpstreamStatus
 from agent.dns.run.answering import Answering
+from agent.dns.run.asking.flights import Flights
+from agent.dns.run.asking.servers import Servers
 from agent.dns.run.counters import BUCKETS_S, Counters, Histogram
-from agent.dns.run.flights import Flights
 from agent.dns.run.listeners import UdpListener
-from agent.dns.run.servers import Servers
 from agent.dns.run.sockets import drops
 from agent.dns.run.state_files import StateFiles
 from agent.dns.upstreams.addresses import Server

@@ -13,8 +13,8 @@ from agent.dns.run.plane import DnsPlane
 from agent.dns.view.searching import Search, cluster_search, questions, step_of
 from agent.dns.wire.names import to_wire
 from agent.dns.wire.records_text import type_number
-from agent.model.dns_report import DnsLine, DnsReport, NameExplanation, NameStep
 from agent.model.refused import Refused
+from agent.model.services.dns_report import DnsLine, DnsReport, NameExplanation, NameStep
 
 MOST_SHOWN = 5
 FOUND = "NOERROR"

@@ -18,8 +18,8 @@ from agent.dns.wire.names import Malformed, to_wire
 from agent.dns.wire.records_text import type_number
 from agent.dns.zones.manifests import service_names
 from agent.dns.zones.own import OwnZone
-from agent.model.dns_report import NameExplanation, NameStep
 from agent.model.kube_objects import EndpointSlice, Service
+from agent.model.services.dns_report import NameExplanation, NameStep
 
 ZONE = "cluster.local"
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from agent.dns.handover.status import Cached, Explanation
 from agent.dns.wire.records_text import CODES
-from agent.model.dns_report import NameStep
+from agent.model.services.dns_report import NameStep
 
 NDOTS, MOST_NDOTS = 5, 15
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 
 ROOT = Path("/sys/fs/cgroup")
 PAGES = Path("/sys/kernel/mm/hugepages")

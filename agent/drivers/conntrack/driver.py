@@ -15,9 +15,9 @@ from typing import TypeVar
 from agent.drivers.conntrack.limits import apply_limits, follows_midstream
 from agent.drivers.conntrack.messages import DELETE, GET, deletion, flow, question, question_to
 from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
-from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
-from agent.model.nft_table import Family
-from agent.model.service import Protocol
+from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Protocol
 
 _DEADLINE_S = 30.0
 _MOST_READINGS = 5

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from agent.model.flow import TrackingLimits
+from agent.model.services.flow import TrackingLimits
 
 log = structlog.get_logger(plane="services")
 

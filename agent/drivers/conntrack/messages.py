@@ -9,9 +9,9 @@ Source: include/uapi/linux/netfilter/nfnetlink_conntrack.h of the kernel.
 import struct
 
 from agent.drivers.netlink.attributes import Answer, attribute, attributes, nested, number
-from agent.model.flow import Flow, FlowTarget
-from agent.model.nft_table import Family
-from agent.model.service import Protocol
+from agent.model.services.flow import Flow, FlowTarget
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Protocol
 
 _SUBSYSTEM = 1 << 8
 GET, DELETE = _SUBSYSTEM | 1, _SUBSYSTEM | 2

@@ -19,12 +19,12 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
-from agent.model.image_credential import Credential
-from agent.model.image_platform import ImagePlatform
-from agent.model.image_store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
+from agent.model.images.credential import Credential
+from agent.model.images.platform import ImagePlatform
+from agent.model.images.store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
 from agent.model.outside_text import login_values
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.wire.containerd import (
     content_v1_pb2,
     events_v1_pb2,

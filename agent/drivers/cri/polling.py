@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.model.clock import Clock
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 RUNNING = pb.CONTAINER_RUNNING

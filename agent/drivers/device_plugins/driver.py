@@ -18,7 +18,7 @@ import grpc
 from google.protobuf.message import Message
 
 from agent.drivers.grpc_channel import observed, open_channel, translated
-from agent.model.device_plugin import (
+from agent.model.devices.plugin import (
     PluginAllocation,
     PluginDevice,
     PluginMount,

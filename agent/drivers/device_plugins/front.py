@@ -16,7 +16,7 @@ import grpc
 
 from agent.drivers.device_plugins.driver import MOST_BYTES, OWN_SOCKET
 from agent.drivers.grpc_channel import observed, open_channel
-from agent.model.device_plugin import PluginAllocation, PluginDevice, PluginOptions
+from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginOptions
 from agent.wire.kubelet import device_plugin_v1beta1_pb2 as pb
 
 VERSION, SERVICE = "v1beta1", "v1beta1.DevicePlugin"

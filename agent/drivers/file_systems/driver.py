@@ -5,7 +5,7 @@ in threads. Methods raise OSError where a path cannot be seen from here."""
 import os
 from pathlib import Path
 
-from agent.model.file_system import LookedAt
+from agent.model.nodes.file_system import LookedAt
 
 MOUNTS = Path("/proc/self/mountinfo")
 SEPARATOR = "-"

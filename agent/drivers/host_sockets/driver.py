@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from agent.drivers.netlink.attributes import ACK, HEADER, REQUEST
-from agent.model.flow import Flow, SocketsUnavailable
+from agent.model.services.flow import Flow, SocketsUnavailable
 
 _NETLINK_SOCK_DIAG = 4
 _FIND, _DESTROY = 20, 21

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 
 INET6 = Path("/proc/net/if_inet6")
 SWITCH = Path("/proc/sys/net/ipv6/conf/all/disable_ipv6")

@@ -18,9 +18,9 @@ from agent.drivers.iptables.sign import sign_of
 from agent.drivers.iptables.text import parse_save, restore_pieces, restore_text
 from agent.drivers.iptables.variant import choose, legacy_names, look
 from agent.drivers.netlink.connection import NetlinkSilent
-from agent.model.iptables_rules import CANARY, TABLES, Chains, Content, RulesChange, Table, Variant, rivals_in
-from agent.model.nft_error import NftMissing
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import CANARY, TABLES, Chains, Content, RulesChange, Table, Variant, rivals_in
+from agent.model.services.nft_error import NftMissing
+from agent.model.services.nft_table import Family
 
 log = structlog.get_logger(plane="services")
 

@@ -9,8 +9,8 @@ from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.sign import sign_of
 from agent.drivers.iptables.variant import choose, legacy_names, look
 from agent.drivers.netlink.connection import NetlinkSilent
-from agent.model.iptables_rules import Variant
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import Variant
+from agent.model.services.nft_table import Family
 
 _NAMES = {"IPv4": "iptables", "IPv6": "ip6tables"}
 _DEADLINE_S, _LOOK_S = 30.0, 0.25

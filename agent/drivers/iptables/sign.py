@@ -8,8 +8,8 @@ from contextlib import closing
 
 from agent.drivers.netlink.attributes import attributes
 from agent.drivers.netlink.connection import Connection, open_socket
-from agent.model.iptables_rules import Variant
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import Variant
+from agent.model.services.nft_table import Family
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 # Of both families: takes the name of a table, gives how many rules it has and where its built-in chains begin.

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from agent.model.iptables_rules import TABLES, Chains, Content, RulesChange, Table, as_saved
+from agent.model.services.iptables_rules import TABLES, Chains, Content, RulesChange, Table, as_saved
 
 
 def restore_text(change: RulesChange) -> str:

@@ -13,9 +13,9 @@ import msgspec
 import structlog
 
 from agent.drivers.iptables.program import Program
-from agent.model.iptables_rules import HINT, Variant
-from agent.model.nft_error import NftFailed, NftMissing
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import HINT, Variant
+from agent.model.services.nft_error import NftFailed, NftMissing
+from agent.model.services.nft_table import Family
 
 _SIGNS = (f":{HINT} ", ":KUBE-KUBELET-CANARY ")
 

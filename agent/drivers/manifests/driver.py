@@ -25,7 +25,7 @@ from agent.drivers.manifests.source_folders import is_exposed, is_key, is_shut, 
 from agent.drivers.manifests.trust import ROOT_ALONE, Distrusted, Trust, reason
 from agent.drivers.manifests.vanishing import Vanishing, judge
 from agent.model.finding import Finding
-from agent.model.source_folder import SOURCE_FOLDERS
+from agent.model.pods.source_folder import SOURCE_FOLDERS
 
 log = structlog.get_logger(plane="daemon")
 

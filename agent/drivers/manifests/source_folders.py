@@ -17,8 +17,8 @@ import msgspec
 
 from agent.drivers.manifests.trust import ROOT_ALONE, Distrusted, Trust, reason
 from agent.model.finding import Finding
-from agent.model.image_credential import PULL_SECRET_KEYS
-from agent.model.source_folder import SOURCE_FOLDERS, SourceFolder
+from agent.model.images.credential import PULL_SECRET_KEYS
+from agent.model.pods.source_folder import SOURCE_FOLDERS, SourceFolder
 
 # What the API server takes: all values of one object together.
 MOST_BYTES = 1 << 20

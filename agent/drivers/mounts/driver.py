@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from agent.model.mount_access import Access
+from agent.model.pods.mount_access import Access
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND = 2, 4, 8, 4096
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8

@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 
-from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused, TooOld
+from agent.model.services.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused, TooOld
 
 _LEAST_NFT = (1, 0, 1)
 _LEAST_KERNEL = (5, 13)

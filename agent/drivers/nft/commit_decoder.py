@@ -11,7 +11,7 @@ import msgspec
 
 from agent.drivers.netlink.attributes import HEADER, attributes
 from agent.drivers.nft.messages import Message
-from agent.model.nft_table import CLIENTS, TABLE, Family
+from agent.model.services.nft_table import CLIENTS, TABLE, Family
 
 _FAMILY_NUMBERS = {"IPv4": 2, "IPv6": 10}
 

@@ -18,8 +18,8 @@ from agent.drivers.nft.binary import require_kernel, require_nft, run_text
 from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.kernel_table import KernelTable, failure
 from agent.drivers.nft.watch import MonitorSocket, OwnSockets
-from agent.model.nft_error import NotPermitted, OutcomeUnknown
-from agent.model.nft_table import Batch, Client, Family, TableState
+from agent.model.services.nft_error import NotPermitted, OutcomeUnknown
+from agent.model.services.nft_table import Batch, Client, Family, TableState
 
 _DEADLINE_S = 30.0
 _Result = TypeVar("_Result")

@@ -11,7 +11,7 @@ import msgspec
 
 from agent.drivers.netlink.attributes import Answer, attributes
 from agent.drivers.nft.elements import data_size, key_size
-from agent.model.nft_table import CLIENTS, Client, Data, Family, MapKind, MapLayout, layout_of
+from agent.model.services.nft_table import CLIENTS, Client, Data, Family, MapKind, MapLayout, layout_of
 
 _Pairs = list[tuple[bytes, Data]]
 _LIST_ELEMENTS = 3

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Mapping, Sequence
 
 from agent.drivers.netlink.attributes import attribute, nested, number, text
-from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import Data, MapKind, MapLayout
+from agent.model.services.nft_error import RulesRefused
+from agent.model.services.nft_table import Data, MapKind, MapLayout
 
 Counts = Mapping[bytes, tuple[int, int]]
 """Key → packets and bytes that an element begins with."""

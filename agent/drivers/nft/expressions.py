@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 
 from agent.drivers.netlink.attributes import attribute, nested, number, text
-from agent.model.nft_table import ChoiceChain
+from agent.model.services.nft_table import ChoiceChain
 
 _FIRST_REGISTER = 8
 _ADDRESS_WORDS = {"IPv4": 1, "IPv6": 4}

@@ -24,9 +24,9 @@ from agent.drivers.nft.elements import Counts, deletions
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.transaction import removal, transaction
 from agent.drivers.nft.watch import OwnSockets
-from agent.model.iptables_rules import OWNER, RIVALS
-from agent.model.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted, RulesRefused
-from agent.model.nft_table import (
+from agent.model.services.iptables_rules import OWNER, RIVALS
+from agent.model.services.nft_error import Interrupted, NftFailed, NftMissing, NotPermitted, RulesRefused
+from agent.model.services.nft_table import (
     CLIENTS,
     LAYOUT,
     MAPS,

@@ -17,8 +17,8 @@ from agent.drivers.nft.dump import chain_facts, object_packets, table_facts
 from agent.drivers.nft.kernel_table import failure
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.watch import MonitorSocket, OwnSockets
-from agent.model.nft_error import OutcomeUnknown
-from agent.model.nft_table import Family
+from agent.model.services.nft_error import OutcomeUnknown
+from agent.model.services.nft_table import Family
 
 _BEGIN, _END, _NF_TABLES = 0x10, 0x11, 10
 _ELEMENTS, _ELEMENT, _KEY, _VALUE, _TIMEOUT = 3, 1, 1, 1, 4

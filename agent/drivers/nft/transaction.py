@@ -14,8 +14,8 @@ from agent.drivers.nft.dump import HOOKS
 from agent.drivers.nft.elements import Counts, additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.messages import Message
-from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import CLIENTS, TABLE, Batch, ChoiceChain, Family, layout_of
+from agent.model.services.nft_error import RulesRefused
+from agent.model.services.nft_table import CLIENTS, TABLE, Batch, ChoiceChain, Family, layout_of
 
 _BEGIN, _END = 0x10, 0x11
 _NF_TABLES = 10

@@ -18,7 +18,7 @@ from grp import getgrnam
 from pathlib import Path
 from typing import BinaryIO
 
-from agent.model.node_log import ListedFile, NoSuchLog
+from agent.model.nodes.log import ListedFile, NoSuchLog
 from agent.model.opening import BENEATH, NO_MAGIC, open_within
 
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -18,7 +18,7 @@ from google.protobuf.message import Message
 from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
 from agent.drivers.plugin_sockets.peer import peer_of
-from agent.model.device_plugin import (
+from agent.model.devices.plugin import (
     ClaimAnswer,
     ClaimReference,
     PluginInfo,

@@ -7,7 +7,7 @@ import socket
 import struct
 from pathlib import Path
 
-from agent.model.device_plugin import PluginPeer
+from agent.model.devices.plugin import PluginPeer
 from agent.model.finding import printable
 
 CREDENTIALS = struct.Struct("3i")

@@ -14,7 +14,7 @@ import grpc
 
 from agent.drivers.plugin_sockets.serving import DIRECTORY_MODE, SOCKET_MODE, SocketTaken, accepts
 from agent.model.allowance import Allowance
-from agent.model.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
+from agent.model.devices.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
 from agent.wire.kubelet import pod_resources_v1_pb2 as pb
 
 SERVICE = "v1.PodResourcesLister"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from agent.model.device_plugin import ClaimAnswer, ClaimReference, DeviceHealth
+from agent.model.devices.plugin import ClaimAnswer, ClaimReference, DeviceHealth
 from agent.wire.kubelet import dra_health_v1alpha1_pb2 as health
 from agent.wire.kubelet import dra_v1_pb2, dra_v1beta1_pb2
 from agent.wire.kubelet import plugin_registration_v1_pb2 as registration

@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 import grpc
 from grpc_health.v1 import health_pb2
 
-from agent.model.http_question import HttpAnswer, HttpQuestion, has_control
+from agent.model.pods.http_question import HttpAnswer, HttpQuestion, has_control
 
 MOST_BODY_BYTES = 10 << 10
 MOST_HEAD_BYTES = 64 << 10

@@ -16,10 +16,10 @@ from agent.drivers.registry.address import default_base_url
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed
 from agent.drivers.registry.manifest_size import choose_entry, total_bytes
 from agent.model.clock import Clock
-from agent.model.image_credential import Credential
-from agent.model.image_manifest import read_document
-from agent.model.image_platform import node_platform
-from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
+from agent.model.images.credential import Credential
+from agent.model.images.manifest import read_document
+from agent.model.images.platform import node_platform
+from agent.model.images.reference import ImageReference, ReferenceInvalid, parse_reference
 
 if TYPE_CHECKING:
     import aiohttp

@@ -8,8 +8,8 @@ Source of behaviour: containerd `platforms` for which variants an architecture r
 import re
 
 from agent.drivers.registry.errors import ProbeFailed
-from agent.model.image_manifest import BlobPlatform, ImageDocument
-from agent.model.image_platform import ImagePlatform
+from agent.model.images.manifest import BlobPlatform, ImageDocument
+from agent.model.images.platform import ImagePlatform
 
 KINDS = ("oci.image.index.v1", "oci.image.manifest.v1", "docker.distribution.manifest.list.v2")
 ACCEPT = ", ".join(f"application/vnd.{kind}+json" for kind in (*KINDS, "docker.distribution.manifest.v2"))

@@ -21,7 +21,7 @@ from agent.drivers.registry.address import followed, origin_of, with_query
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
 from agent.drivers.registry.errors import ProbeFailed, RegistryFailed, check_status
 from agent.drivers.registry.manifest_size import ACCEPT
-from agent.model.image_credential import Credential, SecretText
+from agent.model.images.credential import Credential, SecretText
 
 MOST_REDIRECTS = 3
 REDIRECTS = frozenset({301, 302, 303, 307, 308})

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from agent.drivers.atomic_files import FILE_MODE, draft_beside, name_file, sync_directory, write_file
-from agent.model.image_store import Filesystem
+from agent.model.images.store import Filesystem
 
 ASIDE = ".aside"
 DRAFT = re.compile(r"\..+\.[a-z0-9_]{8}\Z")

@@ -16,7 +16,7 @@ import msgspec
 
 from agent.host.checkup.network import holders, leak_advice, list_advice
 from agent.model.finding import Advice
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as cri_pb
 
 LEAST_FREE = 0.10

@@ -18,8 +18,8 @@ from agent.dns.run.state_writer import StateWriter
 from agent.dns.zones.manifests import service_names
 from agent.dns.zones.own import faults
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.nft_table import Detection, Family
-from agent.model.service import Backend, ServiceFacts, ServiceKey
+from agent.model.services.nft_table import Detection, Family
+from agent.model.services.service import Backend, ServiceFacts, ServiceKey
 from agent.services.attach.assembly import ServiceUnit
 from agent.services.objects.addresses import read_address
 from agent.services.objects.fold import Fold

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from agent.host.planes import Planes
-from agent.model.container_devices import CLAIMS_NOTE
-from agent.model.pod import PodSpec
+from agent.model.devices.container_devices import CLAIMS_NOTE
+from agent.model.pods.pod import PodSpec
 from agent.pods.run.runner import PodRunner
 
 

@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from agent.drivers.cri.driver import CriRuntime
 from agent.images.run.puller import Puller
-from agent.model.call_notes import CALLER
-from agent.model.image_pull import PullPolicy, PullRequest
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.pull import PullPolicy, PullRequest
+from agent.model.runtime.call_notes import CALLER
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 

@@ -15,10 +15,10 @@ from agent.drivers.pressure.alarm import MemoryAlarm
 from agent.host.planes import Planes
 from agent.kit.plane import PlaneInputs
 from agent.model.clock import Clock
-from agent.model.file_system import LookedAt
-from agent.model.image_store import StoreRoots
-from agent.model.node_use import Amount, ContainerUse, DiskPlace, Layout, NodeLook, PodUse
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.store import StoreRoots
+from agent.model.nodes.file_system import LookedAt
+from agent.model.nodes.use import Amount, ContainerUse, DiskPlace, Layout, NodeLook, PodUse
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.observe.attach.unit import OwnPods
 from agent.pods.attach.unit import PodOffers
 

@@ -4,8 +4,8 @@
 from agent.drivers.cri.driver import CriRuntime
 from agent.images.run.puller import Puller
 from agent.model.clock import Clock
-from agent.model.image_pull import CallerPull, PullRequest
-from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.images.pull import CallerPull, PullRequest
+from agent.model.images.reference import ReferenceInvalid, parse_reference
 
 LOOK_S = 0.2
 

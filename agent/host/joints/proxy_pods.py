@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from agent.images.access.go_json import JsonInvalid, read_json
-from agent.model.image_credential import PULL_SECRET_KEYS, Credential, PullSecret, SecretText
+from agent.model.images.credential import PULL_SECRET_KEYS, Credential, PullSecret, SecretText
 
 (JSON_TYPE, JSON_KEY), (LEGACY_TYPE, LEGACY_KEY) = PULL_SECRET_KEYS.items()
 BAD_AUTH = "unable to parse auth field, must be formatted as base64(username:password)"

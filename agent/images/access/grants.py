@@ -10,8 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
-from agent.model.image_credential import Credential, SecretId
-from agent.model.image_reference import ReferenceInvalid, parse_reference, record_key
+from agent.model.images.credential import Credential, SecretId
+from agent.model.images.reference import ReferenceInvalid, parse_reference, record_key
 
 MOST_PROOFS = 100
 ANY_BELOW = "/*"

@@ -10,7 +10,7 @@ import msgspec
 
 from agent.images.access.dockerconfig import AuthEntry, ConfigInvalid, read_secret
 from agent.images.access.match_key import KeyInvalid, is_match, key_of_entry
-from agent.model.image_credential import Credential, PullSecret
+from agent.model.images.credential import Credential, PullSecret
 
 HUB_FALLBACK = "index.docker.io"
 HUB_NAMES = ("docker.io", HUB_FALLBACK)

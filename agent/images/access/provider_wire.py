@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from agent.images.access.provider_config import Provider
-from agent.model.image_credential import Credential, SecretText
+from agent.model.images.credential import Credential, SecretText
 
 REQUEST_KIND = "CredentialProviderRequest"
 RESPONSE_KIND = "CredentialProviderResponse"

@@ -18,11 +18,11 @@ from agent.drivers.registry.address import default_base_url
 from agent.images.access.mirrors import MirrorChain
 from agent.images.run.node_images import read_chain
 from agent.model.clock import Clock
-from agent.model.image_credential import Credential
-from agent.model.image_platform import ImagePlatform
-from agent.model.image_reference import parse_reference
-from agent.model.image_store import expiring, is_expired
-from agent.model.runtime_error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
+from agent.model.images.credential import Credential
+from agent.model.images.platform import ImagePlatform
+from agent.model.images.reference import parse_reference
+from agent.model.images.store import expiring, is_expired
+from agent.model.runtime.error import NotFound, NotImplementedByRuntime, RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
 

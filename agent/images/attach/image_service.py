@@ -16,9 +16,9 @@ from agent.images.run.node_images import NodeImages
 from agent.images.run.puller import Puller
 from agent.model.allowance import CallerMeter, Share
 from agent.model.finding import printable
-from agent.model.image_pull import ListedImage, PullPolicy, PullRequest
-from agent.model.image_reference import default_policy, is_registry
-from agent.model.image_state import ImageState, PullStage, PullState
+from agent.model.images.pull import ListedImage, PullPolicy, PullRequest
+from agent.model.images.reference import default_policy, is_registry
+from agent.model.images.state import ImageState, PullStage, PullState
 from agent.wire.kepd.v1 import cri_proxy_pb2 as hold_pb
 from agent.wire.kepd.v1 import image_pb2 as pb
 

@@ -12,8 +12,8 @@ import structlog
 from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.resource import PODS, Changed, ChangeType, Disconnected, Malformed, Replaced
 from agent.images.prefetch.plan import PodImage
-from agent.model.image_pull import PodIdentity, PullPolicy
-from agent.model.image_reference import default_policy
+from agent.model.images.pull import PodIdentity, PullPolicy
+from agent.model.images.reference import default_policy
 from agent.model.kube_objects import Pod, PodContainer, PodSpecObject
 
 log = structlog.get_logger(plane="images")

@@ -25,7 +25,7 @@ from agent.drivers.kube.resource import (
 )
 from agent.images.attach.pod_source import spec_images
 from agent.images.prefetch.plan import PodImage
-from agent.model.image_pull import NO_POD
+from agent.model.images.pull import NO_POD
 from agent.model.kube_objects import Pod, Workload
 
 log = structlog.get_logger(plane="images")

@@ -9,7 +9,7 @@ from agent.drivers.containerd.driver import Containerd
 from agent.images.attach.content_fetch import CONTENT_NAMESPACE
 from agent.images.run.collector import OUR_LEASES
 from agent.kit.plane_lock import held_plane_lock
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 
 
 async def clean_images(configuration: Configuration, *, is_dry: bool) -> list[str]:

@@ -26,27 +26,27 @@ from agent.images.access.provider_config import Provider, read_providers
 from agent.images.attach.content_fetch import CONTENT_NAMESPACE, ContentFetch, RegistryHosts
 from agent.images.attach.image_service import ImageService
 from agent.images.ports import PodSource, RolloutSource
-from agent.images.run.attempt import Attempts
 from agent.images.run.caller_pulls import FollowedPods
 from agent.images.run.collector import CollectorParts, ImageCollector
 from agent.images.run.credentials import CredentialSource, NodeConfig, node_config_paths
 from agent.images.run.history import ImageHistory
 from agent.images.run.inspector import ImageInspector
-from agent.images.run.intake import PullIntake
-from agent.images.run.limiter import AutoLimiter
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.node_images import NodeImages
-from agent.images.run.outcomes import PullOutcomes
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
 from agent.images.run.providers import Providers, provider_documents
 from agent.images.run.puller import Parts, Puller
-from agent.images.run.recorded_pull import RecordedPulls
+from agent.images.run.pulling.attempt import Attempts
+from agent.images.run.pulling.intake import PullIntake
+from agent.images.run.pulling.limiter import AutoLimiter
+from agent.images.run.pulling.outcomes import PullOutcomes
+from agent.images.run.pulling.recorded_pull import RecordedPulls
+from agent.images.run.pulling.requests import PullRequests
+from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.run.records import AccessRecords
-from agent.images.run.requests import PullRequests
 from agent.images.run.sizes import SizeRecord
 from agent.images.run.state import StateFile
 from agent.images.run.verifiers import Verifiers
-from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
 from agent.images.view.lazy import snapshotter_advice
 from agent.images.view.signatures import signature_advice
@@ -57,8 +57,8 @@ from agent.kit.plane_lock import held_plane_lock
 from agent.model.component import Report, State
 from agent.model.event import Event
 from agent.model.finding import Advice
-from agent.model.image_platform import node_platform
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.platform import node_platform
+from agent.model.runtime.error import RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
 

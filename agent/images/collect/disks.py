@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from agent.model.image_store import Filesystem
+from agent.model.images.store import Filesystem
 
 FULL = 100
 

@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from agent.images.collect.disks import DiskRules, Freed, ImageDisk, Need, lies_on, need_of
-from agent.model.image_store import Filesystem
-from agent.model.image_text import bytes_text, duration_text
+from agent.model.images.store import Filesystem
+from agent.model.images.text import bytes_text, duration_text
 
 # Layers are compressed to a half or a third; where no size is known an image of half a GiB is meant.
 UNPACKED_FACTOR, SPARE_FACTOR = 2.5, 1.2

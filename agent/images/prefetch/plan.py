@@ -9,9 +9,9 @@ from enum import Enum, auto
 
 import msgspec
 
-from agent.model.image_pull import NO_POD, ListedImage, PodIdentity, PullPolicy
-from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_store import Filesystem
+from agent.model.images.pull import NO_POD, ListedImage, PodIdentity, PullPolicy
+from agent.model.images.reference import ReferenceInvalid, parse_reference
+from agent.model.images.store import Filesystem
 
 DAY_S = 86400.0
 MOST_FETCHES_A_DAY = 3

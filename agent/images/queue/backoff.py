@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import msgspec
 
 from agent.images.queue.meanings import CURVES, KUBELET_CURVE, BackoffCurve
-from agent.model.image_pull import ErrorClass
+from agent.model.images.pull import ErrorClass
 
 
 class BackoffRules(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agent.images.view.progress import PullProgress
-from agent.model.image_text import bytes_text, duration_text
+from agent.model.images.text import bytes_text, duration_text
 
 SLOW_WINDOW_S = 300.0
 CHECK_S = 10.0

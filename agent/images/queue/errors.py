@@ -13,7 +13,7 @@ import msgspec
 
 from agent.images.queue.foreign_text import own_words
 from agent.images.queue.meanings import MEANINGS, Deed
-from agent.model.image_pull import ErrorClass
+from agent.model.images.pull import ErrorClass
 
 ERR_PULL = "ErrImagePull"
 BACK_OFF = "ImagePullBackOff"

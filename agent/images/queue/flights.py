@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from agent.model.image_pull import CRITICAL_PRIORITY, PullClass, PullPolicy
+from agent.model.images.pull import CRITICAL_PRIORITY, PullClass, PullPolicy
 
 
 class FlightKey(msgspec.Struct, frozen=True, gc=False):

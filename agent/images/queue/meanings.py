@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from agent.model.image_pull import ErrorClass
+from agent.model.images.pull import ErrorClass
 
 
 class BackoffCurve(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 from agent.images.queue.flights import Flight, FlightKey, FlightMember
 from agent.images.queue.plan import Gates, PullPlan, plan_pulls
 from agent.images.queue.rules import QueueRules, StartTokens
-from agent.model.image_pull import PullPolicy
+from agent.model.images.pull import PullPolicy
 
 
 class PullQueue:

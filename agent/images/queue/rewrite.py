@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
+from agent.model.images.reference import ImageReference, ReferenceInvalid, parse_reference
 
 
 class RewriteRule(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 
 from agent.images.queue.flights import Flight, FlightKey
 from agent.images.queue.queue import PullQueue
-from agent.images.run.intake import NeededPull
-from agent.images.run.requests import PullAsk, PullRequests
-from agent.images.run.watcher import ProgressWatcher
+from agent.images.run.pulling.intake import NeededPull
+from agent.images.run.pulling.requests import PullAsk, PullRequests
+from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.model.clock import Clock
-from agent.model.image_pull import (
+from agent.model.images.pull import (
     CallerPull,
     CallerPullEnd,
     PullGivenUp,
@@ -29,7 +29,7 @@ from agent.model.image_pull import (
     PullRequest,
     PullResult,
 )
-from agent.model.image_state import PullStage
+from agent.model.images.state import PullStage
 
 # A kubelet that has several credentials tries them one after the other.
 NEXT_CREDENTIAL_S = 5.0

@@ -34,12 +34,12 @@ from agent.images.view.texts import ImageEvent, Sentence
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
-from agent.model.file_system import ImagesOnDisk
-from agent.model.image_pull import NO_POD
-from agent.model.image_state import CollectedImage, CollectionState, ImageState
-from agent.model.image_store import Filesystem, is_expired
-from agent.model.image_text import quoted
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.images.pull import NO_POD
+from agent.model.images.state import CollectedImage, CollectionState, ImageState
+from agent.model.images.store import Filesystem, is_expired
+from agent.model.images.text import quoted
+from agent.model.nodes.file_system import ImagesOnDisk
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="images")

@@ -16,8 +16,8 @@ from agent.images.access.keyring import entries_for, secret_ring
 from agent.images.run.providers import Providers
 from agent.images.view.texts import Sentence, provider_failed, secrets_missing
 from agent.model.clock import Clock
-from agent.model.image_credential import Credential
-from agent.model.image_pull import PullRequest
+from agent.model.images.credential import Credential
+from agent.model.images.pull import PullRequest
 
 log = structlog.get_logger(plane="images")
 

@@ -13,8 +13,8 @@ import structlog
 
 from agent.images.collect.disks import ImageDisk, joined_disks
 from agent.images.ports import Content, Files, ImageRuntime
-from agent.model.image_store import Filesystem, StoreRoots
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.store import Filesystem, StoreRoots
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="images")

@@ -12,11 +12,11 @@ from agent.images.run.collector import ImageCollector
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
 from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, read_index, read_manifest
-from agent.model.image_manifest import Blob
-from agent.model.image_reference import ImageReference, ReferenceInvalid, parse_reference
-from agent.model.image_state import ImageInspection, ImageState, InspectedLayer, InspectedPlatform
-from agent.model.image_store import ImageRecord
-from agent.model.runtime_error import NotFound
+from agent.model.images.manifest import Blob
+from agent.model.images.reference import ImageReference, ReferenceInvalid, parse_reference
+from agent.model.images.state import ImageInspection, ImageState, InspectedLayer, InspectedPlatform
+from agent.model.images.store import ImageRecord
+from agent.model.runtime.error import NotFound
 
 SHORTEST_ID = 12
 NO_MANIFEST = "the runtime did not keep its manifest, so its layers are unknown"

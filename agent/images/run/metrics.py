@@ -13,9 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from agent.images.queue.flights import Flight
 from agent.model.histogram import Histogram
-from agent.model.image_pull import ErrorClass, PullClass, PullResult
-from agent.model.image_state import LimitState
-from agent.model.image_store import Filesystem
+from agent.model.images.pull import ErrorClass, PullClass, PullResult
+from agent.model.images.state import LimitState
+from agent.model.images.store import Filesystem
 from agent.model.span import SpanRef
 
 MIB, GIB = 2**20, 2**30

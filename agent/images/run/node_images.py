@@ -11,9 +11,9 @@ from agent.images.run.inspector import ImageInspector
 from agent.images.run.prefetcher import Prefetcher
 from agent.images.run.puller import Puller
 from agent.images.view.explain import explain_image, explain_pull
-from agent.model.image_pull import ListedImage
-from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_state import (
+from agent.model.images.pull import ListedImage
+from agent.model.images.reference import ReferenceInvalid, parse_reference
+from agent.model.images.state import (
     CollectionState,
     ImageInspection,
     ImageState,

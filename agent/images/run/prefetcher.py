@@ -31,9 +31,9 @@ from agent.images.settings import ImageSettings
 from agent.images.view.texts import ImageEvent, Sentence, refused, skipped, thrashing
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.image_pull import NO_POD, ListedImage, PullPolicy, PullRequest, PullResult
-from agent.model.image_state import PrefetchedImage
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.images.pull import NO_POD, ListedImage, PullPolicy, PullRequest, PullResult
+from agent.model.images.state import PrefetchedImage
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
 

@@ -20,31 +20,31 @@ from agent.images.queue.flights import Flight, FlightKey
 from agent.images.queue.meanings import MEANINGS, Deed
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
-from agent.images.run.attempt import Attempts, Job, Pulled
 from agent.images.run.caller_pulls import CallerPulls, FollowedPods
 from agent.images.run.collector import ImageCollector
 from agent.images.run.credentials import Lookup
-from agent.images.run.intake import NeededPull, PullIntake, Settled
 from agent.images.run.metrics import Gauges, gauges_of
-from agent.images.run.outcomes import PullOutcomes
-from agent.images.run.pull_display import PullDisplay
-from agent.images.run.recorded_pull import RecordedPulls
+from agent.images.run.pulling.attempt import Attempts, Job, Pulled
+from agent.images.run.pulling.intake import NeededPull, PullIntake, Settled
+from agent.images.run.pulling.outcomes import PullOutcomes
+from agent.images.run.pulling.pull_display import PullDisplay
+from agent.images.run.pulling.recorded_pull import RecordedPulls
+from agent.images.run.pulling.requests import PullAsk, PullRequests, cancelled
+from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.run.records import AccessRecords
-from agent.images.run.requests import PullAsk, PullRequests, cancelled
 from agent.images.run.sizes import SizeRecord, Sizes
 from agent.images.run.state import StateFile
-from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings, with_limit
 from agent.images.view.texts import pulling
 from agent.images.view.view import limit_states, pull_id
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
-from agent.model.image_pull import CallerPull, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullsAway
-from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.image_state import LimitState, PullState
-from agent.model.proxy_report import HoldReport
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.pull import CallerPull, PullGivenUp, PullOutcome, PullPolicy, PullRequest, PullsAway
+from agent.model.images.reference import ReferenceInvalid, parse_reference
+from agent.model.images.state import LimitState, PullState
+from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.runtime.proxy_report import HoldReport
 
 log = structlog.get_logger(plane="images")
 

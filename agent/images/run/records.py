@@ -17,7 +17,7 @@ import structlog
 from agent.images.access.grants import Claim, Proofs, after_pull
 from agent.images.ports import Files
 from agent.images.run.state import decode_state, encode_state, keep_aside
-from agent.model.image_credential import Credential
+from agent.model.images.credential import Credential
 
 log = structlog.get_logger(plane="images")
 

@@ -13,13 +13,13 @@ import msgspec
 from agent.images.ports import SizeProbe
 from agent.images.queue.plan import PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
-from agent.images.run.intake import NeededPull
-from agent.images.run.requests import PullRequests
+from agent.images.run.pulling.intake import NeededPull
+from agent.images.run.pulling.requests import PullRequests
+from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.run.state import StateFile
-from agent.images.run.watcher import ProgressWatcher
 from agent.images.settings import ImageSettings
 from agent.model.clock import Clock
-from agent.model.image_reference import ReferenceInvalid, parse_reference
+from agent.model.images.reference import ReferenceInvalid, parse_reference
 
 MOST_REMEMBERED = 2000
 MOST_PROBES = 3

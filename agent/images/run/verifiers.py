@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from agent.images.run.plugin_process import PluginFailed, run_to_end
-from agent.model.image_store import ImageRecord
+from agent.model.images.store import ImageRecord
 from agent.model.outside_text import from_outside
 
 log = structlog.get_logger(plane="images")

@@ -5,11 +5,11 @@ from collections.abc import Collection
 
 import msgspec
 
-from agent.config.images import ImageProgress
+from agent.config.sections.images import ImageProgress
 from agent.images.queue.plan import WaitingFlight
 from agent.images.view.progress import PullProgress
 from agent.images.view.texts import Sentence, progress, queued
-from agent.model.image_text import bytes_text
+from agent.model.images.text import bytes_text
 
 QUEUED_AFTER_S = 10.0
 SHORT_PULL_S = 30.0

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from agent.images.collect.disks import ImageDisk, Need, lies_on
 from agent.images.collect.plan import CollectMode, CollectPlan, CollectRules, NodeImage
-from agent.model.file_system import ImagesOnDisk
-from agent.model.image_text import bytes_text
+from agent.model.images.text import bytes_text
+from agent.model.nodes.file_system import ImagesOnDisk
 
 
 def images_on_disks(

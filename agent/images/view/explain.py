@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from agent.model.image_state import ImageState, PullState
+from agent.model.images.state import ImageState, PullState
 
 
 def explain_pull(pull: PullState | None) -> str:

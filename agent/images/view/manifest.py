@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.model.image_manifest import Blob, read_document
+from agent.model.images.manifest import Blob, read_document
 
 LARGEST_MANIFEST = 4 << 20
 

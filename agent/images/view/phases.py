@@ -7,7 +7,7 @@ Layers are seen by looks at the store, up to a second apart; a pull that is over
 from collections.abc import Iterator
 
 from agent.images.view.progress import PullProgress
-from agent.model.image_pull import PullPhase
+from agent.model.images.pull import PullPhase
 
 MOST_LAYERS = 32
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.images.view.manifest import Manifest
-from agent.model.image_state import LayerStage, LayerState
+from agent.model.images.state import LayerStage, LayerState
 
 RATE_MEMORY_S = 30.0
 ETA_FROM_S = 5.0

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.model.image_pull import PodIdentity
-from agent.model.image_text import duration_text, quoted
+from agent.model.images.pull import PodIdentity
+from agent.model.images.text import duration_text, quoted
 
 
 class Sentence(msgspec.Struct, frozen=True):

@@ -10,9 +10,9 @@ from agent.images.queue.flights import Flight
 from agent.images.queue.plan import WaitingFlight
 from agent.images.queue.rules import QueueRules
 from agent.images.view.progress import PullProgress
-from agent.model.image_pull import ErrorClass, PullClass, PullRequest
-from agent.model.image_reference import ImageReference
-from agent.model.image_state import LayerStage, LimitState, PullStage, PullState, Requester
+from agent.model.images.pull import ErrorClass, PullClass, PullRequest
+from agent.model.images.reference import ImageReference
+from agent.model.images.state import LayerStage, LimitState, PullStage, PullState, Requester
 
 
 def pull_id(flight: Flight) -> str:

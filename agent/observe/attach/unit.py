@@ -15,7 +15,7 @@ from agent.api.http import Handler, Headers, Page, Query
 from agent.api.metrics import FamilyPage
 from agent.config.document import Configuration
 from agent.config.loopback import is_for_few
-from agent.config.telemetry import ContainerFigures
+from agent.config.sections.telemetry import ContainerFigures
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.kernel_files.driver import KernelFiles
 from agent.drivers.kubelet.signs import kubelet_sign
@@ -25,9 +25,9 @@ from agent.kit.kubelet_arrival import follow_kubelet
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
 from agent.model.feed import ChangeKind, Feed, Overtaken
-from agent.model.file_system import ImagesOnDisk
-from agent.model.pod_space import PodSpace
-from agent.model.pod_state import PodState
+from agent.model.nodes.file_system import ImagesOnDisk
+from agent.model.pods.space import PodSpace
+from agent.model.pods.state import PodState
 from agent.observe.pages.cadvisor_page import FileSystem
 from agent.observe.run.collector import Collector, CollectorSettings
 from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork

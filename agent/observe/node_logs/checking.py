@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from agent.model.finding import Finding, shown
-from agent.model.node_log import LogRequest
+from agent.model.nodes.log import LogRequest
 
 MOST_UNITS = 4
 MOST_LINES, USUAL_LINES = 100_000, 500

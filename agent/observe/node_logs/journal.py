@@ -4,7 +4,7 @@
 import re
 from collections.abc import Sequence
 
-from agent.model.node_log import LogRequest
+from agent.model.nodes.log import LogRequest
 from agent.observe.node_logs.checking import KERNEL, lines_from_end, unit_name
 
 MICROS = 1_000_000

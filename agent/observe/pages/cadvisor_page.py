@@ -10,7 +10,7 @@ from itertools import islice
 
 import msgspec
 
-from agent.model.pod_space import PodSpace
+from agent.model.pods.space import PodSpace
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
 from agent.observe.pages.columns import Columns

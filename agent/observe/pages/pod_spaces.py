@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agent.model.pod_space import PodSpace, VolumeSpace
+from agent.model.pods.space import PodSpace, VolumeSpace
 from agent.observe.pages.columns import Columns
 from agent.observe.pages.exposition import GAUGE, Sample, Written, family, labels
 from agent.observe.pages.families import FILES

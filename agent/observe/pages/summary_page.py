@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from agent.model.file_system import FileSystemReport
-from agent.model.pod_space import PodSpace, VolumeSpace
+from agent.model.nodes.file_system import FileSystemReport
+from agent.model.pods.space import PodSpace, VolumeSpace
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample

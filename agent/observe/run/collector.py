@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.observe.kernel.group_text import PRESSURES, GroupFigures, read_figures, read_limits
 from agent.observe.kernel.hierarchies import read_mounts
 from agent.observe.kernel.node_text import Interface, count_processors, read_boot_time, read_interfaces, read_memory

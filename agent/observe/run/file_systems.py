@@ -10,9 +10,9 @@ import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from agent.model.clock import Clock
-from agent.model.file_system import FileSystemReport, ImagesOnDisk, LookedAt
-from agent.model.pod_space import PodSpace
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.nodes.file_system import FileSystemReport, ImagesOnDisk, LookedAt
+from agent.model.pods.space import PodSpace
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.observe.ports import Disks, FileSystemsOfRuntime, StoreOfRuntime
 from agent.observe.view.file_systems import Upkeep, file_system_reports, with_upkeep
 from agent.observe.view.file_systems import with_use as used

@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from datetime import datetime
 
 from agent.model.finding import Finding, shown
-from agent.model.node_log import LogReader, LogRequest, NoSuchLog
+from agent.model.nodes.log import LogReader, LogRequest, NoSuchLog
 from agent.model.refused import Refused
 from agent.observe.node_logs.checking import lines_from_end
 from agent.observe.node_logs.lines import Between, LastLines, LineCutter, line_time

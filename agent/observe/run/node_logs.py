@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from agent.model.finding import printable, shown
-from agent.model.node_log import ListedFile, LogPart, LogReader, LogRequest, LogSource
+from agent.model.nodes.log import ListedFile, LogPart, LogReader, LogRequest, LogSource
 from agent.model.refused import Refused
 from agent.observe.node_logs import journal
 from agent.observe.node_logs.checking import KERNEL, UNIT, faults, lines_from_end, matches

@@ -16,9 +16,9 @@ from collections.abc import AsyncIterator
 import structlog
 
 from agent.model.component import Report
-from agent.model.pod_state import TERMINATED, PodState
-from agent.model.runtime_error import RuntimeCallFailed
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.pods.state import TERMINATED, PodState
+from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.observe.ports import RuntimeEvents
 from agent.observe.run.collector import Collector
 from agent.observe.run.oom_book import OomBook

@@ -11,8 +11,8 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.event import Event
-from agent.model.image_text import bytes_text
-from agent.model.pod_state import PodState
+from agent.model.images.text import bytes_text
+from agent.model.pods.state import PodState
 from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
 from agent.observe.ports import OomRecords
 from agent.observe.run.roster import Observed, ObservedPod, Roster

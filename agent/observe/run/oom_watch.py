@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.observe.ports import OomSignals
 from agent.observe.run.collector import Collector
 from agent.observe.run.oom_book import OomBook

@@ -11,8 +11,8 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.event import Event
-from agent.model.pod_space import PodSpace
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.pods.space import PodSpace
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.observe.pages.cadvisor_page import FileSystem, PageBefore, Wishes, fitting_families
 from agent.observe.pages.columns import Columns
 from agent.observe.pages.exposition import (

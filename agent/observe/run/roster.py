@@ -13,7 +13,7 @@ from functools import cached_property
 import msgspec
 import structlog
 
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.observe.kernel.group_text import NO_FIGURES, NO_LIMITS, GroupFigures, GroupLimits
 from agent.observe.kernel.hierarchies import CONTROLLERS, UNIFIED, Hierarchies, above, neighbour, read_groups
 from agent.observe.kernel.node_text import Interface

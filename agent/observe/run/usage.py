@@ -4,8 +4,8 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from agent.model.clock import Clock
-from agent.model.file_system import FileSystemReport
-from agent.model.usage_report import UsageReport
+from agent.model.nodes.file_system import FileSystemReport
+from agent.model.nodes.usage_report import UsageReport
 from agent.observe.run.collector import Collector
 from agent.observe.sample.node_sample import NodeSample
 from agent.observe.view.usage import usage_report

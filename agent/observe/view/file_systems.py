@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.file_system import (
+from agent.model.nodes.file_system import (
     FileSystemReport,
     ImagesOnDisk,
     LookedAt,

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-from agent.model.usage_report import ContainerUsage, NodeUsage, PodUsage, Reading, Stalls, Usage, UsageReport
+from agent.model.nodes.usage_report import ContainerUsage, NodeUsage, PodUsage, Reading, Stalls, Usage, UsageReport
 from agent.observe.kernel.group_text import GroupFigures, GroupLimits
 from agent.observe.pages.resource_page import pod_figures
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample

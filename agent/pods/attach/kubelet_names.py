@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from agent.model.pod_state import RUNNING, TERMINATED, PodState
+from agent.model.pods.state import RUNNING, TERMINATED, PodState
 from agent.pods.run.metrics import PodMetrics
 
 TYPES = {"main": "container", "init": "init_container", "sidecar": "init_container", "ephemeral": "ephemeral_container"}

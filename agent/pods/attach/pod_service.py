@@ -15,11 +15,11 @@ from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
 from agent.api.watching import watched
 from agent.config.strict_yaml import MAX_BYTES
-from agent.model.container_fields import Container
 from agent.model.feed import Feed
-from agent.model.pod_state import ContainerState, PodState
+from agent.model.pods.container_fields import Container
+from agent.model.pods.shown_spec import without_copy, without_values
+from agent.model.pods.state import ContainerState, PodState
 from agent.model.refused import Refused
-from agent.model.shown_spec import without_copy, without_values
 from agent.pods.run.commands import LogPlace, PodCommands
 from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.kepd.v1 import pod_pb2 as pb

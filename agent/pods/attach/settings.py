@@ -15,10 +15,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from agent.config.document import Configuration
-from agent.config.pods import PodEviction
+from agent.config.sections.pods import PodEviction
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.kit.configuration import BOOT_ID
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.node_match import labels_of_node

@@ -30,9 +30,9 @@ from agent.kit.plane_lock import LOCK_DIRECTORY, held_plane_lock
 from agent.model.component import Board, Report
 from agent.model.feed import Overtaken
 from agent.model.finding import Advice
-from agent.model.image_pull import PullRequest
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
+from agent.model.images.pull import PullRequest
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.attach.pod_service import PodService
 from agent.pods.attach.settings import CurrentSettings, NameServers, node_facts, pod_settings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from agent.model.annotation_list import AnnotationFault, AnnotationReader, one_of, parse_duration, parts_of
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.plan.order import Dependency, Member, cycle, cycle_text
 from agent.pods.plan.scarcity.checkpoints import archive_of
 from agent.pods.plan.stop_state import ContainerEnding

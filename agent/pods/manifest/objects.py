@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding, shown, suggestion
-from agent.model.pod import PodSpec, content_hash, static_uid
-from agent.model.pod_fields import Metadata, PodFields
+from agent.model.pods.fields import Metadata, PodFields
+from agent.model.pods.pod import PodSpec, content_hash, static_uid
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.validation import check_pod, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.finding import Finding, printable
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
 from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about

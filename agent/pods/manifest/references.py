@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator
 
-from agent.model.container_fields import Container
-from agent.model.pod import PodSpec
-from agent.model.pod_fields import Volume
+from agent.model.pods.container_fields import Container
+from agent.model.pods.fields import Volume
+from agent.model.pods.pod import PodSpec
 
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 

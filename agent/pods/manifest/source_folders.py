@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from agent.model.finding import Finding
-from agent.model.source_folder import SourceFolder
+from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import Source, binary_keys
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, Complaints
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, is_data_key

@@ -8,7 +8,7 @@ nothing. Whom a critical pod displaces, `preempt` says. Pure.
 
 import msgspec
 
-from agent.model.pod import ContainerKind, PodSpec
+from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.pods.runtime.qos import pod_needs
 from agent.pods.runtime.volume_plan import written_paths
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.pod_fields import PodFields
+from agent.model.pods.fields import PodFields
 
 TINY_S = 1e-9
 # For the kill of what has not ended when its time is over, and for what has to be cleared away then.

@@ -8,8 +8,8 @@ made of what changed; else it goes on, and containers whose definition changed r
 import msgspec
 from msgspec.structs import fields
 
-from agent.model.pod import ContainerKind, PodSpec
-from agent.model.pod_fields import PodFields, Volume
+from agent.model.pods.fields import PodFields, Volume
+from agent.model.pods.pod import ContainerKind, PodSpec
 
 IN_PLACE, REPLACED, RESIZED = "in place", "pod replaced", "resized"
 _IN_PLACE = """

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from agent.model.container_fields import Capabilities, Container, Profile, SecurityContext
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.container_fields import Capabilities, Container, Profile, SecurityContext
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.refused import Refused
 from agent.pods.manifest.validation import check_pod
 from agent.pods.plan.start_steps import Launch

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from agent.model.node_use import Amount, NodeLook
+from agent.model.nodes.use import Amount, NodeLook
 from agent.pods.plan.scarcity.victims import Candidate, Victim, choose_victim
 
 SIGNALS = (

@@ -3,9 +3,9 @@
 
 from collections.abc import Iterator
 
-from agent.model.image_credential import PULL_SECRET_KEYS, PullSecret, SecretId, SecretText
-from agent.model.image_pull import PodIdentity, PullPolicy, PullRequest
-from agent.model.pod import PodSpec
+from agent.model.images.credential import PULL_SECRET_KEYS, PullSecret, SecretId, SecretText
+from agent.model.images.pull import PodIdentity, PullPolicy, PullRequest
+from agent.model.pods.pod import PodSpec
 from agent.pods.plan.drain import priority_of
 from agent.pods.runtime.environment import Sources
 

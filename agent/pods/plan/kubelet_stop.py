@@ -10,7 +10,7 @@ from math import floor
 
 import msgspec
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger
 from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RunHook, Signal, StopStep
 

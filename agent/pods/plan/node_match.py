@@ -7,8 +7,8 @@ Preferences, taints and room do not count: a manifest lies beside a node on purp
 import platform
 from collections.abc import Mapping
 
-from agent.model.node_terms import term_fits
-from agent.model.pod_fields import PodFields
+from agent.model.nodes.terms import term_fits
+from agent.model.pods.fields import PodFields
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 REFUSAL = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import msgspec
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 
 
 class Dependency(msgspec.Struct, frozen=True):

@@ -6,9 +6,9 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.container_fields import Container, Hook, Lifecycle
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.pod_fields import PodFields
+from agent.model.pods.container_fields import Container, Hook, Lifecycle
+from agent.model.pods.fields import PodFields
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.runtime.names import EPHEMERAL, GRACE, PRE_STOP
 from agent.pods.runtime.seen import Instance, SeenPod
 

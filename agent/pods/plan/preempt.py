@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.plan.admit import Asked, Capacity, asked_by
 from agent.pods.plan.drain import CLASSES, priority_of
 from agent.pods.plan.remembered import PodOutcome

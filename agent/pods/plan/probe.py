@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import msgspec
 
-from agent.model.container_fields import Probe
+from agent.model.pods.container_fields import Probe
 
 
 class ProbeKind(StrEnum):

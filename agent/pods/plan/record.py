@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agent.model.finding import printable
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.plan.remembered import Memory, begun_anew, resumed_memory
 from agent.pods.view.history import Moment
 

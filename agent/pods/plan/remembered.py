@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.container_fields import Resources
-from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pods.container_fields import Resources
+from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 from agent.pods.runtime.pod_group import PodLimits

@@ -4,7 +4,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from agent.model.pod import ContainerKind, PodSpec
+from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.pods.plan.work import LaunchingEphemeral, Work
 from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
 

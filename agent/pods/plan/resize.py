@@ -11,8 +11,8 @@ from dataclasses import replace
 import msgspec
 from msgspec import structs
 
-from agent.model.container_fields import Container
-from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pods.container_fields import Container
+from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.plan.admit import PREFIX, Capacity, Places, asked_by, why_refused
 from agent.pods.plan.remembered import Memory
 from agent.pods.runtime.pod_group import PodLimits, room_for

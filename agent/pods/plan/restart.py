@@ -8,8 +8,8 @@ pauses: at once, then 10 s, doubling up to 300 s, and when it begins anew.
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.container_fields import Container
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.container_fields import Container
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.runtime.seen import Instance
 
 RESTART = "Restart"

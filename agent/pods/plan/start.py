@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
 from agent.pods.plan.order import Dependency
 from agent.pods.plan.remembered import RENEWING, Memory
 from agent.pods.plan.restart import RESTART_ALL, RestartCurve, matching_action

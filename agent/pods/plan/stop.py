@@ -26,7 +26,7 @@ from math import ceil
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.kubelet_stop import kubelet_step, kubelet_wake_s, may_kubelet_stop_sandbox
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, exited, hook_ended

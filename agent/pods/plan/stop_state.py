@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 
 Names = frozenset[str]
 NO_NAMES: Names = frozenset()

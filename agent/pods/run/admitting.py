@@ -12,9 +12,9 @@ import msgspec
 import structlog
 
 from agent.model.feed import Feed
-from agent.model.node_drain import NodeDrain
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
+from agent.model.nodes.drain import NodeDrain
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
 from agent.pods.plan.admit import PREFIX, Asked, Capacity, Refusal, asked_by, why_refused
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.node_match import why_not_here

@@ -14,11 +14,11 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from agent.model.checkpoint import MadeCheckpoint
-from agent.model.container_fields import Container
 from agent.model.feed import Feed
-from agent.model.pod import ContainerKind
-from agent.model.pod_state import PodState
+from agent.model.pods.checkpoint import MadeCheckpoint
+from agent.model.pods.container_fields import Container
+from agent.model.pods.pod import ContainerKind
+from agent.model.pods.state import PodState
 from agent.model.refused import Refused
 from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
 from agent.pods.plan.work import Probing

@@ -9,11 +9,11 @@ from pathlib import Path
 import structlog
 from msgspec.structs import replace
 
-from agent.model.container_devices import ContainerDevices
-from agent.model.container_fields import VolumeMount
-from agent.model.device_problem import DevicesNotReady
-from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.pod_fields import Volume
+from agent.model.devices.container_devices import ContainerDevices
+from agent.model.devices.problem import DevicesNotReady
+from agent.model.pods.container_fields import VolumeMount
+from agent.model.pods.fields import Volume
+from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.ports import Groups
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.cri_config import (

@@ -8,7 +8,7 @@ retried here: what cannot be had, or is not taken at once, its launch makes anew
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from agent.model.pod import ContainerKind, ContainerSpec, container_hash
+from agent.model.pods.pod import ContainerKind, ContainerSpec, container_hash
 from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.work import CreatingAhead
 from agent.pods.run.handlers.interrupts import LaunchInterrupted

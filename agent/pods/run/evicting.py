@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from agent.model.event import Event
-from agent.model.eviction_report import EvictionReport
-from agent.model.file_system import Room, no_room_on
-from agent.model.node_use import NodeLook, PodUse
-from agent.model.pod import PodSpec
-from agent.model.pod_space import PodSpace
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.nodes.file_system import Room, no_room_on
+from agent.model.nodes.use import NodeLook, PodUse
+from agent.model.pods.eviction_report import EvictionReport
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.space import PodSpace
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.admit import Refusal
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, condition_of, is_short, plan_eviction

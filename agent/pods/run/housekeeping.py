@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import structlog
 
-from agent.model.file_system import Room
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.nodes.file_system import Room
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.plan.scarcity.storage_use import has_storage_limits, storage_limit, why_over_limit
 from agent.pods.plan.scarcity.victims import HARD_GRACE_S

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 import structlog
 from msgspec.structs import replace
 
-from agent.model.container_fields import Container
-from agent.model.device_problem import DevicesNotReleased
-from agent.model.pod import ContainerKind, PodSpec
+from agent.model.devices.problem import DevicesNotReleased
+from agent.model.pods.container_fields import Container
+from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.model.refused import Refused
 from agent.pods.plan.ephemeral import plan_ephemeral
 from agent.pods.plan.record import SHUTDOWN_REASON, record_name

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.pods.plan.work import KillingContainer, Refreshing, StoppingContainer
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.seen import SeenPod, SeenSandbox, Stage, sandboxes_newest_first

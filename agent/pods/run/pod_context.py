@@ -11,15 +11,15 @@ import msgspec
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.container_devices import NO_DEVICES, ContainerDevices
-from agent.model.control_group import GroupShape
-from agent.model.device_problem import DevicesNotReady
+from agent.model.devices.container_devices import NO_DEVICES, ContainerDevices
+from agent.model.devices.problem import DevicesNotReady
 from agent.model.event import Event
-from agent.model.file_system import Room
 from agent.model.finding import printable
-from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.runtime_error import RuntimeCallFailed
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.nodes.control_group import GroupShape
+from agent.model.nodes.file_system import Room
+from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.drain import ShutdownRules

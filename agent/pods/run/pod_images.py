@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from agent.model.image_pull import PullRequest
-from agent.model.image_reference import default_policy
-from agent.model.pod import ContainerSpec
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.pull import PullRequest
+from agent.model.images.reference import default_policy
+from agent.model.pods.pod import ContainerSpec
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.image_request import image_request
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from agent.model.container_fields import Probe
-from agent.model.pod import ContainerKind, ContainerSpec
+from agent.model.pods.container_fields import Probe
+from agent.model.pods.pod import ContainerKind, ContainerSpec
 from agent.pods.plan.probe import (
     AnswerKind,
     ProbeAnswer,

@@ -5,7 +5,7 @@ import asyncio
 
 import structlog
 
-from agent.model.file_system import Room
+from agent.model.nodes.file_system import Room
 from agent.pods.plan.remove_dead import dead_ephemerals, dead_instances, dead_sandboxes
 from agent.pods.plan.work import RemovingDead
 from agent.pods.run.run_state import FAILURES, PodRun

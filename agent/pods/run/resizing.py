@@ -5,8 +5,8 @@ import asyncio
 
 from msgspec.structs import replace
 
-from agent.model.container_fields import Resources
-from agent.model.pod_state import Condition
+from agent.model.pods.container_fields import Resources
+from agent.model.pods.state import Condition
 from agent.pods.plan.remembered import Failing
 from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, as_given, differences, plan_resize
 from agent.pods.plan.work import Resizing

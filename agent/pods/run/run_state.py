@@ -16,12 +16,12 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.clock import rung
-from agent.model.container_fields import Container
 from agent.model.finding import printable
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.pod_state import Condition
-from agent.model.runtime_error import NotFound, RuntimeCallFailed
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.pods.container_fields import Container
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.state import Condition
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.annotations import KepdAnnotations, annotations_of
 from agent.pods.plan.order import Member
 from agent.pods.plan.orphans import left_container

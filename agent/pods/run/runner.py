@@ -25,12 +25,12 @@ from agent.model.clock import rung
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
-from agent.model.node_drain import NodeDrain
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
+from agent.model.nodes.drain import NodeDrain
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
 from agent.model.refused import Refused
-from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.pods.manifest.objects import NodeIdentity
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references

@@ -4,7 +4,7 @@
 import structlog
 from msgspec.structs import replace
 
-from agent.model.device_problem import DevicesNotReady
+from agent.model.devices.problem import DevicesNotReady
 from agent.pods.plan.admit import PREFIX, asked_by
 from agent.pods.plan.start_steps import MakeSandbox
 from agent.pods.run.container_setup import ContainerSetup

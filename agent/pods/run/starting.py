@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import structlog
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerSpec
+from agent.model.pods.pod import ContainerSpec
 from agent.model.refused import Refused
-from agent.model.runtime_error import RuntimeCallFailed, Unavailable
+from agent.model.runtime.error import RuntimeCallFailed, Unavailable
 from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase

@@ -12,7 +12,7 @@ from math import ceil
 import structlog
 from msgspec.structs import replace
 
-from agent.model.runtime_error import Unavailable
+from agent.model.runtime.error import Unavailable
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start_steps import EndContainer
 from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, steps_to_repeat, still_served

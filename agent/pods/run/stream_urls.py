@@ -4,7 +4,7 @@
 from collections.abc import Awaitable, Sequence
 
 from agent.model.refused import Refused
-from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed, Unavailable
+from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.pods.ports import ExecProcesses, Streams
 from agent.pods.run.commands import PodCommands
 from agent.wire.cri import runtime_v1_pb2 as pb

@@ -9,13 +9,13 @@ from pathlib import PurePath
 
 import msgspec
 
-from agent.model.container_devices import NO_DEVICES, ContainerDevices
-from agent.model.container_fields import ContainerPort, Profile, Resources, SecurityContext, SELinux
-from agent.model.control_group import GroupShape
+from agent.model.devices.container_devices import NO_DEVICES, ContainerDevices
 from agent.model.finding import printable
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
-from agent.model.pod_fields import PodSecurityContext
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.nodes.control_group import GroupShape
+from agent.model.pods.container_fields import ContainerPort, Profile, Resources, SecurityContext, SELinux
+from agent.model.pods.fields import PodSecurityContext
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.runtime import names
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.network_files import Resolver, kernel_name

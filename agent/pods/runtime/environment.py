@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from agent.model.container_fields import Env, EnvFrom, EnvSource, FileReference, KeyReference, ResourceReference
-from agent.model.pod import ContainerSpec, PodSpec
+from agent.model.pods.container_fields import Env, EnvFrom, EnvSource, FileReference, KeyReference, ResourceReference
+from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.quantity import parse_quantity
 from agent.pods.manifest.objects import Source
 from agent.pods.runtime.qos import amount

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.runtime.environment import ConfigProblem
 
 HOST_NAME_LENGTH, LONGEST_KERNEL_NAME = 63, 64

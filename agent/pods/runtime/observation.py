@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from agent.model.container_devices import CLAIMS_NOTE
+from agent.model.devices.container_devices import CLAIMS_NOTE
 from agent.pods.runtime.names import (
     CONTAINER,
     CONTAINER_HASH,

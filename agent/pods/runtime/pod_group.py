@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from agent.model.control_group import GroupShape
-from agent.model.pod import PodSpec
+from agent.model.nodes.control_group import GroupShape
+from agent.model.pods.pod import PodSpec
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.runtime.qos import PAGE_BYTES, cpu_quota, cpu_shares, most_at_once, pod_needs, qos_class
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import msgspec
 
-from agent.model.container_fields import Resources
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.container_fields import Resources
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.quantity import QuantityError, parse_quantity
 
 PERIOD_US = 100_000

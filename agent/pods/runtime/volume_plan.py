@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from agent.model.container_fields import Container, KeyToPath
-from agent.model.pod import ContainerSpec, PodSpec
-from agent.model.pod_fields import DownwardItem, Volume
+from agent.model.pods.container_fields import Container, KeyToPath
+from agent.model.pods.fields import DownwardItem, Volume
+from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.runtime.environment import ConfigProblem, Facts, Sources, field_value, resource_value
 from agent.pods.runtime.qos import amount
 

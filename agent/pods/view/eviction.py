@@ -3,8 +3,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from agent.model.eviction_report import EvictionCandidate, EvictionReport, EvictionSignal
-from agent.model.node_use import NodeLook
+from agent.model.nodes.use import NodeLook
+from agent.model.pods.eviction_report import EvictionCandidate, EvictionReport, EvictionSignal
 from agent.pods.plan.evict import EvictionRules, Seen, signal_lines
 from agent.pods.plan.scarcity.victims import Candidate, order_of_victims, resource_of
 

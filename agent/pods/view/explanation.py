@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from agent.model.finding import printable
-from agent.model.pod_state import TERMINATED, WAITING, ContainerState, PodState, Termination
+from agent.model.pods.state import TERMINATED, WAITING, ContainerState, PodState, Termination
 from agent.pods.plan.start import WaitingContainer
 
 LONGEST_WORDS = 400

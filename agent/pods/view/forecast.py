@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import msgspec
 
-from agent.model.pod import ContainerKind, PodSpec
+from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.pods.plan.start import StartRules
 from agent.pods.plan.stop import after_step, plan_stop
 from agent.pods.plan.stop_state import HookPhase, Stop, exited, hook_ended, restarted, shortened

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.pod import PodSpec, container_hash
+from agent.model.pods.pod import PodSpec, container_hash
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import StartPlan, StartRules, note_progress, plan_start
 from agent.pods.plan.start_steps import Launch, MakeSandbox, StartStep

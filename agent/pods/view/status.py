@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.container_fields import Resources
 from agent.model.finding import printable
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.pod_state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
+from agent.model.pods.container_fields import Resources
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
 from agent.pods.plan.orphans import left_container
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import WaitingContainer

@@ -16,10 +16,10 @@ from itertools import pairwise
 
 import msgspec
 
-from agent.model.call_notes import CallNote
-from agent.model.image_pull import PullPhase
-from agent.model.pod import PodSpec
+from agent.model.images.pull import PullPhase
+from agent.model.pods.pod import PodSpec
 from agent.model.rpc import rpc_attributes, service_of
+from agent.model.runtime.call_notes import CallNote
 from agent.model.span import (
     Attributes,
     AttributeValue,

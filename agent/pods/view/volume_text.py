@@ -4,9 +4,9 @@
 from collections.abc import Iterator
 
 from agent.model.finding import printable
-from agent.model.pod import PodSpec
-from agent.model.pod_fields import Projection, Volume
-from agent.model.pod_state import NamedPort, VolumeState
+from agent.model.pods.fields import Projection, Volume
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import NamedPort, VolumeState
 
 
 def volumes_of(pod: PodSpec) -> tuple[VolumeState, ...]:

@@ -6,8 +6,8 @@ Fields that one node cannot carry out stand here as well, so that reading.py can
 
 from msgspec import field
 
-from agent.model.container_fields import Fields
-from agent.model.pod_fields import Metadata, PodFields, Texts
+from agent.model.pods.container_fields import Fields
+from agent.model.pods.fields import Metadata, PodFields, Texts
 
 Count = int | str
 """A number of pods, or a share such as 25%."""

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, plain
-from agent.model.container_fields import Fields
 from agent.model.finding import Finding
 from agent.model.generation import spec_generation
-from agent.model.pod_fields import Metadata
+from agent.model.pods.container_fields import Fields
+from agent.model.pods.fields import Metadata
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.validation import check_pod, warnings_about, where_claimed
 from agent.pods.manifest.validation.complaint import Complaint, Complaints

@@ -4,7 +4,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from agent.model.pod_fields import PodFields
+from agent.model.pods.fields import PodFields
 from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.workloads.fields import (
     Count,

@@ -11,8 +11,8 @@ from itertools import count
 
 import msgspec
 
-from agent.model.pod import PodOwner, PodSpec, content_hash
-from agent.model.pod_fields import PodFields
+from agent.model.pods.fields import PodFields
+from agent.model.pods.pod import PodOwner, PodSpec, content_hash
 from agent.pods.workloads.fields import Template
 from agent.pods.workloads.job_rules import JobRules
 from agent.pods.workloads.rollout import RolloutRules

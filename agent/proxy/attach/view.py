@@ -7,7 +7,7 @@ from pathlib import Path
 from agent.api.errors import FailureReason, not_found
 from agent.api.messages import to_message
 from agent.model.finding import Advice
-from agent.model.proxy_report import HoldReport, MethodReport, ProxyReport
+from agent.model.runtime.proxy_report import HoldReport, MethodReport, ProxyReport
 from agent.proxy.gates.kubelet_advice import advise
 from agent.proxy.run.plane import ProxyPlane
 from agent.proxy.run.state import Hold

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 
 from agent.model.clock import Clock
-from agent.model.runtime_error import NotFound
+from agent.model.runtime.error import NotFound
 from agent.proxy.gates.missed_events import missed_event, newest_sandboxes
 from agent.proxy.ports import ProxyRuntime
 from agent.wire.cri import runtime_v1_pb2 as pb

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 import structlog
 
 from agent.model.hidden import Hidden
-from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
+from agent.model.images.pull import CallerPullEnd, PullGivenUp, PullsAway
 from agent.model.outside_text import from_outside
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import message_in
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox

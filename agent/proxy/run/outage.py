@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.runtime_error import NotImplementedByRuntime, RuntimeCallFailed
+from agent.model.runtime.error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.proxy.frames import layout as http2
 from agent.proxy.frames.credit import Ledger
 from agent.proxy.frames.layout import HEAD, HEAD_BYTES, framed

@@ -17,8 +17,8 @@ from prometheus_client.core import Metric
 
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.ending_pods import EndingPods
 from agent.model.event import Event
+from agent.model.pods.ending import EndingPods
 from agent.model.span import Traces
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.proxy.ports import Asker, Kubelet, ProxyRecords, ProxyRuntime, Pulls, RuntimeEvents

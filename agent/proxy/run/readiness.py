@@ -9,8 +9,8 @@ import asyncio
 
 import structlog
 
-from agent.model.http_question import HttpQuestion
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.pods.http_question import HttpQuestion
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.proxy.gates.annotations import Ready
 from agent.proxy.gates.ledger import LedgerContainer, Sandbox
 from agent.proxy.ports import Asker, ProxyRuntime

@@ -25,8 +25,8 @@ from agent.kit.memory import large_work, settle_memory
 from agent.kit.plane_lock import held_plane_lock
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.nft_table import Family
 from agent.model.refused import Refused
+from agent.model.services.nft_table import Family
 from agent.services.attach.addresses import addresses_now, follow_addresses, follow_interfaces
 from agent.services.attach.backend import RulesBackend, make_backend, may_share
 from agent.services.attach.boot_guard import GUARD_FILE, BootGuard

@@ -18,8 +18,8 @@ from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.watch import OwnSockets
 from agent.model.clock import Clock
-from agent.model.nft_error import NftFailed, NftMissing
-from agent.model.nft_table import Family
+from agent.model.services.nft_error import NftFailed, NftMissing
+from agent.model.services.nft_table import Family
 from agent.services.attach.leftovers import legacy_rivals, remove_chains, remove_legacy, remove_table
 from agent.services.attach.takeover import Takeover
 from agent.services.ruleset import Ruleset, RulesView

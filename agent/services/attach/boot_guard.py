@@ -14,10 +14,10 @@ import structlog
 from agent.drivers.atomic_files import write_file
 from agent.drivers.nft.driver import NftTable
 from agent.model.clock import Clock
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Family
-from agent.model.service import Address, ServiceKey
-from agent.model.service_report import RuleReport, TraceStep
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Family
+from agent.model.services.report import RuleReport, TraceStep
+from agent.model.services.service import Address, ServiceKey
 from agent.services.nftables.guard import TABLE, Way, guard_removal, guard_text, guarded, guarded_in, outside
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.routes.desired import NodeFacts

@@ -21,8 +21,8 @@ from agent.kit.manifests import manifest_directory
 from agent.model.clock import Clock
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
 from agent.services.attach.manifests import HintLedger, ServiceObjects, hint_options, read_service_objects
 from agent.services.attach.pods import local_pods, slices_of_pods
 from agent.services.objects.allotment import Allotted, allot

@@ -18,10 +18,10 @@ from agent.drivers.interfaces.links import Links
 from agent.drivers.nft.driver import NftTable
 from agent.model.clock import Clock
 from agent.model.event import Event
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Family
-from agent.model.service import Address, ServiceKey
-from agent.model.service_report import RuleReport, TraceStep
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Family
+from agent.model.services.report import RuleReport, TraceStep
+from agent.model.services.service import Address, ServiceKey
 from agent.services.nftables.flowtable import (
     LEAST_PACKETS,
     TABLE,

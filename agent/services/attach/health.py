@@ -16,8 +16,8 @@ from agent.api.http_connections import Connections
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
 from agent.model.event import Event
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.routes.frontends import HealthPort
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane

@@ -14,9 +14,9 @@ import structlog
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.legacy import LegacyTables
 from agent.drivers.nft.driver import NftTable
-from agent.model.iptables_rules import OWNER, Content, RulesChange, Table, is_ours
-from agent.model.nft_error import NftFailed, NftMissing
-from agent.model.nft_table import PATTERN, TABLE, Family, TableSettings
+from agent.model.services.iptables_rules import OWNER, Content, RulesChange, Table, is_ours
+from agent.model.services.nft_error import NftFailed, NftMissing
+from agent.model.services.nft_table import PATTERN, TABLE, Family, TableSettings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import removal
 from agent.services.nftables.flowtable import TABLE as FAST

@@ -14,7 +14,7 @@ import structlog
 
 from agent.drivers.atomic_files import write_file
 from agent.model.clock import Clock
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from agent.model.kube_objects import Conditions, EndpointObject, EndpointPort, EndpointSlice, SliceLabels, SliceMeta
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
 from agent.services.objects.addresses import read_address
 
 FINISHED = ("Succeeded", "Failed")

@@ -11,8 +11,8 @@ from agent.api.errors import FailureReason, invalid, not_found
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter, place_of
 from agent.api.watching import watched
-from agent.model.service import ServiceKey
-from agent.model.service_report import ProgrammedService
+from agent.model.services.report import ProgrammedService
+from agent.model.services.service import ServiceKey
 from agent.services.run.view import ServicesView
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 

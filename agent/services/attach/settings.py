@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import structlog
 
 from agent.config.document import Configuration
-from agent.model.flow import TrackingLimits
-from agent.model.service import Protocol
+from agent.model.services.flow import TrackingLimits
+from agent.model.services.service import Protocol
 from agent.services.objects.bounds import NO_HASHING
 from agent.services.objects.node_state import PRIMARY, NodeSettings
 from agent.services.objects.options import read_ending

@@ -15,7 +15,7 @@ import structlog
 
 from agent.drivers.atomic_files import write_file
 from agent.model.clock import Clock
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.attach.startup_taint import TAINT
 from agent.services.objects.snapshot import Snapshot, SnapshotHead, pieces, read_snapshot
 from agent.services.routes.frontends import PortPlan

@@ -29,7 +29,7 @@ from agent.drivers.kube.resource import (
     Resumed,
 )
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
-from agent.model.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
+from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
 from agent.services.objects.lists import doubt
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.run.intake import Intake

@@ -15,7 +15,7 @@ from agent.drivers.kube.errors import KubeError
 from agent.drivers.kube.resource import JSON_PATCH, NODES, Disconnected, Replaced
 from agent.model.clock import Clock
 from agent.model.kube_objects import NodeObject, NodeTaint
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.attach.missing_rules import MissingRules
 from agent.services.run.family_sync import SyncReport
 from agent.services.run.intake import Intake

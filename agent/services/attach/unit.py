@@ -13,7 +13,7 @@ from agent.config.reference import as_document
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit, asks_for
 from agent.model.finding import Advice
 from agent.model.placed import Walk
-from agent.model.service_report import ServiceReport
+from agent.model.services.report import ServiceReport
 from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.files import NoPods, PodsHere
 from agent.services.attach.service_proxy_service import ServiceProxyService

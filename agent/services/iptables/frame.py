@@ -7,7 +7,7 @@ loopback addresses.
 
 import re
 
-from agent.model.iptables_rules import CANARY, GUARD, HINT, OWNER, TABLES, Content, Table
+from agent.model.services.iptables_rules import CANARY, GUARD, HINT, OWNER, TABLES, Content, Table
 from agent.services.iptables.names import comment
 from agent.services.iptables.rendering import RuleSettings
 from agent.services.objects.node_state import FamilyFacts

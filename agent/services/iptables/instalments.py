@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agent.model.iptables_rules import RulesChange
+from agent.model.services.iptables_rules import RulesChange
 
 _MARKS = "KUBE-MARK-MASQ"
 _KINDS = (("KUBE-SEP-",), ("KUBE-SVC-", "KUBE-SVL-"), ("KUBE-EXT-",), ("KUBE-FW-",))

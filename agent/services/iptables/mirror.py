@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.model.iptables_rules import GUARD, Chains, Content, RulesChange, Table, as_saved, is_ours
-from agent.model.service import ServiceKey
+from agent.model.services.iptables_rules import GUARD, Chains, Content, RulesChange, Table, as_saved, is_ours
+from agent.model.services.service import ServiceKey
 from agent.services.iptables.frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, fixed_chains, last_rules
 from agent.services.iptables.names import names_of
 from agent.services.iptables.rendering import RuleSettings, Shared, chains_of, endpoint_count, shared_rules_of

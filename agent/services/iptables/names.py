@@ -10,7 +10,7 @@ from hashlib import sha256
 
 import msgspec
 
-from agent.model.service import Backend, ServiceKey
+from agent.model.services.service import Backend, ServiceKey
 from agent.services.routes.frontends import PortPlan, port_name
 
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"

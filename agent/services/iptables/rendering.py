@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import msgspec
 
-from agent.model.iptables_rules import Table
-from agent.model.nft_table import Family
-from agent.model.service import Backend, Range
+from agent.model.services.iptables_rules import Table
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Backend, Range
 from agent.services.iptables.names import PortNames, comment, endpoint_chain, names_of
 from agent.services.nftables.elements import NO_SLOTS, slots_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan

@@ -7,7 +7,7 @@ Never: keeps rules of other programs, which nothing of ours touches.
 
 from collections.abc import Collection
 
-from agent.model.iptables_rules import Chains, Content, RulesChange, Table, as_saved, is_ours
+from agent.model.services.iptables_rules import Chains, Content, RulesChange, Table, as_saved, is_ours
 from agent.services.iptables.frame import last_rules
 from agent.services.iptables.rendering import RuleSettings
 

@@ -12,9 +12,9 @@ from ipaddress import ip_address
 
 import msgspec
 
-from agent.model.iptables_rules import Content, Table, is_ours
-from agent.model.service import Address
-from agent.model.service_report import TraceStep
+from agent.model.services.iptables_rules import Content, Table, is_ours
+from agent.model.services.report import TraceStep
+from agent.model.services.service import Address
 from agent.services.iptables.frame import JUMPS
 from agent.services.nftables.trace import Outcome, Packet, Verdict
 from agent.services.objects.addresses import read_range

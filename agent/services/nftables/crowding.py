@@ -14,7 +14,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from agent.model.nft_table import Client
+from agent.model.services.nft_table import Client
 
 SHORT_LIFE_MS = 60_000
 

@@ -15,8 +15,8 @@ from struct import Struct
 
 import msgspec
 
-from agent.model.nft_table import ChoiceChain, Data, own_map
-from agent.model.service import DEFAULT_OPTIONS, Backend, ServiceKey, ServiceOptions
+from agent.model.services.nft_table import ChoiceChain, Data, own_map
+from agent.model.services.service import DEFAULT_OPTIONS, Backend, ServiceKey, ServiceOptions
 from agent.services.objects.addresses import collapse
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name

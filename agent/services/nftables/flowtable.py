@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 
 TABLE = "kepd_fast"
 PROBE = "kepd_probe"

@@ -9,8 +9,8 @@ node whose kepd never comes is as without them.
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from agent.model.nft_table import Family
-from agent.model.service import Address, Range
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Address, Range
 from agent.services.objects.addresses import read_address, read_range, whole
 from agent.services.routes.frontends import ServicePlan
 

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.nft_table import Batch, ChoiceChain, Content, Data, TableState, client_map_of
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Batch, ChoiceChain, Content, Data, TableState, client_map_of
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.elements import (
     MOST_STATIC,
     NO_SLOTS,

@@ -6,7 +6,7 @@ Never: divides what is written in place of something; that stays one transaction
 
 from collections.abc import Iterator
 
-from agent.model.nft_table import Batch
+from agent.model.services.nft_table import Batch
 
 _FIRST = ("cluster_ips", "svc_cidrs", "services", "nodeports")
 

@@ -6,7 +6,7 @@ An element's owner follows from its key: elements of a way in begin with its add
 
 from collections.abc import Iterable, Iterator
 
-from agent.model.nft_table import MAPS, Batch, Content, Data
+from agent.model.services.nft_table import MAPS, Batch, Content, Data
 from agent.services.nftables.elements import frontend_key
 from agent.services.routes.frontends import ServicePlan
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.nft_table import (
+from agent.model.services.nft_table import (
     CLIENTS,
     LAYOUT,
     MAPS,

@@ -10,9 +10,9 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.nft_table import Content, Data, TableSettings
-from agent.model.service import Address, Protocol
-from agent.model.service_report import TraceStep
+from agent.model.services.nft_table import Content, Data, TableSettings
+from agent.model.services.report import TraceStep
+from agent.model.services.service import Address, Protocol
 from agent.services.nftables.elements import HASHES, NUMBER, PORT, PREFIXES, PROTOCOLS
 
 Verdict = Literal["dnat", "relay", "drop", "reject", "pass"]

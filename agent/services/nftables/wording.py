@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints elements of the maps in nft's own words, for people only."""
 
-from agent.model.nft_table import MAPS, Data, Family, MapKind
+from agent.model.services.nft_table import MAPS, Data, Family, MapKind
 from agent.services.nftables.elements import NUMBER
 from agent.services.objects.addresses import address_of, endpoint_key
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from ipaddress import AddressValueError, IPv6Address
 
-from agent.model.nft_table import Family
-from agent.model.service import Address, Range
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Address, Range
 
 FAMILIES: tuple[Family, Family] = ("IPv4", "IPv6")
 BITS = {"IPv4": 32, "IPv6": 128}

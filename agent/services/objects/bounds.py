@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from agent.model.finding import Finding
-from agent.model.service import FamilyPart, ServiceFacts, ServiceKey
+from agent.model.services.service import FamilyPart, ServiceFacts, ServiceKey
 from agent.services.nftables.elements import MOST_SLOTS
 from agent.services.routes.maglev import slot_count
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from agent.model.finding import Finding
-from agent.model.nft_table import Family
-from agent.model.service import Backend, PortFacts, PortKey, ServiceFacts, ServiceKey, SliceFacts
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Backend, PortFacts, PortKey, ServiceFacts, ServiceKey, SliceFacts
 from agent.services.objects.merged import LEAST_FOLLOWED, Endpoints, Merged, Parts, kept
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.objects.bounds import MOST_ELEMENTS, RESERVE, share_of, subtract
 
 ENTRIES = 1.5

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent.model.service import Backend
+from agent.model.services.service import Backend
 
 LEAST_FOLLOWED = 256
 """Fewer are merged anew as fast."""

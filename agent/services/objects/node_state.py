@@ -10,9 +10,9 @@ import msgspec
 
 from agent.model.finding import Finding, shown
 from agent.model.kube_objects import NodeObject
-from agent.model.nft_table import Content, Detection, Family, TableSettings
-from agent.model.node import ZONE_LABEL
-from agent.model.service import Address, Range
+from agent.model.nodes.node import ZONE_LABEL
+from agent.model.services.nft_table import Content, Detection, Family, TableSettings
+from agent.model.services.service import Address, Range
 from agent.services.objects.addresses import collapse, read_address, read_range, unfit_endpoint
 from agent.services.objects.bounds import MOST_ELEMENTS
 from agent.services.routes.desired import NodeFacts

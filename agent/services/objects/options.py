@@ -11,8 +11,8 @@ from typing import TypeVar
 from agent.model.annotation_list import AnnotationFault, parse_duration
 from agent.model.finding import Finding, shown
 from agent.model.kube_objects import ServiceAnnotations
-from agent.model.nft_table import Hashing
-from agent.model.service import DEFAULT_OPTIONS, NEVER, ServiceOptions
+from agent.model.services.nft_table import Hashing
+from agent.model.services.service import DEFAULT_OPTIONS, NEVER, ServiceOptions
 from agent.services.objects.addresses import read_address
 
 HEAVIEST = 256

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar, cast
 
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.kube_objects import Service, ServicePort, ServiceSpec
-from agent.model.nft_table import Family
-from agent.model.service import Address, FamilyPart, PortFacts, Protocol, Range, ServiceFacts, ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Address, FamilyPart, PortFacts, Protocol, Range, ServiceFacts, ServiceKey
 from agent.services.objects.addresses import collapse, read_address, read_range, unfit_endpoint
 from agent.services.objects.options import read_options
 

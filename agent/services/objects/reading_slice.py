@@ -13,7 +13,7 @@ import msgspec
 
 from agent.model.finding import Finding, shown
 from agent.model.kube_objects import EndpointObject, EndpointPort, EndpointSlice, HintTarget
-from agent.model.service import Address, Backend, PortKey, Protocol, ServiceKey, SliceFacts
+from agent.model.services.service import Address, Backend, PortKey, Protocol, ServiceKey, SliceFacts
 from agent.services.objects.addresses import endpoint_key, read_address, unfit_endpoint
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")

@@ -5,7 +5,7 @@ Made on demand and kept as long as the slice stays the same: one object of 160 K
 never needed.
 """
 
-from agent.model.service import Backend, PortKey, SliceFacts
+from agent.model.services.service import Backend, PortKey, SliceFacts
 from agent.services.objects.addresses import endpoint_key
 
 _PORT_BYTES = 4

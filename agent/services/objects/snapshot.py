@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.service import ServiceFacts, SliceFacts
+from agent.model.services.service import ServiceFacts, SliceFacts
 from agent.services.objects.node_state import NodeSight
 
 FORMAT = 1

@@ -7,7 +7,7 @@ Cluster IPs come first, then the older Service, then namespace and name. The los
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 
-from agent.model.service import ServiceFacts, ServiceKey
+from agent.model.services.service import ServiceFacts, ServiceKey
 from agent.services.routes.frontends import Frontend
 
 Claim = tuple[bytes, str, int]

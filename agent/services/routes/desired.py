@@ -11,8 +11,8 @@ from itertools import islice
 import msgspec
 
 from agent.model.finding import Finding
-from agent.model.nft_table import Family
-from agent.model.service import Address, PortKey, Range, ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Address, PortKey, Range, ServiceKey
 from agent.services.objects.bounds import MOST_ELEMENTS, Places, Room, demand, told_own_maps, told_tables
 from agent.services.objects.fold import Fold
 from agent.services.objects.merged import Endpoints

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.nft_table import Family, Hashing
-from agent.model.service import (
+from agent.model.services.nft_table import Family, Hashing
+from agent.model.services.service import (
     DEFAULT_OPTIONS,
     Address,
     Backend,

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from agent.model.flow import Flow, FlowTarget
-from agent.model.service import NEVER, PortKey, ServiceKey
+from agent.model.services.flow import Flow, FlowTarget
+from agent.model.services.service import NEVER, PortKey, ServiceKey
 from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.stale_flows import FlowOwner
 

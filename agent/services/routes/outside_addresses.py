@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from agent.model.finding import Finding
-from agent.model.nft_table import Family
-from agent.model.service import Address, FamilyPart, Range, ServiceFacts, ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Address, FamilyPart, Range, ServiceFacts, ServiceKey
 
 Allowed = tuple[Range, ...] | None
 """None: every address."""

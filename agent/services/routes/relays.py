@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
-from agent.model.nft_table import Family
-from agent.model.service import Address, ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Address, ServiceKey
 from agent.services.nftables.elements import NO_SLOTS, slots_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
 

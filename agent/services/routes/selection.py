@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.service import Backend, ServiceFacts, ServiceOptions
+from agent.model.services.service import Backend, ServiceFacts, ServiceOptions
 
 Mode = Literal["", "PreferSameNode", "PreferSameZone", "Fallback"]
 

@@ -9,8 +9,8 @@ Never: lists or deletes flows.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from agent.model.flow import UDP_ALONE, FlowTarget
-from agent.model.service import Backend, PortKey, Protocol, ServiceKey
+from agent.model.services.flow import UDP_ALONE, FlowTarget
+from agent.model.services.service import Backend, PortKey, Protocol, ServiceKey
 from agent.services.routes.claims import Claim
 from agent.services.routes.frontends import ServicePlan
 

@@ -7,7 +7,7 @@ Never: walks all Services; the caller names those that changed.
 from collections import Counter
 from collections.abc import Mapping
 
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.routes.frontends import PortPlan, ServicePlan
 
 

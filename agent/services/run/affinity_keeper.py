@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.nft_error import NftFailed, RulesRefused
-from agent.model.nft_table import CLIENTS, Batch, Client, Family, own_map
+from agent.model.services.nft_error import NftFailed, RulesRefused
+from agent.model.services.nft_table import CLIENTS, Batch, Client, Family, own_map
 from agent.services.nftables.crowding import SHORT_LIFE_MS, Crowd, is_crowded, is_full, plan_trims
 from agent.services.nftables.structure import MOST_CLIENTS
 from agent.services.ports import RuleTable

@@ -8,9 +8,9 @@ A relay on localhost, flows that skip the rules, the guard of a boot: each answe
 from collections.abc import Iterable
 from typing import Protocol
 
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
-from agent.model.service_report import RuleReport
+from agent.model.services.nft_table import Family
+from agent.model.services.report import RuleReport
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.routes.frontends import PortPlan
 

@@ -17,11 +17,11 @@ import msgspec
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.ended_connections import EndedConnections
-from agent.model.flow import TCP_ALONE, Flow, FlowsUnavailable, FlowTarget, SocketsUnavailable
-from agent.model.nft_table import Family
 from agent.model.refused import Refused
-from agent.model.service import NEVER, Address, PortKey, ServiceKey
+from agent.model.services.ended_connections import EndedConnections
+from agent.model.services.flow import TCP_ALONE, Flow, FlowsUnavailable, FlowTarget, SocketsUnavailable
+from agent.model.services.nft_table import Family
+from agent.model.services.service import NEVER, Address, PortKey, ServiceKey
 from agent.services.ports import Flows, HostSockets
 from agent.services.routes.gone_endpoints import EndingCheck, GoneEndpoints, checks_of
 from agent.services.run.family_sync import SyncReport

@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.nft_error import NftFailed, RivalFound, RulesRefused
-from agent.model.service import ServiceKey
+from agent.model.services.nft_error import NftFailed, RivalFound, RulesRefused
+from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.portions import MOST_ELEMENTS, halves, portions
 from agent.services.routes.claims import Claim

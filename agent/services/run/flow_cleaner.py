@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 
 import structlog
 
-from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable
-from agent.model.nft_table import Family
-from agent.model.service import Protocol
+from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Protocol
 from agent.services.ports import Flows
 from agent.services.routes.stale_flows import FlowCheck, FlowIndex, FlowOwner, serving_endpoints
 from agent.services.run.family_sync import SyncReport

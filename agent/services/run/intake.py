@@ -14,8 +14,8 @@ import msgspec
 from agent.model.event import Event
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service
-from agent.model.nft_table import Family
-from agent.model.service import Address, ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Address, ServiceKey
 from agent.services.objects.addresses import FAMILIES
 from agent.services.objects.fold import Fold
 from agent.services.objects.ledger import Ledger, most_entries, service_entries, slice_entries

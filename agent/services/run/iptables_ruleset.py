@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.iptables_rules import OWNER, Chains, Content, RulesChange, Table, is_ours
-from agent.model.nft_error import NftFailed, RulesRefused
+from agent.model.services.iptables_rules import OWNER, Chains, Content, RulesChange, Table, is_ours
+from agent.model.services.nft_error import NftFailed, RulesRefused
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import IptablesMirror, StagedChange, difference, rule_counts, ways_in

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
-from agent.model.iptables_rules import Content, as_saved, is_ours
-from agent.model.nft_table import Family
 from agent.model.placed import Walk, begins, is_over, within
-from agent.model.service import ServiceKey
-from agent.model.service_report import RuleChange, RuleReport
+from agent.model.services.iptables_rules import Content, as_saved, is_ours
+from agent.model.services.nft_table import Family
+from agent.model.services.report import RuleChange, RuleReport
+from agent.model.services.service import ServiceKey
 from agent.services.iptables.trace import trace_rules
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.node_state import FamilyFacts

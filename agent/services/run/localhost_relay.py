@@ -22,9 +22,9 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.event import Event
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
-from agent.model.service_report import RuleReport, TraceStep
+from agent.model.services.nft_table import Family
+from agent.model.services.report import RuleReport, TraceStep
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.elements import PORT
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.routes.frontends import PortPlan

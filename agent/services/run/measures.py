@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from agent.model.histogram import Histogram
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.routes.tally import Tally
 from agent.services.run.family_sync import SyncReport
 

@@ -7,8 +7,8 @@ from prometheus_client.core import CounterMetricFamily as Counted
 from prometheus_client.core import GaugeMetricFamily as Gauged
 from prometheus_client.core import Metric
 
-from agent.model.iptables_rules import Table
-from agent.model.nft_table import Family
+from agent.model.services.iptables_rules import Table
+from agent.model.services.nft_table import Family
 from agent.services.ruleset import RuleCounts
 from agent.services.run.localhost_relay import RelayCounts
 from agent.services.run.plane import ServicesPlane

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 import structlog
 from msgspec.structs import replace
 
-from agent.model.nft_error import NftFailed, RulesRefused
-from agent.model.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
+from agent.model.services.nft_error import NftFailed, RulesRefused
+from agent.model.services.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
 from agent.services.nftables.elements import claim_in
 from agent.services.nftables.mirror import Mirror, Staged, left_targets
 from agent.services.nftables.removals import removals

@@ -8,11 +8,11 @@ from operator import itemgetter
 
 import msgspec
 
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Content, Data, Family
 from agent.model.placed import Walk, begins, is_over, to_come, within
-from agent.model.service import ServiceKey
-from agent.model.service_report import RuleChange, RuleReport
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Content, Data, Family
+from agent.model.services.report import RuleChange, RuleReport
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.elements import claim_in, elements_of, shared_elements_of
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.nftables.wording import told_data, told_key

@@ -14,10 +14,10 @@ from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.finding import Finding
-from agent.model.nft_error import NftFailed, RivalFound
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
-from agent.model.service_report import ProgrammedService
+from agent.model.services.nft_error import NftFailed, RivalFound
+from agent.model.services.nft_table import Family
+from agent.model.services.report import ProgrammedService
+from agent.model.services.service import ServiceKey
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import Frontend
 from agent.services.ruleset import Ruleset

@@ -11,14 +11,13 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from agent.model.ended_connections import EndedConnections
 from agent.model.feed import Feed
 from agent.model.finding import shown
-from agent.model.nft_table import Family
 from agent.model.placed import SEPARATOR, Walk, begins, is_over, to_come, within
 from agent.model.refused import Refused
-from agent.model.service import NEVER, Backend, Protocol, ServiceKey
-from agent.model.service_report import (
+from agent.model.services.ended_connections import EndedConnections
+from agent.model.services.nft_table import Family
+from agent.model.services.report import (
     EndpointReport,
     PortReport,
     ProgrammedService,
@@ -27,6 +26,7 @@ from agent.model.service_report import (
     ServiceReport,
     TraceReport,
 )
+from agent.model.services.service import NEVER, Backend, Protocol, ServiceKey
 from agent.services.nftables.elements import PORT
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.nftables.wording import told_endpoint

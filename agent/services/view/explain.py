@@ -7,7 +7,7 @@ Never: selects, or looks at other endpoints than the one in question.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.model.service import Backend
+from agent.model.services.service import Backend
 from agent.services.routes.frontends import PortPlan
 from agent.services.routes.maglev import SIZES, slot_count
 from agent.services.routes.selection import ANYWHERE, Place, Selection, is_local

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import NodeSight
 from agent.services.routes.frontends import HealthPort
 

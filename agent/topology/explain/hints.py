@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from agent.model.finding import Finding
-from agent.model.node import ZONE_LABEL
+from agent.model.nodes.node import ZONE_LABEL
 from agent.topology.hints.allocation import Refusal
 from agent.topology.hints.assign_document import AssignDocument, assign_document
 from agent.topology.hints.by_cpu import Assignment, assign_hints

@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.node import ZONE_LABEL, Node
+from agent.model.nodes.node import ZONE_LABEL, Node
 from agent.model.quantity import ZERO, Quantity
 
 CONTROL_PLANE_LABELS = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")

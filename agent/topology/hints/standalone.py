@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from agent.model.finding import Finding, shown
-from agent.model.node import Node
+from agent.model.nodes.node import Node
 from agent.model.quantity import Quantity
 from agent.topology.hints.allocation import OVERLOAD_THRESHOLD, Refusal
 from agent.topology.hints.by_cpu import Assignment, assign_hints

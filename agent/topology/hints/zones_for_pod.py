@@ -7,7 +7,7 @@ Source of behaviour: `spread/filter.py` for the zones, `capacity.py` for the sha
 
 from collections.abc import Iterator, Sequence
 
-from agent.model.node import ZONE_LABEL, Node
+from agent.model.nodes.node import ZONE_LABEL, Node
 from agent.topology.hints.allocation import OVERLOAD_THRESHOLD
 from agent.topology.hints.capacity import read_capacity
 from agent.topology.hints.zones import ZonePlan, plan_zones

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from agent.model.node import NodeTerm, Toleration
+from agent.model.nodes.node import NodeTerm, Toleration
 from agent.model.selector import LabelSelector
 
 FINISHED_PHASES = ("Succeeded", "Failed")

@@ -12,7 +12,7 @@ from itertools import chain
 import msgspec
 
 from agent.model.finding import Finding, shown, suggestion
-from agent.model.node import ZONE_LABEL, Node, ReadyStatus, Taint
+from agent.model.nodes.node import ZONE_LABEL, Node, ReadyStatus, Taint
 from agent.model.quantity import ZERO, Quantity, QuantityError, parse_quantity
 from agent.topology.hints.capacity import CONTROL_PLANE_LABELS
 from agent.topology.hints.mode import mode_findings

@@ -8,7 +8,7 @@ Source of behaviour: core/v1 PodSpec, apps/v1; `admission.py` for constraints.
 import msgspec
 
 from agent.model.finding import shown
-from agent.model.node import NodeTerm, Toleration
+from agent.model.nodes.node import NodeTerm, Toleration
 from agent.model.selector import (
     LabelSelector,
     Requirement,

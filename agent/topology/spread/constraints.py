@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.model.selector import LabelSelector, Matcher, compile_selector, equality_matcher, selector_faults
 from agent.topology.manifest.facts import PodFacts, SelectingService, SpreadConstraint
 from agent.topology.spread.placement import NodeStanding

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.node import Node
+from agent.model.nodes.node import Node
 from agent.model.selector import LabelSelector, Matcher
 from agent.topology.manifest.facts import FINISHED_PHASES, PodFacts, SelectingService
 from agent.topology.spread.constraints import (

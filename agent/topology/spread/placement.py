@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.model.node import UNSCHEDULABLE_TAINT, Node, NodeTerm, Taint, Toleration
+from agent.model.nodes.node import UNSCHEDULABLE_TAINT, Node, NodeTerm, Taint, Toleration
 from agent.model.selector import Requirement, node_requirement_holds
 from agent.topology.manifest.facts import PodFacts
 

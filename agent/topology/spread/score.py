@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.model.node import HOSTNAME_LABEL
+from agent.model.nodes.node import HOSTNAME_LABEL
 from agent.model.selector import Matcher
 from agent.topology.spread.constraints import PreparedConstraint, PreparedConstraints, has_all_keys, includes
 from agent.topology.spread.placement import NodeStanding

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agent.model.pod_state import ContainerState, PodState
+from agent.model.pods.state import ContainerState, PodState
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
 from tests.cli.ui.in_tmux import Window, window

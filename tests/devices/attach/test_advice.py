@@ -2,7 +2,7 @@
 import pytest
 
 from agent.devices.attach.unit import cdi_advice
-from agent.model.runtime_features import RuntimeFacts, RuntimeFeatures
+from agent.model.runtime.features import RuntimeFacts, RuntimeFeatures
 
 
 class Seen:

@@ -21,8 +21,8 @@ from agent.drivers.clock.driver import SystemClock
 from agent.host.joints.dns_services import ClusterNames, OwnNames, ServicesForNames, upstreams_of
 from agent.model.event import Event
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.pod_state import Condition, PodState
-from agent.model.service import ServiceKey
+from agent.model.pods.state import Condition, PodState
+from agent.model.services.service import ServiceKey
 from agent.pods.runtime.network_files import hosts_text, kernel_name
 from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.pods import local_pods, pod_choice, slices_of_pods

@@ -7,7 +7,7 @@ import pytest
 import structlog
 
 from agent.drivers.conntrack.limits import WantedLimit, apply_limits, wanted_limits
-from agent.model.flow import TrackingLimits
+from agent.model.services.flow import TrackingLimits
 from tests.lab.namespace import Namespace
 
 SYSCTLS = "proc/sys/net/netfilter"

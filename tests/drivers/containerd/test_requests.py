@@ -8,8 +8,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from agent.drivers.containerd.driver import Containerd
-from agent.model.image_platform import ImagePlatform
-from agent.model.image_store import ImageRecord
+from agent.model.images.platform import ImagePlatform
+from agent.model.images.store import ImageRecord
 
 PLATFORM = ImagePlatform("amd64")
 RECORD = ImageRecord("registry/a:1", "sha256:" + "a" * 64, "application/json", 3, {"a": "b"})

@@ -15,9 +15,9 @@ import pytest
 from google.protobuf import any_pb2, empty_pb2
 
 from agent.drivers.containerd.driver import Containerd
-from agent.model.image_credential import Credential, SecretText
-from agent.model.image_platform import node_platform
-from agent.model.runtime_error import NotFound
+from agent.model.images.credential import Credential, SecretText
+from agent.model.images.platform import node_platform
+from agent.model.runtime.error import NotFound
 from agent.wire.containerd import streaming_v1_pb2, transfer_v1_pb2, types_transfer_pb2
 
 LOGIN = Credential(username="paul", password=SecretText("right"))

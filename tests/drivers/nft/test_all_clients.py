@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from agent.drivers.nft.kernel_table import _SET_COUNT, KernelTable
-from agent.model.nft_table import Client
+from agent.model.services.nft_table import Client
 
 
 def client(number: int) -> Client:

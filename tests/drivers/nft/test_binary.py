@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
-from agent.model.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused, TooOld
+from agent.model.services.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused, TooOld
 
 WITHIN_S = 20.0
 

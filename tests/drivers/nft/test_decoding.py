@@ -13,7 +13,7 @@ from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.dump import chain_facts, counted_elements, elements, table_facts
 from agent.drivers.nft.elements import additions, data_size, key_size
 from agent.drivers.nft.messages import Message
-from agent.model.nft_table import MAPS, Data, Family, MapKind
+from agent.model.services.nft_table import MAPS, Data, Family, MapKind
 
 FAMILIES: st.SearchStrategy[Family] = st.sampled_from(["IPv4", "IPv6"])
 WITHOUT_RANGES = sorted(name for name, layout in MAPS.items() if layout.kind is not MapKind.INTERVAL)

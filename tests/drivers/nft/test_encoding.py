@@ -10,8 +10,8 @@ from agent.drivers.netlink.attributes import HEADER, attributes, message
 from agent.drivers.nft.elements import additions, deletions
 from agent.drivers.nft.expressions import choice_rules
 from agent.drivers.nft.transaction import transaction
-from agent.model.nft_error import RulesRefused
-from agent.model.nft_table import MAPS, Batch, ChoiceChain
+from agent.model.services.nft_error import RulesRefused
+from agent.model.services.nft_table import MAPS, Batch, ChoiceChain
 
 FRONTEND = bytes([10, 96, 0, 1]) + b"\x06\0\0\0" + b"\x01\xbb\0\0"
 SLOT = struct.pack("=I", 2)

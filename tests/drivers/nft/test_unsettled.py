@@ -8,7 +8,7 @@ import pytest
 
 from agent.drivers.nft import kernel_table
 from agent.drivers.nft.kernel_table import KernelTable
-from agent.model.nft_error import Interrupted
+from agent.model.services.nft_error import Interrupted
 
 
 class Unsettled(KernelTable):

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from agent.drivers.registry.driver import RegistrySizes
 from agent.images.ports import SizeProbe
-from agent.model.image_credential import Credential, SecretText
+from agent.model.images.credential import Credential, SecretText
 from tests.drivers.registry.registry_server import RegistryServer, manifest_of
 from tests.fakes.clock import FakeClock
 

@@ -13,7 +13,7 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from agent.drivers.registry.driver import RegistrySizes
-from agent.model.image_credential import Credential, SecretText
+from agent.model.images.credential import Credential, SecretText
 from tests.drivers.registry.registry_server import TOKEN, RegistryServer, manifest_of
 from tests.fakes.clock import FakeClock
 

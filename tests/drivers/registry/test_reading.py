@@ -9,8 +9,8 @@ from agent.drivers.registry.address import default_base_url, followed, origin_of
 from agent.drivers.registry.challenge import Challenge, choose_challenge, read_challenges, token_parameters
 from agent.drivers.registry.errors import ProbeFailed
 from agent.drivers.registry.manifest_size import total_bytes
-from agent.model.image_manifest import read_document
-from agent.model.image_platform import node_platform
+from agent.model.images.manifest import read_document
+from agent.model.images.platform import node_platform
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from agent.drivers.registry.driver import RegistrySizes
-from agent.model.image_credential import Credential, SecretText
+from agent.model.images.credential import Credential, SecretText
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.registry.registry_server import manifest_of, serving
 from tests.fakes.clock import FakeClock
@@ -17,7 +17,7 @@ PROBE = """
 import asyncio, sys
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.registry.driver import RegistrySizes
-from agent.model.image_credential import Credential, SecretText
+from agent.model.images.credential import Credential, SecretText
 
 async def probe():
     sizes = RegistrySizes(machine="x86_64", clock=SystemClock(), base_url=lambda name: f"https://{name}")

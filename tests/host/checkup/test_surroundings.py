@@ -13,7 +13,7 @@ from agent.host.checkup import surroundings
 from agent.host.checkup.network import leak_advice, list_advice
 from agent.host.checkup.surroundings import Scope, Surroundings, disk_advice, kernel_clock_state
 from agent.model.finding import Advice
-from agent.model.service_report import ServiceReport
+from agent.model.services.report import ServiceReport
 from agent.services.attach.unit import MOST_NAMED, service_advice
 from tests.fakes.cri import FakeCri
 

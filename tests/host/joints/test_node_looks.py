@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from agent.host.joints.pods_observe import NodeLooks
-from agent.model.file_system import LookedAt, Room
-from agent.model.image_store import StoreRoots
-from agent.model.runtime_error import NotImplementedByRuntime
+from agent.model.images.store import StoreRoots
+from agent.model.nodes.file_system import LookedAt, Room
+from agent.model.runtime.error import NotImplementedByRuntime
 from tests.fakes.clock import FakeClock
 
 CASES = {

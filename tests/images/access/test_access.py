@@ -15,7 +15,7 @@ from agent.images.access.grants import (
     judge,
 )
 from agent.images.run.records import AccessRecords
-from agent.model.image_credential import Credential, SecretId, SecretText
+from agent.model.images.credential import Credential, SecretId, SecretText
 from tests.fakes.state_files import FakeStateFiles
 
 RULES = AccessRules()

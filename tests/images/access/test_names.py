@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from agent.images.access.grants import allowlist_fault, is_allowed
 from agent.images.access.mirrors import EVERYBODY, auth_servers, default_chain, folder_names, read_hosts
 from agent.images.queue.rewrite import RewriteRule, rewritten, rule_fault
-from agent.model.image_reference import ReferenceInvalid, default_policy, parse_reference, record_key
-from agent.model.image_text import duration_text, quoted
+from agent.model.images.reference import ReferenceInvalid, default_policy, parse_reference, record_key
+from agent.model.images.text import duration_text, quoted
 
 DIGEST = "sha256:" + "ab" * 32
 COMPONENT = st.from_regex(r"[a-z0-9]{1,5}([._-][a-z0-9]{1,4})?", fullmatch=True)

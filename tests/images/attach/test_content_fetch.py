@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from agent.images.attach.content_fetch import NEEDED, ContentFetch, RegistryHosts
-from agent.model.image_platform import node_platform
-from agent.model.image_store import BlobInfo
-from agent.model.runtime_error import NotImplementedByRuntime
+from agent.model.images.platform import node_platform
+from agent.model.images.store import BlobInfo
+from agent.model.runtime.error import NotImplementedByRuntime
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri

@@ -11,8 +11,8 @@ import agent
 from agent.api.errors import ApiError, FailureReason
 from agent.images.attach.image_service import MOST_LIMITS, ImageService
 from agent.model.feed import Feed
-from agent.model.image_pull import PullClass, PullOutcome, PullRequest, PullResult
-from agent.model.image_state import ImageInspection, ImageState, InspectedLayer, LimitState, PullStage, PullState
+from agent.model.images.pull import PullClass, PullOutcome, PullRequest, PullResult
+from agent.model.images.state import ImageInspection, ImageState, InspectedLayer, LimitState, PullStage, PullState
 from agent.wire.kepd.v1 import image_pb2
 
 IMAGE = "registry.example/a:1"

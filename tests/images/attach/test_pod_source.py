@@ -8,8 +8,8 @@ import msgspec
 
 from agent.images.attach.pod_source import KubePods, pod_images
 from agent.images.prefetch.plan import PodImage
-from agent.model.ending_pods import EndingPods
 from agent.model.kube_objects import Pod
+from agent.model.pods.ending import EndingPods
 from tests.drivers.kube.fake import FakeKube
 
 

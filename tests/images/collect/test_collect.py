@@ -22,8 +22,8 @@ from agent.images.prefetch.plan import (
     SkipKind,
     plan_prefetch,
 )
-from agent.model.image_pull import ListedImage, PodIdentity, PullPolicy
-from agent.model.image_store import Filesystem
+from agent.model.images.pull import ListedImage, PodIdentity, PullPolicy
+from agent.model.images.store import Filesystem
 
 NOW = 1_000_000.0
 ROOMY = Filesystem(capacity_bytes=10000, available_bytes=5000)

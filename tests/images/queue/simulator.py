@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from agent.images.queue.flights import Flight, FlightKey, FlightMember
 from agent.images.queue.queue import PullQueue
 from agent.images.queue.rules import QueueRules, Rate
-from agent.model.image_pull import PullPolicy
+from agent.model.images.pull import PullPolicy
 
 __all__ = ["KEPD", "KUBELET_PARALLEL", "KUBELET_SERIAL", "MODES", "Simulation", "exact", "read_rules"]
 

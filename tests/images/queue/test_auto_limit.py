@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agent.config.images import Images
+from agent.config.sections.images import Images
 from agent.images.queue.auto_limit import AutoLimit, AutoSample, Pressure, next_limit, read_pressure
-from agent.images.run.limiter import SAMPLE_S, AutoLimiter
+from agent.images.run.pulling.limiter import SAMPLE_S, AutoLimiter
 from agent.images.settings import image_settings, with_limit
 from tests.contract.fake_pressure import FakePressure
 from tests.fakes.clock import FakeClock

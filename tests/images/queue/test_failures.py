@@ -10,7 +10,7 @@ from agent.images.queue.errors import AttemptFailure, classify, failure_of, join
 from agent.images.queue.foreign_text import own_words
 from agent.images.queue.meanings import KUBELET_CURVE, MEANINGS, NETWORK_CURVE, Deed
 from agent.images.view import texts
-from agent.model.image_pull import ErrorClass
+from agent.model.images.pull import ErrorClass
 
 HEAD = 'failed to pull and unpack image "r.io/x:1": failed to resolve reference "r.io/x:1": '
 

@@ -8,7 +8,7 @@ from agent.images.queue.flights import FlightKey, FlightMember
 from agent.images.queue.plan import NODE, WaitReason
 from agent.images.queue.queue import PullQueue
 from agent.images.queue.rules import QueueRules, Rate
-from agent.model.image_pull import PullClass, PullPolicy
+from agent.model.images.pull import PullClass, PullPolicy
 from tests.images.queue.simulator import KEPD, MODES, Simulation, read_rules
 
 ALWAYS, IF_NOT_PRESENT = PullPolicy.ALWAYS, PullPolicy.IF_NOT_PRESENT

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agent.config.images import Images
+from agent.config.sections.images import Images
 from agent.images.settings import image_settings
-from agent.model.image_pull import CallerPullEnd, PodIdentity, PullGivenUp, PullPolicy, PullRequest, PullsAway
-from agent.model.image_state import PullStage
+from agent.model.images.pull import CallerPullEnd, PodIdentity, PullGivenUp, PullPolicy, PullRequest, PullsAway
+from agent.model.images.state import PullStage
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri

@@ -14,8 +14,8 @@ from agent.images.access.keyring import entries_for, secret_ring
 from agent.images.access.match_key import KeyInvalid, is_match, key_of_entry, parse_key
 from agent.images.run.credentials import CredentialSource, NodeConfig, node_config_paths
 from agent.images.run.providers import Providers
-from agent.model.image_credential import Credential, PullSecret, SecretId, SecretText, fingerprint
-from agent.model.image_pull import PullPolicy, PullRequest
+from agent.model.images.credential import Credential, PullSecret, SecretId, SecretText, fingerprint
+from agent.model.images.pull import PullPolicy, PullRequest
 from tests.fakes.clock import FakeClock
 
 SECRET = "hunter2-very-secret"

@@ -7,8 +7,8 @@ import pytest
 
 from agent.images.access.grants import AccessRules, Proofs, SecretProof, VerifyPolicy, who_may_use
 from agent.images.run.inspector import find_image
-from agent.model.image_state import ImageState, InspectedLayer, InspectedPlatform
-from agent.model.image_store import BlobInfo, ImageRecord
+from agent.model.images.state import ImageState, InspectedLayer, InspectedPlatform
+from agent.model.images.store import BlobInfo, ImageRecord
 from tests.images.run.test_puller import A, Node
 
 LAYERS = [{"digest": f"sha256:{letter * 64}", "size": size} for letter, size in (("a", 100), ("b", 20))]

@@ -9,16 +9,16 @@ import pytest
 from msgspec.structs import replace
 from structlog.testing import capture_logs
 
-from agent.config.images import Images
+from agent.config.sections.images import Images
 from agent.images.collect.plan import CollectMode
 from agent.images.prefetch.plan import PodImage
-from agent.images.run.watcher import ProgressWatcher
+from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.settings import image_settings
-from agent.model.image_pull import ListedImage, PodIdentity, PullPolicy, PullRequest
-from agent.model.image_reference import parse_reference
-from agent.model.image_state import LayerStage
-from agent.model.image_store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.images.pull import ListedImage, PodIdentity, PullPolicy, PullRequest
+from agent.model.images.reference import parse_reference
+from agent.model.images.state import LayerStage
+from agent.model.images.store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd

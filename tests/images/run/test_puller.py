@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from agent.config.images import Images
+from agent.config.sections.images import Images
 from agent.images.settings import image_settings
 from agent.kit.runtime import RuntimeWatch
 from agent.model.component import Board, State
-from agent.model.image_credential import PullSecret, SecretId, SecretText
-from agent.model.image_pull import ErrorClass, PodIdentity, PullPolicy, PullRequest, PullResult
-from agent.model.image_state import LimitState, PullStage
-from agent.model.image_store import Ingest
-from agent.model.runtime_error import RuntimeCallFailed, Unavailable
+from agent.model.images.credential import PullSecret, SecretId, SecretText
+from agent.model.images.pull import ErrorClass, PodIdentity, PullPolicy, PullRequest, PullResult
+from agent.model.images.state import LimitState, PullStage
+from agent.model.images.store import Ingest
+from agent.model.runtime.error import RuntimeCallFailed, Unavailable
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri
@@ -426,7 +426,7 @@ async def test_what_a_cancel_cuts_off_is_kept_for_an_hour() -> None:
 
 
 def put_manifest(node, digest, content, path) -> None:
-    from agent.model.image_store import BlobInfo
+    from agent.model.images.store import BlobInfo
 
     labels = {"containerd.io/distribution.source.r.io": path}
     node.containerd.put_blob(BlobInfo(digest, len(content), node.clock.wall_s(), labels), content)
@@ -645,7 +645,7 @@ async def test_the_same_check_is_not_repeated_within_its_time() -> None:
 
 async def test_a_rewritten_pull_leaves_the_written_name() -> None:
     """IMG-R03."""
-    from agent.model.image_store import ImageRecord
+    from agent.model.images.store import ImageRecord
 
     rule = (("match", r"^r\.io/"), ("replace", "mirror.io/"), ("only", False))
     images = Images()

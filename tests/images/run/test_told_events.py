@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pods and people are told of pulls and of the disk, beside success and failure."""
 
-from agent.model.image_store import BlobInfo, Filesystem, Ingest
+from agent.model.images.store import BlobInfo, Filesystem, Ingest
 from tests.images.run.test_node import LAYERS, Host, label, manifest
 from tests.images.run.test_providers import plugin, provider
 from tests.images.run.test_puller import A, Node

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.images import ImageVerify
+from agent.config.sections.images import ImageVerify
 from agent.images.run import verifiers
 from agent.images.run.verifiers import Verifiers
 from agent.images.view.signatures import signature_advice
-from agent.model.image_pull import ErrorClass, PullResult
-from agent.model.image_state import PullStage
-from agent.model.image_store import ImageRecord
+from agent.model.images.pull import ErrorClass, PullResult
+from agent.model.images.state import PullStage
+from agent.model.images.store import ImageRecord
 from tests.images.run.test_providers import plugin
 from tests.images.run.test_puller import A, B, Node
 

@@ -5,10 +5,10 @@ import asyncio
 import json
 from contextlib import suppress
 
-from agent.images.run.watcher import SOURCE_LABEL, ProgressWatcher
-from agent.model.image_reference import parse_reference
-from agent.model.image_store import BlobInfo, Ingest
-from agent.model.runtime_error import Unavailable
+from agent.images.run.pulling.watcher import SOURCE_LABEL, ProgressWatcher
+from agent.model.images.reference import parse_reference
+from agent.model.images.store import BlobInfo, Ingest
+from agent.model.runtime.error import Unavailable
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd
 

@@ -5,8 +5,8 @@ import pytest
 from msgspec.structs import replace
 
 from agent.images.view.explain import explain_image, explain_pull
-from agent.model.image_pull import ErrorClass, PullClass
-from agent.model.image_state import ImageState, PullStage, PullState
+from agent.model.images.pull import ErrorClass, PullClass
+from agent.model.images.state import ImageState, PullStage, PullState
 
 NAME = "r.io/a:1"
 PULL = PullState(

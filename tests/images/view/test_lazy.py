@@ -9,9 +9,9 @@ from agent.images.queue.flights import Flight, FlightKey, FlightMember
 from agent.images.view.lazy import lazy_snapshotters, snapshotter_advice
 from agent.images.view.progress import StoreLook, advance, begin, resolved
 from agent.images.view.view import over, queued_state, running_state
-from agent.model.image_pull import PullPolicy
-from agent.model.image_reference import parse_reference
-from agent.model.image_state import LayerStage, PullStage
+from agent.model.images.pull import PullPolicy
+from agent.model.images.reference import parse_reference
+from agent.model.images.state import LayerStage, PullStage
 from tests.images.view.test_progress import MANIFEST, A, B, C
 
 CHAINS = ("chain-a", "chain-b", "chain-c")

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config.images import ImageProgress
+from agent.config.sections.images import ImageProgress
 from agent.images.queue.deadline import DeadlineRules, next_check_s, overdue, recent_marks
 from agent.images.queue.plan import Hindrance, WaitingFlight, WaitReason
 from agent.images.run.sizes import MOST_REMEMBERED, SizeMemory
 from agent.images.view.announce import Announcer
 from agent.images.view.manifest import Blob, Manifest, chain_ids, read_diff_ids, read_manifest
 from agent.images.view.progress import StoreLook, advance, begin, resolved
-from agent.model.image_state import LayerStage
+from agent.model.images.state import LayerStage
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 MANIFEST = Manifest("sha256:m", 10, Blob("sha256:cfg", 20), (Blob(A, 1000), Blob(B, 500), Blob(C, 500)))

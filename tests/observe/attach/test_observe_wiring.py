@@ -11,15 +11,15 @@ import pytest
 from msgspec.structs import replace as replace_struct
 
 from agent.config.document import Api, Configuration, HttpTls
-from agent.config.telemetry import ContainerFigures
+from agent.config.sections.telemetry import ContainerFigures
 from agent.host.compose import compose
 from agent.host.plane_checks import page_faults, tls_faults
 from agent.kit.logs import Levels
 from agent.model.component import Board, State
 from agent.model.feed import Feed
-from agent.model.pod_space import PodSpace
-from agent.model.pod_state import PodState
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.pods.space import PodSpace
+from agent.model.pods.state import PodState
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.observe.attach import unit
 from agent.observe.attach.unit import OwnPods, file_system_of, serves_pages
 from agent.wire.cri import runtime_v1_pb2 as pb

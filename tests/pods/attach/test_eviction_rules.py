@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.config.kinds import THRESHOLD, Wrong
-from agent.config.pods import PodEviction, Pods
+from agent.config.sections.pods import PodEviction, Pods
 from agent.pods.attach.settings import DEFAULT_HARD, eviction_rules
 from agent.pods.plan.evict import EvictionRules
 from agent.pods.settings_check import pods_faults

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts, fill_defaults
-from agent.config.pods import PodReserve
+from agent.config.sections.pods import PodReserve
 from agent.dns.attach.settings import pod_servers
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.kit.runtime import RuntimeWatch
 from agent.model.component import Board, State
-from agent.model.control_group import GroupShape
-from agent.model.runtime_error import RuntimeCallFailed
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.nodes.control_group import GroupShape
+from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.attach.settings import disk_bytes, node_facts, pod_settings
 from agent.pods.plan.admit import Capacity
 from agent.pods.run.pod_context import PodNodeFacts

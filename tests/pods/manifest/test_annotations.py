@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.manifest.annotations import annotations_of, read_annotations
 from agent.pods.plan.order import Dependency, Member
 from tests.pods.pods import container, make_pod

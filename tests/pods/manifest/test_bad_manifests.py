@@ -13,7 +13,7 @@ import yaml
 
 from agent.config.shape import place_of
 from agent.drivers.manifests.snapshot import Snapshot
-from agent.model.pod import container_hash
+from agent.model.pods.pod import container_hash
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import Reading, read_pods
 

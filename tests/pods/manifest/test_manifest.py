@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.container_fields import Container, Env
 from agent.model.finding import Finding
-from agent.model.pod import PodSpec
-from agent.model.pod_fields import EmptyDir
+from agent.model.pods.container_fields import Container, Env
+from agent.model.pods.fields import EmptyDir
+from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 
 GOOD = """

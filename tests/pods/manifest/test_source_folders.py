@@ -8,7 +8,7 @@ import pytest
 
 from agent.drivers.manifests.snapshot import Snapshot
 from agent.model.finding import Finding
-from agent.model.source_folder import SourceFolder
+from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
 from agent.pods.manifest.reading import Reading, changed_sources, read_pods
 from agent.pods.manifest.references import source_references

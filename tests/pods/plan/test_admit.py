@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.plan.admit import Asked, Capacity, HostPort, Places, asked_by, why_refused
 from tests.pods.pods import container, make_pod
 

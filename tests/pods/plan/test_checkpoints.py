@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.node_use import Amount, NodeLook
+from agent.model.nodes.use import Amount, NodeLook
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.scarcity.checkpoints import (
     Archive,

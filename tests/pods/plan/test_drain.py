@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.pod_fields import PodFields
+from agent.model.pods.fields import PodFields
 from agent.pods.plan.drain import (
     KILL_S,
     Candidate,

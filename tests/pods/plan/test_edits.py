@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import fields
 
-from agent.model.container_fields import Container, Resources
-from agent.model.pod import PodSpec, container_hash
-from agent.model.pod_fields import Metadata, PodFields, Volume
+from agent.model.pods.container_fields import Container, Resources
+from agent.model.pods.fields import Metadata, PodFields, Volume
+from agent.model.pods.pod import PodSpec, container_hash
 from agent.pods.plan.edits import IN_PLACE, POD, REPLACED, RESIZED, VOLUME, replaced_by
 from tests.pods.pods import container, make_pod
 

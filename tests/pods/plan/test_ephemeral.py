@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.model.refused import Refused
 from agent.pods.plan.ephemeral import MOST_EPHEMERAL, PROFILES, plan_ephemeral
 from agent.pods.plan.order import Member, waits_for_end

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agent.model.node_use import Amount, NodeLook
+from agent.model.nodes.use import Amount, NodeLook
 from agent.pods.plan.evict import SIGNALS, EvictionPlan, EvictionRules, Seen, Threshold, plan_eviction
 from agent.pods.plan.scarcity.victims import Candidate, ContainerShare, order_of_victims
 

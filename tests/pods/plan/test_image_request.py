@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.model.image_pull import PullPolicy
+from agent.model.images.pull import PullPolicy
 from agent.pods.manifest.objects import Source
 from agent.pods.plan.image_request import image_request
 from tests.pods.pods import make_pod

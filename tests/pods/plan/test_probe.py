@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What probes amount to."""
 
-from agent.model.container_fields import Probe
+from agent.model.pods.container_fields import Probe
 from agent.pods.plan.probe import (
     AnswerKind,
     ProbeAnswer,

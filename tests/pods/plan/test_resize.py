@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.model.container_fields import Resources
-from agent.model.control_group import GroupShape
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.nodes.control_group import GroupShape
+from agent.model.pods.container_fields import Resources
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.remembered import ContainerMemory, Failing, Memory
 from agent.pods.plan.resize import DEFERRED, INFEASIBLE, Resize, ResizePlan, differences, plan_resize

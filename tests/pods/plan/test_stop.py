@@ -4,7 +4,7 @@
 import pytest
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Dependency, Member, cycle, cycle_text, waits_for_end
 from agent.pods.plan.stop import after_step, blockers_of, note_exit, plan_stop, steps_to_repeat
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, exited, resumed, shortened

@@ -4,7 +4,7 @@
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from agent.model.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.stop import after_step, plan_stop, steps_to_repeat
 from agent.pods.plan.stop_state import ContainerEnding, Stop, Trigger, begin_stop, resumed

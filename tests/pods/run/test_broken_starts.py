@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.runtime_error import RuntimeCallFailed, Unavailable
+from agent.model.runtime.error import RuntimeCallFailed, Unavailable
 from agent.pods.run.handlers import interrupts
 from agent.pods.run.handlers.interrupts import unbroken
 from agent.wire.cri import runtime_v1_pb2 as pb

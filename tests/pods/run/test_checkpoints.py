@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.node_use import Amount, ContainerUse, NodeLook, PodUse
+from agent.model.nodes.use import Amount, ContainerUse, NodeLook, PodUse
 from agent.model.refused import Refused
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.scarcity.checkpoints import CheckpointRules, archive_name
 from agent.pods.run.checkpoints import archive as archive_module

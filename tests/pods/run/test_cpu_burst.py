@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.cgroups import FakeControlGroups
 from tests.fakes.manifests import FakeManifestDirectory

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.runtime_error import Unavailable
+from agent.model.runtime.error import Unavailable
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.keeper import PodKeeper
 from agent.wire.cri import runtime_v1_pb2 as pb

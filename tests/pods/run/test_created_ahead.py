@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, running

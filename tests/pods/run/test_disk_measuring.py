@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.pod import PodSpec
-from agent.model.pod_fields import EmptyDir, PodFields, Volume
+from agent.model.pods.fields import EmptyDir, PodFields, Volume
+from agent.model.pods.pod import PodSpec
 from agent.pods.plan.scarcity.storage_use import DiskUse, TreeUse
 from agent.pods.run.disk.disk_use import volume_spaces
 from agent.pods.run.disk.files import PodFiles

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.model.file_system import Room
-from agent.model.node_use import Amount, DiskPlace, PodUse
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.nodes.file_system import Room
+from agent.model.nodes.use import Amount, DiskPlace, PodUse
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.scarcity.storage_use import DiskUse

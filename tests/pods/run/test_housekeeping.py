@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.scarcity.storage_use import DiskUse
 from agent.pods.run.disk.disk_use import disk_use
 from agent.pods.run.disk.files import PodFiles

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.runtime_error import RuntimeCallFailed
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.manifests import FakeManifestDirectory

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.control_group import GroupShape
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.nodes.control_group import GroupShape
+from agent.model.runtime.error import RuntimeCallFailed
 from tests.fakes.cgroups import FakeControlGroups
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, manifest, running

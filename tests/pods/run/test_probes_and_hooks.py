@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.model.container_fields import Hook, Probe
-from agent.model.http_question import HttpAnswer
-from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
+from agent.model.pods.container_fields import Hook, Probe
+from agent.model.pods.http_question import HttpAnswer
+from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookRunner

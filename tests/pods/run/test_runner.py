@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.model.component import State
-from agent.model.pod_state import PodState
-from agent.model.runtime_error import DeadlineExceeded, NotFound, RuntimeCallFailed
+from agent.model.pods.state import PodState
+from agent.model.runtime.error import DeadlineExceeded, NotFound, RuntimeCallFailed
 from agent.pods.runtime.seen import SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock

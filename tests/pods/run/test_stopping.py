@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.runtime_event import EventKind
+from agent.model.runtime.event import EventKind
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Slow, manifest, running

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.http_question import HttpAnswer, HttpQuestion
+from agent.model.pods.http_question import HttpAnswer, HttpQuestion
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, manifest, running
 

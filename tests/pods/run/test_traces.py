@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from agent.drivers.clock.driver import SystemClock
-from agent.model.call_notes import CALLER, NOTE_BYTES, NotesRoom
+from agent.model.runtime.call_notes import CALLER, NOTE_BYTES, NotesRoom
 from agent.model.span import Span, is_sampled
 from agent.pods.run.traces.pod_trace import MOST_NOTES, PodTrace, PodTracing
 from agent.pods.view.history import History

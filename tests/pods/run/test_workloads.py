@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.pod import PodOwner, PodSpec
-from agent.model.pod_state import PodState
+from agent.model.pods.pod import PodOwner, PodSpec
+from agent.model.pods.state import PodState
 from agent.pods.plan.record import Record
 from agent.pods.plan.remembered import Memory
 from agent.pods.plan.restart import RestartCurve

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import Source
 from agent.pods.runtime.environment import (
     ConfigProblem,

@@ -16,7 +16,7 @@ from agent.cli.session import CommandFailed
 from agent.config.strict_yaml import UnreadableYaml, parse_documents
 from agent.devices.cel.program import program
 from agent.devices.cel.values import Device, Domains, EvaluationFailed
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import Source
 from agent.pods.runtime.environment import (
     MOST_PROGRAM_BYTES,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 from agent.pods.runtime.cri_config import NodeShape, container_resources
 from agent.pods.runtime.qos import Needs, memory_qos
 from agent.pods.runtime.slices import NO_LIMIT

@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.model.container_fields import Probe
+from agent.model.pods.container_fields import Probe
 from agent.pods.plan.probe import is_delayed
 from agent.pods.plan.restart import BackOff, RestartCurve
 from agent.pods.runtime.observation import with_status

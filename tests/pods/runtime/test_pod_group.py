@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 from agent.pods.runtime.pod_group import (
     LevelNeeds,
     MakeGroup,

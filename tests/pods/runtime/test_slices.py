@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.model.control_group import GroupShape
+from agent.model.nodes.control_group import GroupShape
 from agent.pods.runtime.pod_group import GroupPlan, LevelNeeds, PodLimits, WriteLimit, wanted_group
 from agent.pods.runtime.slices import NO_LIMIT, slices_in, slices_of, units_of, whole_percents
 

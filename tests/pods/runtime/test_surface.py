@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.runtime.environment import ConfigProblem, Facts
 from agent.pods.runtime.network_files import kernel_name
 from agent.pods.runtime.volume_plan import page_size_of, plan_volumes

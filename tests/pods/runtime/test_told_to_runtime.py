@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.plan.orphans import left_container
 from agent.pods.runtime.cri_config import MASKED, READ_ONLY, Made, NodeShape, container_config, sandbox_config

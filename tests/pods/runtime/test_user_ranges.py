@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.runtime_features import RuntimeFeatures
+from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.runtime.cri_config import check_support
 from agent.pods.runtime.environment import ConfigProblem

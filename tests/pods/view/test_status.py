@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.model.pod_fields import Resources
-from agent.model.pod_state import PodState
+from agent.model.pods.fields import Resources
+from agent.model.pods.state import PodState
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.runtime.qos import cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
 from agent.pods.runtime.seen import Instance, SeenPod, Stage

@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from agent.model.call_notes import CallNote
-from agent.model.image_pull import PullPhase
+from agent.model.images.pull import PullPhase
+from agent.model.runtime.call_notes import CallNote
 from agent.model.span import Span
 from agent.pods.view.history import Moment
 from agent.pods.view.trace import Operation, began_s, container_span, operation_trace, start_spans, stop_spans

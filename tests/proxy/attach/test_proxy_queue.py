@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.host.joints.proxy_images import QueueForProxy
-from agent.model.image_state import PullStage
+from agent.model.images.state import PullStage
 from tests.fakes.clock import FakeClock
 from tests.fakes.cri import FakeCri
 

@@ -10,10 +10,10 @@ import pytest
 import structlog
 
 from agent.host.joints.proxy_pods import stop_order
-from agent.model.ending_pods import EndingPods
-from agent.model.image_pull import CallerPullEnd, PullGivenUp, PullsAway
-from agent.model.runtime_error import RuntimeCallFailed
-from agent.model.runtime_event import EventKind, RuntimeEvent
+from agent.model.images.pull import CallerPullEnd, PullGivenUp, PullsAway
+from agent.model.pods.ending import EndingPods
+from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.proxy.frames.layout import END_STREAM, data_frame, framed, message_in
 from agent.proxy.frames.routes import ROUTES
 from agent.proxy.gates.ledger import GRACE, PRE_STOP, LedgerState

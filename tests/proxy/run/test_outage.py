@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from agent.model.runtime_error import NotImplementedByRuntime, Unavailable
+from agent.model.runtime.error import NotImplementedByRuntime, Unavailable
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.run.call import ProxyCall, Verdict
 from agent.proxy.run.event_source import EventSource

@@ -6,8 +6,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from agent.model.nft_error import NftFailed, RivalFound
-from agent.model.service import ServiceKey
+from agent.model.services.nft_error import NftFailed, RivalFound
+from agent.model.services.service import ServiceKey
 from agent.services.attach.boot_guard import REST_S, BootGuard
 from agent.services.nftables.guard import guard_text, guarded_in
 from agent.services.objects.node_state import NodeSettings

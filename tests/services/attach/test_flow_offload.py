@@ -11,7 +11,7 @@ import pytest
 
 from agent.drivers.interfaces.links import Link
 from agent.model.event import Event
-from agent.model.nft_error import NftFailed
+from agent.model.services.nft_error import NftFailed
 from agent.services.attach import flow_offload
 from agent.services.attach.flow_offload import REST_S, FlowOffload
 from agent.services.nftables.flowtable import addition_text, probe_text, removal_text

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from agent.api.http import Page
 from agent.model.event import Event
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.attach.health import HealthListeners
 
 WITHIN_S = 20.0

@@ -14,7 +14,7 @@ import pytest
 
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
-from agent.model.nft_table import Batch
+from agent.model.services.nft_table import Batch
 from agent.services.attach.source import KubeServices
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from agent.drivers.kube import errors
 from agent.drivers.kube.resource import NODES, Changed, Replaced
 from agent.model.kube_objects import NodeTaint
-from agent.model.nft_error import NftFailed, RivalFound
+from agent.model.services.nft_error import NftFailed, RivalFound
 from agent.services.attach.missing_rules import FIRST_REST_S, LONGEST_REST_S, FlapGuard, MissingRules
 from agent.services.attach.startup_taint import (
     EFFECT,

@@ -3,8 +3,8 @@
 
 import asyncio
 
-from agent.model.nft_error import NftFailed
-from agent.model.nft_table import Family
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Family
 from agent.services.attach.backend import RETRY_S, OldBackendCleanup
 from agent.services.run.family_sync import SyncReport
 from tests.fakes.clock import FakeClock

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.config.document import Configuration
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.attach.files import ManifestServices, NoPods
 from agent.services.objects.node_state import NodeSettings
 from agent.services.routes.desired import Desired, NodeFacts

@@ -11,7 +11,7 @@ import pytest
 from agent.drivers.kube.connection import METADATA
 from agent.drivers.kube.reflector import LONGEST_WAIT_S
 from agent.model.event import Event
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.attach.source import KubeServices
 from agent.services.objects.lists import KUBERNETES, doubt
 from agent.services.objects.node_state import NodeSettings

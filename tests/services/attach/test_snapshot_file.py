@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.attach.snapshot_file import EVERY_S, FIRST_S, SnapshotFile
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake

@@ -3,8 +3,8 @@
 
 from typing import Any
 
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.rendering import RuleSettings
 from agent.services.objects.fold import Fold

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.model.iptables_error import LockHeld
-from agent.model.iptables_rules import Chains, RulesChange
-from agent.model.nft_error import OutcomeUnknown
-from agent.model.service import ServiceKey
+from agent.model.services.iptables_error import LockHeld
+from agent.model.services.iptables_rules import Chains, RulesChange
+from agent.model.services.nft_error import OutcomeUnknown
+from agent.model.services.service import ServiceKey
 from agent.services.objects.fold import Fold
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.drivers.iptables.text import parse_save, restore_text
-from agent.model.iptables_rules import Content, RulesChange, as_saved
-from agent.model.nft_table import Detection, Family
-from agent.model.service import ServiceKey
+from agent.model.services.iptables_rules import Content, RulesChange, as_saved
+from agent.model.services.nft_table import Detection, Family
+from agent.model.services.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror, difference, ways_in
 from agent.services.iptables.names import comment

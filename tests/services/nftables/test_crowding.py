@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.nft_table import Client
+from agent.model.services.nft_table import Client
 from agent.services.nftables.crowding import SHORT_LIFE_MS, is_full, plan_trims
 
 SIZE = 1000

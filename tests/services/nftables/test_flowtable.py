@@ -3,8 +3,8 @@
 
 import pytest
 
-from agent.config.services import FlowtableSection, Services
-from agent.model.nft_table import Family
+from agent.config.sections.services import FlowtableSection, Services
+from agent.model.services.nft_table import Family
 from agent.services.nftables.flowtable import (
     MOST_DEVICES,
     MOST_LISTED,

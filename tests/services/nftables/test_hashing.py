@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.elements import NUMBER
 from agent.services.objects.bounds import NO_HASHING
 from agent.services.objects.node_state import NodeSettings

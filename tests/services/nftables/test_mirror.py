@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.nft_table import Batch, ChainBody, Content, TableSettings, TableState
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Batch, ChainBody, Content, TableSettings, TableState
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.elements import Rows, Slots, differing, reslot, rows_of
 from agent.services.nftables.mirror import Mirror
 from agent.services.nftables.trace import Packet, trace

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.nft_table import Content
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import Content
+from agent.model.services.service import ServiceKey
 from agent.services.nftables.mirror import Mirror
 from agent.services.objects import fold, merged
 from agent.services.objects.reading_slice import ReadSlice

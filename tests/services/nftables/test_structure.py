@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from agent.model.nft_table import LAYOUT, MAPS, ChainBody, Detection, TableSettings, TableState
+from agent.model.services.nft_table import LAYOUT, MAPS, ChainBody, Detection, TableSettings, TableState
 from agent.services.nftables.structure import (
     layout_text,
     replacement_text,

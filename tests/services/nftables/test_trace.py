@@ -3,8 +3,8 @@
 
 import pytest
 
-from agent.model.nft_table import Content, TableSettings
-from agent.model.service import Address
+from agent.model.services.nft_table import Content, TableSettings
+from agent.model.services.service import Address
 from agent.services.nftables.elements import NO_SLOTS, elements_of, shared_elements_of, slots_of
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address

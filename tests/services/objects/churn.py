@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from agent.model.nft_table import Batch
+from agent.model.services.nft_table import Batch
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice

@@ -20,7 +20,7 @@ from agent.drivers.nft.transaction import transaction
 from agent.model.component import Board, State
 from agent.model.event import Event
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.nft_table import Batch
+from agent.model.services.nft_table import Batch
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import read_service
 from agent.services.run.intake import Intake

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agent.model.event import Event
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings, family_facts, node_sight
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice

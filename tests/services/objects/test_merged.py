@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.service import Backend, PortKey, ServiceKey
+from agent.model.services.service import Backend, PortKey, ServiceKey
 from agent.services.objects import fold, merged
 from agent.services.objects.fold import Fold
 from agent.services.objects.reading_slice import ReadSlice

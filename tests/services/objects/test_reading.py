@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from agent.model.kube_objects import EndpointSlice, NodeObject
-from agent.model.service import PortKey, ServiceKey, SliceFacts
+from agent.model.services.service import PortKey, ServiceKey, SliceFacts
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_slice import read_slice

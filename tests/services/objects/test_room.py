@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.model.service import PortKey, ServiceKey
+from agent.model.services.service import PortKey, ServiceKey
 from agent.services.objects import bounds as room
 from agent.services.objects.bounds import Room
 from agent.services.objects.fold import Fold

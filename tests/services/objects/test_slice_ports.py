@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agent.model.service import PortKey, SliceFacts
+from agent.model.services.service import PortKey, SliceFacts
 from agent.services.objects.merged import kept
 from agent.services.objects.slice_ports import SlicePorts
 from tests.services.making import make_slice

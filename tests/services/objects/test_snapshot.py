@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.service import ServiceFacts, SliceFacts
+from agent.model.services.service import ServiceFacts, SliceFacts
 from agent.services.objects.node_state import NodeSight
 from agent.services.objects.snapshot import AT_ONCE, LONGEST_AGE_S, Snapshot, SnapshotHead, pieces, read_snapshot
 from tests.services.making import make_service, make_slice

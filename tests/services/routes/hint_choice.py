@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from agent.model.kube_objects import EndpointSlice
-from agent.model.service import Backend
+from agent.model.services.service import Backend
 from agent.services.objects.reading_slice import read_slice
 from agent.services.routes.selection import Place, Selection, Use, merge, select
 from agent.topology.hints.slices import Endpoint

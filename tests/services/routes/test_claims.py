@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.routes import desired as module
 from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.selection import Place

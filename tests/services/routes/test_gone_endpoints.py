@@ -3,8 +3,8 @@
 
 import pytest
 
-from agent.model.flow import Flow
-from agent.model.service import NEVER, PortKey, ServiceKey
+from agent.model.services.flow import Flow
+from agent.model.services.service import NEVER, PortKey, ServiceKey
 from agent.services.objects.addresses import read_address
 from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.gone_endpoints import GoneEndpoints

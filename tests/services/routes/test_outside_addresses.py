@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.objects.addresses import read_range
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.config.services import Services
-from agent.model.nft_table import Family
-from agent.model.service import ServiceKey
+from agent.config.sections.services import Services
+from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the vectors of real kube-proxy do not have: our ordered fallback, and the words of an explanation."""
 
-from agent.model.service import Backend, ServiceOptions
+from agent.model.services.service import Backend, ServiceOptions
 from agent.services.routes.selection import Place, Use, select
 from agent.services.view.explain import Reasons, explain_hints
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which UDP flows are stale."""
 
-from agent.model.flow import Flow
-from agent.model.service import ServiceKey
+from agent.model.services.flow import Flow
+from agent.model.services.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.selection import Place

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from agent.model.event import Event
-from agent.model.nft_table import CLIENTS, Batch, Client
-from agent.model.service import ServiceKey
+from agent.model.services.nft_table import CLIENTS, Batch, Client
+from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run import affinity_keeper
 from agent.services.run.affinity_keeper import AffinityKeeper

@@ -10,10 +10,10 @@ from typing import Any, cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.iptables_rules import Content
-from agent.model.nft_table import Content as Elements
-from agent.model.nft_table import Family
-from agent.model.service import Protocol
+from agent.model.services.iptables_rules import Content
+from agent.model.services.nft_table import Content as Elements
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Protocol
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror
 from agent.services.iptables.trace import trace_rules

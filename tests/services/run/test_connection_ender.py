@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from agent.model.flow import Flow, FlowsUnavailable, SocketsUnavailable
 from agent.model.refused import Refused
-from agent.model.service import ServiceKey
+from agent.model.services.flow import Flow, FlowsUnavailable, SocketsUnavailable
+from agent.model.services.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from agent.services.run import connection_ender
 from agent.services.run.connection_ender import ConnectionEnder, EndingSettings

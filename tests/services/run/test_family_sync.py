@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.nft_error import NftFailed, NotPermitted, OutcomeUnknown, RulesRefused
-from agent.model.service import ServiceKey
+from agent.model.services.nft_error import NftFailed, NotPermitted, OutcomeUnknown, RulesRefused
+from agent.model.services.service import ServiceKey
 from agent.services.objects.fold import Fold
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired

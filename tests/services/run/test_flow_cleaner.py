@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Collection, Sequence
 
 import pytest
 
-from agent.model.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, FlowTarget
-from agent.model.nft_table import Family
-from agent.model.service import Protocol
+from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, FlowTarget
+from agent.model.services.nft_table import Family
+from agent.model.services.service import Protocol
 from agent.services.objects.addresses import read_address
 from agent.services.run import flow_cleaner
 from agent.services.run.flow_cleaner import FlowCleaner

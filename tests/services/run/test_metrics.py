@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 import pytest
 from prometheus_client.core import Metric
 
-from agent.model.iptables_rules import is_ours
-from agent.model.nft_error import NftFailed
-from agent.model.service import ServiceKey
+from agent.model.services.iptables_rules import is_ours
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run import kernel_counts
 from agent.services.run.intake import Intake

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from agent.config.document import Configuration
 from agent.model.component import Board, State
 from agent.model.kube_objects import NodeObject
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.attach.health import ServiceHealth
 from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import NodeSettings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.nft_table import Family
+from agent.model.services.nft_table import Family
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror
 from agent.services.iptables.trace import trace_rules

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from agent.drivers.iptables.program import failure
-from agent.model.iptables_rules import Chains, RulesChange
-from agent.model.nft_error import NftFailed, RulesRefused
-from agent.model.nft_table import Batch, TableState
-from agent.model.service import ServiceKey
+from agent.model.services.iptables_rules import Chains, RulesChange
+from agent.model.services.nft_error import NftFailed, RulesRefused
+from agent.model.services.nft_table import Batch, TableState
+from agent.model.services.service import ServiceKey
 from agent.services import portions
 from agent.services.iptables.trace import trace_rules
 from agent.services.nftables.trace import Outcome, Packet, trace

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from agent.model.kube_objects import Service
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.objects.reading_service import read_service
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.iptables_view import IptablesRulesView

@@ -4,7 +4,7 @@
 from ipaddress import ip_address
 
 from agent.model.event import Event
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.attach.unit import service_advice
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import Intake

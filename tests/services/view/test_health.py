@@ -3,7 +3,7 @@
 
 import json
 
-from agent.model.service import ServiceKey
+from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import NodeSight
 from agent.services.routes.frontends import HealthPort
 from agent.services.view.health import Answer, FamilyHealth, healthz, is_eligible, livez, service_health

@@ -4,7 +4,7 @@
 import msgspec
 import pytest
 
-from agent.model.node import ZONE_LABEL
+from agent.model.nodes.node import ZONE_LABEL
 from agent.topology.explain.documents import NotThereError, explain_hints
 from agent.topology.hints.mode import MODE_ANNOTATION
 from agent.topology.hints.standalone import HintOptions

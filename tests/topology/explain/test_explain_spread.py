@@ -4,7 +4,7 @@
 import msgspec
 import pytest
 
-from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.topology.explain.documents import NotThereError, explain_spread, plan_for_pod
 from agent.topology.manifest.objects import Document, read_manifests
 from agent.topology.spread.filter import AS_IT_IS, WhatIf

@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.model.node import Taint
+from agent.model.nodes.node import Taint
 from agent.model.quantity import parse_quantity
 from agent.topology.hints.capacity import read_capacity, read_zone_quantities
 from tests.topology.builders import node, nodes

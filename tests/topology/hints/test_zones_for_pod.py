@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.model.node import Taint
+from agent.model.nodes.node import Taint
 from agent.model.selector import LabelSelector, Requirement
 from agent.topology.hints.zones_for_pod import plan_zones_for_pod
 from tests.topology.builders import constraint, node, pod

@@ -5,7 +5,7 @@ import copy
 
 import pytest
 
-from agent.model.node import ZONE_LABEL, NodeTerm, Taint, Toleration
+from agent.model.nodes.node import ZONE_LABEL, NodeTerm, Taint, Toleration
 from agent.model.quantity import parse_quantity
 from agent.model.selector import LabelSelector, Requirement
 from agent.topology.hints.mode import LEGACY_ANNOTATION

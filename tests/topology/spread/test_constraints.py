@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Constraints made ready: defaults, derived selectors, hard and soft."""
 
-from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.model.selector import LabelSelector, Requirement
 from agent.topology.manifest.facts import SelectingService
 from agent.topology.spread.constraints import Defaulting, prepare_constraints

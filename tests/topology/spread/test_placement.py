@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.model.node import NodeTerm, Taint, Toleration
+from agent.model.nodes.node import NodeTerm, Taint, Toleration
 from agent.model.selector import Requirement
 from agent.topology.spread.placement import stand, tolerates
 from tests.topology.builders import node, pod

@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL, Taint, Toleration
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL, Taint, Toleration
 from agent.model.selector import LabelSelector, Requirement
 from agent.topology.manifest.facts import SelectingService
 from agent.topology.spread.filter import AS_IT_IS, SpreadQuestion, WhatIf, evaluate_spread

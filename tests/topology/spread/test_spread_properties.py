@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.node import HOSTNAME_LABEL, ZONE_LABEL, Node, Taint
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL, Node, Taint
 from agent.model.selector import LabelSelector
 from agent.topology.explain.spread import explain_question
 from agent.topology.hints.zones import place_evenly

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from agent.model.node import HOSTNAME_LABEL
+from agent.model.nodes.node import HOSTNAME_LABEL
 from agent.topology.manifest.facts import SelectingService
 from agent.topology.spread.constraints import SYSTEM_DEFAULTS
 from agent.topology.spread.filter import SpreadQuestion, evaluate_spread

@@ -3,8 +3,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agent.model.container_fields import ClaimUse, Container
-from agent.model.pod_fields import PodClaim, PodFields
+from agent.model.pods.container_fields import ClaimUse, Container
+from agent.model.pods.fields import PodClaim, PodFields
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 
 PATH = "spec.resourceClaims"

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agent.model.container_fields import (
+from agent.model.images.reference import ReferenceInvalid, parse_reference
+from agent.model.pods.container_fields import (
     Container,
     Env,
     EnvSource,
@@ -16,8 +17,7 @@ from agent.model.container_fields import (
     SecurityContext,
     VolumeMount,
 )
-from agent.model.image_reference import ReferenceInvalid, parse_reference
-from agent.model.pod_fields import PodFields, Volume
+from agent.model.pods.fields import PodFields, Volume
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.manifest.validation.handlers import HIGHEST_PORT, PORT_NAME, PORT_RANGE, check_lifecycle, check_probes

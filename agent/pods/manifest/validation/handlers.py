@@ -3,8 +3,8 @@
 
 import re
 
-from agent.model.container_fields import Container, GrpcCheck, Hook, HttpGet, Port, Probe, TcpSocket
-from agent.model.http_question import has_control
+from agent.model.pods.container_fields import Container, GrpcCheck, Hook, HttpGet, Port, Probe, TcpSocket
+from agent.model.pods.http_question import has_control
 from agent.pods.manifest.validation.complaint import Complaints
 
 PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*\Z")

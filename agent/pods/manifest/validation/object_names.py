@@ -3,7 +3,7 @@
 
 import re
 
-from agent.model.pod_fields import Metadata
+from agent.model.pods.fields import Metadata
 from agent.pods.manifest.validation.claims import check_reserved
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, SUBDOMAIN_TEXT, Complaints
 

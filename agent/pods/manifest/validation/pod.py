@@ -4,8 +4,8 @@
 import re
 from collections.abc import Iterator
 
-from agent.model.container_fields import Container
-from agent.model.pod_fields import DnsConfig, PodFields, PodSecurityContext
+from agent.model.pods.container_fields import Container
+from agent.model.pods.fields import DnsConfig, PodFields, PodSecurityContext
 from agent.pods.manifest.validation.claims import check_claims
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.containers import POLICIES, check_containers, check_id, check_profile

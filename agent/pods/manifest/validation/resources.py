@@ -4,8 +4,8 @@
 import re
 from collections.abc import Mapping
 
-from agent.model.container_fields import Resources
-from agent.model.pod_fields import PodFields
+from agent.model.pods.container_fields import Resources
+from agent.model.pods.fields import PodFields
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.manifest.validation.complaint import Complaints
 

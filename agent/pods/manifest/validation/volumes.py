@@ -3,8 +3,8 @@
 
 from collections.abc import Collection, Sequence
 
-from agent.model.container_fields import KeyToPath
-from agent.model.pod_fields import DownwardItem, EmptyDir, HostPath, PodFields, Projection, Volume
+from agent.model.pods.container_fields import KeyToPath
+from agent.model.pods.fields import DownwardItem, EmptyDir, HostPath, PodFields, Projection, Volume
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.manifest.validation.containers import RESOURCES, SUBSCRIPT, check_divisor

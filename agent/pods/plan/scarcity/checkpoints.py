@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from agent.model.node_use import Layout, NodeLook
+from agent.model.nodes.use import Layout, NodeLook
 from agent.pods.plan.evict import EvictionRules
 
 # Names of pods, namespaces and containers are validated ones, so nothing in a name leads elsewhere.

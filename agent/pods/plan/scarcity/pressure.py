@@ -4,7 +4,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.plan.admit import PREFIX, Refusal
 
 REASON = "NodeUnderPressure"

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from agent.model.node_use import ContainerUse, Layout, PodUse
-from agent.model.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.pod_fields import Volume
+from agent.model.nodes.use import ContainerUse, Layout, PodUse
+from agent.model.pods.fields import Volume
+from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.quantity import binary_quantity
 from agent.pods.plan.scarcity.victims import Candidate, ContainerShare
 from agent.pods.runtime.qos import amount, container_needs, pod_needs

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from agent.model.checkpoint import CheckpointReport
+from agent.model.pods.checkpoint import CheckpointReport
 from agent.pods.plan.scarcity.checkpoints import (
     Archive,
     CheckpointRules,

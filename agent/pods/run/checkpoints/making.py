@@ -10,9 +10,9 @@ from pathlib import Path
 
 import structlog
 
-from agent.model.checkpoint import CheckpointReport, MadeCheckpoint
+from agent.model.pods.checkpoint import CheckpointReport, MadeCheckpoint
 from agent.model.refused import Refused
-from agent.model.runtime_error import DeadlineExceeded, NotImplementedByRuntime, RuntimeCallFailed
+from agent.model.runtime.error import DeadlineExceeded, NotImplementedByRuntime, RuntimeCallFailed
 from agent.pods.plan.scarcity.checkpoints import MEMORY_TIMES, archive_name, why_no_room
 from agent.pods.ports import NodeFigures
 from agent.pods.run.checkpoints.folder import FILE_MODE

@@ -7,7 +7,7 @@ them. Whether processor and kernel can go on with it says CRIU, when the contain
 
 import asyncio
 
-from agent.model.pod import ContainerSpec
+from agent.model.pods.pod import ContainerSpec
 from agent.pods.run.run_state import PodRun
 from agent.pods.runtime.environment import ConfigProblem
 from agent.wire.cri import runtime_v1_pb2 as pb

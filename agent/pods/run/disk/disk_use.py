@@ -4,8 +4,8 @@
 import os
 from pathlib import Path
 
-from agent.model.pod import PodSpec
-from agent.model.pod_space import VolumeSpace
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.space import VolumeSpace
 from agent.pods.plan.scarcity.storage_use import DiskUse, TreeUse, size_limit
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.pace import Pace, idle_reads

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from agent.model.mount_access import Access
+from agent.model.pods.mount_access import Access
 from agent.pods.run.checkpoints.folder import CheckpointFolder
 from agent.pods.run.disk.drafts import FILE, make_directory, make_file, write_file
 from agent.pods.run.disk.host_paths import HostPaths

@@ -11,8 +11,8 @@ from pathlib import Path
 import structlog
 
 from agent.model.clock import Clock
-from agent.model.pod import PodSpec
-from agent.model.pod_space import PodSpace
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.space import PodSpace
 from agent.pods.plan.scarcity.storage_use import DiskUse
 from agent.pods.run.disk.disk_use import disk_use, volume_spaces
 from agent.pods.run.disk.files import PodFiles

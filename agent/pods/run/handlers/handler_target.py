@@ -3,9 +3,9 @@
 
 import msgspec
 
-from agent.model.container_fields import HttpGet
-from agent.model.http_question import HttpQuestion
-from agent.model.pod import ContainerSpec
+from agent.model.pods.container_fields import HttpGet
+from agent.model.pods.http_question import HttpQuestion
+from agent.model.pods.pod import ContainerSpec
 
 
 class ContainerTarget(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ import asyncio
 import msgspec
 
 from agent.model.clock import Clock
-from agent.model.container_fields import Hook, HttpGet
-from agent.model.http_question import HttpAnswer, HttpQuestion
-from agent.model.runtime_error import RuntimeCallFailed
+from agent.model.pods.container_fields import Hook, HttpGet
+from agent.model.pods.http_question import HttpAnswer, HttpQuestion
+from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.ports import Containers, ProbeClient
 from agent.pods.run.handlers.handler_target import ContainerTarget, http_question
 

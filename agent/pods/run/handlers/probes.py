@@ -8,9 +8,9 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 
-from agent.model.container_fields import Exec, GrpcCheck, Probe, TcpSocket
-from agent.model.http_question import HttpQuestion
-from agent.model.runtime_error import DeadlineExceeded, RuntimeCallFailed
+from agent.model.pods.container_fields import Exec, GrpcCheck, Probe, TcpSocket
+from agent.model.pods.http_question import HttpQuestion
+from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.ports import Containers, ProbeClient
 from agent.pods.run.handlers.handler_target import ContainerTarget, http_question, port_number

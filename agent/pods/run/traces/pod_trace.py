@@ -10,10 +10,10 @@ from contextvars import Context, copy_context
 
 import structlog
 
-from agent.model.call_notes import CALLER, CallNote, NotesRoom
 from agent.model.clock import Clock
-from agent.model.image_pull import PullPhase
-from agent.model.pod import PodSpec
+from agent.model.images.pull import PullPhase
+from agent.model.pods.pod import PodSpec
+from agent.model.runtime.call_notes import CALLER, CallNote, NotesRoom
 from agent.model.span import Span, SpanRef, Traces
 from agent.pods.plan.remembered import Memory
 from agent.pods.plan.work import ContainerWork, FetchingAhead, MakingSandbox, RestartingAll, StoppingPod, Work

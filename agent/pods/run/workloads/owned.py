@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from itertools import count
 
-from agent.model.pod import PodSpec
+from agent.model.pods.pod import PodSpec
 from agent.pods.workloads.workload import Key
 
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from agent.model.clock import rung
 from agent.model.event import Event
 from agent.model.finding import printable
-from agent.model.pod import PodSpec
-from agent.model.pod_state import PodState
+from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import PodState
 from agent.model.refused import Refused
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.record import Record

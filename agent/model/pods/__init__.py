@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pods: what a manifest says, and how they are."""

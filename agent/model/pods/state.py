@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pod as it is, for those who look: phase, conditions, address, containers, and the column STATUS."""
+
+import msgspec
+
+from agent.model.pods.container_fields import Resources
+from agent.model.pods.fields import PodFields
+from agent.model.pods.pod import PodOwner
+
+WAITING = "Waiting"
+RUNNING = "Running"
+TERMINATED = "Terminated"
+
+
+class Termination(msgspec.Struct, frozen=True, kw_only=True):
+    """How an instance ended. Times are wall time."""
+
+    exit_code: int
+    reason: str
+    message: str = ""
+    started_at_s: float = 0.0
+    finished_at_s: float = 0.0
+    id: str = ""
+
+
+class AllocatedDevice(msgspec.Struct, frozen=True):
+    """One that a container has. `resource` is `claim:NAME`, `claim:NAME/REQUEST` or that of a plugin; `health` is
+    Healthy, Unhealthy or Unknown."""
+
+    resource: str
+    id: str
+    health: str
+
+
+class PodClaim(msgspec.Struct, frozen=True):
+    """A claim made for the pod from a template, and what the pod calls it."""
+
+    name: str
+    claim: str
+
+
+class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
+    """One container. `kind` is main, sidecar, init or ephemeral; `last` is how the instance before this state ended."""
+
+    name: str
+    image: str
+    kind: str = "main"
+    id: str = ""
+    state: str = WAITING
+    reason: str = ""
+    message: str = ""
+    exit_code: int = 0
+    started_at_s: float = 0.0
+    finished_at_s: float = 0.0
+    restart_count: int = 0
+    is_ready: bool = False
+    is_started: bool = False
+    image_id: str = ""
+    stop_signal: str = ""
+    last: Termination | None = None
+    resources: Resources = Resources()
+    devices: tuple[AllocatedDevice, ...] = ()
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True):
+    type: str
+    is_true: bool
+    reason: str = ""
+    message: str = ""
+    since_s: float = 0.0
+
+
+class VolumeState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a volume comes from, and where containers see it, as people are told."""
+
+    name: str
+    source: str
+    mounts: tuple[str, ...] = ()
+
+
+class NamedPort(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    port: int
+
+
+class PodState(msgspec.Struct, frozen=True, kw_only=True):
+    """One pod. `waits_for` says in a line what it waits for."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    reason: str = ""
+    message: str = ""
+    waits_for: str = ""
+    ip: str = ""
+    host_ips: tuple[str, ...] = ()
+    name_servers: str = ""
+    """Of the resolver file that its sandbox was made with; a running pod keeps it."""
+    sandbox_id: str = ""
+    created_at_s: float = 0.0
+    is_terminating: bool = False
+    qos: str = ""
+    file: str = ""
+    conditions: tuple[Condition, ...] = ()
+    containers: tuple[ContainerState, ...] = ()
+    resources: Resources = Resources()
+    labels: tuple[tuple[str, str], ...] = ()
+    annotations: tuple[tuple[str, str], ...] = ()
+    spec: PodFields = PodFields()
+    manifest_name: str = ""
+    owner: PodOwner | None = None
+    volumes: tuple[VolumeState, ...] = ()
+    ports: tuple[NamedPort, ...] = ()
+    resource_claims: tuple[PodClaim, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def status(self) -> str:
+        if self.is_terminating:
+            return "Terminating"
+        if self.reason:
+            return self.reason
+        return self._init_status() or self._main_status() or self.phase
+
+    def _init_status(self) -> str:
+        if self.phase not in ("Pending", "Failed") or any(
+            one.type == "Initialized" and one.is_true for one in self.conditions
+        ):
+            return ""
+        entries = [one for one in self.containers if one.kind in ("init", "sidecar")]
+        for place, one in enumerate(entries):
+            is_done = one.is_started if one.kind == "sidecar" else one.state == TERMINATED and one.exit_code == 0
+            if is_done:
+                continue
+            if one.state == TERMINATED:
+                return f"Init:{one.reason}" if one.reason else f"Init:ExitCode:{one.exit_code}"
+            if one.state == WAITING and one.reason not in ("", "PodInitializing", "ContainerCreating"):
+                return f"Init:{one.reason}"
+            return f"Init:{place}/{len(entries)}"
+        return ""
+
+    def _main_status(self) -> str:
+        """The first main that says more than that it runs, as kubectl has it."""
+        mains = [one for one in self.containers if one.kind == "main"]
+        words = [one.reason for one in mains if one.state in (WAITING, TERMINATED) and one.reason]
+        if words and words[0] == "Completed" and any(one.state == RUNNING and one.is_ready for one in mains):
+            is_ready = any(one.type == "Ready" and one.is_true for one in self.conditions)
+            return "Running" if is_ready else "NotReady"
+        return words[0] if words else ""
