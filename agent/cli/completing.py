@@ -45,7 +45,7 @@ def _listing(session: Session, kind: Kind) -> "AnyListing":
     paths = session.sockets()
     if kind.plural == "pods" and len(paths) == 1:
         from agent.cli.quick_pods import quick_pods
-        from agent.kinds.pods import pod_listing
+        from agent.kinds.pods.pods import pod_listing
 
         pods = quick_pods(paths[0], session.timeout_s)
         if pods is not None:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.kinds.workloads import items, part
+from agent.kinds.pods.workloads import items, part
 from agent.model.finding import printable
 
 Made = Mapping[str, Any]

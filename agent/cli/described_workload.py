@@ -8,8 +8,8 @@ from agent.cli.described import entries_of, event_lines, grid, joined, moment
 from agent.cli.session import CommandFailed
 from agent.cli.workload_waiting import progress
 from agent.kinds.ages import age
+from agent.kinds.pods.workloads import created_at, items, part
 from agent.kinds.registry import Kind
-from agent.kinds.workloads import created_at, items, part
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 

@@ -8,7 +8,7 @@ from agent.cli.commands.pods import SERVICE as PODS
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.session import CommandFailed
 from agent.kinds.registry import BY_WORD
-from agent.kinds.services import SERVICE as SERVICES
+from agent.kinds.services.services import SERVICE as SERVICES
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import list_pb2, pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb

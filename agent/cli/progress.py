@@ -10,7 +10,7 @@ import click
 from agent.cli.session import Session
 from agent.cli.terminal import unfiltered
 from agent.kinds.amounts import rate, size, span
-from agent.kinds.pulls import stage_line
+from agent.kinds.images.pulls import stage_line
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2
 

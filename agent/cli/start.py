@@ -39,7 +39,7 @@ def listed_pods(words: Sequence[str], options: Mapping[str, str]) -> "Listing[An
     from agent.cli.quick_pods import quick_pods
     from agent.cli.selection import Scope, picked
     from agent.cli.session import TOO_LATE, CommandFailed, Session
-    from agent.kinds.pods import pod_listing
+    from agent.kinds.pods.pods import pod_listing
 
     paths = Session(endpoint=options.get("endpoint")).sockets()
     try:

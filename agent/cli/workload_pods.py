@@ -6,9 +6,9 @@ from typing import Any
 
 from agent.cli.client import Client
 from agent.cli.kinds import find_named
-from agent.kinds.manifests import SERVICE
+from agent.kinds.pods.manifests import SERVICE
+from agent.kinds.pods.workloads import part
 from agent.kinds.registry import BY_WORD, Kind, Named
-from agent.kinds.workloads import part
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
 PLURALS = ("deployments", "daemonsets", "jobs")

@@ -11,8 +11,8 @@ from agent.cli.client import Client
 from agent.cli.jsonpath import read_path, shown
 from agent.cli.session import CommandFailed
 from agent.cli.workload_pods import find_workload, workload_kind
+from agent.kinds.pods.workloads import items, part
 from agent.kinds.registry import Kind
-from agent.kinds.workloads import items, part
 from agent.model.exit_codes import DEADLINE, FAILURE, NOT_FOUND, USAGE
 
 LOOK_S = 0.2

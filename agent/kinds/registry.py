@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All kinds with their names. A new one is a line here and a module beside this one.
+"""All kinds with their names. A new one is a line here and a module in one of the folders.
 
 Imports nothing heavy, for completion waits for it.
 """
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -24,38 +26,55 @@ class Kind(msgspec.Struct, frozen=True):
         return (self.plural, self.singular, *self.short)
 
 
-KINDS = (
-    Kind("nodes", "node", ("no",), has_namespace=False),
-    Kind("planes", "plane", has_namespace=False),
-    Kind("filesystems", "filesystem", ("fs",), has_namespace=False),
-    Kind("features", "feature", (), has_namespace=False),
-    Kind("pods", "pod", ("po",), "Pod"),
-    Kind("deployments", "deployment", ("deploy",), "Deployment", module="workloads"),
-    Kind("daemonsets", "daemonset", ("ds",), "DaemonSet", module="workloads"),
-    Kind("jobs", "job", (), "Job", module="workloads"),
-    Kind("containers", "container"),
-    Kind("checkpoints", "checkpoint", has_namespace=False),
-    Kind("images", "image", ("im", "img"), has_namespace=False),
-    Kind("pulls", "pull", has_namespace=False),
-    Kind("mirrors", "mirror", has_namespace=False),
-    Kind("holds", "hold", has_namespace=False),
-    Kind("services", "service", ("svc",), "Service"),
-    Kind("endpoints", "endpoint", ("ep", "eps", "endpointslices", "endpointslice"), "EndpointSlice"),
-    Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),
-    Kind("secrets", "secret", (), "Secret", module="manifests"),
-    Kind("servicecidrs", "servicecidr", (), "ServiceCIDR", has_namespace=False, module="manifests"),
-    Kind("devices", "device", ("dev",), has_namespace=False),
-    Kind("claims", "claim", ("resourceclaims", "resourceclaim"), "ResourceClaim"),
-    Kind("claimtemplates", "claimtemplate", ("resourceclaimtemplates",), "ResourceClaimTemplate", module="manifests"),
-    Kind("deviceclasses", "deviceclass", (), "DeviceClass", has_namespace=False, module="manifests"),
-    Kind("slices", "slice", ("resourceslices", "resourceslice"), "ResourceSlice", False, module="manifests"),
-    Kind("drivers", "driver", has_namespace=False),
-    Kind("cdi", "cdidevice", has_namespace=False),
-    Kind("dns", "name", has_namespace=False),
-    Kind("rules", "rule", has_namespace=False),
-    Kind("proxy", "method", has_namespace=False),
-    Kind("events", "event", ("ev",)),
-)
+# By the folder of their modules.
+KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
+    "node": (
+        Kind("nodes", "node", ("no",), has_namespace=False),
+        Kind("planes", "plane", has_namespace=False),
+        Kind("filesystems", "filesystem", ("fs",), has_namespace=False),
+        Kind("features", "feature", (), has_namespace=False),
+        Kind("events", "event", ("ev",)),
+    ),
+    "pods": (
+        Kind("pods", "pod", ("po",), "Pod"),
+        Kind("deployments", "deployment", ("deploy",), "Deployment", module="workloads"),
+        Kind("daemonsets", "daemonset", ("ds",), "DaemonSet", module="workloads"),
+        Kind("jobs", "job", (), "Job", module="workloads"),
+        Kind("containers", "container"),
+        Kind("checkpoints", "checkpoint", has_namespace=False),
+        Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),
+        Kind("secrets", "secret", (), "Secret", module="manifests"),
+        Kind("servicecidrs", "servicecidr", (), "ServiceCIDR", has_namespace=False, module="manifests"),
+        Kind(
+            "claimtemplates", "claimtemplate", ("resourceclaimtemplates",), "ResourceClaimTemplate", module="manifests"
+        ),
+        Kind("deviceclasses", "deviceclass", (), "DeviceClass", has_namespace=False, module="manifests"),
+        Kind("slices", "slice", ("resourceslices", "resourceslice"), "ResourceSlice", False, module="manifests"),
+    ),
+    "images": (
+        Kind("images", "image", ("im", "img"), has_namespace=False),
+        Kind("pulls", "pull", has_namespace=False),
+        Kind("mirrors", "mirror", has_namespace=False),
+    ),
+    "services": (
+        Kind("services", "service", ("svc",), "Service"),
+        Kind("endpoints", "endpoint", ("ep", "eps", "endpointslices", "endpointslice"), "EndpointSlice"),
+        Kind("dns", "name", has_namespace=False),
+        Kind("rules", "rule", has_namespace=False),
+    ),
+    "devices": (
+        Kind("devices", "device", ("dev",), has_namespace=False),
+        Kind("claims", "claim", ("resourceclaims", "resourceclaim"), "ResourceClaim"),
+        Kind("drivers", "driver", has_namespace=False),
+        Kind("cdi", "cdidevice", has_namespace=False),
+    ),
+    "calls": (
+        Kind("holds", "hold", has_namespace=False),
+        Kind("proxy", "method", has_namespace=False),
+    ),
+}
+KINDS = tuple(kind for kinds in KINDS_IN.values() for kind in kinds)
+FOLDERS = {kind: folder for folder, kinds in KINDS_IN.items() for kind in kinds}
 BY_WORD = {word: kind for kind in KINDS for word in kind.words}
 BY_API = {kind.api: kind for kind in KINDS if kind.api}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from agent.kinds.registry import Kind
+from agent.kinds.registry import FOLDERS, Kind
 from agent.kinds.table import Listing
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 def shown_of(kind: Kind) -> Shown:
-    found: Shown = import_module(f"agent.kinds.{kind.module or kind.plural}").SHOWN
+    found: Shown = import_module(f"agent.kinds.{FOLDERS[kind]}.{kind.module or kind.plural}").SHOWN
     return found
 
 

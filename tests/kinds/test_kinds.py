@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import agent.kinds
+import agent.kinds.node
 from agent.cli.listed import listed
 from agent.cli.session import CommandFailed
-from agent.kinds.registry import BY_WORD, KINDS, Kind
+from agent.kinds.registry import BY_WORD, FOLDERS, KINDS, Kind
 from agent.kinds.shown import How, shown_of
 from agent.model.exit_codes import CONFLICT, NOT_FOUND
 from agent.wire.kepd.v1 import cri_proxy_pb2, node_pb2
@@ -70,10 +70,12 @@ def test_no_word_means_two_kinds() -> None:
 
 def test_a_new_kind_is_a_line_and_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "teapots.py").write_text(TEAPOT)
-    monkeypatch.setattr(agent.kinds, "__path__", [*agent.kinds.__path__, str(tmp_path)])
+    monkeypatch.setattr(agent.kinds.node, "__path__", [*agent.kinds.node.__path__, str(tmp_path)])
     planes = node_pb2.ListPlanesResponse(planes=[node_pb2.Plane(name="brown", message="tea")])
-    found = listed(Daemon(ListPlanes=planes), Kind("teapots", "teapot"))  # type: ignore[arg-type]
-    del sys.modules["agent.kinds.teapots"]
+    kind = Kind("teapots", "teapot")
+    monkeypatch.setitem(FOLDERS, kind, "node")
+    found = listed(Daemon(ListPlanes=planes), kind)  # type: ignore[arg-type]
+    del sys.modules["agent.kinds.node.teapots"]
 
     assert [[column.cell(one) for column in found.columns] for one in found.items] == [["brown", "tea"]]
     assert found.name(found.items[0]) == "teapot/brown"
@@ -95,7 +97,7 @@ def test_what_another_plane_would_add_is_left_out_where_it_is_off() -> None:
 def test_pods_are_shown_without_what_takes_long_to_import() -> None:
     """`kepctl get pods` and completion wait for it."""
     heavy = ("google.protobuf", "grpc", "click", "json")
-    program = f"import sys; import agent.kinds.pods; print([one for one in {heavy} if one in sys.modules])"
+    program = f"import sys; import agent.kinds.pods.pods; print([one for one in {heavy} if one in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"

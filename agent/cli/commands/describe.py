@@ -16,7 +16,7 @@ from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.session import CommandFailed, Session
 from agent.cli.workload_pods import find_workload, pods_of
 from agent.kinds.registry import BY_WORD, Kind
-from agent.kinds.services import SERVICE as SERVICES
+from agent.kinds.services.services import SERVICE as SERVICES
 from agent.model.exit_codes import CONFLICT, NOT_FOUND
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
@@ -81,7 +81,7 @@ def pod_described(daemon: Client, name: str) -> Iterable[str]:
 
 
 def _claim(daemon: Client, name: str) -> Iterable[str]:
-    from agent.kinds.claims import claim_lines
+    from agent.kinds.devices.claims import claim_lines
 
     namespace, _, short = name.rpartition("/")
     namespace = namespace or "default"

@@ -11,8 +11,8 @@ from agent.cli.client import Client, connected
 from agent.cli.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
-from agent.kinds.events import COLUMNS as EVENT_COLUMNS
-from agent.kinds.events import event_name
+from agent.kinds.node.events import COLUMNS as EVENT_COLUMNS
+from agent.kinds.node.events import event_name
 from agent.kinds.registry import BY_WORD
 from agent.kinds.table import Listing
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE

@@ -24,8 +24,8 @@ from agent.cli.manifest_files import (
 from agent.cli.selection import Scope, in_scope, named, scope_options
 from agent.cli.session import CommandFailed, Session
 from agent.config.manifest_documents import ManifestObject
+from agent.kinds.pods.workloads import part
 from agent.kinds.registry import BY_API, BY_WORD, Kind, Named
-from agent.kinds.workloads import part
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 

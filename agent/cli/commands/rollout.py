@@ -20,8 +20,8 @@ from agent.cli.workload_pods import PLURALS, find_workload
 from agent.cli.workload_waiting import LOOK_S, progress
 from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import parse_documents, plain
+from agent.kinds.pods.workloads import items
 from agent.kinds.registry import BY_API, Kind, Named
-from agent.kinds.workloads import items
 from agent.model.exit_codes import DEADLINE, FAILURE, USAGE
 from agent.wire.kepd.v1 import object_pb2 as pb
 

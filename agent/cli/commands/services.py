@@ -14,9 +14,9 @@ from agent.cli.client import ask, connected
 from agent.cli.kinds import qualified
 from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import Session
-from agent.kinds.endpoints import COLUMNS as ENDPOINT_COLUMNS
-from agent.kinds.rules import LIST_RULES, rule_listing
-from agent.kinds.services import SERVICE
+from agent.kinds.services.endpoints import COLUMNS as ENDPOINT_COLUMNS
+from agent.kinds.services.rules import LIST_RULES, rule_listing
+from agent.kinds.services.services import SERVICE
 from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 

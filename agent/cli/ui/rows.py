@@ -12,9 +12,9 @@ from agent.cli.ui.cells import Line, Span, cut_line, fit, span
 from agent.kinds.ages import age_of
 from agent.kinds.amounts import rate, size
 from agent.kinds.amounts import span as seconds
-from agent.kinds.pods import POD_COLUMNS
-from agent.kinds.pulls import stage_line
-from agent.kinds.services import COLUMNS as SERVICE_COLUMNS
+from agent.kinds.images.pulls import stage_line
+from agent.kinds.pods.pods import POD_COLUMNS
+from agent.kinds.services.services import COLUMNS as SERVICE_COLUMNS
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
 
 BAR = 20

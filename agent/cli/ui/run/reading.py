@@ -16,7 +16,7 @@ from agent.cli.timeline_text import picture_as_text
 from agent.cli.ui.board import Board
 from agent.cli.ui.screen import HELP, Page
 from agent.cli.ui.view import Wish
-from agent.kinds.pulls import stage_line
+from agent.kinds.images.pulls import stage_line
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
 

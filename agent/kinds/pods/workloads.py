@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.kinds.ages import age
-from agent.kinds.manifests import ask_for, object_listing
+from agent.kinds.pods.manifests import ask_for, object_listing
 from agent.kinds.registry import Kind
 from agent.kinds.shown import AnyListing, Shown
 from agent.kinds.table import Column, Columns

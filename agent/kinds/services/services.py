@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.kinds.kube_shape import labels_of, manifest_object, service_object
-from agent.kinds.manifests import ask_for
+from agent.kinds.pods.manifests import ask_for
 from agent.kinds.registry import Kind, Named
 from agent.kinds.shown import AnyListing, Ask, How, Shown, Watch
 from agent.kinds.table import Column, Columns, Listing

@@ -3,7 +3,7 @@
 
 from google.protobuf.duration_pb2 import Duration
 
-from agent.kinds.holds import seconds_text
+from agent.kinds.calls.holds import seconds_text
 from agent.kinds.shown import AnyListing, shown_by
 from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
