@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import Message
 
-from agent.cli.quick_call import may_be_quick, quick_call
+from agent.cli.quick.call import may_be_quick, quick_call
 from agent.cli.session import TOO_LATE, CommandFailed, Session
 from agent.model.exit_codes import CONFLICT, DEADLINE, FAILURE, NOT_FOUND, NOT_PERMITTED, UNREACHABLE, USAGE
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from agent.cli.quick_completion import LIMIT_S, offered
+from agent.cli.quick.completion import LIMIT_S, offered
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.registry import BY_WORD, KINDS, Kind
 
@@ -29,7 +29,7 @@ def complete_objects(ctx: click.Context, _param: click.Parameter, typed: str) ->
 
 def names_of(ctx: click.Context, kind: Kind, typed: str) -> list[str]:
     """None if the daemon does not answer quickly. Of another namespace with that, unless `-n` says it."""
-    from agent.cli.selection import named
+    from agent.cli.objects.selection import named
 
     root = ctx.find_root()
     session = Session(endpoint=root.params.get("endpoint"), timeout_s=LIMIT_S)
@@ -44,14 +44,14 @@ def names_of(ctx: click.Context, kind: Kind, typed: str) -> list[str]:
 def _listing(session: Session, kind: Kind) -> "AnyListing":
     paths = session.sockets()
     if kind.plural == "pods" and len(paths) == 1:
-        from agent.cli.quick_pods import quick_pods
+        from agent.cli.quick.pods import quick_pods
         from agent.kinds.pods.pods import pod_listing
 
         pods = quick_pods(paths[0], session.timeout_s)
         if pods is not None:
             return pod_listing(pods)
     from agent.cli.client import connected
-    from agent.cli.listed import listed
+    from agent.cli.objects.listed import listed
 
     with connected(session) as daemon:
         return listed(daemon, kind)

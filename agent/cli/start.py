@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.quick_words import PODS, words_and_options
+from agent.cli.quick.words import PODS, words_and_options
 from agent.model.exit_codes import DEADLINE, FAILURE, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def common_form(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]] | 
 
 def listed_pods(words: Sequence[str], options: Mapping[str, str]) -> "Listing[Any] | None":
     """Those that are asked for; None where the usual way has more to say. Raises CommandFailed."""
-    from agent.cli.kinds import parse_wanted
-    from agent.cli.quick_pods import quick_pods
-    from agent.cli.selection import Scope, picked
+    from agent.cli.objects.selection import Scope, picked
+    from agent.cli.objects.words import parse_wanted
+    from agent.cli.quick.pods import quick_pods
     from agent.cli.session import TOO_LATE, CommandFailed, Session
     from agent.kinds.pods.pods import pod_listing
 
@@ -87,7 +87,7 @@ def answered(arguments: Sequence[str]) -> bool:
 
 
 def completed() -> bool:
-    from agent.cli.quick_completion import completion
+    from agent.cli.quick.completion import completion
 
     text = completion(os.environ)
     if text is not None:

@@ -17,7 +17,7 @@ from agent.api.server import ApiServer
 from agent.api.service import MethodTable
 from agent.api.shares import BOUNDS
 from agent.api.socket_path import listen_at
-from agent.cli.manifest_files import PART_BYTES
+from agent.cli.objects.manifest_files import PART_BYTES
 from agent.config.strict_yaml import MAX_BYTES
 from agent.model.component import Board, State
 from agent.pods.attach.pod_service import PodService

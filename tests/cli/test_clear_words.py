@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli import client, session
-from agent.cli.commands import images
-from agent.cli.progress import ProgressLines
+from agent.cli.commands.planes import images
 from agent.cli.session import CommandFailed, Session
+from agent.cli.waits.progress import ProgressLines
 from agent.model.runtime.error import Unavailable
 from agent.wire.kepd.v1 import image_pb2
 from tests.cli.pod_node import pod_node

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.archives import unpack
-from agent.cli.remote_copy import Planned
 from agent.cli.session import CommandFailed
+from agent.cli.streams.archives import unpack
+from agent.cli.streams.remote_copy import Planned
 from tests.cli.pod_node import V4, PodNode, pod_node
 from tests.pods.plane import manifest
 

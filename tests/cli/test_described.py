@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.cli.described import pod_lines, service_lines
+from agent.cli.texts.described import pod_lines, service_lines
 from agent.model.event import Event
 from agent.pods.attach.pod_service import _pod, _with_spec
 from agent.wire.kepd.v1 import node_pb2

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import pytest
 from click.testing import CliRunner
 
-from agent.cli.commands import node
+from agent.cli.commands.node import node
 from agent.cli.session import Session
 from agent.wire.kepd.v1 import node_pb2
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.commands import events
+from agent.cli.commands.node import events
 from agent.cli.session import CommandFailed
 from agent.model.event import Event
 from tests.cli.pod_node import PodNode, pod_node

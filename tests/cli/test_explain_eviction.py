@@ -4,7 +4,7 @@
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.cli.commands.eviction import eviction_lines
+from agent.cli.commands.pods.eviction import eviction_lines
 from agent.wire.kepd.v1 import node_pb2 as pb
 
 MI = 1 << 20

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.cli.forward_targets import found_target
 from agent.cli.session import CommandFailed
+from agent.cli.streams.forward_targets import found_target
 from agent.wire.kepd.v1 import pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 

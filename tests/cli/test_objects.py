@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.manifest_files import ManifestFile, check_file
+from agent.cli.objects.manifest_files import ManifestFile, check_file
 from agent.model.pods.state import Condition, PodState
 from agent.model.services.report import ServiceReport
 from tests.cli.node_in_process import Node, running_node

@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.cli.ordering import ordered_by
+from agent.cli.objects.ordering import ordered_by
 from agent.cli.session import CommandFailed
 from agent.kinds.table import Listing
 from agent.wire.kepd.v1 import pod_pb2

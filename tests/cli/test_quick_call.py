@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from agent.cli.client import OPTIONS, TOO_LATE
-from agent.cli.quick_call import may_be_quick, quick_call
+from agent.cli.quick.call import may_be_quick, quick_call
 from agent.model.exit_codes import DEADLINE, NOT_FOUND, UNREACHABLE
 from agent.model.pods.state import PodState
 from agent.wire.kepd.v1 import (

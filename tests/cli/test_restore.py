@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from agent.cli.commands import restoring
+from agent.cli.commands.pods import restoring
 from agent.cli.main import cli
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import FAILURE, NOT_FOUND

@@ -12,8 +12,8 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from msgspec.structs import replace
 
-from agent.cli.quick_completion import asked
-from agent.cli.quick_pods import ANSWER, decoded
+from agent.cli.quick.completion import asked
+from agent.cli.quick.pods import ANSWER, decoded
 from agent.cli.start import common_form
 from agent.model.exit_codes import NOT_FOUND
 from agent.model.pods.state import ContainerState, PodState

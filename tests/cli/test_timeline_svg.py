@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.commands.pods import timeline
-from agent.cli.timeline_svg import picture_as_svg, pictures_as_page
+from agent.cli.commands.pods.pods import timeline
+from agent.cli.texts.timeline_svg import picture_as_svg, pictures_as_page
 from agent.pods.view.history import Moment
 from agent.pods.view.timeline import Picture, draw_picture
 

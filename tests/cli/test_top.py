@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.api.messages import to_message
-from agent.cli.commands.top import Shown
+from agent.cli.commands.node.top import Shown
 from agent.cli.session import CommandFailed
 from agent.cli.ui.cells import line_width
 from agent.cli.ui.screen import Size
-from agent.cli.usage_listings import (
+from agent.cli.usage.listings import (
     ORDERS,
     cores_text,
     node_listing,
@@ -21,7 +21,7 @@ from agent.cli.usage_listings import (
     stalls_text,
     worst_stall,
 )
-from agent.cli.usage_screen import TopView, bar, draw_top, fitting_cells, press
+from agent.cli.usage.screen import TopView, bar, draw_top, fitting_cells, press
 from agent.model.nodes.usage_report import ContainerUsage, NodeUsage, PodUsage, Stalls, Usage, UsageReport
 from agent.wire.kepd.v1 import node_pb2 as pb
 

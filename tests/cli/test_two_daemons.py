@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.cli.client import connected
-from agent.cli.commands.node import diagnosed
-from agent.cli.listed import listed
+from agent.cli.commands.node.node import diagnosed
+from agent.cli.objects.listed import listed
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.registry import BY_WORD
 from tests.host.process import Kepd

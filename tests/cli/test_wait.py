@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.commands.wait import _path_aim
+from agent.cli.commands.objects.wait import _path_aim
 from agent.cli.session import CommandFailed
 from agent.wire.kepd.v1 import pod_pb2
 from tests.cli.pod_node import pod_node

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import agent.kinds.node
-from agent.cli.listed import listed
+from agent.cli.objects.listed import listed
 from agent.cli.session import CommandFailed
 from agent.kinds.registry import BY_WORD, FOLDERS, KINDS, Kind
 from agent.kinds.shown import How, shown_of

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from agent.cli.commands import pods
+from agent.cli.commands.pods import pods
 from agent.cli.session import CommandFailed, Session
 from agent.drivers.cri import methods
 from agent.drivers.manifests.changing import take_out

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.cli.jsonpath import MOST_SIGNS, render
+from agent.cli.objects.jsonpath import MOST_SIGNS, render
 from agent.cli.session import CommandFailed
 from agent.config.strict_yaml import UnreadableYaml, parse_documents
 from agent.devices.cel.program import program

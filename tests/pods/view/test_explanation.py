@@ -4,7 +4,7 @@
 import pytest
 from msgspec.structs import replace
 
-from agent.cli.commands.explain import explained_head
+from agent.cli.commands.objects.explain import explained_head
 from agent.model.pods.state import PodState
 from agent.pods.view.explanation import container_lines
 from agent.wire.kepd.v1 import pod_pb2

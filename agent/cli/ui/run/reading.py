@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
 from agent.cli.client import Client, connected
-from agent.cli.commands.describe import pod_described, service_described
-from agent.cli.commands.explain import explained_head
-from agent.cli.commands.pods import picture_of
+from agent.cli.commands.objects.describe import pod_described, service_described
+from agent.cli.commands.objects.explain import explained_head
+from agent.cli.commands.pods.pods import picture_of
 from agent.cli.session import CommandFailed, Session
-from agent.cli.timeline_text import picture_as_text
+from agent.cli.texts.timeline import picture_as_text
 from agent.cli.ui.board import Board
 from agent.cli.ui.screen import HELP, Page
 from agent.cli.ui.view import Wish

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl wait`: until pods are as they should be, or gone. Exit code 7 if they are not in time."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import click
+
+from agent.cli.client import Client, connected
+from agent.cli.commands.pods.pods import SERVICE
+from agent.cli.objects.jsonpath import read_path, shown
+from agent.cli.objects.pod_names import find_pod
+from agent.cli.objects.selectors import parse_selector
+from agent.cli.objects.words import parse_wanted
+from agent.cli.session import CommandFailed, Session
+from agent.cli.waits.workloads import wait_workloads, workload_targets
+from agent.kinds.registry import BY_WORD
+from agent.model.exit_codes import DEADLINE, NOT_FOUND, USAGE
+from agent.wire.kepd.v1 import list_pb2, pod_pb2
+
+DEFAULT_S = 30.0
+UNSET_S = Session().timeout_s
+PODS = BY_WORD["pods"]
+
+Holds = Callable[[pod_pb2.Pod], bool]
+
+
+@click.command()
+@click.argument("targets", metavar="[KIND] NAME…|KIND/NAME…", nargs=-1)
+@click.option(
+    "--for", "aim", required=True, metavar="AIM",
+    help="condition=TYPE[=false], delete, or jsonpath='{PATH}'=VALUE over metadata and status.",
+)  # fmt: skip
+@click.option("-l", "--selector", default="", metavar="LABELS", help="Pods with these labels, such as app=web.")
+@click.pass_obj
+def wait(session: Session, targets: tuple[str, ...], aim: str, selector: str) -> None:
+    """Wait until each pod is ready, gone, or as a path of it says; as long as --timeout, else 30 seconds.
+
+    Of a deployment or daemonset the condition is Available, of a job Complete or Failed.
+    """
+    workloads = workload_targets(targets)
+    limit_s = session.timeout_s if session.timeout_s != UNSET_S else DEFAULT_S
+    end_s = time.monotonic() + limit_s
+    with connected(session) as daemon:
+        if workloads and not selector:
+            wait_workloads(daemon, workloads, aim, limit_s)
+            return
+        is_met = _aim(aim)
+        names = _chosen(daemon, targets, selector, is_end=is_met is None)
+        for namespace, name in names:
+            if not _came(daemon, namespace, name, is_met, end_s):
+                text = f"pod/{namespace}/{name} does not meet {aim} after {limit_s:g} s; kepctl explain pod says why"
+                raise CommandFailed(text, DEADLINE)
+            click.echo(f"pod/{namespace}/{name} {'deleted' if is_met is None else 'condition met'}")
+
+
+def _aim(text: str) -> Holds | None:
+    """None: that it is gone."""
+    word, _, rest = text.partition("=")
+    if text == "delete":
+        return None
+    if word == "condition" and rest:
+        kind, _, wanted = rest.partition("=")
+        state = wanted.lower() or "true"
+        if state not in ("true", "false"):
+            raise CommandFailed(f'--for: condition={kind}: "{wanted}" is not true or false', USAGE)
+        return lambda pod: any(
+            one.type.lower() == kind.lower() and one.status == (state == "true") for one in pod.conditions
+        )
+    if word == "jsonpath" and rest:
+        return _path_aim(rest)
+    raise CommandFailed(
+        f'--for: "{text}" is no aim; expected condition=Ready, delete or jsonpath={{PATH}}=VALUE', USAGE
+    )
+
+
+def _path_aim(text: str) -> Holds:
+    template, brace, rest = text.rpartition("}")
+    path = template.removeprefix("{") if brace else text
+    value = rest.removeprefix("=") if rest.startswith("=") else None
+    if not brace or (rest and value is None):
+        raise CommandFailed(
+            f'--for: jsonpath={text} is not valid; expected "jsonpath={{.status.phase}}=Running"', USAGE
+        )
+
+    def holds(pod: pod_pb2.Pod) -> bool:
+        found = [shown(one) for one in read_path(path, status_object(pod))]
+        return bool(found) and (value is None or found == [value])
+
+    return holds
+
+
+def status_object(pod: pod_pb2.Pod) -> dict[str, object]:
+    """What of a pod changes, by the names that Kubernetes has for it."""
+    of_mains = [
+        {"name": one.name, "ready": one.ready, "started": one.started, "restartCount": one.restart_count}
+        for one in pod.containers
+        if one.kind == "main"
+    ]
+    conditions = [{"type": one.type, "status": str(one.status), "reason": one.reason} for one in pod.conditions]
+    status = {"phase": pod.phase, "podIP": pod.ip, "reason": pod.reason, "qosClass": pod.qos_class}
+    return {
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "labels": dict(pod.labels)},
+        "status": {**status, "conditions": conditions, "containerStatuses": of_mains},
+    }
+
+
+def _chosen(daemon: Client, targets: Sequence[str], selector: str, *, is_end: bool) -> list[tuple[str, str]]:
+    wanted = parse_wanted(targets, default="pods") if targets else ()
+    if other := next((one.kind for one in wanted if one.kind is not PODS), None):
+        raise CommandFailed(f"{other.plural} cannot be waited for; only pods and workloads can", USAGE)
+    names = [name for one in wanted for name in one.names]
+    if bool(names) == bool(selector):
+        raise CommandFailed("expected either PODs or -l LABELS", USAGE)
+    if selector:
+        holds = parse_selector(selector)
+        answer = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
+        found = [(pod.namespace, pod.name) for pod in answer.pods if holds(pod.labels)]
+        if not found and not is_end:
+            raise CommandFailed(f"no pod has the labels {selector}; see kepctl get pods", NOT_FOUND)
+        return found
+    chosen = []
+    for name in names:
+        try:
+            chosen.append(find_pod(daemon, name))
+        except CommandFailed as error:
+            # What is gone already need not be waited for.
+            if not is_end or error.exit_code != NOT_FOUND:
+                raise
+    return chosen
+
+
+def _came(daemon: Client, namespace: str, name: str, is_met: Holds | None, end_s: float) -> bool:
+    """Whether it came in time. A stream waits for ever, so a thread reads it."""
+    came, failed = threading.Event(), []
+
+    def read() -> None:
+        try:
+            _read(daemon, namespace, name, is_met)
+        except CommandFailed as error:
+            failed.append(error)
+        came.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    is_in_time = came.wait(max(end_s - time.monotonic(), 0.0))
+    if failed:
+        raise failed[0]
+    return is_in_time
+
+
+def _read(daemon: Client, namespace: str, name: str, is_met: Holds | None) -> None:
+    """Returns when it is met. Raises for a pod that goes before it is."""
+    request = pod_pb2.WatchPodsRequest(filter=f"namespace={namespace},name={name}")
+    is_there = False
+    for change in daemon.follow(f"{SERVICE}/WatchPods", request, pod_pb2.WatchPodsResponse):
+        is_gone = change.type == list_pb2.CHANGE_TYPE_DELETED or (
+            change.type == list_pb2.CHANGE_TYPE_BOOKMARK and not is_there
+        )
+        is_there = is_there or change.type != list_pb2.CHANGE_TYPE_BOOKMARK
+        if is_gone and is_met is not None:
+            raise CommandFailed(f"pod/{namespace}/{name} is gone before it met the condition", NOT_FOUND)
+        if is_gone or (is_met is not None and change.type != list_pb2.CHANGE_TYPE_BOOKMARK and is_met(change.pod)):
+            return

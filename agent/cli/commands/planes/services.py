@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl rules`, `diff`, `trace`, `explain route` and `end connections`: what is in the kernel, where a packet would
+go, and how to end what goes nowhere.
+
+Exit codes: 0 equal or arrives, 1 different or does not, 2 wrong input.
+"""
+
+import re
+
+import click
+from msgspec.structs import replace
+
+from agent.cli.client import ask, connected
+from agent.cli.objects.words import qualified
+from agent.cli.render import output_option, print_listing, print_message
+from agent.cli.session import Session
+from agent.kinds.services.endpoints import COLUMNS as ENDPOINT_COLUMNS
+from agent.kinds.services.rules import LIST_RULES, rule_listing
+from agent.kinds.services.services import SERVICE
+from agent.kinds.table import Column, Columns, Listing
+from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+
+TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
+
+DIFFERENCES: Columns[pb.RuleDifference] = (
+    Column("FAMILY", lambda one: one.family),
+    Column("MAP", lambda one: one.map),
+    Column("KEY", lambda one: one.key),
+    Column("SHOULD BE", lambda one: one.desired or "absent"),
+    Column("IS", lambda one: one.actual or "absent"),
+)
+
+CONNECTIONS: Columns[pb.Connection] = (
+    Column("FAMILY", lambda one: one.family),
+    Column("CLIENT", lambda one: one.client),
+    Column("TO", lambda one: one.target),
+    Column("ENDPOINT", lambda one: one.endpoint),
+)
+MOST_S = 600.0
+
+
+@click.command()
+@click.argument("service", metavar="[NAMESPACE/NAME]", default="")
+@click.option("--desired", is_flag=True, help="List the rules that should be there, without reading the kernel.")
+@output_option()
+@click.pass_obj
+def rules(session: Session, service: str, output: str, *, desired: bool) -> None:
+    """List the elements of kepd's nftables maps, for one Service or all."""
+    with connected(session) as daemon:
+        wanted = qualified(service, "service", session.namespace) if service else ""
+        request = pb.ListRulesRequest(service=wanted, desired=desired)
+        listing = rule_listing(daemon.call(LIST_RULES, request, pb.ListRulesResponse))
+    print_listing(listing, output, session)
+
+
+@click.command()
+@output_option()
+@click.pass_context
+def diff(ctx: click.Context, output: str) -> None:
+    """Compare the rules in the kernel with those that should be there. Exit code 0: equal, 1: different."""
+    session: Session = ctx.obj
+    answer = ask(session, f"{SERVICE}/DiffRules", pb.DiffRulesRequest(), pb.DiffRulesResponse)
+    listing = Listing(
+        "RuleDifference", answer.differences, DIFFERENCES, lambda one: f"rule/{one.map}/{one.key}", "no difference"
+    )
+    print_listing(listing, output, session)
+    ctx.exit(1 if answer.differences else 0)
+
+
+@click.command()
+@click.option("--from", "source", required=True, metavar="IP", help="Source address of the connection.")
+@click.option("--to", "target", required=True, metavar="IP:PORT", help="Destination; IPv6 in brackets.")
+@click.option("--protocol", default="TCP", show_default=True, help="TCP, UDP or SCTP.")
+@click.option("--kernel", is_flag=True, help="Trace the elements that the kernel has now.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel: bool, output: str) -> None:
+    """Follow a new connection through the rules. Exit code 0: it reaches an endpoint, 1: it does not."""
+    found = TARGET.fullmatch(target)
+    if found is None:
+        raise click.BadParameter(
+            f'"{target}" is not valid; expected IP:PORT, for instance 10.96.0.10:80 or [fd00::10]:80'
+        )
+    address, port = (found["v6"], found["v6_port"]) if found["v6"] else (found["v4"], found["v4_port"])
+    request = pb.TracePacketRequest(to=address, port=min(int(port), 2**31), protocol=protocol, kernel=kernel)
+    setattr(request, "from", source)
+    session: Session = ctx.obj
+    answer = ask(session, f"{SERVICE}/TracePacket", request, pb.TracePacketResponse)
+    if output == "table":
+        for step in answer.steps:
+            click.echo(f"{step.place}: {step.found}  ({step.rule})")
+        whose = f"service/{answer.service}: " if answer.service else ""
+        where = f" to one of {', '.join(answer.targets)}" if answer.targets else ""
+        click.echo(f"=> {whose}{answer.verdict}{where}")
+        if answer.masquerade:
+            click.echo(f"   masqueraded: {answer.masquerade}")
+    else:
+        print_message(answer, output)
+    ctx.exit(0 if answer.verdict in ("dnat", "relay") else 1)
+
+
+@click.command()
+@click.argument("service", metavar="NAMESPACE/NAME[:PORT]")
+@output_option("table", "wide", "json", "yaml")
+@click.pass_obj
+def route(session: Session, service: str, output: str) -> None:
+    """Show where a Service's traffic goes from this node, and why each endpoint is used or not."""
+    name, sign, port = service.partition(":")
+    request = pb.ExplainRouteRequest(service=qualified(name, "service", session.namespace))
+    if sign:
+        request.port = port
+    answer = ask(session, f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)
+    if output in ("json", "yaml"):
+        print_message(answer, output)
+        return
+    for line in answer.lines:
+        click.echo(line)
+    columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])
+    listing = Listing("Endpoint", answer.endpoints, columns, lambda one: f"endpoint/{one.endpoint}", "no endpoints")
+    print_listing(listing, output, session)
+
+
+@click.group()
+def end() -> None:
+    """End connections of a Service."""
+
+
+@end.command("connections")
+@click.argument("service", metavar="NAMESPACE/NAME")
+@click.option("--to", default="", metavar="IP:PORT", help="Those to this endpoint, whether it is gone or not.")
+@click.option("--dry-run", is_flag=True, help="Only list them.")
+@output_option()
+@click.pass_obj
+def end_connections(session: Session, *, service: str, to: str, dry_run: bool, output: str) -> None:
+    """End TCP connections of a Service to endpoints that are gone.
+
+    An endpoint is gone when no EndpointSlice of the Service has it. Whoever sends on such a connection gets a reset.
+    """
+    name = qualified(service, "service", session.namespace)
+    request = pb.EndConnectionsRequest(service=name, to=to, dry_run=dry_run)
+    patient = replace(session, timeout_s=max(session.timeout_s, MOST_S))
+    answer = ask(patient, f"{SERVICE}/EndConnections", request, pb.EndConnectionsResponse)
+    if output in ("json", "yaml"):
+        print_message(answer, output)
+        return
+    listing = Listing(
+        "Connection", answer.connections, CONNECTIONS, lambda one: f"connection/{one.client}", "no such connections"
+    )
+    print_listing(listing, output, session)
+    if output != "name" and answer.total:
+        ended = f"{answer.entries} ended, {answer.sockets} sockets of this host" if not dry_run else "none ended"
+        click.echo(f"{answer.total} connections, {ended}", err=True)

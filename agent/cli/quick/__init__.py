@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of kepctl without click, gRPC and protobuf."""

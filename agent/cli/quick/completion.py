@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of pods after Tab without click and protobuf, whose import is most of what a completion takes.
+
+Answers the commands that name pods most often; None for all else, which goes the usual way (completing.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from agent.cli.quick.words import PODS, words_and_options
+from agent.kinds.registry import DEFAULT_NAMESPACE, Named
+
+VARIABLE = "_KEPCTL_COMPLETE"
+LIMIT_S = 0.5
+"""Who pressed Tab waits no longer."""
+OF_A_KIND = frozenset({"get", "describe", "delete"})
+OF_PODS = frozenset({"logs", "exec"})
+FLAGS = {
+    "exec": frozenset({"-i", "-t", "-it", "-ti", "--stdin", "--tty"}),
+    "logs": frozenset({"-f", "--follow", "-p", "--previous", "--timestamps", "--prefix", "--all-containers"}),
+}
+ONE_NAME = frozenset({"describe", "exec"})
+SHOWN = {"bash_complete": "plain,{}", "zsh_complete": "plain\n{}\n_", "fish_complete": "plain,{}"}
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """`typed` is the beginning of a name, and `prefix` stands before each name."""
+
+    typed: str
+    prefix: str = ""
+    namespace: str = ""
+    endpoint: str = ""
+
+
+def asked(environment: Mapping[str, str]) -> Asked | None:
+    """What a shell asks for, if it is names of pods."""
+    line = _line(environment)
+    if line is None:
+        return None
+    before, typed = line
+    command = next((word for word in before if word in OF_A_KIND | OF_PODS or word == "pods"), "")
+    found = words_and_options(before, FLAGS.get(command, ()))
+    if found is None or typed.startswith("-"):
+        return None
+    words, options = found
+    if not words or words[0] != (command if command != "pods" else "get") or options.keys() - {"namespace", "endpoint"}:
+        return None
+    prefix, rest = _prefix(words, typed)
+    if prefix is None:
+        return None
+    return Asked(rest, prefix, options.get("namespace", ""), options.get("endpoint", ""))
+
+
+def _prefix(words: Sequence[str], typed: str) -> tuple[str | None, str]:
+    """What is before each name, and what is typed of one; None where no pods are meant."""
+    command, given = words[0], words[1:]
+    if command in OF_PODS:
+        return (None if given and command in ONE_NAME else ""), typed
+    kind, slash, rest = typed.partition("/")
+    if slash and kind in PODS and not (given and command in ONE_NAME):
+        return f"{kind}/", rest
+    if not given or given[0] not in PODS or (len(given) > 1 and command in ONE_NAME):
+        return None, typed
+    return "", typed
+
+
+def _line(environment: Mapping[str, str]) -> tuple[list[str], str] | None:
+    """The whole words before the one that is typed, and that one, as the shell's script hands them over."""
+    text, place = environment.get("COMP_WORDS", ""), environment.get("COMP_CWORD", "")
+    if environment.get(VARIABLE) not in SHOWN or not _is_plain(text + place):
+        return None
+    words = text.split()
+    if environment[VARIABLE] != "fish_complete":
+        at = int(place) if place.isdecimal() else 0
+        return (words[1:at], words[at] if at < len(words) else "") if at else None
+    words = words[1:]
+    return (words[:-1] if place and words[-1:] == [place] else words), place
+
+
+def _is_plain(text: str) -> bool:
+    """Whether words end at spaces alone."""
+    return (
+        text.isascii() and not any(sign in text for sign in "'\"\\") and all(s.isprintable() or s == "\n" for s in text)
+    )
+
+
+def offered(known: Iterable[Named], namespace: str, typed: str) -> list[str]:
+    """Names that begin so; of another namespace with that, unless `namespace` says it."""
+    names = (_word(one, namespace) for one in known)
+    return sorted({name for name in names if name and name.startswith(typed)})
+
+
+def _word(one: Named, namespace: str) -> str:
+    if not one.namespace or one.namespace == (namespace or DEFAULT_NAMESPACE):
+        return one.short or one.name
+    return "" if namespace else f"{one.namespace}/{one.name}"
+
+
+def completion(environment: Mapping[str, str]) -> str | None:
+    """What the shell's script reads; None where the usual way has to be gone."""
+    wanted = asked(environment)
+    if wanted is None:
+        return None
+    from agent.cli.quick.pods import quick_pods
+    from agent.cli.session import Session
+
+    paths = Session(endpoint=wanted.endpoint or None).sockets()
+    try:
+        pods = quick_pods(paths[0], LIMIT_S) if len(paths) == 1 else None
+    except TimeoutError:
+        pods = ()
+    if pods is None:
+        return None
+    known = (Named(pod.namespace, pod.name, pod.manifest_name) for pod in pods)
+    form = SHOWN[environment[VARIABLE]]
+    return "\n".join(form.format(wanted.prefix + name) for name in offered(known, wanted.namespace, wanted.typed))

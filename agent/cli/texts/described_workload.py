@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl describe` of a Deployment, DaemonSet or Job: what it wants, how far it has come, its pods, their events."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from agent.cli.session import CommandFailed
+from agent.cli.texts.described import entries_of, event_lines, grid, joined, moment
+from agent.cli.waits.workloads import progress
+from agent.kinds.ages import age
+from agent.kinds.pods.workloads import created_at, items, part
+from agent.kinds.registry import Kind
+from agent.model.finding import printable
+from agent.wire.kepd.v1 import node_pb2, pod_pb2
+
+Made = Mapping[str, Any]
+TITLES = {
+    "Deployment": ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"),
+    "DaemonSet": ("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled", "numberAvailable"),
+    "Job": ("active", "ready", "terminating", "succeeded", "failed"),
+}
+ASKED = (
+    ("Replicas", "replicas"), ("Min Ready Seconds", "minReadySeconds"), ("Parallelism", "parallelism"),
+    ("Completions", "completions"), ("Backoff Limit", "backoffLimit"),
+    ("Active Deadline", "activeDeadlineSeconds"), ("Suspend", "suspend"),
+)  # fmt: skip
+
+
+def workload_lines(
+    kind: str, made: Made, pods: Sequence[pod_pb2.Pod], events: Sequence[node_pb2.Event]
+) -> Iterator[str]:
+    yield from entries_of("", _head(kind, made))
+    conditions = items(made, "status", "conditions")
+    yield "Conditions:" if conditions else "Conditions:  <none>"
+    rows = [
+        tuple(printable(str(one.get(name, ""))) for name in ("type", "status", "reason", "message"))
+        for one in conditions
+    ]
+    yield from grid(("Type", "Status", "Reason", "Message"), rows)
+    yield "Pods:" if pods else "Pods:  <none>"
+    listed = sorted(pods, key=lambda one: one.name)
+    yield from grid(
+        ("Name", "Status", "Ready", "Age"),
+        [
+            (
+                one.name,
+                one.status,
+                str(any(c.type == "Ready" and c.status for c in one.conditions)),
+                age(one.created_at),
+            )
+            for one in listed
+        ],
+    )
+    yield from event_lines(events)
+
+
+def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
+    metadata, spec, status = (part(made, name) for name in ("metadata", "spec", "status"))
+    yield "Name", printable(str(metadata.get("name", "")))
+    yield "Namespace", printable(str(metadata.get("namespace", "default")))
+    yield "Created", moment(created_at(made))
+    yield "Labels", printable(joined(part(metadata, "labels")))
+    yield "Selector", printable(joined(part(spec, "selector", "matchLabels")))
+    for title, name in ASKED:
+        if spec.get(name) is not None:
+            yield title, printable(str(spec[name]))
+    strategy = part(spec, "strategy") or part(spec, "updateStrategy")
+    yield "Strategy", printable(str(strategy.get("type", "RollingUpdate"))) if kind != "Job" else ""
+    containers = items(spec, "template", "spec", "containers")
+    yield "Images", printable(", ".join(str(one.get("image", "")) for one in containers))
+    yield "Status", ", ".join(f"{status.get(name, 0)} {name}" for name in TITLES[kind])
+    yield "Started", str(status.get("startTime", ""))
+    yield "Completed", str(status.get("completionTime", ""))
+
+
+def explained_workload(kind: Kind, made: Mapping[str, Any], pods: Sequence[pod_pb2.Pod]) -> Iterator[str]:
+    """How far it has come, what it says of itself, and what each of its pods waits for that is not ready."""
+    metadata = part(made, "metadata")
+    try:
+        text = progress(kind, dict(made))[1]
+    except CommandFailed as error:
+        text = str(error)
+    name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
+    yield printable(f"{kind.api.upper()} {name}  {text}")
+    for one in items(made, "status", "conditions"):
+        yield printable(f"- {one.get('type')} is {one.get('status')}: {one.get('reason')}: {one.get('message')}")
+    if not pods:
+        yield "- it has no pods"
+    for pod in sorted(pods, key=lambda one: one.name):
+        is_ready = any(one.type == "Ready" and one.status for one in pod.conditions)
+        if not is_ready and pod.phase != "Succeeded":
+            why = f"; waits for: {pod.waits_for}" if pod.waits_for else ""
+            yield printable(f"- pod {pod.name}: {pod.status or pod.phase}{why}; see kepctl explain pod {pod.name}")

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is used now, as lists and as a screen."""
