@@ -11,7 +11,8 @@ import pytest
 
 from agent.devices.plan.records import Stage
 from agent.devices.run.device_checks import DeviceChecks
-from agent.devices.run.local_driver import FAKE_PERIOD_S, LocalDriver
+from agent.devices.run.local_driver import LocalDriver
+from agent.devices.run.own_devices import FAKE_PERIOD_S
 from agent.devices.run.view import DeviceView
 from agent.drivers.clock.driver import SystemClock
 from tests.devices.test_claims import NodeOfLives

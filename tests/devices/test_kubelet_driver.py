@@ -14,7 +14,8 @@ from agent.devices.local.fake import fake_slices
 from agent.devices.manifest.objects import Slice
 from agent.devices.plan.publishing import document, publication
 from agent.devices.run.kubelet_driver import KubeletDriver
-from agent.devices.run.local_driver import FakeDevices, LocalDriver
+from agent.devices.run.local_driver import LocalDriver
+from agent.devices.run.own_devices import FakeDevices
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.serving import DriverSockets, SocketTaken

@@ -18,7 +18,8 @@ from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus
 from agent.devices.manifest.slice_faults import slice_faults
 from agent.devices.plan.records import ClaimRecord, Holder, Stage, new_record
 from agent.devices.run.host_devices import HostDevices
-from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices, LocalDriver
+from agent.devices.run.local_driver import LocalDriver
+from agent.devices.run.own_devices import ConfiguredDevices, FakeDevices
 from agent.model.event import Event
 from agent.model.refused import Refused
 from tests.devices.fakes import FakeCdi

@@ -8,7 +8,8 @@ from typing import Any
 from agent.devices.manifest.documents import Reader
 from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.host_devices import HostDevices
-from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
+from agent.devices.run.local_driver import LocalDriver
+from agent.devices.run.own_devices import ConfiguredDevices
 from agent.devices.run.plane import DevicePlane
 from agent.devices.run.pod_devices import PodDevices
 from agent.drivers.clock.driver import SystemClock

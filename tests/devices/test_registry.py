@@ -21,7 +21,8 @@ from msgspec.structs import replace
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
 from agent.devices.plan.registration import Instance, PluginRefused, groups_note, judge
-from agent.devices.run.registry import KEPT_S, PluginRegistry
+from agent.devices.run.registered_driver import KEPT_S
+from agent.devices.run.registry import PluginRegistry
 from agent.devices.run.view import DeviceView
 from agent.drivers.plugin_sockets.driver import PluginSockets
 from agent.drivers.plugin_sockets.kubelet import kubelet_beside

@@ -25,11 +25,7 @@ from agent.config.kinds import (
 )
 
 HOSTS = list_of(TEXT, "host names")
-
-
 BACKOFF_CURVE = record_of(start=DURATION, factor=number(1, 100), cap=DURATION)
-
-
 REGISTRY_RATE = record_of(qps=number(0, 10000), burst=integer(1, 10000))
 
 
@@ -111,8 +107,6 @@ class ImagePrefetch:
 
 
 PERCENT = integer(0, 100)
-
-
 DISK_RULES = record_with(
     {"high": None, "low": None, "inodeHigh": None, "inodeLow": None},
     path=PATH, high=PERCENT, low=PERCENT, inodeHigh=PERCENT, inodeLow=PERCENT,

@@ -10,7 +10,7 @@ from agent.devices.plan.records import ClaimRecord
 from agent.devices.run.claims import ManagerSettings
 from agent.devices.run.commands import DeviceCommands
 from agent.devices.run.host_devices import DEV, HostDevices
-from agent.devices.run.local_driver import ConfiguredDevices, FakeDevices
+from agent.devices.run.own_devices import ConfiguredDevices, FakeDevices
 from agent.devices.run.plugins import PluginSettings
 from agent.devices.settings import plugin_resets, pool_rules
 from agent.drivers.cgroups.commands import CommandGroups

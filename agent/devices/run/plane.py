@@ -23,7 +23,8 @@ from agent.devices.run.cdi_directories import CdiDirectories
 from agent.devices.run.claims import DeviceClaims
 from agent.devices.run.commands import DeviceCommands
 from agent.devices.run.device_checks import DeviceChecks
-from agent.devices.run.local_driver import ConfiguredDevices, LocalDriver
+from agent.devices.run.local_driver import LocalDriver
+from agent.devices.run.own_devices import ConfiguredDevices
 from agent.devices.run.pod_devices import PodDevices
 from agent.devices.run.slice_directories import SliceDirectories
 from agent.model.clock import Clock

@@ -13,7 +13,8 @@ from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
 from agent.dns.cache.ready import Ready, ReadyAnswers, ready_of
 from agent.dns.handover.state import Settings
-from agent.dns.run.asking.flights import Client, Flights, Waiter
+from agent.dns.run.asking.flight import Client, Waiter
+from agent.dns.run.asking.flights import Flights
 from agent.dns.run.counters import TYPES, Counters
 from agent.dns.run.datagrams import text_of
 from agent.dns.wire.answer import keep, plain_data, read_answer

@@ -11,7 +11,8 @@ from functools import partial
 
 from agent.dns.run.answering import MOST_SOURCES as MOST_TAKEN
 from agent.dns.run.answering import Answering
-from agent.dns.run.asking.flights import MOST_FLIGHTS, Client
+from agent.dns.run.asking.flight import Client
+from agent.dns.run.asking.flights import MOST_FLIGHTS
 from agent.dns.run.counters import FAMILIES
 from agent.dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
 from agent.model.allowance import CallerMeter, Share

@@ -25,7 +25,8 @@ from agent.services.objects.addresses import read_address
 from agent.services.objects.fold import Fold
 from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.selection import Selection
-from agent.services.run.family_sync import FamilySync, SyncReport
+from agent.services.run.family_sync import FamilySync
+from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="dns")
 

@@ -53,13 +53,13 @@ from agent.services.attach.takeover import Takeover
 from agent.services.objects.addresses import address_of
 from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.connection_ender import ConnectionEnder
-from agent.services.run.family_sync import SyncReport
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import Intake
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics
 from agent.services.run.plane import Follower, ServicesPlane
+from agent.services.run.sync_report import SyncReport
 from agent.services.run.view import ServicesView
 from agent.topology.manifest.objects import Manifests
 

@@ -38,8 +38,8 @@ from agent.services.objects.addresses import address_of
 from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.relays import node_ports
 from agent.services.run.beside import Beside
-from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
+from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

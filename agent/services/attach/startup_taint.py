@@ -17,8 +17,8 @@ from agent.model.clock import Clock
 from agent.model.kube_objects import NodeObject, NodeTaint
 from agent.model.services.nft_table import Family
 from agent.services.attach.missing_rules import MissingRules
-from agent.services.run.family_sync import SyncReport
 from agent.services.run.intake import Intake
+from agent.services.run.sync_report import SyncReport
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient

@@ -8,9 +8,8 @@ share nothing but the objects. Leaves the rules in place at the end.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -25,6 +24,7 @@ from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
 from agent.services.ruleset import NO_PLANS, Plans, Ruleset
 from agent.services.run.pace import QUARANTINE_S, Pace, Periods
+from agent.services.run.sync_report import SyncReport, SyncWatcher
 
 log = structlog.get_logger(plane="services")
 
@@ -33,27 +33,6 @@ MOST_AT_ONCE = 200
 LONGEST_WATCH_PAUSE_S = 30.0
 # A shortage of the kernel that comes more often in a row is taken for a refusal, and whoever causes it is isolated.
 MOST_SHORTAGES = 5
-
-
-class SyncReport(msgspec.Struct, frozen=True):
-    """One sync that worked. `changed` are the Services that were looked at; with `is_full`, everything was."""
-
-    changed: Mapping[ServiceKey, ServicePlan | None]
-    elements: int
-    duration_s: float
-    is_full: bool
-    looked: Collection[ServiceKey] = ()
-    """Services of which anything changed, whether their plan did or not."""
-    gone: Collection[Claim] = ()
-    """Ways in that an earlier process left."""
-
-
-class SyncWatcher(Protocol):
-    def synced(self, family: str, report: SyncReport) -> None: ...
-    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None: ...
-    def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None: ...
-    def repaired(self, family: str, sentence: str, elements: int) -> None: ...
-    def forwarding_dropped(self, family: str, chains: Sequence[str]) -> None: ...
 
 
 class _Todo(msgspec.Struct):

@@ -39,8 +39,8 @@ from agent.services.routes.relays import (
     unrelayed_ports,
 )
 from agent.services.run.beside import Beside
-from agent.services.run.family_sync import SyncReport
 from agent.services.run.plane import ServicesPlane
+from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

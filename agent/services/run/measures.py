@@ -9,7 +9,7 @@ import msgspec
 from agent.model.histogram import Histogram
 from agent.model.services.nft_table import Family
 from agent.services.routes.tally import Tally
-from agent.services.run.family_sync import SyncReport
+from agent.services.run.sync_report import SyncReport
 
 SYNC_BOUNDS = tuple(0.001 * 2**power for power in range(15))
 PROGRAMMING_BOUNDS = (

@@ -21,10 +21,11 @@ from agent.model.services.service import ServiceKey
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import Frontend
 from agent.services.ruleset import Ruleset
-from agent.services.run.family_sync import FamilySync, SyncReport
+from agent.services.run.family_sync import FamilySync
 from agent.services.run.intake import Intake
 from agent.services.run.measures import Measures
 from agent.services.run.pace import Periods
+from agent.services.run.sync_report import SyncReport
 from agent.services.view.health import FamilyHealth
 
 log = structlog.get_logger(plane="services")

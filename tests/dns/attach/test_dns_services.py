@@ -26,7 +26,7 @@ from agent.model.services.service import ServiceKey
 from agent.pods.runtime.network_files import hosts_text, kernel_name
 from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.pods import local_pods, pod_choice, slices_of_pods
-from agent.services.run.family_sync import SyncReport
+from agent.services.run.sync_report import SyncReport
 from tests.kit.inputs import inputs_of
 from tests.pods.pods import make_pod
 from tests.services.making import make_service, make_slice

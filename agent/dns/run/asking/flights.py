@@ -9,11 +9,10 @@ Source of behaviour: RFC 8767, 9520.
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
 from agent.dns.run.asking.asks import NOT_OPEN, Ask
+from agent.dns.run.asking.flight import Flight, Waiter
 from agent.dns.run.asking.randomness import Randomness
 from agent.dns.run.asking.upstream_tcp import TcpAsker
 from agent.dns.run.asking.upstream_udp import UdpAsker
@@ -33,51 +32,6 @@ MOST_FLIGHTS, MOST_WAITERS = 4096, 256
 MOST_OF_SOURCE = MOST_FLIGHTS // 4
 TRY_S, WHOLE_S, STALE_AFTER_S, REFRESH_S = 2.0, 4.5, 1.8, 30.0
 MOST_PREFETCHES = MOST_FLIGHTS // 10
-
-Reply = Callable[["Waiter", bytes, int, str, float], None]
-"""Hears the message, its code, where it is from (cache, stale, upstream or refused), and what time it is."""
-
-
-class Client(msgspec.Struct, frozen=True, gc=False):
-    """Where a question came from. `send` takes the answer when it comes later, and `place`, which is the sender's."""
-
-    source: str
-    protocol: str
-    family: str
-    send: Callable[[bytes, bytes | bytearray], None]
-    place: bytes = b""
-
-
-class Waiter(msgspec.Struct, frozen=True, gc=False):
-    """A question to us that waits for an answer to it."""
-
-    question: Question
-    client: Client
-    zone: str
-    since_s: float
-    reply: Reply
-
-
-class Flight(msgspec.Struct, eq=False):
-    """`is_reliable`: the client came by TCP. `asked`: servers so far, `open`: those that have not answered."""
-
-    key: bytes
-    question: Question
-    zone: Zone
-    started_s: float
-    is_reliable: bool
-    waiters: list[Waiter] = []
-    open: list[Ask] = []
-    asked: tuple[Server, ...] = ()
-    codes: tuple[int, ...] = ()
-    hedge_s: float = 0.0
-    slot: dict["Flight", None] | None = None
-    """In the wheel."""
-    is_done: bool = False
-    has_stale: bool = False
-    is_plain: bool = False
-    is_prefetch: bool = False
-    is_crowded: bool = False
 
 
 class Flights:
