@@ -3,7 +3,9 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from typing import NoReturn
 
+import msgspec
 from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
@@ -120,6 +122,18 @@ def not_running(plane: str) -> ApiError:
         f"the {plane} plane does not run here; set {key} to true and restart kepd",
         metadata={"plane": plane},
     )
+
+
+class Absent(msgspec.Struct, frozen=True):
+    """In the place of the service of a plane that does not run: each method answers that."""
+
+    plane: str
+
+    async def answer(self, _request: object) -> NoReturn:
+        raise not_running(self.plane)
+
+    def stream(self, _request: object) -> NoReturn:
+        raise not_running(self.plane)
 
 
 def refused(error: Refused) -> ApiError:

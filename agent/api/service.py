@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Protocol
 
 import grpc
-import msgspec
 import structlog
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.duration_pb2 import Duration
@@ -23,12 +22,12 @@ from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
 from agent.api.errors import (
+    Absent,
     ApiError,
     FailureReason,
     ending,
     invalid,
     memory_short,
-    not_running,
     refused,
     runtime_unavailable,
     too_much,
@@ -71,18 +70,6 @@ UnaryMethod = Callable[[Message], Awaitable[Message]]
 PartsMethod = Callable[[AsyncIterator[Message]], Awaitable[Message]]
 StreamMethod = Callable[[Message], AsyncIterator[Message | bytes]]
 Observer = Callable[[str, str], None]
-
-
-class Absent(msgspec.Struct, frozen=True):
-    """In the place of the service of a plane that does not run: each method answers that."""
-
-    plane: str
-
-    async def answer(self, _request: object) -> Message:
-        raise not_running(self.plane)
-
-    def stream(self, _request: object) -> AsyncIterator[Message]:
-        raise not_running(self.plane)
 
 
 def _method_of(implementation: object, method: MethodDescriptor) -> Any:  # noqa: ANN401  # each kind has its own

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.api.errors import ApiError
-from agent.api.service import Absent
+from agent.api.errors import Absent, ApiError
 from agent.config.document import Configuration
 from agent.devices.attach.device_service import DeviceService
 from agent.devices.local.configured import QUARANTINED
