@@ -102,7 +102,7 @@ class SteppingRelay(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(lambda request, context: self._call(path, request, context))
 
     def _stream(self, path: str, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        answers = self._upstream.unary_stream(path)(request, metadata=_metadata(context))
+        answers = self._upstream.unary_stream(path)(request, metadata=metadata_of(context))
         context.add_callback(answers.cancel)
         try:
             yield from answers
@@ -119,7 +119,7 @@ class SteppingRelay(grpc.GenericRpcHandler):
         left_s = context.time_remaining()
         # A call without a deadline looks as if it had one in many years, which the other side would not take.
         timeout_s = left_s if left_s is not None and left_s < LONGEST_S else None
-        answering = self._upstream.unary_unary(path).future(request, metadata=_metadata(context), timeout=timeout_s)
+        answering = self._upstream.unary_unary(path).future(request, metadata=metadata_of(context), timeout=timeout_s)
         try:
             if step is not None and DURING in STAGES[method] and self._is_due(step, DURING):
                 self._wait_under_way(step, answering)
@@ -179,6 +179,6 @@ class SteppingRelay(grpc.GenericRpcHandler):
             self._names[pb.CreateContainerResponse.FromString(answer).container_id] = step.subject
 
 
-def _metadata(context: grpc.ServicerContext) -> list[tuple[str, str | bytes]]:
+def metadata_of(context: grpc.ServicerContext) -> list[tuple[str, str | bytes]]:
     """What a client may send on; the rest belongs to the connection."""
     return [(key, value) for key, value in context.invocation_metadata() if not key.startswith(("user-agent", ":"))]

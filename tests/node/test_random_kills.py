@@ -119,16 +119,16 @@ class Company:
         records = self.kepd.folder / "state" / "pods" / "records"
         return is_up(self.kepd) and not any(records.glob("*.json")) and not self.kepd.pods()
 
-    def left(self) -> list[str]:
-        """Sandboxes, addresses, groups and mounts."""
-        listed = self.lab.cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items
-        root = self.lab.place.cgroup_parent.strip("/")
-        groups = [*Path("/sys/fs/cgroup").glob(f"*/{root}/*pod*"), *Path("/sys/fs/cgroup").glob(f"{root}/*pod*")]
-        leases = [one for one in (self.lab.place.directory / "ipam").rglob("*") if one.name[:1].isdigit()]
-        mounts = [
-            line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(self.kepd.folder) in line
-        ]
-        return [*(one.id for one in listed), *map(str, groups), *map(str, leases), *mounts]
+
+def left_of(kepd: Kepd, lab: Lab) -> list[str]:
+    """Sandboxes, addresses, groups, mounts and drafts of files."""
+    listed = lab.cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items
+    root = lab.place.cgroup_parent.strip("/")
+    groups = [*Path("/sys/fs/cgroup").glob(f"*/{root}/*pod*"), *Path("/sys/fs/cgroup").glob(f"{root}/*pod*")]
+    leases = [one for one in (lab.place.directory / "ipam").rglob("*") if one.name[:1].isdigit()]
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(kepd.folder) in line]
+    drafts = (kepd.folder / "state").rglob(".*.????????")
+    return [*(one.id for one in listed), *map(str, groups), *map(str, leases), *mounts, *map(str, drafts)]
 
 
 @pytest.fixture
@@ -172,4 +172,4 @@ def test_kills_at_random_moments_change_nothing(company: Company) -> None:
         for name in play.actors:
             assert "start" in events(play, name), (play.name, name)
 
-    kepd.wait(lambda: not company.left(), f"nothing left: {company.left()}", 20.0)
+    kepd.wait(lambda: not left_of(kepd, company.lab), f"nothing left: {left_of(kepd, company.lab)}", 20.0)
