@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
-from tests.daemon.process import Kepd
+from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.node.pods import LOOP, Actor, Stage, say, uptime_s
 from tests.node.slow_relay import SlowRelay

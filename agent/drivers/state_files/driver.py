@@ -112,8 +112,7 @@ class StateFiles:
         return write.done
 
     def _write_waiting(self) -> None:
-        taken = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_TOGETHER))]
-        _write_together(taken)
+        _write_together([self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_TOGETHER))])
 
     async def _in_thread(self, call: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
@@ -148,10 +147,8 @@ def _read(path: Path) -> bytes | None:
 
 def sweep_state(state: Path) -> None:
     """At the start of a daemon, where it and its planes write. What pods have below that is not looked at."""
-    began_s = time.time()
-    with suppress(FileNotFoundError):
-        for directory in (state, *state.iterdir()):
-            _sweep(directory, began_s)
+    for directory in (state, *state.glob("*")):
+        _sweep(directory, time.time())
 
 
 def _sweep(directory: Path, before_s: float) -> None:

@@ -82,12 +82,11 @@ async def load_records(context: PodContext) -> dict[str, Record]:
     except OSError as error:
         log.warning("pod_records_unreadable", error=str(error))
         return {}
-    records, boot_id = {}, context.settings().facts.boot_id
+    records: dict[str, Record] = {}
+    clock, boot_id = context.clock, context.settings().facts.boot_id
     for name, content in found.items():
         try:
-            record = decode_record(content, boot_id, context.clock.now_s(), context.clock.wall_s())
+            records[name.removesuffix(".json")] = decode_record(content, boot_id, clock.now_s(), clock.wall_s())
         except ValueError as error:
             log.warning("pod_record_unreadable", record=name, error=str(error))
-        else:
-            records[name.removesuffix(".json")] = record
     return records
