@@ -90,7 +90,10 @@ class Observer:
         run = self._run
         known = {one.id: one for one in run.seen.sandboxes}
         earlier = set(known)
-        sandboxes = [await self._with_network(one, known.pop(one.id, None)) for one in listed.sandboxes]
+        sandboxes = []
+        for one in listed.sandboxes:
+            with suppress(NotFound):  # The list came late.
+                sandboxes.append(await self._with_network(one, known.pop(one.id, None)))
         for sandbox_id, before in known.items():
             with suppress(NotFound):
                 status = await run.context.sandboxes.sandbox_status(sandbox_id)

@@ -529,7 +529,7 @@ class PodRunner:
             pod = record.pod
         keeper = self._keeper_for(pod)
         await keeper.merge(seen)
-        if uid not in self._owners.keepers:
+        if uid not in self._owners.keepers and keeper.run.seen.sandboxes:
             self._begin(keeper, is_settled=pod is self._wanted.get(uid))
 
     def _forgotten(self) -> None:

@@ -55,6 +55,27 @@ class Busy(Slow):
         return await super().sandbox_status(sandbox_id)
 
 
+class Ghosts(Slow):
+    """The next lists show what was there when they were asked for, and what goes before they come."""
+
+    sandboxes: tuple[pb.PodSandbox, ...] = ()
+    containers: tuple[pb.Container, ...] = ()
+
+    async def vanish(self) -> None:
+        self.sandboxes, self.containers = tuple(await self.list_sandboxes()), tuple(await self.list_containers())
+        for one in self.sandboxes:
+            await self.stop_sandbox(one.id)
+            await self.remove_sandbox(one.id)
+
+    async def list_sandboxes(self) -> list[pb.PodSandbox]:
+        late, self.sandboxes = self.sandboxes, ()
+        return list(late) or await super().list_sandboxes()
+
+    async def list_containers(self, sandbox_id: str = "") -> list[pb.Container]:
+        late, self.containers = self.containers, ()
+        return list(late) or await super().list_containers(sandbox_id)
+
+
 async def up(cri: Slow, logs: Path, *names: str) -> FakeManifestDirectory:
     """Pods that run, and a kepd that has gone."""
     names = names or ("web",)
@@ -177,6 +198,28 @@ async def test_a_pod_replaced_meanwhile_is_made_once_as_it_is_now(
 
     assert sorted(cri.made()) == ["CreateContainer"] * len(NAMES) + ["RunPodSandbox"] * len(NAMES)
     assert len(await cri.list_sandboxes()) == len(NAMES)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+@pytest.mark.parametrize("has_record", [True, False])
+async def test_a_list_that_comes_late_brings_nothing_back(tmp_path: Path, is_wanted: bool, has_record: bool) -> None:
+    """NP-5: it shows a pod that has gone since it was asked for."""
+    cri = Ghosts()
+    files = await up(cri, tmp_path)
+    if not is_wanted:
+        files.put("/m/web.yaml", None)
+    if not has_record:
+        DISKS.pop(tmp_path)
+    await cri.vanish()
+    with capture_logs() as logs:
+        async with running(cri, files, tmp_path) as plane:
+            await plane.until_phases(**({"web": "Running"} if is_wanted else {}))
+            await plane.until_ready()
+            await plane.rounds()
+            kept = len(plane.runner.keepers)
+
+    assert [one["event"] for one in logs if one["log_level"] == "error"] == []
+    assert kept == len(await cri.list_sandboxes()) == int(is_wanted)
 
 
 @pytest.mark.parametrize("is_ready", [True, False])
