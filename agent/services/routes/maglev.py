@@ -10,8 +10,6 @@ Never: knows the kernel, which finds a packet's slot. The vectors in tests/vecto
 they change, nodes of two versions of kepd disagree.
 """
 
-from collections import Counter
-from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha256
 
@@ -54,9 +52,3 @@ def _order(name: str, size: int) -> tuple[int, int]:
     digest = sha256(name.encode()).digest()
     start, step = (int.from_bytes(digest[at : at + _HALF], "big") for at in (0, _HALF))
     return start % size, step % (size - 1) + 1
-
-
-def fullest(table: Sequence[object]) -> float:
-    """Slots of the endpoint that has most, in parts of the mean."""
-    counts = Counter(table)
-    return max(counts.values()) * len(counts) / len(table) if table else 1.0
