@@ -239,7 +239,7 @@ async def test_a_plugin_that_ends_keeps_what_pods_have_and_gives_nothing_new(plu
     process.kill()
     await plugins.until(lambda: "DriverAway" in plugins.reasons, "told")
 
-    assert "no plugin of it is registered" in await plugins.why(pod("other"))
+    assert "no plugin is registered for it" in await plugins.why(pod("other"))
     assert (await plugins.devices.edits(pod(), pod().containers[0])).env == (("GPUS", "gpu-0"),)
     await plugins.until(lambda: f"{GPU} is away" in plugins.board.line("device-plugins").message, "told on the board")
     assert plugins.board.line("device-plugins").state is State.READY
@@ -286,7 +286,7 @@ async def test_a_flood_of_devices_costs_that_plugin_alone(plugins: Plugins) -> N
     await plugins.until(lambda: "DriverAway" in plugins.reasons, "refused")
 
     assert "it lists 10002 devices; expected at most 4096" in plugins.told[-1].message
-    assert "no plugin of it is registered" in await plugins.why(pod())
+    assert "no plugin is registered for it" in await plugins.why(pod())
 
 
 async def test_two_plugins_that_set_one_variable_differently_fail_the_container(plugins: Plugins) -> None:
