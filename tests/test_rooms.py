@@ -18,6 +18,7 @@ MOST_MODULES = 25
 TRESPASSES = {
     "drivers/clock/knows_another": "agent.drivers.cgroups.driver",
     "host/knows_what_runs": "agent.pods.run.runner",
+    "host/knows_a_rule": "agent.pods.plan.order",
     "kit/knows_a_plane": "agent.images.settings",
     "model/opens_files": "os",
     "pods/attach/knows_a_joint": "agent.host.joints.pods_images",

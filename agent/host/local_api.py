@@ -20,8 +20,8 @@ from agent.api.socket_path import listen_at
 from agent.api.topology_service import TopologyService
 from agent.config.document import Configuration
 from agent.drivers.systemd.driver import activated_socket
+from agent.host.joints.manifests import wire_objects
 from agent.host.joints.topology import TopologyOfManifests
-from agent.host.manifest_objects import wire_objects
 from agent.host.node_view import NodeAnswers, node_features
 from agent.host.planes import Planes
 from agent.host.process import Process

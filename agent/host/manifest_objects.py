@@ -12,12 +12,10 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
 
-from agent.config.document import Configuration
 from agent.config.manifest_documents import (
     CLUSTER_KINDS,
     Content,
@@ -29,19 +27,12 @@ from agent.config.manifest_documents import (
 )
 from agent.config.strict_yaml import UnreadableYaml
 from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, write_whole
-from agent.drivers.manifests.driver import read_manifests
-from agent.drivers.manifests.source_folders import read_source_folders
-from agent.drivers.manifests.trust import Trust
 from agent.model.finding import Finding, suggestion
 from agent.model.generation import spec_generation
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
 from agent.model.pods.shown_spec import LAST_APPLIED, without_copy, without_values
 from agent.model.pods.source_folder import SourceFolder
 from agent.model.refused import Refused
-
-if TYPE_CHECKING:
-    from agent.pods.attach.unit import PodOffers
-    from agent.pods.manifest.objects import NodeIdentity
 
 log = structlog.get_logger(plane="api")
 
@@ -320,49 +311,3 @@ def _without_values(content: Content, before: Content) -> str:
             is_other = {key for key, value in given.items() if before and known.get(key) != value}
             shown[part] = {key: "*** (changed)" if key in is_other else "***" for key in given}
     return dumped(shown) if content else ""
-
-
-def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None") -> ManifestObjects:
-    """`pods` are of the pods plane, if it runs here."""
-    workloads = pods.runner.workloads if pods is not None else None
-
-    def directory() -> Path:
-        return Path(current().manifests.directory)
-
-    def trust() -> Trust:
-        return Trust(current().manifests.group_writable)
-
-    return ManifestObjects(
-        directory,
-        lambda: read_manifests(directory(), trust=trust()).files,
-        lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
-        lambda content: faults_of(content, current()),
-        pods.commands.delete if pods is not None else None,
-        lambda: identity_of(current()).suffix,
-        status=workloads.status if workloads is not None else lambda _: None,
-        created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
-    )
-
-
-def identity_of(configuration: Configuration) -> "NodeIdentity":
-    from agent.pods.manifest.objects import NodeIdentity
-
-    devices = configuration.devices
-    return NodeIdentity(
-        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled
-    )
-
-
-def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:
-    """What each plane finds wrong with a manifest. Imported with the first who asks: a daemon without pods pays nothing
-    for them."""
-    from agent.devices.manifest.documents import Reader
-    from agent.devices.manifest.reading import read_device_objects
-    from agent.pods.manifest.objects import parse_objects
-    from agent.services.attach.manifests import hint_options, read_service_objects
-
-    found = parse_objects("manifest", content, identity_of(configuration)).findings
-    of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
-    reader = Reader(configuration.node.name, trusts_status=configuration.devices.manager.trust_status)
-    of_devices = read_device_objects({"manifest": content}, reader).findings
-    return list(dict.fromkeys((*found, *of_services, *of_devices)))

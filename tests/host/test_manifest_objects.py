@@ -10,7 +10,8 @@ import pytest
 from agent.config.document import Configuration
 from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.source_folders import read_source_folders
-from agent.host.manifest_objects import ManifestObjects, faults_of
+from agent.host.joints.manifests import faults_of
+from agent.host.manifest_objects import ManifestObjects
 from agent.model.refused import Refused
 
 POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: 'i:1'}]}\n"

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directory of manifests, that pods, devices and Services share: what each finds wrong with it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agent.config.document import Configuration
+from agent.drivers.manifests.driver import read_manifests
+from agent.drivers.manifests.source_folders import read_source_folders
+from agent.drivers.manifests.trust import Trust
+from agent.host.manifest_objects import ManifestObjects
+from agent.model.finding import Finding
+
+if TYPE_CHECKING:
+    from agent.pods.attach.unit import PodOffers
+    from agent.pods.manifest.objects import NodeIdentity
+
+
+def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None") -> ManifestObjects:
+    """`pods` are of the pods plane, if it runs here."""
+    workloads = pods.runner.workloads if pods is not None else None
+
+    def directory() -> Path:
+        return Path(current().manifests.directory)
+
+    def trust() -> Trust:
+        return Trust(current().manifests.group_writable)
+
+    return ManifestObjects(
+        directory,
+        lambda: read_manifests(directory(), trust=trust()).files,
+        lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
+        lambda content: faults_of(content, current()),
+        pods.commands.delete if pods is not None else None,
+        lambda: identity_of(current()).suffix,
+        status=workloads.status if workloads is not None else lambda _: None,
+        created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
+    )
+
+
+def identity_of(configuration: Configuration) -> "NodeIdentity":
+    from agent.pods.manifest.objects import NodeIdentity
+
+    devices = configuration.devices
+    return NodeIdentity(
+        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled
+    )
+
+
+def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:
+    """What each plane finds wrong with a manifest. Imported with the first who asks: a daemon without pods pays nothing
+    for them."""
+    from agent.devices.manifest.documents import Reader
+    from agent.devices.manifest.reading import read_device_objects
+    from agent.pods.manifest.objects import parse_objects
+    from agent.services.attach.manifests import hint_options, read_service_objects
+
+    found = parse_objects("manifest", content, identity_of(configuration)).findings
+    of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
+    reader = Reader(configuration.node.name, trusts_status=configuration.devices.manager.trust_status)
+    of_devices = read_device_objects({"manifest": content}, reader).findings
+    return list(dict.fromkeys((*found, *of_services, *of_devices)))
