@@ -20,7 +20,7 @@ import msgspec
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
 from agent.devices.manifest.reading import read_device_objects
-from agent.devices.plan.pools import Node
+from agent.devices.plan.pools import PoolNode
 from agent.devices.plan.search import Question, search
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.drivers.clock.driver import SystemClock
@@ -117,7 +117,7 @@ def proportional_mib(pid: int) -> float:
 
 def best(slices: list[Slice], held: list[Claim], claim: Claim) -> float:
     question = Question(
-        node=Node(name="here"), slices=tuple(slices), classes=CLASSES, existing=tuple(held), claims=(claim,)
+        node=PoolNode(name="here"), slices=tuple(slices), classes=CLASSES, existing=tuple(held), claims=(claim,)
     )
     return timed(lambda: search(question))
 
@@ -190,7 +190,7 @@ async def held_and_released(folder: Path) -> tuple[float, float]:
     """Median of a pod's claims from nothing to edits, with records on a disk, and what of it is not the disk's."""
     files = StateFiles(folder)
     cdi = FakeCdi()
-    settings = ManagerSettings(node=Node(name="here"), boot_id="b")
+    settings = ManagerSettings(node=PoolNode(name="here"), boot_id="b")
     claims = DeviceClaims(files, cdi, SystemClock(), lambda: settings, lambda _: None)
     await claims.load()
     claims.add_driver(FakeDriver(128, cdi=cdi))

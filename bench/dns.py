@@ -34,7 +34,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from agent.dns.handover.state import HOT_FILE, SOCKET_FILE, Settings, Upstream
-from agent.dns.handover.status import Request
+from agent.dns.handover.status import StatusRequest
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
 from agent.dns.run.state_writer import StateWriter
 from tests.lab.namespace import Namespace
@@ -117,14 +117,14 @@ class Subject:
     async def _ready(self) -> float:
         while True:
             with contextlib.suppress(ProcessUnavailable):
-                await self.client.ask(Request(do="status"))
+                await self.client.ask(StatusRequest(do="status"))
                 return time.monotonic() - self.began_s
             await asyncio.sleep(0.005)
 
     def limit(self, rate: int) -> None:
         """Of each source, as it is without further settings."""
         self._writer.begin(replace(self.settings, per_source_qps=rate))
-        asyncio.run(self.client.ask(Request(do="reread")))
+        asyncio.run(self.client.ask(StatusRequest(do="reread")))
 
     def settle(self) -> None:
         """Until it has stored what was asked for most, which it does in the minute after the last question."""
@@ -153,7 +153,7 @@ class Subject:
         return int(text.partition("voluntary_ctxt_switches:")[2].split()[0])
 
     def entries(self) -> int:
-        found = asyncio.run(self.client.ask(Request(do="status"))).status
+        found = asyncio.run(self.client.ask(StatusRequest(do="status"))).status
         return found.entries if found is not None else 0
 
     def close(self) -> None:

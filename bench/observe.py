@@ -29,11 +29,11 @@ from agent.kit.memory import share_heaps
 from agent.model.runtime.event import RuntimeEvent
 from agent.observe.kernel.hierarchies import Hierarchies, read_mounts
 from agent.observe.run.collector import Collector, CollectorSettings
+from agent.observe.run.container_registry import Roster
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.oom_watch import OomWatch
 from agent.observe.run.pages import Pages, PageSettings, Sources
-from agent.observe.run.roster import Roster
 from tests.observe.kernel_tree import ListedInstances
 from tests.observe.test_collector import Records
 

@@ -24,7 +24,7 @@ import structlog
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.nft.driver import NftTable
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from bench.services_inside import HERE, VIP, Answering, Row, endpoints, prepare, vip
@@ -131,7 +131,7 @@ def connects_per_s(address: str = VIP, port: int = 80, *, reads: bool = False) -
 
 
 async def load_ours(size: int) -> None:
-    intake = Intake(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
     table = NftTable("IPv4")
     plane = ServicesPlane(intake, {"IPv4": NftRuleset(table)}, clock=SystemClock(), tell=print)
     for number in range(1, size + 1):

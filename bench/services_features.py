@@ -26,7 +26,7 @@ from agent.model.event import Event
 from agent.services.attach.event_writer import EventWriter
 from agent.services.attach.flow_offload import FlowOffload
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
@@ -89,7 +89,7 @@ async def _changes(
     size: int, clock: SystemClock, tell: Callable[[Event], None], writing: Any
 ) -> dict[str, list[float]]:
     settings = NodeSettings(node="n0", addresses=("192.168.0.10",), node_port_addresses=("primary", "localhost"))
-    intake = Intake(settings, tell=tell, started_s=0.0)
+    intake = ServiceInputs(settings, tell=tell, started_s=0.0)
     table = NftTable("IPv4")
     plane = ServicesPlane(intake, {"IPv4": NftRuleset(table)}, clock=clock, tell=tell)
     relay = LocalhostRelay(plane, clock, tell)
@@ -183,7 +183,7 @@ async def _serve(shape: str, size: int, told: int) -> None:
     clock = SystemClock()
     words = ("localhost",) if shape == "localhost" else ("primary",)
     settings = NodeSettings(node="n0", addresses=("192.168.0.10",), node_port_addresses=words)
-    intake = Intake(settings, tell=print, started_s=0.0)
+    intake = ServiceInputs(settings, tell=print, started_s=0.0)
     plane = ServicesPlane(intake, {"IPv4": NftRuleset(NftTable("IPv4"))}, clock=clock, tell=print)
     relay = LocalhostRelay(plane, clock, print)
     plane.followers.append(relay.follow)

@@ -26,7 +26,7 @@ from agent.drivers.nft.driver import NftTable
 from agent.kit.memory import large_work, settle_memory
 from agent.model.component import Board, State
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from bench.daemon import resident_mib
@@ -57,7 +57,7 @@ def endpoints(number: int) -> list[str]:
 async def plan_rows(size: int) -> list[Row]:
     """The plane without an API: from the arrived lists to the kernel, and single changes."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    intake = Intake(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
     table = NftTable("IPv4")
     plane = ServicesPlane(intake, {"IPv4": NftRuleset(table)}, clock=SystemClock(), tell=print)
     intake.replace_services(make_service(f"s{number}", ip=vip(number)) for number in range(1, size + 1))

@@ -28,7 +28,7 @@ from agent.model.services.nft_error import NftFailed
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.lab.namespace import Namespace
@@ -44,7 +44,7 @@ def addresses(number: int) -> list[str]:
     return [f"10.{128 + (one >> 16)}.{one >> 8 & 255}.{one & 255}" for one in range(first, first + ENDPOINTS)]
 
 
-def put(intake: Intake, number: int, endpoints: list[str]) -> None:
+def put(intake: ServiceInputs, number: int, endpoints: list[str]) -> None:
     vip = f"10.{96 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
     intake.put_service(make_service(f"s{number}", ip=vip))
     intake.put_slice(make_slice(endpoints, service=f"s{number}", name=f"s{number}-x"))
@@ -67,9 +67,9 @@ class Told:
         self.took_s = time.perf_counter() - began_s
 
 
-def filled(size: int, variant: Variant) -> tuple[Intake, ServicesPlane, Told]:
+def filled(size: int, variant: Variant) -> tuple[ServiceInputs, ServicesPlane, Told]:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    intake = Intake(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n0", addresses=("192.168.0.10",)), tell=print, started_s=0.0)
     tables = IptablesTables("IPv4", variant=variant)
     told = Told(tables)
     rules = IptablesRuleset(tables, clock=SystemClock())

@@ -27,7 +27,7 @@ from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import ReadService
 from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from agent.services.run.flow_cleaner import FlowCleaner
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.sync_report import SyncReport
@@ -45,7 +45,7 @@ class Running:
 
     def __init__(self) -> None:
         settings = NodeSettings(node="n0", addresses=("192.168.0.10",))
-        self.intake = Intake(settings, tell=print, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=print, started_s=0.0)
         self.table = NftTable("IPv4")
         self.plane = ServicesPlane(
             self.intake, {"IPv4": NftRuleset(self.table)}, clock=SystemClock(), tell=lambda _: None

@@ -14,9 +14,9 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from agent.api.access import AccessRule
+from agent.api.call_quota import Bounds
 from agent.api.peer import Peer
 from agent.api.service import MethodTable
-from agent.api.shares import Bounds
 
 LARGEST_ANSWER_BYTES = 16 << 20
 # v1 is v1alpha under another name; tools ask for either.

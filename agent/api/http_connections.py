@@ -22,7 +22,7 @@ TAKEN_AT_ONCE = 16
 PAUSE_S = 0.5
 
 
-class Client(Protocol):
+class HttpClient(Protocol):
     """A socket, or what is between one and TLS."""
 
     def fileno(self) -> int: ...
@@ -34,7 +34,7 @@ class Client(Protocol):
     def close(self) -> None: ...
 
 
-class TlsClient(Client, Protocol):
+class TlsClient(HttpClient, Protocol):
     @property
     def is_known(self) -> bool: ...
 
@@ -182,7 +182,7 @@ class Connections:
 class _Connection:
     __slots__ = ("address", "answer", "came", "client", "is_watched", "is_writing", "task", "until_s")
 
-    def __init__(self, client: Client, address: str, until_s: float) -> None:
+    def __init__(self, client: HttpClient, address: str, until_s: float) -> None:
         self.client, self.address, self.until_s = client, address, until_s
         self.came = bytearray()
         self.answer = memoryview(b"")

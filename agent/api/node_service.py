@@ -8,14 +8,14 @@ from functools import partial
 
 from google.rpc import code_pb2
 
+from agent.api.call_quota import is_trusted
 from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
 from agent.api.ports import ConfigurationView, EvictionView, FeatureView, NodeLogsView, NodeView, UsageView
-from agent.api.shares import is_trusted
 from agent.api.watching import SharedStream, watched
-from agent.config.check import Checked
+from agent.config.check import CheckedConfiguration
 from agent.config.diff import KeyChange, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
 from agent.config.keys import all_keys
@@ -232,7 +232,7 @@ def _event_order(event: Event) -> str:
     return f"{event.last_seen_s:020.6f}{event.id}"
 
 
-def _plan_or_refusal(outcome: Checked | ReloadPlan) -> ReloadPlan:
+def _plan_or_refusal(outcome: CheckedConfiguration | ReloadPlan) -> ReloadPlan:
     if isinstance(outcome, ReloadPlan):
         return outcome
     findings = [str(finding) for finding in outcome.findings]

@@ -24,8 +24,8 @@ from time import monotonic
 import msgspec
 import structlog
 
-from agent.api.parting import HEAD, SETTINGS, Asked, Parting, sent_away
-from agent.api.shares import MIB, Shares, is_trusted
+from agent.api.call_quota import MIB, Shares, is_trusted
+from agent.api.graceful_goaway import HEAD, SETTINGS, ClientFrames, Parting, sent_away
 from agent.model.allowance import CallerMeter, Share
 
 log = structlog.get_logger(plane="api")
@@ -204,7 +204,7 @@ class PeerRelay:
             return f"kepd: uid {peer.uid} has {MAX_CONNECTIONS_PER_USER} connections already"
         return "" if len(self.peers) < MAX_CONNECTIONS else FULL
 
-    def _charge(self, peer: Peer, asked: Asked, size: int) -> tuple[str, float]:
+    def _charge(self, peer: Peer, asked: ClientFrames, size: int) -> tuple[str, float]:
         """For what came on one connection: why its user is cut off, or how long it waits before it is read again."""
         if is_trusted(peer.uid):
             return "", 0.0
@@ -263,7 +263,7 @@ class _Link:
         """`take` asks for room for so many more bytes of requests."""
         self.parting = Parting()
         self.uid = -1
-        self.charge: Callable[[Asked, int], tuple[str, float]] = lambda _asked, _size: ("", 0.0)
+        self.charge: Callable[[ClientFrames, int], tuple[str, float]] = lambda _asked, _size: ("", 0.0)
         self.charge_answer: Callable[[int], float] = lambda _size: 0.0
         self.fault = ""
         """What is wrong with its own bytes; a user that took too much was dealt with by the relay."""

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from pathlib import Path
 from typing import Protocol
 
-from agent.config.check import Checked
+from agent.config.check import CheckedConfiguration
 from agent.config.diff import ReloadPlan
 from agent.model.nodes.feature import FeatureReport
 from agent.model.nodes.file_system import FileSystemReport
@@ -47,13 +47,13 @@ class NodeLogsView(Protocol):
 
 
 class ConfigurationView(Protocol):
-    def current(self) -> Checked: ...
+    def current(self) -> CheckedConfiguration: ...
 
     def files(self) -> Sequence[Path]: ...
 
-    def reload(self) -> Checked | ReloadPlan: ...
+    def reload(self) -> CheckedConfiguration | ReloadPlan: ...
 
-    def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> Checked | ReloadPlan: ...
+    def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> CheckedConfiguration | ReloadPlan: ...
 
 
 class ObjectsView(Protocol):

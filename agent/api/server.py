@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from google.protobuf.descriptor import ServiceDescriptor
 
 from agent.api.access import AccessRule
+from agent.api.call_quota import BOUNDS
 from agent.api.peer import Peer, PeerRelay
-from agent.api.shares import BOUNDS
 from agent.api.socket_path import check_length, make_directory
 from agent.model.component import Report
 from agent.wire.kepd.v1 import access_pb2

@@ -21,6 +21,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
 
 from agent.api.access import LEVEL_NAMES, AccessRule
+from agent.api.call_quota import MIB, Shares, Turns, is_trusted
 from agent.api.errors import (
     Absent,
     ApiError,
@@ -34,7 +35,6 @@ from agent.api.errors import (
     unread,
 )
 from agent.api.peer import CALLER, Peer
-from agent.api.shares import MIB, Shares, Turns, is_trusted
 from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded
 from agent.model.runtime.error import Unavailable as RuntimeUnavailable

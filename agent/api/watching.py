@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, FailureReason
-from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedChange, Overtaken
+from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedChange, FeedLagged
 from agent.wire.kepd.v1 import list_pb2
 
 Item = TypeVar("Item")
@@ -47,7 +47,7 @@ async def followed(feed: Feed[Item], topics: Collection[str] | None = None) -> A
     try:
         async for change in feed.follow(topics):
             yield change
-    except Overtaken as error:
+    except FeedLagged as error:
         raise ApiError(
             code_pb2.RESOURCE_EXHAUSTED,
             FailureReason.WATCHER_TOO_SLOW,

@@ -26,7 +26,7 @@ Layer = Mapping[str, Tree]
 """Keys that one source sets, by path."""
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckedConfiguration(msgspec.Struct, frozen=True):
     """The outcome. `configuration` is None exactly when there are findings."""
 
     configuration: Configuration | None
@@ -76,7 +76,7 @@ def _flatten_section(path: str, tree: Tree, values: dict[str, Tree], findings: l
             findings.append(Finding(child.where, f"{path}.{name}", f"unknown key{suggestion(name, known)}"))
 
 
-def check_layers(layers: Sequence[Layer], findings: Sequence[Finding] = ()) -> Checked:
+def check_layers(layers: Sequence[Layer], findings: Sequence[Finding] = ()) -> CheckedConfiguration:
     """Lay the layers over the defaults. Values that a later layer hides are checked all the same."""
     found = list(findings)
     keys = all_keys(Configuration)
@@ -95,9 +95,9 @@ def check_layers(layers: Sequence[Layer], findings: Sequence[Finding] = ()) -> C
             values[path] = {**below, **value} if isinstance(below, dict) and isinstance(value, dict) else value
             origins[path] = tree.where
     if found:
-        return Checked(None, tuple(found), origins)
+        return CheckedConfiguration(None, tuple(found), origins)
     by_field = {keys[path].fields: value for path, value in values.items()}
-    return Checked(build(by_field), (), origins)
+    return CheckedConfiguration(build(by_field), (), origins)
 
 
 _UNREADABLE = object()

@@ -17,7 +17,7 @@ from agent.model.exit_codes import BAD_CONFIGURATION
 from agent.model.finding import printable
 
 if TYPE_CHECKING:
-    from agent.config.check import Checked
+    from agent.config.check import CheckedConfiguration
     from agent.config.sources import Loaded
 
 
@@ -43,12 +43,14 @@ def config_commands() -> None:
     """Check and show the configuration."""
 
 
-def checked(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "Checked":
+def checked(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "CheckedConfiguration":
     """The configuration a daemon with these flags would run with; ends the program if there is none."""
     return loaded_and_checked(file, settings, planes)[1]
 
 
-def loaded_and_checked(file: Path | None, settings: tuple[str, ...], planes: str | None) -> "tuple[Loaded, Checked]":
+def loaded_and_checked(
+    file: Path | None, settings: tuple[str, ...], planes: str | None
+) -> "tuple[Loaded, CheckedConfiguration]":
     from agent.config.sources import Sources, check, host_facts, read
 
     loaded = read(Sources(file=file, environment=os.environ, settings=settings, planes=planes))

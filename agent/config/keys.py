@@ -7,7 +7,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TypeVar
 
-from agent.config.kinds import Kind
+from agent.config.kinds import ValueKind
 
 Value = TypeVar("Value")
 
@@ -19,17 +19,17 @@ Pairs = tuple[tuple[str, object], ...]
 class Key:
     """How one key is read and described. `derived` says where an empty default gets its value from."""
 
-    kind: Kind
+    kind: ValueKind
     doc: str
     derived: str
     needs_restart: bool
 
 
-def key(kind: Kind, default: Value, doc: str, derived: str = "") -> Value:
+def key(kind: ValueKind, default: Value, doc: str, derived: str = "") -> Value:
     return _field(default, Key(kind, doc, derived, needs_restart=False))
 
 
-def restart(kind: Kind, default: Value, doc: str, derived: str = "") -> Value:
+def restart(kind: ValueKind, default: Value, doc: str, derived: str = "") -> Value:
     """The field of a key that only a new process reads; a reload names it and keeps the old value."""
     return _field(default, Key(kind, doc, derived, needs_restart=True))
 

@@ -20,7 +20,7 @@ class Wrong(ValueError):
     """A value is not what its key takes. The text says what would be right."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ValueKind(msgspec.Struct, frozen=True):
     name: str
     read: Callable[[object], object]
     schema: JsonSchema = msgspec.field(default_factory=dict)
@@ -47,7 +47,7 @@ def _read_text(value: object) -> str:
     return text
 
 
-BOOL = Kind("bool", _read_bool, {"type": "boolean"})
+BOOL = ValueKind("bool", _read_bool, {"type": "boolean"})
 
 
 def _read_map(value: object) -> object:
@@ -56,7 +56,7 @@ def _read_map(value: object) -> object:
 
 
 # What is inside is looked at by the plane that it is for.
-MAP = Kind("map", _read_map, {"type": "object"})
+MAP = ValueKind("map", _read_map, {"type": "object"})
 
 
 def _read_path(value: object) -> str:
@@ -65,8 +65,8 @@ def _read_path(value: object) -> str:
     return text
 
 
-PATH = Kind("path", _read_path, {"type": "string"})
-MAYBE_PATH = Kind("path or empty", lambda value: "" if value == "" else _read_path(value), {"type": "string"})
+PATH = ValueKind("path", _read_path, {"type": "string"})
+MAYBE_PATH = ValueKind("path or empty", lambda value: "" if value == "" else _read_path(value), {"type": "string"})
 
 
 def _read_group(value: object) -> str:
@@ -81,15 +81,15 @@ def _read_group(value: object) -> str:
 LARGEST_GID = 2**32 - 2
 # As useradd and getent have them, with the domain of a directory service behind some.
 GROUP_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.@\\-]{0,63}\$?\Z")
-GROUP = Kind("group", _read_group, {"type": ["string", "integer"]})
-TEXT = Kind("text", _read_text, {"type": "string"})
+GROUP = ValueKind("group", _read_group, {"type": ["string", "integer"]})
+TEXT = ValueKind("text", _read_text, {"type": "string"})
 
 
 def _bounded(name: str, low: float, high: float | None) -> JsonSchema:
     return {"type": name, "minimum": low} if high is None else {"type": name, "minimum": low, "maximum": high}
 
 
-def integer(low: int, high: int | None = None) -> Kind:
+def integer(low: int, high: int | None = None) -> ValueKind:
     span = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
 
     def read(value: object) -> int:
@@ -98,10 +98,10 @@ def integer(low: int, high: int | None = None) -> Kind:
         _must(value >= low and (high is None or value <= high), value, span)
         return value
 
-    return Kind(span.removeprefix("a "), read, _bounded("integer", low, high))
+    return ValueKind(span.removeprefix("a "), read, _bounded("integer", low, high))
 
 
-def number(low: float, high: float | None = None) -> Kind:
+def number(low: float, high: float | None = None) -> ValueKind:
     span = f"a number from {low:g} to {high:g}" if high is not None else f"a number of at least {low:g}"
 
     def read(value: object) -> float:
@@ -110,14 +110,14 @@ def number(low: float, high: float | None = None) -> Kind:
         _must(low <= value <= (high if high is not None else float("inf")) and value != float("inf"), value, span)
         return float(value)
 
-    return Kind(span.removeprefix("a "), read, _bounded("number", low, high))
+    return ValueKind(span.removeprefix("a "), read, _bounded("number", low, high))
 
 
 UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DURATION_PATTERN = re.compile(r"-?(?:\d{1,9}(?:\.\d{1,6})?(?:ms|s|m|h|d))+\Z")
 
 
-def duration(low_s: float = 0.0, high_s: float | None = None) -> Kind:
+def duration(low_s: float = 0.0, high_s: float | None = None) -> ValueKind:
     """A span of time with its unit, read into seconds."""
 
     def read(value: object) -> float:
@@ -131,7 +131,7 @@ def duration(low_s: float = 0.0, high_s: float | None = None) -> Kind:
         _must(high_s is None or seconds <= high_s, value, f"at most {_show_duration(high_s)}")
         return seconds
 
-    return Kind("duration", read, {"type": "string", "pattern": r"^-?([0-9.]+(ms|s|m|h|d))+$"}, _show_duration)
+    return ValueKind("duration", read, {"type": "string", "pattern": r"^-?([0-9.]+(ms|s|m|h|d))+$"}, _show_duration)
 
 
 def _show_duration(value: object) -> str:
@@ -171,7 +171,7 @@ def _show_size(value: object) -> str:
     return str(size)
 
 
-SIZE = Kind("size", _read_size, {"type": ["string", "integer"]}, _show_size)
+SIZE = ValueKind("size", _read_size, {"type": ["string", "integer"]}, _show_size)
 
 
 PERCENT_PATTERN = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%\Z")
@@ -194,17 +194,17 @@ def _show_threshold(value: object) -> object:
     return text if text.endswith("%") else _show_size(int(text))
 
 
-THRESHOLD = Kind("size or percentage", _read_threshold, {"type": ["string", "integer"]}, _show_threshold)
+THRESHOLD = ValueKind("size or percentage", _read_threshold, {"type": ["string", "integer"]}, _show_threshold)
 
 
-def _matching(name: str, pattern: str, right: str) -> Kind:
+def _matching(name: str, pattern: str, right: str) -> ValueKind:
     compiled = re.compile(pattern + r"\Z")
 
     def read(value: object) -> str:
         _must(isinstance(value, str) and compiled.match(value), value, right)
         return str(value)
 
-    return Kind(name, read, {"type": "string", "pattern": f"^{pattern}$"})
+    return ValueKind(name, read, {"type": "string", "pattern": f"^{pattern}$"})
 
 
 DNS_NAME = _matching(
@@ -240,7 +240,7 @@ def _read_endpoint(value: object) -> str:
     return f"unix://{text}"
 
 
-ENDPOINT = Kind("unix endpoint", _read_endpoint, {"type": "string"})
+ENDPOINT = ValueKind("unix endpoint", _read_endpoint, {"type": "string"})
 
 
 def _read_address(value: object) -> str:
@@ -258,7 +258,7 @@ def _read_address(value: object) -> str:
     return text
 
 
-ADDRESS = Kind("host:port", _read_address, {"type": "string"})
+ADDRESS = ValueKind("host:port", _read_address, {"type": "string"})
 
 
 def _read_collector(value: object) -> str:
@@ -269,7 +269,7 @@ def _read_collector(value: object) -> str:
     return text
 
 
-COLLECTOR = Kind("http://host:port", _read_collector, {"type": "string"})
+COLLECTOR = ValueKind("http://host:port", _read_collector, {"type": "string"})
 
 
 def _read_ending(value: object) -> str:
@@ -284,34 +284,34 @@ def _read_ending(value: object) -> str:
     return text
 
 
-ENDING = Kind("never or on-endpoint-removal[,DURATION]", _read_ending, {"type": "string"})
+ENDING = ValueKind("never or on-endpoint-removal[,DURATION]", _read_ending, {"type": "string"})
 
 
-def _parsed(name: str, parse: Callable[[str], object], right: str) -> Kind:
+def _parsed(name: str, parse: Callable[[str], object], right: str) -> ValueKind:
     def read(value: object) -> str:
         try:
             return str(parse(_read_text(value)))
         except ValueError as error:
             raise Wrong(f"{shown(value)} is not {right}") from error
 
-    return Kind(name, read, {"type": "string"})
+    return ValueKind(name, read, {"type": "string"})
 
 
 IP = _parsed("IP", ipaddress.ip_address, "an IP address")
 CIDR = _parsed("CIDR", ipaddress.ip_network, "a network such as 10.0.0.0/8, with no host bits set")
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> ValueKind:
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in words:
             hint = suggestion(value, words) if isinstance(value, str) else ""
             raise Wrong(f"{shown(value)} is not one of {', '.join(words)}{hint}")
         return value
 
-    return Kind(" or ".join(words), read, {"enum": list(words)})
+    return ValueKind(" or ".join(words), read, {"enum": list(words)})
 
 
-def either(word: str, kind: Kind) -> Kind:
+def either(word: str, kind: ValueKind) -> ValueKind:
     def read(value: object) -> object:
         if value == word:
             return word
@@ -323,10 +323,10 @@ def either(word: str, kind: Kind) -> Kind:
     def show(value: object) -> object:
         return word if value == word else kind.show(value)
 
-    return Kind(f"{kind.name} or {word}", read, {"anyOf": [{"const": word}, kind.schema]}, show)
+    return ValueKind(f"{kind.name} or {word}", read, {"anyOf": [{"const": word}, kind.schema]}, show)
 
 
-def list_of(kind: Kind, plural: str) -> Kind:
+def list_of(kind: ValueKind, plural: str) -> ValueKind:
     def read(value: object) -> tuple[object, ...]:
         _must(isinstance(value, list), value, f"a list of {plural}")
         items: list[object] = value if isinstance(value, list) else []
@@ -335,10 +335,10 @@ def list_of(kind: Kind, plural: str) -> Kind:
     def show(value: object) -> list[object]:
         return [kind.show(item) for item in value] if isinstance(value, tuple | list) else []
 
-    return Kind(f"list of {plural}", read, {"type": "array", "items": kind.schema}, show)
+    return ValueKind(f"list of {plural}", read, {"type": "array", "items": kind.schema}, show)
 
 
-def map_of(kind: Kind, name: str) -> Kind:
+def map_of(kind: ValueKind, name: str) -> ValueKind:
     def read(value: object) -> dict[str, object]:
         _must(isinstance(value, dict), value, f"a map {name}")
         entries: dict[str, object] = value if isinstance(value, dict) else {}
@@ -347,21 +347,21 @@ def map_of(kind: Kind, name: str) -> Kind:
     def show(value: object) -> dict[str, object]:
         return {key: kind.show(item) for key, item in value.items()} if isinstance(value, dict) else {}
 
-    return Kind(f"map {name}", read, {"type": "object", "additionalProperties": kind.schema}, show)
+    return ValueKind(f"map {name}", read, {"type": "object", "additionalProperties": kind.schema}, show)
 
 
-def record_of(**fields: Kind) -> Kind:
+def record_of(**fields: ValueKind) -> ValueKind:
     """A small map with fixed keys, all of them required; it is read into a tuple of pairs."""
     return _record("a map of " + " and ".join(fields), {}, fields)
 
 
-def record_with(defaults: Mapping[str, object], **fields: Kind) -> Kind:
+def record_with(defaults: Mapping[str, object], **fields: ValueKind) -> ValueKind:
     """A small map with fixed keys; those with a default may be left out. It is read into a tuple of pairs."""
     needed = [key for key in fields if key not in defaults]
     return _record(f"a map with {' and '.join(needed or ['some'])} out of {', '.join(fields)}", defaults, fields)
 
 
-def _record(right: str, defaults: Mapping[str, object], fields: Mapping[str, Kind]) -> Kind:
+def _record(right: str, defaults: Mapping[str, object], fields: Mapping[str, ValueKind]) -> ValueKind:
     needed = [key for key in fields if key not in defaults]
 
     def read(value: object) -> tuple[tuple[str, object], ...]:
@@ -383,10 +383,10 @@ def _record(right: str, defaults: Mapping[str, object], fields: Mapping[str, Kin
     schema: JsonSchema = {
         "type": "object", "properties": properties, "required": needed, "additionalProperties": False,
     }  # fmt: skip
-    return Kind(right.removeprefix("a "), read, schema, show)
+    return ValueKind(right.removeprefix("a "), read, schema, show)
 
 
-def _inner(kind: Kind, value: object, place: str) -> object:
+def _inner(kind: ValueKind, value: object, place: str) -> object:
     try:
         return kind.read(value)
     except Wrong as error:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import yaml
 
-from agent.config.check import DEFAULT_ORIGIN, Checked
+from agent.config.check import DEFAULT_ORIGIN, CheckedConfiguration
 from agent.config.diff import value_at
 from agent.config.document import API_VERSION, KIND, Configuration
 from agent.config.keys import all_keys
@@ -44,7 +44,7 @@ def as_yaml(document: object) -> str:
     return yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=120)
 
 
-def differences(checked: Checked) -> list[tuple[str, object, object]]:
+def differences(checked: CheckedConfiguration) -> list[tuple[str, object, object]]:
     """Keys that some source sets to something else than the default: path, default, value."""
     rows: list[tuple[str, object, object]] = []
     for path, entry in all_keys(Configuration).items():
@@ -57,7 +57,7 @@ def differences(checked: Checked) -> list[tuple[str, object, object]]:
     return rows
 
 
-def with_origins(checked: Checked) -> str:
+def with_origins(checked: CheckedConfiguration) -> str:
     if checked.configuration is None:
         return ""
     lines = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from agent.config.check import DEFAULT_ORIGIN, Checked, Layer, check_layers, flatten
+from agent.config.check import DEFAULT_ORIGIN, CheckedConfiguration, Layer, check_layers, flatten
 from agent.config.document import PLANES, SWITCHES, Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.config.keys import KeyEntry, all_keys
@@ -64,7 +64,7 @@ FurtherCheck = Callable[[Configuration, frozenset[str]], Sequence[Finding]]
 """Gets the keys that somebody gave too: some values are wrong beside others only where they are meant."""
 
 
-def load(sources: Sources, facts: HostFacts, further: Sequence[FurtherCheck] = ()) -> Checked:
+def load(sources: Sources, facts: HostFacts, further: Sequence[FurtherCheck] = ()) -> CheckedConfiguration:
     """Read all sources and check them together; defaults that depend on the host are filled in."""
     return check(read(sources), facts, further=further)
 
@@ -98,7 +98,7 @@ def _left_behind(main: Path) -> Iterator[Finding]:
 
 def check(
     loaded: Loaded, facts: HostFacts, api_values: Mapping[str, str] | None = None, further: Sequence[FurtherCheck] = ()
-) -> Checked:
+) -> CheckedConfiguration:
     """What the sources said, with values set through the API on top. `further`: what planes know about values."""
     findings = list(loaded.findings)
     layers = [*loaded.layers, _api_layer(api_values or {}, findings)]
@@ -108,7 +108,7 @@ def check(
     configuration = fill_defaults(checked.configuration, facts)
     given = frozenset(path for path, origin in checked.origins.items() if origin != DEFAULT_ORIGIN)
     found = [_placed(finding, checked.origins) for ask in further for finding in ask(configuration, given)]
-    return Checked(None if found else configuration, tuple(found), checked.origins)
+    return CheckedConfiguration(None if found else configuration, tuple(found), checked.origins)
 
 
 def _placed(finding: Finding, origins: Mapping[str, str]) -> Finding:

@@ -31,7 +31,7 @@ NO_LIMIT = 1 << 50
 MIB = 1 << 20
 
 
-class Usage(msgspec.Struct, frozen=True):
+class MemoryUsage(msgspec.Struct, frozen=True):
     """Bytes in use, without caches of files that the kernel takes back first; and the limit."""
 
     used: int
@@ -45,7 +45,7 @@ class GroupMemory:
         self._groups = root / "sys/fs/cgroup"
         self._membership = root / "proc/self/cgroup"
 
-    def look(self) -> Usage | None:
+    def look(self) -> MemoryUsage | None:
         """None where there is no limit, or nothing to be read."""
         try:
             for line in self._membership.read_text().splitlines():
@@ -60,7 +60,7 @@ class GroupMemory:
             pass
         return None
 
-    def _read(self, top: Path, path: str, used: str, limits: Sequence[str]) -> Usage | None:
+    def _read(self, top: Path, path: str, used: str, limits: Sequence[str]) -> MemoryUsage | None:
         """In a container the path is that of the node, and the group lies at the top."""
         folder = top / path.lstrip("/")
         if not (folder / used).exists():
@@ -72,7 +72,7 @@ class GroupMemory:
         lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
         caches = {name: int(value) for name, value in lines}
         cache = caches.get("total_inactive_file", caches.get("inactive_file", 0))
-        return Usage(max(int((folder / used).read_text()) - cache, 0), limit)
+        return MemoryUsage(max(int((folder / used).read_text()) - cache, 0), limit)
 
 
 class MemoryRelief:
@@ -80,7 +80,7 @@ class MemoryRelief:
 
     def __init__(
         self,
-        look: Callable[[], Usage | None],
+        look: Callable[[], MemoryUsage | None],
         sheds: Sequence[Callable[[], None]],
         tell: Callable[[Event], None],
         clock: Clock,
@@ -91,7 +91,7 @@ class MemoryRelief:
         self._sheds = sheds
         self._tell = tell
         self._clock = clock
-        self._usage: Usage | None = None
+        self._usage: MemoryUsage | None = None
         self._shed_at_s: float | None = None
         self.is_short = False
 
@@ -107,7 +107,7 @@ class MemoryRelief:
                 given_back_at_s = self._clock.now_s()
                 self._give_back()
 
-    def _judge(self, usage: Usage | None) -> None:
+    def _judge(self, usage: MemoryUsage | None) -> None:
         part = usage.used / usage.limit if usage is not None else 0.0
         was_short = self.is_short
         self.is_short = part >= (ENOUGH if was_short else SHORT)
@@ -118,7 +118,7 @@ class MemoryRelief:
         elif was_short:
             log.info("memory_suffices_again")
 
-    def _say(self, usage: Usage) -> None:
+    def _say(self, usage: MemoryUsage) -> None:
         text = (
             f"kepd uses {usage.used // MIB} of {usage.limit // MIB} MiB: it drops old events and history, and refuses "
             "lists to all but root until there is room; MemoryHigh of its unit or the limit of its pod allows more"

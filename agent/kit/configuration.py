@@ -12,7 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from agent.config.check import Checked
+from agent.config.check import CheckedConfiguration
 from agent.config.diff import ReloadPlan, plan_reload
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts
@@ -39,7 +39,12 @@ class RunningConfiguration:
     """`listeners` hear each new configuration with the plan that led to it."""
 
     def __init__(
-        self, sources: Sources, facts: HostFacts, loaded: Loaded, checked: Checked, further: Sequence[FurtherCheck] = ()
+        self,
+        sources: Sources,
+        facts: HostFacts,
+        loaded: Loaded,
+        checked: CheckedConfiguration,
+        further: Sequence[FurtherCheck] = (),
     ) -> None:
         self._sources = sources
         self._loaded = loaded
@@ -69,10 +74,10 @@ class RunningConfiguration:
             for one in self._loaded.warnings
         ]
 
-    def current(self) -> Checked:
-        return Checked(self.configuration, (), self._checked.origins)
+    def current(self) -> CheckedConfiguration:
+        return CheckedConfiguration(self.configuration, (), self._checked.origins)
 
-    def reload(self) -> Checked | ReloadPlan:
+    def reload(self) -> CheckedConfiguration | ReloadPlan:
         """Read all sources again. Keys set through the API are given up: the sources say how it shall be."""
         loaded = read(self._sources)
         outcome = self._take_over(check(loaded, self._facts, further=self._further), dry_run=False)
@@ -80,7 +85,7 @@ class RunningConfiguration:
             self._loaded, self._api_values = loaded, {}
         return outcome
 
-    def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> Checked | ReloadPlan:
+    def set_values(self, values: Mapping[str, str], *, dry_run: bool) -> CheckedConfiguration | ReloadPlan:
         """Set keys on top of what was last read. Keys that need a restart refuse the whole call."""
         api_values = {**self._api_values, **values}
         checked = check(self._loaded, self._facts, api_values, self._further)
@@ -97,7 +102,9 @@ class RunningConfiguration:
         except OSError as error:
             log.warning("config_copy_failed", path=str(path), error=error.strerror)
 
-    def _take_over(self, checked: Checked, *, dry_run: bool, refuse_restart: bool = False) -> Checked | ReloadPlan:
+    def _take_over(
+        self, checked: CheckedConfiguration, *, dry_run: bool, refuse_restart: bool = False
+    ) -> CheckedConfiguration | ReloadPlan:
         if checked.configuration is None:
             for finding in checked.findings:
                 log.error("config_reload_refused", finding=str(finding), is_answer=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The present objects of one kind, and their changes for whoever follows.
 
-Never: waits for a follower; one that does not keep up is cut off with `Overtaken` and has to begin again.
+Never: waits for a follower; one that does not keep up is cut off with `FeedLagged` and has to begin again.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ class ChangeKind(StrEnum):
     BOOKMARK = "bookmark"
 
 
-class Overtaken(Exception):
+class FeedLagged(Exception):
     """A follower left more than `MOST_BUFFERED` changes unread."""
 
 
@@ -85,7 +85,7 @@ class Feed(Generic[Item]):
                 yield change
             while queue in self._followers:
                 yield await queue.get()
-            raise Overtaken
+            raise FeedLagged
         finally:
             self._followers.discard(queue)
             for one in wanted:

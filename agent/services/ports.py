@@ -8,7 +8,7 @@ from agent.model.services.flow import Answerers, Flow
 from agent.model.services.iptables_rules import Chains, RulesChange
 from agent.model.services.iptables_rules import Content as ChainContent
 from agent.model.services.iptables_rules import Table as ChainTable
-from agent.model.services.nft_table import Batch, Client, Family, TableState
+from agent.model.services.nft_table import AffineClient, Batch, Family, TableState
 from agent.model.services.service import Protocol as ServiceProtocol
 
 
@@ -45,7 +45,7 @@ class RuleTable(Protocol):
     async def client_count(self, name: str) -> int:
         """Entries of a map of clients."""
 
-    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[Client]:
+    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[AffineClient]:
         """About so many of them, or all; of these, those of the given endpoints and numbers of ports."""
 
     def changes(self) -> AsyncGenerator[str, None]:

@@ -11,11 +11,11 @@ import grpc
 import pytest
 
 from agent.api.access import AccessRule
+from agent.api.call_quota import BOUNDS
 from agent.api.errors import ApiError
 from agent.api.peer import REQUESTS_OF_USER, Peer
 from agent.api.server import ApiServer
 from agent.api.service import MethodTable
-from agent.api.shares import BOUNDS
 from agent.api.socket_path import listen_at
 from agent.cli.objects.manifest_files import PART_BYTES
 from agent.config.strict_yaml import MAX_BYTES

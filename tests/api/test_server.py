@@ -390,7 +390,7 @@ async def test_a_time_that_no_clock_has_is_an_argument_that_is_wrong(short_path:
 
 
 async def test_streams_of_a_user_have_a_bound(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.api.shares.is_trusted", lambda _uid: False)
+    monkeypatch.setattr("agent.api.call_quota.is_trusted", lambda _uid: False)
     async with serving(short_path) as api, api.channel() as channel:
         watch = channel.unary_stream("/kepd.v1.PodService/WatchPods")
         streams = [watch(b"") for _ in range(STREAMS_OF_USER)]

@@ -5,7 +5,8 @@ import asyncio
 import os
 import struct
 
-from agent.api.parting import (
+from agent.api.call_quota import Shares, Turns
+from agent.api.graceful_goaway import (
     CONTINUATION,
     DATA,
     END_STREAM,
@@ -14,10 +15,9 @@ from agent.api.parting import (
     MOST_HEADER_BYTES,
     PREFACE_BYTES,
     RST_STREAM,
-    Asked,
+    ClientFrames,
     Parting,
 )
-from agent.api.shares import Shares, Turns
 from agent.model.allowance import MOST_CALLERS, CallerMeter, Share
 
 ALICE, BOB = os.geteuid() + 1000, os.geteuid() + 1001
@@ -71,8 +71,8 @@ def test_what_a_client_sends_is_told_apart_and_counted_once() -> None:
     begun = frame(HEADERS, 4, 1) + frame(DATA, 0, 1, bytes(9))
     one.from_client(begun + frame(RST_STREAM, 0, 1, bytes(4)) + frame(DATA, 0, 1, bytes(1024)) + frame(0x77, 0, 0))
 
-    assert one.asked() == Asked(calls=1, resets=1, others=1 + 2 + 1)
-    assert one.asked() == Asked()
+    assert one.asked() == ClientFrames(calls=1, resets=1, others=1 + 2 + 1)
+    assert one.asked() == ClientFrames()
 
 
 def test_each_caller_has_a_share_however_often_it_comes() -> None:

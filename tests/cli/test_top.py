@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.api.messages import to_message
-from agent.cli.commands.node.top import Shown
+from agent.cli.commands.node.top import TopScreen
 from agent.cli.session import CommandFailed
 from agent.cli.ui.cells import line_width
 from agent.cli.ui.screen import Size
@@ -78,13 +78,13 @@ def test_what_is_not_known_comes_last() -> None:
 
 
 def test_only_the_pods_that_are_meant_are_shown() -> None:
-    shown = Shown("pods", ("p1",), "default", "cpu", None)
+    shown = TopScreen("pods", ("p1",), "default", "cpu", None)
 
     assert [pod.name for pod in shown.picked(answer()).pods] == ["p1"]
-    assert [pod.name for pod in Shown("pods", (), "default", "cpu", 2).picked(answer()).pods] == ["p2", "p1"]
-    assert list(Shown("pods", (), "other", "cpu", None).picked(answer()).pods) == []
+    assert [pod.name for pod in TopScreen("pods", (), "default", "cpu", 2).picked(answer()).pods] == ["p2", "p1"]
+    assert list(TopScreen("pods", (), "other", "cpu", None).picked(answer()).pods) == []
     with pytest.raises(CommandFailed, match="no pod default/none runs here"):
-        Shown("pods", ("none",), "", "cpu", None).picked(answer())
+        TopScreen("pods", ("none",), "", "cpu", None).picked(answer())
     assert pod_usage_listing([]).empty
 
 

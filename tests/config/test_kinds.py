@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.config import kinds
-from agent.config.kinds import Kind, Wrong
+from agent.config.kinds import ValueKind, Wrong
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_shown_size_reads_back(size: int) -> None:
         (kinds.MAYBE_INTERFACE, "sixteen-signs-xx", "the name of an interface"),
     ],
 )
-def test_a_wrong_value_is_told_what_would_be_right(kind: Kind, value: object, complaint: str) -> None:
+def test_a_wrong_value_is_told_what_would_be_right(kind: ValueKind, value: object, complaint: str) -> None:
     with pytest.raises(Wrong) as wrong:
         kind.read(value)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.config.check import Checked
+from agent.config.check import CheckedConfiguration
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
@@ -15,13 +15,13 @@ FACTS = HostFacts(host_name="node-1")
 HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
 
 
-def loaded(tmp_path: Path, text: str | bytes, **given: object) -> Checked:
+def loaded(tmp_path: Path, text: str | bytes, **given: object) -> CheckedConfiguration:
     path = tmp_path / "config.yaml"
     path.write_bytes(text if isinstance(text, bytes) else (HEAD + text).encode())
     return load(Sources(file=path, environment={}, **given), FACTS)  # type: ignore[arg-type]
 
 
-def complaints(checked: Checked, tmp_path: Path) -> list[str]:
+def complaints(checked: CheckedConfiguration, tmp_path: Path) -> list[str]:
     return [str(finding).replace(f"{tmp_path}/", "") for finding in checked.findings]
 
 

@@ -21,9 +21,9 @@ from agent.model.services.nft_error import NftFailed, RulesRefused
 from agent.model.services.nft_table import (
     LAYOUT,
     MAPS,
+    AffineClient,
     Batch,
     ChoiceChain,
-    Client,
     Detection,
     Family,
     TableSettings,
@@ -411,11 +411,11 @@ async def test_counters_of_a_table_that_is_gone_are_an_error(subject: Subject) -
         await subject.driver().counters("services")
 
 
-def client(subject: Subject, number: int, life_ms: int = 600_000, endpoint: int = 0) -> Client:
-    return Client(subject.address(number, 7) + slot(7), bytes(4) + subject.endpoint(endpoint), life_ms)
+def client(subject: Subject, number: int, life_ms: int = 600_000, endpoint: int = 0) -> AffineClient:
+    return AffineClient(subject.address(number, 7) + slot(7), bytes(4) + subject.endpoint(endpoint), life_ms)
 
 
-def clients_added(name: str, *clients: Client) -> Batch:
+def clients_added(name: str, *clients: AffineClient) -> Batch:
     return Batch(adds={name: [one.living(one.life_ms) for one in clients]})
 
 

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from agent.drivers.netlink.attributes import ACK, CREATE, REQUEST, message, number, text
-from agent.drivers.netlink.connection import Connection, open_socket
+from agent.drivers.netlink.connection import NetlinkConnection, open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.messages import Message
 from agent.model.services.nft_error import NotPermitted
@@ -40,10 +40,10 @@ async def table(node: Namespace) -> AsyncIterator[NftTable]:
     await driver.close()
 
 
-def owned_table(opened: socket.socket) -> Connection:
+def owned_table(opened: socket.socket) -> NetlinkConnection:
     """A table of our name that only the holder of this socket may change."""
     owner_flag = 2
-    holder = Connection(opened)
+    holder = NetlinkConnection(opened)
     payload = text(1, "kepd") + number(2, owner_flag)
     first = holder.take_sequence(3)
     batch = message(0x10, REQUEST, first, "", b"", 10)

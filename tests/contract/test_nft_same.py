@@ -18,9 +18,9 @@ from agent.drivers.nft.driver import NftTable
 from agent.drivers.nft.watch import OwnSockets
 from agent.model.services.nft_error import RulesRefused
 from agent.model.services.nft_table import (
+    AffineClient,
     Batch,
     ChoiceChain,
-    Client,
     Data,
     Detection,
     Family,
@@ -188,7 +188,7 @@ async def test_nft_can_list_maps_of_single_ports_in_text_and_json(family: Family
     """NF-41, SVN-101: a client in it included."""
     name, prefixes = "cl_0badcafe_64", {"eps": "c", "eps_local": "l", "np_eps": "nc", "np_eps_local": "nl"}
     width = 4 if family == "IPv4" else 16
-    one = Client(bytes(width) + bytes.fromhex("0badcafe"), bytes(width + 8), 60_000)
+    one = AffineClient(bytes(width) + bytes.fromhex("0badcafe"), bytes(width + 8), 60_000)
     with Namespace() as node:
         driver = NftTable(family, command=node.command("nft"), opens=lambda: node.call(open_socket))
         await driver.load(replacement_text(TableSettings(family=family, detection=Detection("cidrs"))))

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from agent.devices.manifest.objects import Claim, DeviceClass, Slice
-from agent.devices.plan.pools import Node
+from agent.devices.plan.pools import PoolNode
 from agent.devices.plan.search import Question
 
-NODE = Node(name="here", labels={"zone": "z1"})
+NODE = PoolNode(name="here", labels={"zone": "z1"})
 DRIVER = "gpu.example.com"
 
 

@@ -13,7 +13,7 @@ from agent.devices.manifest.objects import Slice
 from agent.devices.manifest.reading import read_device_objects
 from agent.devices.plan.answers import Answers
 from agent.devices.plan.pace import MOST_CHANGES, WITHIN_S
-from agent.devices.plan.pools import Node
+from agent.devices.plan.pools import PoolNode
 from agent.devices.plan.records import Stage
 from agent.devices.ports import DriverFailed
 from agent.devices.run.claims import DeviceClaims, ManagerSettings
@@ -50,7 +50,7 @@ class NodeOfLives:
         self.cdi = FakeCdi()
         self.driver = FakeDriver(count, cdi=self.cdi)
         self.clock = LateClock()
-        self.settings = ManagerSettings(node=Node(name="here"), boot_id="b1", **settings)
+        self.settings = ManagerSettings(node=PoolNode(name="here"), boot_id="b1", **settings)
         self.texts: tuple[str, ...] = (ONE, TEMPLATE)
         self.told: list[Event] = []
 

@@ -33,7 +33,7 @@ from agent.devices.plan.front import (
     with_note,
     without_strangers,
 )
-from agent.devices.run.front import DeviceFront, FrontSettings, NotGiven
+from agent.devices.run.front import FrontSettings, NotGiven, PluginProxy
 from agent.devices.run.front_view import FrontView
 from agent.devices.run.metrics import DeviceMetrics
 from agent.drivers.clock.driver import SystemClock
@@ -110,7 +110,7 @@ class Node:
         self.begin()
 
     def begin(self) -> None:
-        self.front = DeviceFront(
+        self.front = PluginProxy(
             PluginDirectory(self.vendors), KubeletFront(self.folder / "k", label_of, NotGiven), self.runtime, self.disk,
             clock=SystemClock(), settings=lambda: self.settings, tell=self.told.append, metrics=DeviceMetrics(),
         )  # fmt: skip

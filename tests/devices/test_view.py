@@ -12,7 +12,7 @@ from agent.devices.local.configured import QUARANTINED
 from agent.devices.manifest.documents import Reader
 from agent.devices.manifest.reading import read_device_objects
 from agent.devices.plan.answers import Answers
-from agent.devices.plan.pools import Node
+from agent.devices.plan.pools import PoolNode
 from agent.devices.plan.records import Stage
 from agent.devices.run.view import DeviceView
 from agent.devices.view.listed import device_reports
@@ -25,7 +25,7 @@ from tests.devices.test_claims import SHARED, NodeOfLives, held, shared_pod
 from tests.devices.test_pod_claims import pod
 from tests.devices.test_steps import record
 
-NODE = Node(name="here")
+NODE = PoolNode(name="here")
 
 
 def states(*records: Any, **devices: Any) -> dict[str, str]:

@@ -7,7 +7,7 @@ import dns.flags
 import dns.message
 import dns.rrset
 
-from agent.dns.wire.answer import Kept, keep, read_answer
+from agent.dns.wire.answer import FilteredAnswer, keep, read_answer
 from agent.dns.wire.question import Question, read_question
 
 
@@ -41,7 +41,7 @@ def answer(
     return made.to_wire(max_size=65535)
 
 
-def kept(asked: bytes, made: bytes) -> Kept:
+def kept(asked: bytes, made: bytes) -> FilteredAnswer:
     return keep(made, read_answer(made), read_question(asked))
 
 

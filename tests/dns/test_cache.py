@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from agent.dns.cache.cache import Bounds, Cache
 from agent.dns.cache.entry import Entry, turn_of
 from agent.dns.handover.state import Settings
-from agent.dns.run.answering import Answering, Client
+from agent.dns.run.answering import Answering, DnsClient
 from agent.dns.run.counters import Counters
 from agent.dns.wire.names import to_wire
 from tests.dns.messages import SOA, answer, ask, kept, question
@@ -274,7 +274,7 @@ def test_a_question_without_signatures_is_answered_from_an_answer_with_them() ->
     cache.put(question("a.b", is_dnssec=True).key, kept(asked, made), BOUNDS, 0.0)
     answering = Answering(cache, Counters(), Silent(), str)  # type: ignore[arg-type]
     answering.use(Settings(per_source_qps=0), None)
-    client = Client("10.0.0.9", "tcp", "ipv4", list[Any]().append)
+    client = DnsClient("10.0.0.9", "tcp", "ipv4", list[Any]().append)
 
     signed, plain = (
         dns.message.from_wire(bytes(answering.take(ask("a.b", is_dnssec=one), client, 5.0) or b""))

@@ -15,7 +15,8 @@ from agent.dns.handover.state import Settings
 from agent.dns.run import answering as answering_module
 from agent.dns.run import listeners as listeners_module
 from agent.dns.run.answering import Answering
-from agent.dns.run.asking.flights import MOST_FLIGHTS, Client
+from agent.dns.run.asking.flight import DnsClient
+from agent.dns.run.asking.flights import MOST_FLIGHTS
 from agent.dns.run.counters import Counters
 from agent.dns.run.datagrams import BATCH, Datagrams
 from agent.dns.run.listeners import BUSY_BATCH, MOST_IN_TURN, TcpListener, UdpListener
@@ -213,7 +214,7 @@ async def test_one_connection_cannot_hold_the_loop_with_all_it_sent() -> None:
     async with by_tcp(place) as (listener, port):
         passes = place.answering.take
 
-        def take(data: bytes, client: Client, now_s: float, is_over: bool = False) -> bytes | bytearray | None:
+        def take(data: bytes, client: DnsClient, now_s: float, is_over: bool = False) -> bytes | bytearray | None:
             taken[-1] += 1
             return passes(data, client, now_s, is_over)
 

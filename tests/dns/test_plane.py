@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agent.dns.handover.state import ServiceName, Settings
-from agent.dns.handover.status import Reply, Request, Status, UpstreamStatus
+from agent.dns.handover.status import Reply, Status, StatusRequest, UpstreamStatus
 from agent.dns.rules import iptables, nftables
 from agent.dns.rules.guards import Asking, Liveness
 from agent.dns.run.client import ProcessUnavailable
@@ -51,7 +51,7 @@ class Client:
     def __init__(self) -> None:
         self.status: Status | None = None
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: StatusRequest) -> Reply:
         if self.status is None:
             raise ProcessUnavailable("away")
         return Reply(status=self.status)

@@ -20,7 +20,7 @@ import dns.message
 import pytest
 
 from agent.dns.handover.state import SOCKET_FILE, Port, ServiceName, Settings, Upstream
-from agent.dns.handover.status import Request, Status
+from agent.dns.handover.status import Status, StatusRequest
 from agent.dns.run.asking.upstream_tcp import MOST_WAITING
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
 from agent.dns.run.inquiry import Heard, inquire
@@ -56,7 +56,7 @@ class Running:
         async with asyncio.timeout(WITHIN_S):
             while True:
                 with suppress(ProcessUnavailable):
-                    await self.client.ask(Request(do="reread"))
+                    await self.client.ask(StatusRequest(do="reread"))
                     return
                 await asyncio.sleep(0.02)
 
@@ -84,20 +84,20 @@ class Running:
 
     async def use_for_cluster(self, *upstreams: ScriptedDns) -> None:
         self.writer.set_upstreams(tuple(Upstream(one.address, one.port) for one in upstreams))
-        await self.client.ask(Request(do="reread"))
+        await self.client.ask(StatusRequest(do="reread"))
 
     async def set(self, **changed: Any) -> None:
         import msgspec
 
         self.settings = msgspec.structs.replace(self.settings, **changed)
         self.writer.begin(self.settings)
-        await self.client.ask(Request(do="reread"))
+        await self.client.ask(StatusRequest(do="reread"))
 
     async def ask(self, name: str, kind: str = "A", **more: Any) -> Any:
         return await asyncio.to_thread(partial(ask, None, HERE, name, kind, port=self.port, **more))
 
     async def status(self) -> Status:
-        found = (await self.client.ask(Request(do="status"))).status
+        found = (await self.client.ask(StatusRequest(do="status"))).status
         assert found is not None
         return found
 
@@ -371,7 +371,7 @@ async def test_beside_a_cluster_known_services_are_answered_here(tmp_path: Path)
         await process.use_for_cluster(one)
         unknown = await process.ask(f"web.default.{zone}")
         process.writer.put(ServiceName("default", "web", ("10.96.0.10",), (Port(80, "http"),)))
-        await process.client.ask(Request(do="reread"))
+        await process.client.ask(StatusRequest(do="reread"))
         asked = len(one.asked)
         known = await process.ask(f"web.default.{zone}")
         other_family = await process.ask(f"web.default.{zone}", "AAAA")
@@ -381,7 +381,7 @@ async def test_beside_a_cluster_known_services_are_answered_here(tmp_path: Path)
             assert (await process.ask(name)).rcode() == 3
             assert f"{name}." in {name for name, _ in one.asked}
         process.writer.drop("default/web")
-        await process.client.ask(Request(do="reread"))
+        await process.client.ask(StatusRequest(do="reread"))
         gone = await process.ask(f"web.default.{zone}")
 
         assert [made.rcode() for made in (unknown, known, other_family, port, gone)] == [3, 0, 0, 0, 3]
@@ -405,7 +405,7 @@ async def test_names_that_a_search_made_are_denied_where_that_is_asked_for(tmp_p
             asked = {name for name, _ in one.asked}
 
             assert (f"{made}." in asked) is not is_on
-            explained = (await process.client.ask(Request(do="explain", name=made))).explanation
+            explained = (await process.client.ask(StatusRequest(do="explain", name=made))).explanation
             assert explained is not None
             assert (explained.kind, explained.code) == (("denied", 3) if is_on else ("cluster", None))
 
@@ -533,10 +533,10 @@ async def test_explain_and_flush_know_what_is_kept(tmp_path: Path) -> None:
     async with server() as one, running(tmp_path) as process:
         await process.use(one)
         await process.ask("a.example")
-        before = (await process.client.ask(Request(do="explain", name="a.example"))).explanation
-        flushed = (await process.client.ask(Request(do="flush", name="a.example"))).flushed
-        after = (await process.client.ask(Request(do="explain", name="a.example"))).explanation
-        bad = await process.client.ask(Request(do="explain", name="a.example", type="NONE"))
+        before = (await process.client.ask(StatusRequest(do="explain", name="a.example"))).explanation
+        flushed = (await process.client.ask(StatusRequest(do="flush", name="a.example"))).flushed
+        after = (await process.client.ask(StatusRequest(do="explain", name="a.example"))).explanation
+        bad = await process.client.ask(StatusRequest(do="explain", name="a.example", type="NONE"))
 
         assert before is not None
         assert after is not None

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from agent.dns.handover.state import Settings
 from agent.dns.upstreams.addresses import Server, read_resolv_conf, read_server
 from agent.dns.upstreams.health import EXPLORE, OUT_AFTER, Healths
-from agent.dns.wire.answer import Kept
+from agent.dns.wire.answer import FilteredAnswer
 from agent.dns.wire.names import to_wire
 from agent.dns.zones.choice import is_beyond_schema, reverse_zones, zones_of
 from agent.dns.zones.rebinding import names_protected
@@ -151,7 +151,7 @@ def test_where_all_are_out_each_has_its_turn() -> None:
 def test_addresses_of_the_cluster_are_found_in_answers_of_others() -> None:
     """DNS-96."""
 
-    def of(address: str) -> Kept:
+    def of(address: str) -> FilteredAnswer:
         asked = ask("a.evil")
         return kept(asked, answer(asked, ["a.evil. 5 IN CNAME b.evil.", f"b.evil. 5 IN A {address}"]))
 

@@ -3,7 +3,7 @@
 
 import asyncio
 
-from agent.dns.run.asking.wheel import Wheel
+from agent.dns.run.asking.timer_wheel import Wheel
 
 
 async def test_things_come_when_they_are_due_and_not_after_they_were_dropped() -> None:

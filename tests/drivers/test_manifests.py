@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent.drivers.manifests.driver import ManifestDirectory, read_manifests
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.drivers.manifests.vanishing import Vanishing, judge
 from tests.fakes.manifests import FakeManifestDirectory
 
@@ -116,9 +116,9 @@ def test_only_a_directory_that_is_not_there_is_an_empty_one(tmp_path: Path) -> N
     (tmp_path / "file").write_bytes(b"1")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    before = Snapshot({"/m/a.yaml": b"1"})
+    before = ManifestSnapshot({"/m/a.yaml": b"1"})
 
-    assert read_manifests(tmp_path / "nothing", before) == Snapshot()
+    assert read_manifests(tmp_path / "nothing", before) == ManifestSnapshot()
     for name, reason in (("pipe", "Not a directory"), ("loop", "Too many levels"), ("file/below", "Not a directory")):
         path = tmp_path / name
         fresh, later = read_manifests(path), read_manifests(path, before)
@@ -326,11 +326,11 @@ class TestVanishing:
 
     @pytest.mark.parametrize("names", [("a",), ("a", "b")])
     def test_what_vanishes_unseen_is_waited_for(self, names: tuple[str, ...]) -> None:
-        full = Snapshot({f"/m/{name}.yaml": b"1" for name in names})
+        full = ManifestSnapshot({f"/m/{name}.yaml": b"1" for name in names})
         first = judge(None, full, frozenset(), 0.0, 20.0, "/m")
-        held = judge(first, Snapshot(), frozenset(), 5.0, 20.0, "/m")
-        still = judge(held, Snapshot(), frozenset(), 24.9, 20.0, "/m")
-        gone = judge(held, Snapshot(), frozenset(), 25.0, 20.0, "/m")
+        held = judge(first, ManifestSnapshot(), frozenset(), 5.0, 20.0, "/m")
+        still = judge(held, ManifestSnapshot(), frozenset(), 24.9, 20.0, "/m")
+        gone = judge(held, ManifestSnapshot(), frozenset(), 25.0, 20.0, "/m")
         back = judge(held, full, frozenset(), 10.0, 20.0, "/m")
 
         assert held.snapshot.files == still.snapshot.files == full.files
@@ -338,16 +338,20 @@ class TestVanishing:
             f"/m: all {len(names)} manifests are gone at once, but kepd saw no deletion"
         )
         assert (held.until_s, still.until_s) == (25.0, 25.0)
-        assert gone == Vanishing(Snapshot())
+        assert gone == Vanishing(ManifestSnapshot())
         assert back == Vanishing(full)
 
     def test_what_somebody_deleted_is_gone(self) -> None:
-        first = judge(None, Snapshot({"/m/a": b"1", "/m/b": b"1"}), frozenset(), 0.0, 20.0, "/m")
+        first = judge(None, ManifestSnapshot({"/m/a": b"1", "/m/b": b"1"}), frozenset(), 0.0, 20.0, "/m")
 
-        assert judge(first, Snapshot(), {"/m/a", "/m/b"}, 1.0, 20.0, "/m") == Vanishing(Snapshot())
-        assert judge(first, Snapshot(), {"/m/a"}, 1.0, 20.0, "/m").until_s == 21.0
-        assert judge(first, Snapshot({"/m/b": b"1"}), frozenset(), 1.0, 20.0, "/m").until_s is None, "not all of them"
-        assert judge(None, Snapshot(), frozenset(), 0.0, 20.0, "/m") == Vanishing(Snapshot()), "there was nothing"
+        assert judge(first, ManifestSnapshot(), {"/m/a", "/m/b"}, 1.0, 20.0, "/m") == Vanishing(ManifestSnapshot())
+        assert judge(first, ManifestSnapshot(), {"/m/a"}, 1.0, 20.0, "/m").until_s == 21.0
+        assert judge(first, ManifestSnapshot({"/m/b": b"1"}), frozenset(), 1.0, 20.0, "/m").until_s is None, (
+            "not all of them"
+        )
+        assert judge(None, ManifestSnapshot(), frozenset(), 0.0, 20.0, "/m") == Vanishing(ManifestSnapshot()), (
+            "there was nothing"
+        )
 
     async def test_deleting_all_of_them_counts_at_once(self, tmp_path: Path) -> None:
         folder = tmp_path / "manifests"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.drivers.manifests.source_folders import MOST_BYTES, read_source_folders
 from agent.model.pods.source_folder import SourceFolder
 
@@ -152,7 +152,7 @@ async def watching(root: Path) -> AsyncIterator["asyncio.Queue[dict[str, SourceF
     seen: asyncio.Queue[dict[str, SourceFolder]] = asyncio.Queue()
 
     async def follow() -> None:
-        snapshot: Snapshot
+        snapshot: ManifestSnapshot
         async for snapshot in ManifestDirectory(root, lambda: (300.0, 0.02), has_sources=True).snapshots():
             await seen.put({Path(path).name: one for path, one in snapshot.folders.items()})
 

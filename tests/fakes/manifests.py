@@ -4,7 +4,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
 from agent.model.pods.source_folder import SourceFolder
 
@@ -39,8 +39,8 @@ class FakeManifestDirectory:
         self._reasons[path] = reason
         self._changed.set()
 
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
-        last: Snapshot | None = None
+    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
+        last: ManifestSnapshot | None = None
         while True:
             self._changed.clear()
             snapshot = self._look(last)
@@ -49,7 +49,7 @@ class FakeManifestDirectory:
                 yield snapshot
             await self._changed.wait()
 
-    def _look(self, last: Snapshot | None) -> Snapshot:
+    def _look(self, last: ManifestSnapshot | None) -> ManifestSnapshot:
         reasons = {path: reason for path, reason in self._reasons.items() if reason}
         problems = tuple(Finding(path, "", f"cannot be read: {reason}") for path, reason in reasons.items())
         known = last.files if last is not None else {}
@@ -61,4 +61,4 @@ class FakeManifestDirectory:
         kept = {path: content for path, content in known.items() if is_hidden(path)}
         unread = frozenset(path for path in reasons if not any(one.startswith(path) for one in kept))
         files = dict(sorted({**seen, **kept}.items()))
-        return Snapshot(files, problems, unread, folders=dict(sorted(self._folders.items())))
+        return ManifestSnapshot(files, problems, unread, folders=dict(sorted(self._folders.items())))

@@ -19,9 +19,9 @@ from agent.model.services.nft_table import (
     PATTERN,
     TABLE,
     WAYS_IN,
+    AffineClient,
     Batch,
     ChoiceChain,
-    Client,
     Data,
     Family,
     MapKind,
@@ -146,12 +146,14 @@ class FakeNft:
     async def client_count(self, name: str) -> int:
         return len(await self.clients(name))
 
-    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[Client]:
+    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[AffineClient]:
         table = self.kernel.tables.get(self._family)
         if table is None or name not in table.clients:
             raise NftFailed(f"map {name}: No such file or directory")
         entries = [(key, data) for key, data in table.clients[name].items() if isinstance(data, bytes)]
-        every = [Client(key, data[:-8], int.from_bytes(data[-8:], "big")) for key, data in entries[: most or None]]
+        every = [
+            AffineClient(key, data[:-8], int.from_bytes(data[-8:], "big")) for key, data in entries[: most or None]
+        ]
         return [one for one in every if pairs is None or one.pair in pairs]
 
     async def close(self) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import msgspec
 from google.protobuf.message import DecodeError
 
+from agent.api.graceful_goaway import PREFACE_BYTES, Parting
 from agent.api.http import HttpServer, Page
-from agent.api.parting import PREFACE_BYTES, Parting
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.devices.cdi.spec import parse_id, parse_spec
 from agent.devices.manifest.documents import Reader

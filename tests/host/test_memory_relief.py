@@ -11,7 +11,7 @@ import pytest
 from agent.api.access import AccessRule
 from agent.api.peer import Peer
 from agent.api.service import MethodTable
-from agent.host.memory_relief import GroupMemory, MemoryRelief, Usage
+from agent.host.memory_relief import GroupMemory, MemoryRelief, MemoryUsage
 from agent.kit.event_ring import EventRing
 from agent.model.component import Board, State
 from agent.model.event import Event
@@ -44,7 +44,7 @@ def event(number: int) -> Event:
 
 async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin(tmp_path: Path) -> None:
     parts = [0.5, *[0.86] * 40, 0.8, 0.8, 0.7, 0.8]
-    sizes = iter([Usage(int(part * 1000) * MIB, 1000 * MIB) for part in parts])
+    sizes = iter([MemoryUsage(int(part * 1000) * MIB, 1000 * MIB) for part in parts])
     ring = EventRing(tmp_path, 1000, lambda: 0.0)
     for number in range(100):
         ring.tell(event(number))
@@ -52,7 +52,7 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
     short: list[bool] = []
     clock = Clock()
 
-    def look() -> Usage:
+    def look() -> MemoryUsage:
         short.append(relief.is_short)
         size = next(sizes, None)
         if size is None:
@@ -65,8 +65,8 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
     advice = []
     with pytest.raises(Over):
         await relief.run(Board(lambda: 0.0).add("memory", State.STARTING))
-    relief._judge(Usage(900 * MIB, 1000 * MIB))
-    relief._usage = Usage(900 * MIB, 1000 * MIB)
+    relief._judge(MemoryUsage(900 * MIB, 1000 * MIB))
+    relief._usage = MemoryUsage(900 * MIB, 1000 * MIB)
     advice = await relief.advice()
     told = [one for one in ring.events.items.values() if one.reason == "MemoryShort"]
 
@@ -88,7 +88,7 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
                 "memory/kepd/memory.usage_in_bytes": "500", "memory/kepd/memory.limit_in_bytes": "1000",
                 "memory/kepd/memory.stat": "cache 400\ntotal_inactive_file 100\n",
             },
-            Usage(400, 1000),
+            MemoryUsage(400, 1000),
         ),
         (
             "0::/system.slice/kepd.service\n",
@@ -97,7 +97,7 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
                 "system.slice/kepd.service/memory.high": "800", "system.slice/kepd.service/memory.max": "1000",
                 "system.slice/kepd.service/memory.stat": "anon 1\ninactive_file 50\n",
             },
-            Usage(650, 800),
+            MemoryUsage(650, 800),
         ),
         (
             "0::/kubepods/pod1/c1\n",
@@ -105,7 +105,7 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
                 "cgroup.controllers": "memory", "memory.current": "7", "memory.high": "max", "memory.max": "9",
                 "memory.stat": "inactive_file 0\n",
             },
-            Usage(7, 9),
+            MemoryUsage(7, 9),
         ),
         (
             "5:memory:/kepd\n",
@@ -117,7 +117,7 @@ async def test_short_memory_costs_history_once_in_a_while_and_ends_with_a_margin
     ],
 )  # fmt: skip
 def test_the_limit_is_that_of_our_control_group(
-    tmp_path: Path, membership: str, files: dict[str, str], usage: Usage | None
+    tmp_path: Path, membership: str, files: dict[str, str], usage: MemoryUsage | None
 ) -> None:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/cgroup").write_text(membership)

@@ -8,7 +8,7 @@ from agent.api.metrics import Metrics
 from agent.model.nodes.use import Amount, PodUse
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.plan.evict import EvictionRules, Threshold
-from agent.pods.run.checkpoints.making import CheckpointMaker
+from agent.pods.run.checkpoints.creating import CheckpointMaker
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.lives.figures import Watched
 from tests.pods.plane import FakeNode, Slow, manifest, running

@@ -14,7 +14,7 @@ from agent.config.document import Configuration
 from agent.model.kube_objects import EndpointSlice
 from agent.model.services.flow import Flow
 from agent.model.services.nft_error import NftFailed
-from agent.model.services.nft_table import CLIENTS, Batch, Client
+from agent.model.services.nft_table import CLIENTS, AffineClient, Batch
 from agent.model.services.service import ServiceKey
 from agent.services.attach.health import ServiceHealth
 from agent.services.attach.manifests import HintLedger, read_service_objects
@@ -23,7 +23,7 @@ from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.flow_cleaner import FlowCleaner
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics
@@ -178,7 +178,7 @@ async def clients_that_crowd_a_map(node: LivingNode, watched: Watched) -> None:
     await node.later()
     loud = node.nft.mirror.programmed(ServiceKey("shop", "loud"))
     assert loud is not None
-    some = [Client(bytes((11, 0, 0, one)) + loud.slots[0].number, bytes(12), 600_000) for one in range(80)]
+    some = [AffineClient(bytes((11, 0, 0, one)) + loud.slots[0].number, bytes(12), 600_000) for one in range(80)]
     await node.nft.table.apply(Batch(adds={CLIENTS: [one.living(one.life_ms) for one in some]}))
     await AffinityKeeper(node.plane, node.clock, 100).look("IPv4")
     watched.look()
@@ -200,7 +200,7 @@ async def of_the_api_server() -> set[str]:
     """Its last word grows old."""
     server: Any = FakeKube()
     server.put("services", service("web"))
-    intake = Intake(NodeSettings(node="n"), tell=lambda _: None, started_s=0.0, waits_for={"services", "slices"})
+    intake = ServiceInputs(NodeSettings(node="n"), tell=lambda _: None, started_s=0.0, waits_for={"services", "slices"})
     source = KubeServices(lambda: server, intake, "n")
     watched = Watched(source.families)
     following = asyncio.create_task(source.run())

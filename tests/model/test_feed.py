@@ -3,7 +3,7 @@ import asyncio
 
 import pytest
 
-from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, Overtaken
+from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedLagged
 
 
 async def test_a_follower_gets_everything_then_a_bookmark_then_changes() -> None:
@@ -44,7 +44,7 @@ async def test_a_follower_that_does_not_keep_up_is_cut_off_and_others_are_not() 
     for number in range(MOST_BUFFERED + 5):
         feed.put("a", number)
 
-    with pytest.raises(Overtaken):
+    with pytest.raises(FeedLagged):
         async for _ in slow:
             pass
 

@@ -5,7 +5,7 @@ import struct
 from ipaddress import ip_address
 
 from agent.drivers.netlink.attributes import nested, text
-from agent.drivers.netlink.connection import Connection, open_socket
+from agent.drivers.netlink.connection import NetlinkConnection, open_socket
 from agent.drivers.nft.elements import deletions
 from agent.drivers.nft.messages import Message
 from agent.model.services.nft_table import MAPS, TABLE
@@ -15,7 +15,7 @@ class Programmed:
     """Of the network namespace that its maker is in."""
 
     def __init__(self) -> None:
-        self._asking = Connection(open_socket())
+        self._asking = NetlinkConnection(open_socket())
 
     def endpoint(self, ip: str, port: int = 80) -> bytes:
         """What the first endpoint of a Service is made of; empty: there is none."""

@@ -23,7 +23,7 @@ from agent.model.event import Event
 from agent.model.services.iptables_rules import Variant
 from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.lab.namespace import Namespace
@@ -51,7 +51,7 @@ class Tampered:
         if family == "IPv6":
             address, vip, pod = ("fd00::1", "fd00:96::{}", "fd00:1::{}:{}")
         settings = NodeSettings(node="node-a", addresses=(address,))
-        self.intake = Intake(settings, tell=self.events.append, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=self.events.append, started_s=0.0)
         tables = IptablesTables(
             family,
             prefix=node.command(),

@@ -15,7 +15,7 @@ from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.lab.network import LAN, OTHER_CLIENT, PORT, Network, Place
@@ -46,7 +46,7 @@ class NodeHere:
         self.place = place
         self.table = NftTable(family, command=space.command("nft"), opens=lambda: space.call(open_socket))
         settings = NodeSettings(node=place.name, addresses=(place.address(family),))
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0)
         self.plane = ServicesPlane(
             self.intake, {family: NftRuleset(self.table)}, clock=SystemClock(), tell=lambda _: None
         )

@@ -23,7 +23,7 @@ from agent.model.component import Board, State
 from agent.model.event import Event
 from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.lab.namespace import Namespace
@@ -49,7 +49,7 @@ class Tampered:
         own = "10.0.0.1" if family == "IPv4" else "fd00::1"
         pods = "10.1.0.0/16" if family == "IPv4" else "fd00:1::/64"
         settings = NodeSettings(node="node-a", addresses=(own,), cluster_ranges=(pods,))
-        self.intake = Intake(settings, tell=self.events.append, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=self.events.append, started_s=0.0)
         self.table = NftTable(family, command=node.command("nft"), opens=lambda: node.call(open_socket))
         rules = {family: NftRuleset(self.table)}
         self.plane = ServicesPlane(self.intake, rules, clock=SystemClock(), tell=self.events.append)

@@ -26,7 +26,7 @@ from agent.model.services.iptables_rules import TABLES
 from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.flow_cleaner import FlowCleaner
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
@@ -87,7 +87,7 @@ class Cluster:
             **({} if backend == "nftables" else {"node_port_addresses": ()}),
             **settings,
         }
-        self.intake = Intake(NodeSettings(**own), tell=lambda _event: None, started_s=0.0)
+        self.intake = ServiceInputs(NodeSettings(**own), tell=lambda _event: None, started_s=0.0)
         self.backend = backend
         self.is_open_everywhere = self.leaves_strangers_alone = backend != "nftables"
         self.table = NftTable(family, command=node.command("nft"), opens=lambda: node.call(open_socket))

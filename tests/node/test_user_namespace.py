@@ -13,7 +13,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.lab.namespace import Namespace
@@ -44,7 +44,7 @@ def limited() -> socket.socket:
 
 async def first_sync(table: NftTable, services: int, endpoints: int = 2) -> tuple[int, str]:
     """How many are programmed, and what became of the rest."""
-    intake = Intake(NodeSettings(node="n1"), tell=lambda _event: None, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n1"), tell=lambda _event: None, started_s=0.0)
     plane = ServicesPlane(intake, {"IPv4": NftRuleset(table)}, clock=SystemClock(), tell=lambda _event: None)
     for number in range(services):
         intake.put_service(

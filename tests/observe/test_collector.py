@@ -14,9 +14,9 @@ from agent.model.event import Event
 from agent.model.pods.state import TERMINATED, ContainerState, PodState
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.observe.run.collector import WHOLE_EVERY_S, Collector, CollectorSettings
+from agent.observe.run.container_registry import Roster
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.pages import Pages, PageSettings, Sources
-from agent.observe.run.roster import Roster
 from agent.observe.sample.node_sample import NodeFigures
 from tests.fakes.clock import FakeClock
 from tests.observe.kernel_tree import FakeKernelFiles, KernelTree, ListedInstances

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.observe.pages.cadvisor_page import FileSystem, PageBefore, Wishes, cadvisor_families, fitting_families
-from agent.observe.pages.columns import Column
-from agent.observe.pages.exposition import COUNTER, Written, family, page
+from agent.observe.pages.columns import FigureColumn
+from agent.observe.pages.exposition import COUNTER, RenderedFamily, family, page
 from agent.observe.pages.families import POD_GROUPS
 from agent.observe.pages.packing import LEAST_LINES, Packing
 from agent.observe.sample.node_sample import NodeSample
@@ -31,7 +31,7 @@ NODES = st.lists(CONTAINERS, min_size=9, max_size=13).map(
 )
 
 
-def plain(families: Sequence[Written], *, is_open: bool) -> bytes:
+def plain(families: Sequence[RenderedFamily], *, is_open: bool) -> bytes:
     return b"".join(page(families, is_open=is_open))
 
 
@@ -58,7 +58,7 @@ def test_columns_without_a_change_are_those_of_the_page_before() -> None:
     pods = [pod(f"p{number}") for number in range(40)]
     before, wishes = PageBefore(), Wishes(layers=DISK)
 
-    def large() -> dict[bytes, Column]:
+    def large() -> dict[bytes, FigureColumn]:
         families = cadvisor_families(sample(*pods), wishes, before)
         return {column.head: column for one in families for column in one.columns if column.count >= LEAST_LINES}
 
@@ -76,7 +76,7 @@ def test_a_page_that_is_too_large_has_columns_of_the_one_before_as_well() -> Non
     node, before = sample(*(pod(f"p{number}") for number in range(40))), PageBefore()
     most = sum(one.series for one in cadvisor_families(node, Wishes())) // 2
 
-    def large() -> list[Column]:
+    def large() -> list[FigureColumn]:
         kept, dropped = fitting_families(node, Wishes(), most, 1 << 40, before)
         assert POD_GROUPS in dropped
         return [column for one in kept for column in one.columns if column.count >= LEAST_LINES]

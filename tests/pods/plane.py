@@ -22,7 +22,7 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.run.pod_context import NoDevices, PodContext, PodNodeFacts, PodSettings
+from agent.pods.run.pod_context import NoDevices, PodDependencies, PodNodeFacts, PodSettings
 from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.contract.fake_mounts import FakeMounts
@@ -233,7 +233,7 @@ async def running(
     client, metrics = FakeProbeClient(), PodMetrics()
     directory = logs.with_name(f"{logs.name}-pods")
     files = PodFiles(directory, LogDirectories(logs), FakeMounts())
-    context = PodContext(
+    context = PodDependencies(
         network_results=logs.parent / "cni/results",
         sandboxes=cri, containers=cri, images=PlainImages(cri), maintenance=cri, probe_client=client,
         records=DISKS.setdefault(logs, FakeStateFiles()), clock=clock,

@@ -15,7 +15,7 @@ from agent.pods.plan.remembered import PodOutcome
 from agent.pods.plan.start import StartPlan, StartRules, final_phase
 from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, RestartAll, Settle, StartStep
 from agent.pods.plan.stop_state import HookPhase
-from agent.pods.runtime.seen import Instance, SeenPod
+from agent.pods.runtime.observed import Instance, SeenPod
 from agent.pods.view.simulation import Beginning, PodSimulation
 
 

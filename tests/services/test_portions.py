@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from agent.model.services.nft_table import Batch
 from agent.model.services.service import ServiceKey
-from agent.services import portions as module
+from agent.services import batches as module
+from agent.services.batches import halves, portions, size_of
 from agent.services.nftables.removals import removals
-from agent.services.objects.fold import Fold
-from agent.services.portions import halves, portions, size_of
+from agent.services.objects.fold import ServiceIndex
 from agent.services.routes.claims import claim_of
 from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.frontends import ServicePlan
@@ -22,7 +22,7 @@ Sizes = list[tuple[int, int]]
 
 def plans_of(sizes: Sizes) -> dict[ServiceKey, ServicePlan | None]:
     """Services by their address and how many endpoints they have; of each address the first claimant has it."""
-    fold = Fold()
+    fold = ServiceIndex()
     for number, (address, endpoints) in enumerate(sizes):
         fold.put_service(make_service(f"s{number}", ip=f"10.96.1.{address}"))
         fold.put_slice(make_slice([f"10.1.{number}.{one}" for one in range(1, endpoints + 1)], service=f"s{number}"))
@@ -74,7 +74,7 @@ def test_who_was_refused_before_comes_last() -> None:
 
 def test_a_table_of_slots_counts_as_so_many() -> None:
     """SVN-41."""
-    fold = Fold()
+    fold = ServiceIndex()
     fold.put_service(make_service("web", meta={"annotations": {"kepd.dev/balance": "maglev"}}))
     fold.put_slice(make_slice(["10.1.0.1", "10.1.0.2"]))
     desired = Desired("IPv4", NodeFacts(Place("node-a"), maglevs=1), fold)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.check import Checked
+from agent.config.check import CheckedConfiguration
 from agent.config.effective import enabled_planes
 from agent.config.sources import Sources, check, drop_in_folder, host_facts, read
 from agent.host.plane_checks import PLANE_CHECKS
@@ -50,7 +50,7 @@ def after(values: list[str]) -> list[str]:
     return values[last + 1 :]
 
 
-def configuration() -> Checked:
+def configuration() -> CheckedConfiguration:
     sources = Sources(file=FOLDER / "cri.yaml", environment={}, planes="proxy,images")
     return check(read(sources), host_facts({}), further=PLANE_CHECKS)
 

@@ -16,7 +16,7 @@ from agent.devices.manifest.claim_faults import claim_faults, class_faults
 from agent.devices.manifest.objects import Claim, DeviceClass, DeviceOfSlice, Pool, Slice, SliceSpec
 from agent.devices.manifest.slice_faults import slice_faults
 from agent.devices.plan.offers import Offer
-from agent.devices.plan.pools import Node
+from agent.devices.plan.pools import PoolNode
 from agent.devices.plan.reasons import CannotAllocate
 from agent.devices.plan.results import allocations
 from agent.devices.plan.search import Question, search
@@ -53,7 +53,7 @@ def _check_allocation(
 ) -> None:
     metadata = given["node"]["metadata"]
     question = Question(
-        node=Node(name=metadata["name"], labels=metadata.get("labels", {})),
+        node=PoolNode(name=metadata["name"], labels=metadata.get("labels", {})),
         slices=slices,
         classes={one.metadata.name: one for one in classes},
         existing=tuple(msgspec.convert(item, Claim) for item in given["existing"]),

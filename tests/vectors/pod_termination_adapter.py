@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.stop_state import ContainerEnding, Trigger, begin_stop
-from agent.pods.view.forecast import Assumption, Happening, HookAssumption, Request, forecast_stop
+from agent.pods.view.forecast import Assumption, ForecastRequest, Happening, HookAssumption, forecast_stop
 
 PROFILES = ("kepd", "kubelet")
 TOLERANCE_S = 0.001
@@ -51,7 +51,7 @@ def _run(profile: str, given: dict) -> tuple[Happening, ...]:
         if trigger is not Trigger.FAULT or one["name"] == given["target"]
     ]
     stop = begin_stop(trigger, endings, given["grace"], 0.0, copies_kubelet=profile == "kubelet")
-    requests = [Request(one["t"], one["grace"]) for one in given.get("actions", ())]
+    requests = [ForecastRequest(one["t"], one["grace"]) for one in given.get("actions", ())]
     return forecast_stop(stop, {one["name"]: _assumption(one) for one in listed}, requests)
 
 

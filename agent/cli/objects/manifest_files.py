@@ -38,7 +38,7 @@ class ManifestFile(msgspec.Struct, frozen=True):
 SERVICE_NOTES = ("spec.trafficDistribution", "metadata.annotations")
 
 
-class Checked(msgspec.Struct, frozen=True):
+class CheckedFile(msgspec.Struct, frozen=True):
     """What is in a file. With findings it cannot be applied."""
 
     path: str
@@ -74,7 +74,7 @@ def _read(path: str) -> Iterator[ManifestFile]:
             raise CommandFailed(f"{one}: cannot be read: {error.strerror}", USAGE) from error
 
 
-def check_file(file: ManifestFile) -> Checked:
+def check_file(file: ManifestFile) -> CheckedFile:
     """As the daemon would."""
     from agent.pods.manifest.objects import NodeIdentity, parse_objects
     from agent.pods.manifest.validation import warnings_about
@@ -89,7 +89,7 @@ def check_file(file: ManifestFile) -> Checked:
         objects = read_objects(file.path, file.content)
         trees, _ = parse_documents(file.content, file.path)
     except UnreadableYaml as error:
-        return Checked(file.path, findings=list(dict.fromkeys((*found.findings, error.finding))))
+        return CheckedFile(file.path, findings=list(dict.fromkeys((*found.findings, error.finding))))
     documents = [Document(tree.where, plain(tree)) for tree in trees]
     others = read_manifests([one for one in documents if not _is_pods(one.content)])
     warnings = [Finding(pod.source, at, text) for pod in found.pods for at, text in warnings_about(pod.spec)]
@@ -101,7 +101,7 @@ def check_file(file: ManifestFile) -> Checked:
     findings = list(dict.fromkeys((*found.findings, *others.errors, *faults)))
     if not objects and not findings:
         findings = [Finding(file.path, "", "has no object")]
-    return Checked(file.path, objects, findings, warnings)
+    return CheckedFile(file.path, objects, findings, warnings)
 
 
 def _is_pods(content: object) -> bool:

@@ -24,7 +24,7 @@ ONE_NAME = frozenset({"describe", "exec"})
 SHOWN = {"bash_complete": "plain,{}", "zsh_complete": "plain\n{}\n_", "fish_complete": "plain,{}"}
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CompletionQuestion(msgspec.Struct, frozen=True):
     """`typed` is the beginning of a name, and `prefix` stands before each name."""
 
     typed: str
@@ -33,7 +33,7 @@ class Asked(msgspec.Struct, frozen=True):
     endpoint: str = ""
 
 
-def asked(environment: Mapping[str, str]) -> Asked | None:
+def asked(environment: Mapping[str, str]) -> CompletionQuestion | None:
     """What a shell asks for, if it is names of pods."""
     line = _line(environment)
     if line is None:
@@ -49,7 +49,7 @@ def asked(environment: Mapping[str, str]) -> Asked | None:
     prefix, rest = _prefix(words, typed)
     if prefix is None:
         return None
-    return Asked(rest, prefix, options.get("namespace", ""), options.get("endpoint", ""))
+    return CompletionQuestion(rest, prefix, options.get("namespace", ""), options.get("endpoint", ""))
 
 
 def _prefix(words: Sequence[str], typed: str) -> tuple[str | None, str]:

@@ -57,7 +57,7 @@ class Counted(msgspec.Struct, frozen=True):
 Told = News | Began | Lost | Head | Counted
 
 
-class Table(Generic[Item]):
+class ObjectTable(Generic[Item]):
     """The objects of one panel, by key."""
 
     def __init__(self, rank: Callable[[Item], Any], most: int = 0) -> None:
@@ -112,15 +112,15 @@ class Board:
     def __init__(self) -> None:
         self.node = node_pb2.Node()
         self.planes: Sequence[node_pb2.Plane] = ()
-        self.pods: Table[pod_pb2.Pod] = Table(lambda pod: (pod.namespace, pod.name))
-        self.pulls: Table[image_pb2.Pull] = Table(_pull_rank)
-        self.services: Table[service_proxy_pb2.Service] = Table(lambda one: (one.namespace, one.name))
-        self.events: Table[node_pb2.Event] = Table(lambda one: -one.last_seen.ToNanoseconds(), MOST_EVENTS)
+        self.pods: ObjectTable[pod_pb2.Pod] = ObjectTable(lambda pod: (pod.namespace, pod.name))
+        self.pulls: ObjectTable[image_pb2.Pull] = ObjectTable(_pull_rank)
+        self.services: ObjectTable[service_proxy_pb2.Service] = ObjectTable(lambda one: (one.namespace, one.name))
+        self.events: ObjectTable[node_pb2.Event] = ObjectTable(lambda one: -one.last_seen.ToNanoseconds(), MOST_EVENTS)
         self.rates: dict[str, float] = {}
         self._counted: Counted | None = None
 
-    def table(self, panel: str) -> Table[Any]:
-        found: Table[Any] = getattr(self, panel)
+    def table(self, panel: str) -> ObjectTable[Any]:
+        found: ObjectTable[Any] = getattr(self, panel)
         return found
 
     def take(self, told: Told) -> None:

@@ -22,7 +22,7 @@ ORDER = ("init", "sidecar", "main", "ephemeral")
 ORDER_LEGEND = "○ waits  ◐ runs  ● ready  ✓ done  ✗ failed"
 
 
-class Column(msgspec.Struct, frozen=True):
+class PanelColumn(msgspec.Struct, frozen=True):
     """`width` 0: all that is left. `spans` makes the cell; the other columns have one span of exactly their width."""
 
     title: str
@@ -152,35 +152,35 @@ def _object(event: node_pb2.Event) -> str:
     return f"{event.namespace}/{event.object_name}" if event.object_name else "node"
 
 
-COLUMNS: Mapping[str, Sequence[Column]] = {
+COLUMNS: Mapping[str, Sequence[PanelColumn]] = {
     "pods": (
-        Column("NAMESPACE", 12, _plain(lambda pod: pod.namespace)),
-        Column("NAME", 28, _plain(lambda pod: pod.name)),
-        Column("READY", 5, _plain(POD_CELLS["READY"])),
-        Column("STATUS", 18, _status),
-        Column("RESTARTS", 8, _plain(POD_CELLS["RESTARTS"])),
-        Column("AGE", 5, lambda pod, look: _age(pod.created_at, look)),
-        Column("CONTAINERS", 0, _containers),
+        PanelColumn("NAMESPACE", 12, _plain(lambda pod: pod.namespace)),
+        PanelColumn("NAME", 28, _plain(lambda pod: pod.name)),
+        PanelColumn("READY", 5, _plain(POD_CELLS["READY"])),
+        PanelColumn("STATUS", 18, _status),
+        PanelColumn("RESTARTS", 8, _plain(POD_CELLS["RESTARTS"])),
+        PanelColumn("AGE", 5, lambda pod, look: _age(pod.created_at, look)),
+        PanelColumn("CONTAINERS", 0, _containers),
     ),
     "pulls": (
-        Column("IMAGE", 42, _plain(lambda pull: pull.image)),
-        Column("FOR", 22, _requesters),
-        Column("PROGRESS", 0, _progress),
+        PanelColumn("IMAGE", 42, _plain(lambda pull: pull.image)),
+        PanelColumn("FOR", 22, _requesters),
+        PanelColumn("PROGRESS", 0, _progress),
     ),
     "services": (
-        Column("NAMESPACE", 12, _plain(lambda one: one.namespace)),
-        Column("NAME", 28, _plain(lambda one: one.name)),
-        Column("TYPE", 12, _plain(lambda one: one.type)),
-        Column("CLUSTER-IP", 16, _plain(SERVICE_CELLS["CLUSTER-IP"])),
-        Column("PORTS", 20, _plain(SERVICE_CELLS["PORTS"])),
-        Column("USED", 7, _plain(SERVICE_CELLS["USED"])),
-        Column("CONN/S", 7, _rate),
-        Column("STATE", 0, _service_state),
+        PanelColumn("NAMESPACE", 12, _plain(lambda one: one.namespace)),
+        PanelColumn("NAME", 28, _plain(lambda one: one.name)),
+        PanelColumn("TYPE", 12, _plain(lambda one: one.type)),
+        PanelColumn("CLUSTER-IP", 16, _plain(SERVICE_CELLS["CLUSTER-IP"])),
+        PanelColumn("PORTS", 20, _plain(SERVICE_CELLS["PORTS"])),
+        PanelColumn("USED", 7, _plain(SERVICE_CELLS["USED"])),
+        PanelColumn("CONN/S", 7, _rate),
+        PanelColumn("STATE", 0, _service_state),
     ),
     "events": (
-        Column("SEEN", 5, lambda event, look: _age(event.last_seen, look)),
-        Column("REASON", 20, _reason),
-        Column("OBJECT", 32, _plain(_object)),
-        Column("MESSAGE", 0, _what),
+        PanelColumn("SEEN", 5, lambda event, look: _age(event.last_seen, look)),
+        PanelColumn("REASON", 20, _reason),
+        PanelColumn("OBJECT", 32, _plain(_object)),
+        PanelColumn("MESSAGE", 0, _what),
     ),
 }

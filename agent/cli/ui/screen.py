@@ -8,7 +8,7 @@ import msgspec
 from agent.cli.ui.board import PANELS, Board
 from agent.cli.ui.cells import Line, Span, cut, cut_line, line_width, span
 from agent.cli.ui.rows import ORDER_LEGEND, Look, row_of, titles_of
-from agent.cli.ui.view import ABOUT, Chosen, Room, View, place_of
+from agent.cli.ui.view import ABOUT, Chosen, ScreenSize, View, place_of
 from agent.wire.kepd.v1 import node_pb2
 
 HEAD, FOOT = 1, 1
@@ -70,10 +70,10 @@ def panel_rows(view: View, counts: Mapping[str, int], height: int) -> dict[str, 
     return {**wanted, view.panel: mine, spare: wanted[spare] + rest - mine}
 
 
-def room_of(view: View, board: Board, size: Size, page: Page | None) -> Room:
+def room_of(view: View, board: Board, size: Size, page: Page | None) -> ScreenSize:
     counts = {panel: len(board.table(panel).items) for panel in PANELS}
     rows = panel_rows(view, counts, size.height)[view.panel]
-    return Room(rows, max(size.height - HEAD - FOOT - 1, 1), len(page.lines) if page is not None else 0)
+    return ScreenSize(rows, max(size.height - HEAD - FOOT - 1, 1), len(page.lines) if page is not None else 0)
 
 
 def draw(board: Board, view: View, page: Page | None, chosen: Chosen, size: Size, now_s: float) -> list[Line]:

@@ -93,7 +93,7 @@ def place_of(keys: Sequence[str], cursor: Cursor) -> int:
     return max(min(cursor.place, len(keys) - 1), 0)
 
 
-class Room(msgspec.Struct, frozen=True):
+class ScreenSize(msgspec.Struct, frozen=True):
     """How much is seen at once, for steps of a page."""
 
     rows: int
@@ -101,7 +101,7 @@ class Room(msgspec.Struct, frozen=True):
     page_lines: int = 0
 
 
-def on_key(view: View, key: str, keys: Sequence[str], room: Room) -> tuple[View, Wish | None]:
+def on_key(view: View, key: str, keys: Sequence[str], room: ScreenSize) -> tuple[View, Wish | None]:
     """`keys`: the objects of the panel that the user is in."""
     view = replace(view, note="")
     if key == "interrupt":
@@ -126,7 +126,7 @@ def _typed(view: View, key: str) -> View:
     return replace(view, filter=text[:LONGEST_FILTER])
 
 
-def _on_panels(view: View, key: str, keys: Sequence[str], room: Room) -> tuple[View, Wish | None]:
+def _on_panels(view: View, key: str, keys: Sequence[str], room: ScreenSize) -> tuple[View, Wish | None]:
     if key == "q":
         return view, Wish("quit")
     if key == "/":
@@ -165,7 +165,7 @@ def _moved(view: View, keys: Sequence[str], step: int) -> View:
     return replace(view, cursors=tuple(cursors))
 
 
-def _on_page(view: View, page: Wish, key: str, room: Room) -> tuple[View, Wish | None]:
+def _on_page(view: View, page: Wish, key: str, room: ScreenSize) -> tuple[View, Wish | None]:
     if key in ("q", "escape"):
         return replace(view, page=None, top=0, sticks=False), Wish("close")
     if key == "c" and page.kind == "logs":

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from agent.cli.session import CommandFailed, Session
-from agent.cli.ui.run.terminal import Ended, Terminal, check_terminal
+from agent.cli.ui.run.terminal import Terminal, TerminalGone, check_terminal
 from agent.cli.usage.screen import TopView, draw_top, press, rows_of
 from agent.wire.kepd.v1 import node_pb2
 
@@ -83,7 +83,7 @@ def run_live(
             while not view.is_over:
                 came, view = screen.turn(answer, view, watched)
                 answer = came if came is not None else answer
-    except Ended as ended:
+    except TerminalGone as ended:
         return SIGNALLED + ended.number
     return 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from agent.config.document import Configuration
 from agent.devices.plan.front import Holding, Holdings, label_of, read_notes
 from agent.devices.run.commands import DeviceCommands
-from agent.devices.run.front import DeviceFront, FrontSettings, NotGiven
+from agent.devices.run.front import FrontSettings, NotGiven, PluginProxy
 from agent.devices.run.front_view import FrontView
 from agent.devices.run.metrics import DeviceMetrics
 from agent.devices.settings import front_resets
@@ -54,11 +54,11 @@ def _holdings(one: pb.Container, ready: frozenset[str]) -> list[Holding]:
 
 def wire_front(
     inputs: PlaneInputs, metrics: DeviceMetrics, commands: DeviceCommands
-) -> tuple[DeviceFront, FrontView, StateFiles]:
+) -> tuple[PluginProxy, FrontView, StateFiles]:
     configuration = inputs.configuration()
     files = StateFiles(Path(configuration.node.state_directory) / "devices")
     boot_id = BOOT_ID.read_text().strip()
-    front = DeviceFront(
+    front = PluginProxy(
         PluginDirectory(Path(configuration.node.run_directory) / "device-plugins"),
         KubeletFront(Path(configuration.devices.driver.kubelet_directory) / "device-plugins", label_of, NotGiven),
         RuntimeHoldings(inputs.runtime),

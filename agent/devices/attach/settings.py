@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from agent.config.document import Configuration
-from agent.devices.plan.pools import Node
+from agent.devices.plan.pools import PoolNode
 from agent.devices.plan.records import ClaimRecord
 from agent.devices.run.claims import ManagerSettings
 from agent.devices.run.commands import DeviceCommands
@@ -56,7 +56,7 @@ def manager_settings(configuration: Configuration, boot_id: str) -> ManagerSetti
     node, devices = configuration.node, configuration.devices
     endpoints = {configuration.runtime.endpoint, configuration.runtime.image_endpoint}
     return ManagerSettings(
-        node=Node(name=node.name, labels=node.labels),
+        node=PoolNode(name=node.name, labels=node.labels),
         boot_id=boot_id,
         call_limit_s=devices.manager.call_timeout,
         admin_namespaces=devices.manager.admin_namespaces,

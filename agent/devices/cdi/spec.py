@@ -23,11 +23,11 @@ HOOKS = ("prestart", "createRuntime", "createContainer", "startContainer", "post
 PLACES_OF_HOOKS = "one of " + ", ".join(HOOKS)
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class CdiPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A part of a file."""
 
 
-class NodeEdit(Written, frozen=True, kw_only=True):
+class NodeEdit(CdiPart, frozen=True, kw_only=True):
     path: str = ""
     host_path: str = ""
     type: str = ""
@@ -43,14 +43,14 @@ class NodeEdit(Written, frozen=True, kw_only=True):
         return self.host_path or self.path
 
 
-class MountEdit(Written, frozen=True, kw_only=True):
+class MountEdit(CdiPart, frozen=True, kw_only=True):
     host_path: str = ""
     container_path: str = ""
     options: tuple[str, ...] = ()
     type: str = ""
 
 
-class Hook(Written, frozen=True, kw_only=True):
+class Hook(CdiPart, frozen=True, kw_only=True):
     hook_name: str = ""
     path: str = ""
     args: tuple[str, ...] = ()
@@ -58,12 +58,12 @@ class Hook(Written, frozen=True, kw_only=True):
     timeout: int | None = None
 
 
-class NetDevice(Written, frozen=True, kw_only=True):
+class NetDevice(CdiPart, frozen=True, kw_only=True):
     host_interface_name: str = ""
     name: str = ""
 
 
-class Edits(Written, frozen=True, kw_only=True):
+class Edits(CdiPart, frozen=True, kw_only=True):
     env: tuple[str, ...] = ()
     device_nodes: tuple[NodeEdit, ...] = ()
     mounts: tuple[MountEdit, ...] = ()
@@ -80,13 +80,13 @@ class Edits(Written, frozen=True, kw_only=True):
 NO_EDITS = Edits()
 
 
-class CdiDevice(Written, frozen=True, kw_only=True):
+class CdiDevice(CdiPart, frozen=True, kw_only=True):
     name: str = ""
     annotations: dict[str, str] = {}
     container_edits: Edits = Edits()
 
 
-class CdiSpec(Written, frozen=True, kw_only=True):
+class CdiSpec(CdiPart, frozen=True, kw_only=True):
     cdi_version: str = ""
     kind: str = ""
     annotations: dict[str, str] = {}

@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from agent.devices.cel.signatures import Table
+from agent.devices.cel.signatures import SignatureTable
 from agent.devices.cel.values import NAMES, EvaluationFailed, Optional
 
-addresses = Table()
+addresses = SignatureTable()
 
 
 class Ip(msgspec.Struct, frozen=True):

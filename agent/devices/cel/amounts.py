@@ -2,11 +2,11 @@
 """Quantities and versions in expressions."""
 
 from agent.devices.cel.operators import LARGEST
-from agent.devices.cel.signatures import Table
+from agent.devices.cel.signatures import SignatureTable
 from agent.devices.cel.values import EvaluationFailed, Semver, read_semver
 from agent.model.quantity import NANOS_PER_UNIT, Quantity, QuantityError, parse_quantity
 
-amounts = Table()
+amounts = SignatureTable()
 
 
 @amounts.says("quantity(string) -> quantity")

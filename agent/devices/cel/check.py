@@ -13,7 +13,7 @@ from agent.devices.cel.kinds import (
     DYN,
     STRING,
     Bound,
-    Kind,
+    CelType,
     common,
     fits,
     list_of,
@@ -33,8 +33,8 @@ from agent.devices.cel.tree import (
     Logic,
     MapOf,
     Name,
-    Node,
     Select,
+    SyntaxNode,
     Unreadable,
     WithValue,
 )
@@ -49,10 +49,10 @@ DEVICE = {
 TYPES = {
     name: TypeOf(name) for name in ("bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type")
 }
-Names = Mapping[str, Kind]
+Names = Mapping[str, CelType]
 
 
-class Checked:
+class TypedTree:
     """The kinds of an expression, and for each call what it may mean."""
 
     def __init__(self) -> None:
@@ -60,11 +60,11 @@ class Checked:
         # Calls whose subject is no value but a word before the name of a function.
         self.spaced: set[int] = set()
 
-    def kind(self, node: Node, names: Names) -> Kind:
+    def kind(self, node: SyntaxNode, names: Names) -> CelType:
         """Raises Unreadable."""
         match node:
             case Literal(value=value):
-                return Kind(kind_name(value))
+                return CelType(kind_name(value))
             case Name(name=name):
                 return self._named(node, name, names)
             case Select():
@@ -91,29 +91,29 @@ class Checked:
                 return self._with_value(node, names)
         raise Unreadable(node.at, "is nothing that can be evaluated")
 
-    def _named(self, node: Node, name: str, names: Names) -> Kind:
+    def _named(self, node: SyntaxNode, name: str, names: Names) -> CelType:
         if name in names:
             return names[name]
         if name in TYPES:
-            return Kind("type")
+            return CelType("type")
         raise Unreadable(node.at, f"nothing is called {name}; a device is called device")
 
-    def _must_be(self, kind: Kind, node: Node, names: Names) -> None:
+    def _must_be(self, kind: CelType, node: SyntaxNode, names: Names) -> None:
         found = self.kind(node, names)
         if not fits(found, kind, {}):
             raise Unreadable(node.at, f"is {found}; expected {kind}")
 
-    def _alike(self, nodes: list[Node], names: Names, what: str) -> Kind:
+    def _alike(self, nodes: list[SyntaxNode], names: Names, what: str) -> CelType:
         return self._one_kind(nodes[0], [self.kind(one, names) for one in nodes], what)
 
-    def _one_kind(self, node: Node, kinds: list[Kind], what: str) -> Kind:
+    def _one_kind(self, node: SyntaxNode, kinds: list[CelType], what: str) -> CelType:
         found = common(kinds)
         if found is None:
             told = " and ".join(dict.fromkeys(map(str, kinds)))
             raise Unreadable(node.at, f"{what} are of one kind, not {told}; dyn() makes a value one of any kind")
         return found
 
-    def _soft(self, node: Node, names: Names, *, is_soft: bool) -> Kind:
+    def _soft(self, node: SyntaxNode, names: Names, *, is_soft: bool) -> CelType:
         found = self.kind(node, names)
         if not is_soft or found == DYN:
             return found
@@ -121,12 +121,12 @@ class Checked:
             raise Unreadable(node.at, f"is {found}; after ? an optional is expected")
         return found.of[0]
 
-    def _map(self, node: MapOf, names: Names) -> Kind:
+    def _map(self, node: MapOf, names: Names) -> CelType:
         keys = [self.kind(key, names) for key, _ in node.entries]
         values = [self._soft(one, names, is_soft=place in node.soft) for place, (_, one) in enumerate(node.entries)]
         return map_of(self._one_kind(node, keys, "keys of a map"), self._one_kind(node, values, "values of a map"))
 
-    def _select(self, node: Select, names: Names) -> Kind:
+    def _select(self, node: Select, names: Names) -> CelType:
         of = self.kind(node.of, names)
         is_optional = of.name == "optional"
         found = self._field(node, of.of[0] if is_optional else of)
@@ -134,7 +134,7 @@ class Checked:
             return BOOL
         return optional_of(found) if node.is_soft or is_optional else found
 
-    def _field(self, node: Select, of: Kind) -> Kind:
+    def _field(self, node: Select, of: CelType) -> CelType:
         if of == DYN:
             return DYN
         if of.name == "device":
@@ -146,9 +146,9 @@ class Checked:
             return of.of[1]
         raise Unreadable(node.at, f"{of} has no field {node.field}")
 
-    def _call(self, node: Call, names: Names) -> Kind:
+    def _call(self, node: Call, names: Names) -> CelType:
         function, of = node.function, node.of
-        arguments: list[Node] = [*node.arguments]
+        arguments: list[SyntaxNode] = [*node.arguments]
         if of is not None:
             space = _space(of)
             if space in SPACES and space.partition(".")[0] not in names and f"{space}.{function}" in FUNCTIONS.by_name:
@@ -168,7 +168,7 @@ class Checked:
         results = {with_bound(one.result, bound) for one, bound in found}
         return results.pop() if len(results) == 1 else DYN
 
-    def _each(self, node: Each, names: Names) -> Kind:
+    def _each(self, node: Each, names: Names) -> CelType:
         of = self.kind(node.of, names)
         if of != DYN and of.name not in ("list", "map"):
             raise Unreadable(node.at, f"{node.macro} is for lists and maps, not {of}")
@@ -181,15 +181,15 @@ class Checked:
         self._must_be(BOOL, node.body, within)
         return list_of(item) if node.macro == "filter" else BOOL
 
-    def _with_value(self, node: WithValue, names: Names) -> Kind:
+    def _with_value(self, node: WithValue, names: Names) -> CelType:
         of = self.kind(node.of, names)
-        if of not in (DYN, Kind("optional")) and of.name != "optional":
+        if of not in (DYN, CelType("optional")) and of.name != "optional":
             raise Unreadable(node.at, f"optMap is for optionals, not {of}")
         found = self.kind(node.body, {**names, node.name: of.of[0] if of.of else DYN})
         return found if node.is_flat else optional_of(found)
 
 
-def _bound(signature: Signature, kinds: list[Kind]) -> Bound | None:
+def _bound(signature: Signature, kinds: list[CelType]) -> Bound | None:
     """What its free kinds are then, None where it is not meant."""
     bound: Bound = {}
     if len(kinds) != len(signature.arguments):
@@ -198,7 +198,7 @@ def _bound(signature: Signature, kinds: list[Kind]) -> Bound | None:
     return bound if all(fits(given, wanted, bound) for given, wanted in pairs) else None
 
 
-def _space(node: Node) -> str:
+def _space(node: SyntaxNode) -> str:
     """`ip` and `a.b` as they are written."""
     if isinstance(node, Name):
         return node.name

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agent.devices.cel.operators import LARGEST, SMALLEST, unsigned, whole
-from agent.devices.cel.signatures import Table
+from agent.devices.cel.signatures import SignatureTable
 from agent.devices.cel.values import (
     TYPE_NAMES,
     Duration,
@@ -19,7 +19,7 @@ from agent.devices.cel.values import (
     kind_name,
 )
 
-conversions = Table()
+conversions = SignatureTable()
 BILLION = 10**9
 UNITS = {"h": 3600 * BILLION, "m": 60 * BILLION, "s": BILLION, "ms": 10**6, "us": 1000, "µs": 1000, "ns": 1}
 PART = re.compile(r"(\d{1,12})(?:\.(\d{0,9})\d*)?(h|ms|m|s|us|µs|ns)", re.ASCII)

@@ -6,8 +6,8 @@ from agent.devices.cel.amounts import amounts
 from agent.devices.cel.conversions import conversions
 from agent.devices.cel.lists import lists
 from agent.devices.cel.operators import operators
-from agent.devices.cel.signatures import Table
+from agent.devices.cel.signatures import SignatureTable
 from agent.devices.cel.texts import texts
 
-FUNCTIONS = Table(operators, texts, lists, amounts, conversions, addresses)
+FUNCTIONS = SignatureTable(operators, texts, lists, amounts, conversions, addresses)
 SPACES = frozenset(name.rpartition(".")[0] for name in FUNCTIONS.by_name if "." in name)

@@ -7,11 +7,11 @@ from functools import cache
 import msgspec
 
 
-class Kind(msgspec.Struct, frozen=True):
+class CelType(msgspec.Struct, frozen=True):
     """A capital letter stands for any kind, the same wherever it appears in one signature."""
 
     name: str
-    of: tuple["Kind", ...] = ()
+    of: tuple["CelType", ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.of))})" if self.of else self.name
@@ -21,26 +21,26 @@ class Kind(msgspec.Struct, frozen=True):
         return len(self.name) == 1
 
 
-DYN = Kind("dyn")
-BOOL, INT, STRING, NULL = Kind("bool"), Kind("int"), Kind("string"), Kind("null")
+DYN = CelType("dyn")
+BOOL, INT, STRING, NULL = CelType("bool"), CelType("int"), CelType("string"), CelType("null")
 PIECE = re.compile(r"\s*([A-Za-z]+|[(),])")
-Bound = dict[str, Kind]
+Bound = dict[str, CelType]
 
 
-def list_of(kind: Kind) -> Kind:
-    return Kind("list", (kind,))
+def list_of(kind: CelType) -> CelType:
+    return CelType("list", (kind,))
 
 
-def map_of(key: Kind, value: Kind) -> Kind:
-    return Kind("map", (key, value))
+def map_of(key: CelType, value: CelType) -> CelType:
+    return CelType("map", (key, value))
 
 
-def optional_of(kind: Kind) -> Kind:
-    return Kind("optional", (kind,))
+def optional_of(kind: CelType) -> CelType:
+    return CelType("optional", (kind,))
 
 
 @cache
-def read_kind(text: str) -> Kind:
+def read_kind(text: str) -> CelType:
     """`map(string, list(A))`."""
     kind, left = _read(PIECE.findall(text))
     if left:
@@ -48,18 +48,18 @@ def read_kind(text: str) -> Kind:
     return kind
 
 
-def _read(pieces: list[str]) -> tuple[Kind, list[str]]:
+def _read(pieces: list[str]) -> tuple[CelType, list[str]]:
     name, left = pieces[0], pieces[1:]
-    of: list[Kind] = []
+    of: list[CelType] = []
     if left[:1] == ["("]:
         while left[0] != ")":
             inside, left = _read(left[1:])
             of.append(inside)
         left = left[1:]
-    return Kind(name, tuple(of)), left
+    return CelType(name, tuple(of)), left
 
 
-def fits(given: Kind, wanted: Kind, bound: Bound) -> bool:
+def fits(given: CelType, wanted: CelType, bound: Bound) -> bool:
     """Whether a value of the one may be where the other is wanted; free kinds of `wanted` are bound by it."""
     if wanted.is_free:
         known = bound.get(wanted.name)
@@ -74,14 +74,14 @@ def fits(given: Kind, wanted: Kind, bound: Bound) -> bool:
     return not given.of or not wanted.of or all(fits(*pair, bound) for pair in zip(given.of, wanted.of, strict=True))
 
 
-def with_bound(kind: Kind, bound: Bound) -> Kind:
+def with_bound(kind: CelType, bound: Bound) -> CelType:
     """What is free and was never bound may be anything."""
     if kind.is_free:
         return bound.get(kind.name, DYN)
-    return Kind(kind.name, tuple(with_bound(one, bound) for one in kind.of))
+    return CelType(kind.name, tuple(with_bound(one, bound) for one in kind.of))
 
 
-def common(kinds: list[Kind]) -> Kind | None:
+def common(kinds: list[CelType]) -> CelType | None:
     """The kind of a list of values of these; None where they differ."""
     known = [one for one in kinds if one != DYN]
     if not known:

@@ -5,10 +5,10 @@ from itertools import pairwise
 from typing import Any
 
 from agent.devices.cel.operators import add, less, whole
-from agent.devices.cel.signatures import Table
+from agent.devices.cel.signatures import SignatureTable
 from agent.devices.cel.values import Duration, EvaluationFailed, Optional, equal, kind_name
 
-lists = Table()
+lists = SignatureTable()
 ZEROS: tuple[Any, ...] = (0, False, "", b"", [], {})
 ORDERED = ("int", "uint", "double", "bool", "string", "bytes", "timestamp", "duration")
 

@@ -4,7 +4,7 @@
 import math
 from typing import Any
 
-from agent.devices.cel.signatures import Table
+from agent.devices.cel.signatures import SignatureTable
 from agent.devices.cel.values import (
     Domains,
     Duration,
@@ -17,7 +17,7 @@ from agent.devices.cel.values import (
 )
 
 SMALLEST, LARGEST, LARGEST_UNSIGNED = -(2**63), 2**63 - 1, 2**64 - 1
-operators = Table()
+operators = SignatureTable()
 
 
 def whole(value: int) -> int:

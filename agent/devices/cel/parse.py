@@ -13,8 +13,8 @@ from agent.devices.cel.tree import (
     Logic,
     MapOf,
     Name,
-    Node,
     Select,
+    SyntaxNode,
     Unreadable,
     WithValue,
     deeper,
@@ -27,7 +27,7 @@ RELATIONS = frozenset({"<", "<=", ">", ">=", "==", "!=", "in"})
 MACROS = {"all": 2, "exists": 2, "exists_one": 2, "existsOne": 2, "filter": 2, "map": 2}
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> SyntaxNode:
     """Raises Unreadable."""
     if len(text.encode(errors="replace")) > LONGEST:
         raise Unreadable(0, f"is longer than {LONGEST} bytes")
@@ -70,7 +70,7 @@ class _Reader:
         if self._next.kind != "end":
             raise Unreadable(self._next.at, f"{self._next.text} where the end was expected")
 
-    def expression(self) -> Node:
+    def expression(self) -> SyntaxNode:
         self._nesting += 1
         if self._nesting > DEEPEST:
             raise Unreadable(self._next.at, f"more than {DEEPEST} expressions lie in each other")
@@ -84,7 +84,7 @@ class _Reader:
         self._nesting -= 1
         return condition
 
-    def _logic(self, sign: str) -> Node:
+    def _logic(self, sign: str) -> SyntaxNode:
         parts = [self._logic("&&") if sign == "||" else self._relation()]
         while self._taken(sign):
             parts.append(self._logic("&&") if sign == "||" else self._relation())
@@ -92,28 +92,28 @@ class _Reader:
             return parts[0]
         return Logic(at=parts[0].at, depth=deeper(parts[0].at, *parts), is_and=sign == "&&", parts=tuple(parts))
 
-    def _relation(self) -> Node:
+    def _relation(self) -> SyntaxNode:
         left = self._sum()
         while self._next.text in RELATIONS and self._next.kind in ("sign", "word"):
             sign = self._take()
             left = _called(sign.at, sign.text, left, self._sum())
         return left
 
-    def _sum(self) -> Node:
+    def _sum(self) -> SyntaxNode:
         left = self._product()
         while self._has("+", "-"):
             sign = self._take()
             left = _called(sign.at, sign.text, left, self._product())
         return left
 
-    def _product(self) -> Node:
+    def _product(self) -> SyntaxNode:
         left = self._unary()
         while self._has("*", "/", "%"):
             sign = self._take()
             left = _called(sign.at, sign.text, left, self._unary())
         return left
 
-    def _unary(self) -> Node:
+    def _unary(self) -> SyntaxNode:
         if self._has("!"):
             return self._signs("!", "!")
         if self._has("-"):
@@ -123,7 +123,7 @@ class _Reader:
             return self._signs("-", "-_")
         return self._member(self._primary())
 
-    def _signs(self, sign: str, function: str) -> Node:
+    def _signs(self, sign: str, function: str) -> SyntaxNode:
         """Two undo each other."""
         first, count = self._next, 0
         while self._taken(sign):
@@ -133,11 +133,11 @@ class _Reader:
             of = _called(first.at, function, of)
         return of
 
-    def _negative(self) -> Node:
+    def _negative(self) -> SyntaxNode:
         first = self._take()
         return self._member(Literal(at=first.at, value=-self._take().value))
 
-    def _primary(self) -> Node:
+    def _primary(self) -> SyntaxNode:
         word = self._take()
         if word.kind == "literal":
             if type(word.value) is int and word.value > LARGEST:
@@ -161,7 +161,7 @@ class _Reader:
             return self._function(word, self._arguments())
         return Name(at=word.at, name=word.text)
 
-    def _function(self, word: Token, arguments: tuple[Node, ...]) -> Node:
+    def _function(self, word: Token, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode:
         if word.text != "has":
             return _called(word.at, word.text, *arguments)
         if len(arguments) != 1 or not isinstance(arguments[0], Select) or arguments[0].is_soft:
@@ -169,15 +169,15 @@ class _Reader:
         found = arguments[0]
         return Select(at=found.at, depth=found.depth, of=found.of, field=found.field, is_test=True)
 
-    def _arguments(self) -> tuple[Node, ...]:
-        found: list[Node] = []
+    def _arguments(self) -> tuple[SyntaxNode, ...]:
+        found: list[SyntaxNode] = []
         while not self._taken(")"):
             if found:
                 self._expect(",")
             found.append(self.expression())
         return tuple(found)
 
-    def _member(self, of: Node) -> Node:
+    def _member(self, of: SyntaxNode) -> SyntaxNode:
         while True:
             if self._taken("."):
                 of = self._field(of)
@@ -190,7 +190,7 @@ class _Reader:
             else:
                 return of
 
-    def _field(self, of: Node) -> Node:
+    def _field(self, of: SyntaxNode) -> SyntaxNode:
         is_soft = self._taken("?")
         word = self._take()
         if word.kind not in ("word", "field") or word.text == "in":
@@ -204,8 +204,8 @@ class _Reader:
         depth = deeper(word.at, of, *arguments)
         return Call(at=word.at, depth=depth, function=word.text, arguments=arguments, of=of)
 
-    def _list(self, at: int) -> Node:
-        items: list[Node] = []
+    def _list(self, at: int) -> SyntaxNode:
+        items: list[SyntaxNode] = []
         soft: set[int] = set()
         while not self._taken("]"):
             if items:
@@ -217,8 +217,8 @@ class _Reader:
             items.append(self.expression())
         return ListOf(at=at, depth=deeper(at, *items), items=tuple(items), soft=frozenset(soft))
 
-    def _map(self, at: int) -> Node:
-        entries: list[tuple[Node, Node]] = []
+    def _map(self, at: int) -> SyntaxNode:
+        entries: list[tuple[SyntaxNode, SyntaxNode]] = []
         soft: set[int] = set()
         while not self._taken("}"):
             if entries:
@@ -234,11 +234,11 @@ class _Reader:
         return MapOf(at=at, depth=depth, entries=tuple(entries), soft=frozenset(soft))
 
 
-def _called(at: int, function: str, *arguments: Node) -> Node:
+def _called(at: int, function: str, *arguments: SyntaxNode) -> SyntaxNode:
     return Call(at=at, depth=deeper(at, *arguments), function=function, arguments=arguments)
 
 
-def _macro(word: Token, of: Node, arguments: tuple[Node, ...]) -> Node | None:
+def _macro(word: Token, of: SyntaxNode, arguments: tuple[SyntaxNode, ...]) -> SyntaxNode | None:
     """What is no function, since it gives names to things."""
     depth = deeper(word.at, of, *arguments)
     if word.text == "bind" and isinstance(of, Name) and of.name == "cel" and len(arguments) == 3:
@@ -256,7 +256,7 @@ def _macro(word: Token, of: Node, arguments: tuple[Node, ...]) -> Node | None:
     return None
 
 
-def _name(node: Node) -> str:
+def _name(node: SyntaxNode) -> str:
     if not isinstance(node, Name):
         raise Unreadable(node.at, "a name was expected")
     return node.name

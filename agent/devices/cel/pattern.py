@@ -39,7 +39,7 @@ class PatternRefused(ValueError):
     """No pattern, or one that cannot be written here."""
 
 
-class State(msgspec.Struct):
+class PatternState(msgspec.Struct):
     """Takes one sign, or stands at a place; then goes to all of `next`. Without any it is the end."""
 
     takes: Takes | None = None
@@ -58,7 +58,7 @@ def pattern(text: str) -> "Pattern":
 
 
 class Pattern:
-    def __init__(self, states: list[State], first: int, last: int) -> None:
+    def __init__(self, states: list[PatternState], first: int, last: int) -> None:
         self._states = states
         self._first = first
         self._last = last
@@ -121,18 +121,18 @@ class _Reader:
         self._text = text
         self._place = 0
         self._depth = 0
-        self._states: list[State] = []
+        self._states: list[PatternState] = []
         self._flags = frozenset[str]()
 
     def read(self) -> Pattern:
         first, ends = self._choice()
         if self._place < len(self._text):
             raise PatternRefused(f"{self._text!r}: ) without (")
-        last = self._add(State())
+        last = self._add(PatternState())
         self._join(ends, last)
         return Pattern(self._states, first, last)
 
-    def _add(self, state: State) -> int:
+    def _add(self, state: PatternState) -> int:
         if len(self._states) >= MOST_STATES:
             raise PatternRefused(f"{self._text[:40]!r}… is too large a pattern")
         self._states.append(state)
@@ -143,7 +143,7 @@ class _Reader:
             self._states[one].next.append(to)
 
     def _one(self, *, takes: Takes | None = None, stands: str = "") -> Piece:
-        number = self._add(State(takes=takes, stands=stands, next=[]))
+        number = self._add(PatternState(takes=takes, stands=stands, next=[]))
         return number, [number]
 
     def _at(self, *signs: str) -> bool:
@@ -158,7 +158,7 @@ class _Reader:
         self._flags = before
         if len(ways) == 1:
             return ways[0]
-        split = self._add(State(next=[first for first, _ in ways]))
+        split = self._add(PatternState(next=[first for first, _ in ways]))
         return split, [end for _, ends in ways for end in ends]
 
     def _row(self) -> Piece:
@@ -200,7 +200,7 @@ class _Reader:
             self._join(ends, following)
             ends = further
             if most is None and number >= max(least, 1) - 1:
-                loop = self._add(State(next=[following]))
+                loop = self._add(PatternState(next=[following]))
                 self._join(ends, loop)
                 ends = [loop, *([] if least else open_ends)]
                 return first, ends

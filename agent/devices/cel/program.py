@@ -10,8 +10,8 @@ from functools import lru_cache
 from sys import getsizeof
 from typing import Any, NamedTuple
 
-from agent.devices.cel.check import TYPES, Checked
-from agent.devices.cel.kinds import BOOL, DYN, Kind
+from agent.devices.cel.check import TYPES, TypedTree
+from agent.devices.cel.kinds import BOOL, DYN, CelType
 from agent.devices.cel.operators import missing
 from agent.devices.cel.parse import parse
 from agent.devices.cel.signatures import Signature
@@ -26,8 +26,8 @@ from agent.devices.cel.tree import (
     Logic,
     MapOf,
     Name,
-    Node,
     Select,
+    SyntaxNode,
     Unreadable,
     WithValue,
 )
@@ -98,18 +98,18 @@ class Program:
 def program(text: str) -> Program:
     """Raises Unreadable."""
     tree = parse(text)
-    checked = Checked()
-    kind = checked.kind(tree, {"device": Kind("device")})
+    checked = TypedTree()
+    kind = checked.kind(tree, {"device": CelType("device")})
     if kind not in (BOOL, DYN):
         raise Unreadable(tree.at, f"gives {kind}; expected bool")
     return Program(text, _Compiler(checked).part(tree))
 
 
 class _Compiler:
-    def __init__(self, checked: Checked) -> None:
+    def __init__(self, checked: TypedTree) -> None:
         self._checked = checked
 
-    def part(self, node: Node) -> Part:
+    def part(self, node: SyntaxNode) -> Part:
         match node:
             case Literal(value=value):
                 return lambda _run: value

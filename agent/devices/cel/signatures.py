@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agent.devices.cel.kinds import Kind, read_kind
+from agent.devices.cel.kinds import CelType, read_kind
 
 LINE = re.compile(r"(?:(?P<of>[^:]+):)?(?P<name>[^(]+)\((?P<arguments>.*)\) -> (?P<result>.+)")
 Run = Callable[..., Any]
@@ -20,15 +20,15 @@ Made = TypeVar("Made", bound=Run)
 class Signature(msgspec.Struct, frozen=True):
     """With the value it is of as its first argument."""
 
-    arguments: tuple[Kind, ...]
-    result: Kind
+    arguments: tuple[CelType, ...]
+    result: CelType
     run: Run
 
 
-class Table:
+class SignatureTable:
     """Signatures by name; those of values have a colon before it."""
 
-    def __init__(self, *parts: "Table") -> None:
+    def __init__(self, *parts: "SignatureTable") -> None:
         self.by_name: dict[str, tuple[Signature, ...]] = {}
         for part in parts:
             for name, signatures in part.by_name.items():

@@ -6,11 +6,11 @@ import binascii
 from typing import Any
 
 from agent.devices.cel.pattern import Pattern, PatternRefused, pattern
-from agent.devices.cel.signatures import Table
+from agent.devices.cel.signatures import SignatureTable
 from agent.devices.cel.values import EvaluationFailed
 
 LONGEST_MADE = 1 << 20
-texts = Table()
+texts = SignatureTable()
 WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f"
 WHITE += "\u205f\u3000"
 

@@ -17,89 +17,89 @@ class Unreadable(ValueError):
         self.text = text
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class SyntaxNode(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     depth: int = 1
 
 
-class Literal(Node, frozen=True, kw_only=True):
+class Literal(SyntaxNode, frozen=True, kw_only=True):
     value: Any
 
 
-class Name(Node, frozen=True, kw_only=True):
+class Name(SyntaxNode, frozen=True, kw_only=True):
     name: str
 
 
-class Select(Node, frozen=True, kw_only=True):
+class Select(SyntaxNode, frozen=True, kw_only=True):
     """`of.field`; a test asks whether it is there, a soft one gives an optional."""
 
-    of: Node
+    of: SyntaxNode
     field: str
     is_test: bool = False
     is_soft: bool = False
 
 
-class Call(Node, frozen=True, kw_only=True):
+class Call(SyntaxNode, frozen=True, kw_only=True):
     """An operator, a function, or with `of` a function of a value."""
 
     function: str
-    arguments: tuple[Node, ...]
-    of: Node | None = None
+    arguments: tuple[SyntaxNode, ...]
+    of: SyntaxNode | None = None
 
 
-class Logic(Node, frozen=True, kw_only=True):
+class Logic(SyntaxNode, frozen=True, kw_only=True):
     """Several with `&&` or `||` between them."""
 
     is_and: bool
-    parts: tuple[Node, ...]
+    parts: tuple[SyntaxNode, ...]
 
 
-class Choice(Node, frozen=True, kw_only=True):
-    condition: Node
-    yes: Node
-    no: Node
+class Choice(SyntaxNode, frozen=True, kw_only=True):
+    condition: SyntaxNode
+    yes: SyntaxNode
+    no: SyntaxNode
 
 
-class ListOf(Node, frozen=True, kw_only=True):
+class ListOf(SyntaxNode, frozen=True, kw_only=True):
     """Soft items are optionals, and left out where they have no value."""
 
-    items: tuple[Node, ...]
+    items: tuple[SyntaxNode, ...]
     soft: frozenset[int] = frozenset()
 
 
-class MapOf(Node, frozen=True, kw_only=True):
-    entries: tuple[tuple[Node, Node], ...]
+class MapOf(SyntaxNode, frozen=True, kw_only=True):
+    entries: tuple[tuple[SyntaxNode, SyntaxNode], ...]
     soft: frozenset[int] = frozenset()
 
 
-class Each(Node, frozen=True, kw_only=True):
+class Each(SyntaxNode, frozen=True, kw_only=True):
     """`of.all(name, body)` and its kin; `body` is what `map` makes of those for which `only` holds."""
 
     macro: str
-    of: Node
+    of: SyntaxNode
     name: str
-    body: Node
-    only: Node | None = None
+    body: SyntaxNode
+    only: SyntaxNode | None = None
 
 
-class Bind(Node, frozen=True, kw_only=True):
+class Bind(SyntaxNode, frozen=True, kw_only=True):
     """`cel.bind(name, value, body)`."""
 
     name: str
-    value: Node
-    body: Node
+    value: SyntaxNode
+    body: SyntaxNode
 
 
-class WithValue(Node, frozen=True, kw_only=True):
+class WithValue(SyntaxNode, frozen=True, kw_only=True):
     """`of.optMap(name, body)`: nothing where there is nothing; a flat one has an optional as its body."""
 
-    of: Node
+    of: SyntaxNode
     name: str
-    body: Node
+    body: SyntaxNode
     is_flat: bool
 
 
-def deeper(at: int, *below: Node) -> int:
+def deeper(at: int, *below: SyntaxNode) -> int:
     """One more than the deepest of these. Raises Unreadable."""
     depth = 1 + max((one.depth for one in below), default=0)
     if depth > DEEPEST:

@@ -17,7 +17,7 @@ from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
 CLASS = "claim"
 
 
-class Refused(Exception):
+class ClaimFileRefused(Exception):
     """The driver cannot prepare this claim, whatever is done again."""
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from agent.devices.cdi.merging import HostNode
 from agent.devices.cdi.spec import Edits, MountEdit, NodeEdit
-from agent.devices.local.claim_files import Refused, ResultEdits, own_results
+from agent.devices.local.claim_files import ClaimFileRefused, ResultEdits, own_results
 from agent.devices.local.parameters import parameters_for, strictly
 from agent.devices.local.pool_rules import PoolRule, as_label, filled, is_each, sysfs_words, words_of
 from agent.devices.manifest.objects import (
@@ -187,7 +187,7 @@ def configured_edits(
     for result in own_results(record, driver):
         device = devices.get(result.device)
         if device is None or device.is_missing:
-            raise Refused(f"device {result.device} is not there")
+            raise ClaimFileRefused(f"device {result.device} is not there")
         found.append(ResultEdits(result, _edits(device, _env_given(record, driver, result, device.rule))))
     return Edits(), found
 
@@ -200,7 +200,7 @@ def _env_given(record: ClaimRecord, driver: str, result: Result, rule: PoolRule)
         for name in read.env:
             if name not in rule.parameters:
                 allowed = ", ".join(rule.parameters) or "none"
-                raise Refused(
+                raise ClaimFileRefused(
                     f"parameters for {driver}: variable {name} is not one that the pool lets claims set: {allowed}"
                 )
         env.update(read.env)

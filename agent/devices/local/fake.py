@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from agent.devices.cdi.spec import Edits
-from agent.devices.local.claim_files import Refused, ResultEdits, own_results
+from agent.devices.local.claim_files import ClaimFileRefused, ResultEdits, own_results
 from agent.devices.local.configured import UNHEALTHY
 from agent.devices.local.parameters import parameters_for, strictly
 from agent.devices.manifest.objects import (
@@ -79,7 +79,7 @@ def spec_of(record: ClaimRecord) -> FakeSpec:
         for given in parameters_for(record, FAKE, result):
             found = strictly(given, FakeParameters, FAKE).spec
     if not 1 <= found.split <= MOST_PARTS:
-        raise Refused(f"parameters for {FAKE}: split is {found.split}; expected 1 to {MOST_PARTS}")
+        raise ClaimFileRefused(f"parameters for {FAKE}: split is {found.split}; expected 1 to {MOST_PARTS}")
     return found
 
 

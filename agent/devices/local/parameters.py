@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from agent.devices.local.claim_files import Refused
+from agent.devices.local.claim_files import ClaimFileRefused
 from agent.devices.manifest.objects import Result
 from agent.devices.plan.records import ClaimRecord
 from agent.model.finding import shown
@@ -27,7 +27,7 @@ def parameters_for(record: ClaimRecord, driver: str, result: Result) -> Iterator
             continue
         given = opaque.get("parameters")
         if not isinstance(given, Mapping):
-            raise Refused(f"parameters for {driver} are {shown(given)}; expected an object")
+            raise ClaimFileRefused(f"parameters for {driver} are {shown(given)}; expected an object")
         yield given
 
 
@@ -35,4 +35,4 @@ def strictly(given: Mapping[str, Any], kind: type[Read], driver: str) -> Read:
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
-        raise Refused(f"parameters for {driver}: {str(error).replace('`', '')}") from error
+        raise ClaimFileRefused(f"parameters for {driver}: {str(error).replace('`', '')}") from error

@@ -26,8 +26,8 @@ from agent.devices.manifest.objects import (
     Config,
     Constraint,
     DeviceClass,
+    DeviceRequest,
     Opaque,
-    Request,
     Selector,
     Toleration,
     Wish,
@@ -60,7 +60,7 @@ def wishes_faults(wishes: Wishes, field: str) -> Faults:
     yield from each(wishes.config, MOST_CONFIGS, f"{field}.config", lambda one, at: _config(one, at, names))
 
 
-def _request(one: Request, field: str) -> Faults:
+def _request(one: DeviceRequest, field: str) -> Faults:
     yield from required_label(one.name, f"{field}.name")
     if one.first_available and one.exactly is not None:
         yield Fault(field, "Invalid", "has exactly and firstAvailable; expected one of them")

@@ -10,11 +10,11 @@ from agent.model.pods.affinity import NodeTerms
 Amount = str | int | float
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ManifestPart(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A part of an object."""
 
 
-class Metadata(Written, frozen=True, kw_only=True):
+class Metadata(ManifestPart, frozen=True, kw_only=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -33,15 +33,15 @@ class Metadata(Written, frozen=True, kw_only=True):
     self_link: Any = None
 
 
-class CelSelector(Written, frozen=True, kw_only=True):
+class CelSelector(ManifestPart, frozen=True, kw_only=True):
     expression: str = ""
 
 
-class Selector(Written, frozen=True, kw_only=True):
+class Selector(ManifestPart, frozen=True, kw_only=True):
     cel: CelSelector | None = None
 
 
-class Toleration(Written, frozen=True, kw_only=True):
+class Toleration(ManifestPart, frozen=True, kw_only=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
@@ -49,11 +49,11 @@ class Toleration(Written, frozen=True, kw_only=True):
     toleration_seconds: int | None = None
 
 
-class CapacityRequests(Written, frozen=True, kw_only=True):
+class CapacityRequests(ManifestPart, frozen=True, kw_only=True):
     requests: dict[str, Amount] = {}
 
 
-class Wish(Written, frozen=True, kw_only=True):
+class Wish(ManifestPart, frozen=True, kw_only=True):
     """What one request, or one of its alternatives, asks for; only an alternative has a name of its own."""
 
     name: str = ""
@@ -78,39 +78,39 @@ class Wish(Written, frozen=True, kw_only=True):
         return self.capacity.requests if self.capacity is not None else {}
 
 
-class Request(Written, frozen=True, kw_only=True):
+class DeviceRequest(ManifestPart, frozen=True, kw_only=True):
     name: str = ""
     exactly: Wish | None = None
     first_available: tuple[Wish, ...] = ()
 
 
-class Constraint(Written, frozen=True, kw_only=True):
+class Constraint(ManifestPart, frozen=True, kw_only=True):
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
     distinct_attribute: str | None = None
 
 
-class Opaque(Written, frozen=True, kw_only=True):
+class Opaque(ManifestPart, frozen=True, kw_only=True):
     driver: str = ""
     parameters: Any = None
 
 
-class Config(Written, frozen=True, kw_only=True):
+class Config(ManifestPart, frozen=True, kw_only=True):
     requests: tuple[str, ...] = ()
     opaque: Opaque | None = None
 
 
-class Wishes(Written, frozen=True, kw_only=True):
-    requests: tuple[Request, ...] = ()
+class Wishes(ManifestPart, frozen=True, kw_only=True):
+    requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     config: tuple[Config, ...] = ()
 
 
-class ClaimSpec(Written, frozen=True, kw_only=True):
+class ClaimSpec(ManifestPart, frozen=True, kw_only=True):
     devices: Wishes = Wishes()
 
 
-class Result(Written, frozen=True, kw_only=True):
+class Result(ManifestPart, frozen=True, kw_only=True):
     """One device that a claim has."""
 
     request: str = ""
@@ -125,18 +125,18 @@ class Result(Written, frozen=True, kw_only=True):
     binding_failure_conditions: tuple[str, ...] = ()
 
 
-class DeviceAllocation(Written, frozen=True, kw_only=True):
+class DeviceAllocation(ManifestPart, frozen=True, kw_only=True):
     results: tuple[Result, ...] = ()
     config: tuple[Any, ...] = ()
 
 
-class Allocation(Written, frozen=True, kw_only=True):
+class Allocation(ManifestPart, frozen=True, kw_only=True):
     devices: DeviceAllocation = DeviceAllocation()
     node_selector: Any = None
     allocation_timestamp: Any = None
 
 
-class ClaimStatus(Written, frozen=True, kw_only=True):
+class ClaimStatus(ManifestPart, frozen=True, kw_only=True):
     """Who uses it, and what drivers say of its devices, is known better here."""
 
     allocation: Allocation | None = None
@@ -144,7 +144,7 @@ class ClaimStatus(Written, frozen=True, kw_only=True):
     devices: Any = None
 
 
-class Claim(Written, frozen=True, kw_only=True):
+class Claim(ManifestPart, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: Metadata = Metadata()
@@ -156,14 +156,14 @@ class Claim(Written, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-class TemplateSpec(Written, frozen=True, kw_only=True):
+class TemplateSpec(ManifestPart, frozen=True, kw_only=True):
     """`metadata` is what claims that are made of it have: labels and annotations."""
 
     metadata: Metadata = Metadata()
     spec: ClaimSpec = ClaimSpec()
 
 
-class ClaimTemplate(Written, frozen=True, kw_only=True):
+class ClaimTemplate(ManifestPart, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: Metadata = Metadata()
@@ -174,20 +174,20 @@ class ClaimTemplate(Written, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
 
-class ClassSpec(Written, frozen=True, kw_only=True):
+class ClassSpec(ManifestPart, frozen=True, kw_only=True):
     selectors: tuple[Selector, ...] = ()
     config: tuple[Config, ...] = ()
     extended_resource_name: str | None = None
 
 
-class DeviceClass(Written, frozen=True, kw_only=True):
+class DeviceClass(ManifestPart, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: Metadata = Metadata()
     spec: ClassSpec = ClassSpec()
 
 
-class Attribute(Written, frozen=True, kw_only=True):
+class Attribute(ManifestPart, frozen=True, kw_only=True):
     """One of these has a value."""
 
     whole: int | None = msgspec.field(default=None, name="int")
@@ -217,45 +217,45 @@ class Attribute(Written, frozen=True, kw_only=True):
         return {kind: values for kind, values in found.items() if values is not None}
 
 
-class ValidRange(Written, frozen=True, kw_only=True):
+class ValidRange(ManifestPart, frozen=True, kw_only=True):
     min: Amount | None = None
     max: Amount | None = None
     step: Amount | None = None
 
 
-class RequestPolicy(Written, frozen=True, kw_only=True):
+class RequestPolicy(ManifestPart, frozen=True, kw_only=True):
     default: Amount | None = None
     valid_values: tuple[Amount, ...] = ()
     valid_range: ValidRange | None = None
 
 
-class Capacity(Written, frozen=True, kw_only=True):
+class Capacity(ManifestPart, frozen=True, kw_only=True):
     value: Amount = "0"
     request_policy: RequestPolicy | None = None
 
 
-class Counter(Written, frozen=True, kw_only=True):
+class Counter(ManifestPart, frozen=True, kw_only=True):
     value: Amount = "0"
 
 
-class CounterSet(Written, frozen=True, kw_only=True):
+class CounterSet(ManifestPart, frozen=True, kw_only=True):
     name: str = ""
     counters: dict[str, Counter] = {}
 
 
-class ConsumedCounters(Written, frozen=True, kw_only=True):
+class ConsumedCounters(ManifestPart, frozen=True, kw_only=True):
     counter_set: str = ""
     counters: dict[str, Counter] = {}
 
 
-class Taint(Written, frozen=True, kw_only=True):
+class Taint(ManifestPart, frozen=True, kw_only=True):
     key: str = ""
     value: str = ""
     effect: str = ""
     time_added: str | None = None
 
 
-class DeviceOfSlice(Written, frozen=True, kw_only=True):
+class DeviceOfSlice(ManifestPart, frozen=True, kw_only=True):
     name: str = ""
     attributes: dict[str, Attribute] = {}
     capacity: dict[str, Capacity] = {}
@@ -270,13 +270,13 @@ class DeviceOfSlice(Written, frozen=True, kw_only=True):
     allow_multiple_allocations: bool | None = None
 
 
-class Pool(Written, frozen=True, kw_only=True):
+class Pool(ManifestPart, frozen=True, kw_only=True):
     name: str = ""
     generation: int = 0
     resource_slice_count: int = 0
 
 
-class SliceSpec(Written, frozen=True, kw_only=True):
+class SliceSpec(ManifestPart, frozen=True, kw_only=True):
     driver: str = ""
     pool: Pool = Pool()
     node_name: str | None = None
@@ -287,7 +287,7 @@ class SliceSpec(Written, frozen=True, kw_only=True):
     shared_counters: tuple[CounterSet, ...] | None = None
 
 
-class Slice(Written, frozen=True, kw_only=True):
+class Slice(ManifestPart, frozen=True, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: Metadata = Metadata()

@@ -24,13 +24,13 @@ class BadHealth(Exception):
     """What a driver tells cannot be used; the text says why."""
 
 
-class Health(msgspec.Struct, frozen=True):
+class DeviceHealth(msgspec.Struct, frozen=True):
     status: str = UNKNOWN
     message: str = ""
     until_s: float = 0.0
 
 
-NOT_KNOWN = Health()
+NOT_KNOWN = DeviceHealth()
 Key = tuple[str, str]
 
 
@@ -47,7 +47,7 @@ class HealthTable:
     """Of one driver, by pool and device. Times are by the wall."""
 
     def __init__(self) -> None:
-        self._known: dict[Key, Health] = {}
+        self._known: dict[Key, DeviceHealth] = {}
 
     def take(self, devices: Iterable[ToldHealth], now_s: float) -> list[Key]:
         """Which became unhealthy, or well again. Raises BadHealth."""
@@ -62,7 +62,7 @@ class HealthTable:
         self._known.update(read)
         return changed
 
-    def of(self, key: Key, now_s: float) -> Health:
+    def of(self, key: Key, now_s: float) -> DeviceHealth:
         found = self._known.get(key, NOT_KNOWN)
         return found if now_s < found.until_s else NOT_KNOWN
 
@@ -76,12 +76,12 @@ class HealthTable:
         self._known.clear()
 
 
-def _read(devices: Iterable[ToldHealth], now_s: float) -> Iterator[tuple[Key, Health]]:
+def _read(devices: Iterable[ToldHealth], now_s: float) -> Iterator[tuple[Key, DeviceHealth]]:
     for one in devices:
         if not is_label(one.device) or not 0 < len(one.pool) <= LONGEST_POOL:
             raise BadHealth(f"it tells of device {told(f'{one.pool}/{one.device}')!r}, which is no name")
         timeout_s = one.timeout_s if 0 < one.timeout_s <= LONGEST_TIMEOUT_S else DEFAULT_TIMEOUT_S
         yield (
             (one.pool, one.device),
-            Health(one.status, told(one.message) if one.status == UNHEALTHY else "", now_s + timeout_s),
+            DeviceHealth(one.status, told(one.message) if one.status == UNHEALTHY else "", now_s + timeout_s),
         )

@@ -13,7 +13,7 @@ from agent.model.quantity import Quantity, parse_quantity
 Values = frozenset[tuple[str, object]]
 
 
-class Room:
+class ShareableCapacity:
     """A capacity: how much of it there is, and in which amounts it is given."""
 
     def __init__(self, one: Capacity) -> None:
@@ -52,8 +52,8 @@ class Offer:
         ]
 
     @cached_property
-    def rooms(self) -> Mapping[str, Room]:
-        return {name: Room(one) for name, one in self.device.capacity.items()}
+    def rooms(self) -> Mapping[str, ShareableCapacity]:
+        return {name: ShareableCapacity(one) for name, one in self.device.capacity.items()}
 
     @cached_property
     def has_lists(self) -> bool:

@@ -16,7 +16,7 @@ PoolName = tuple[str, str]
 CounterName = tuple[str, str]
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class PoolNode(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     labels: Mapping[str, str] = {}
 
@@ -43,7 +43,7 @@ class DevicePool:
         return any(one.device.binding_conditions for one in self.offers)
 
 
-def gather(slices: Sequence[Slice], node: Node) -> list[DevicePool]:
+def gather(slices: Sequence[Slice], node: PoolNode) -> list[DevicePool]:
     """The pools that have anything for this node; those whose devices have to be bound come last."""
     by_pool: dict[PoolName, list[Slice]] = defaultdict(list)
     for one in slices:
@@ -52,7 +52,7 @@ def gather(slices: Sequence[Slice], node: Node) -> list[DevicePool]:
     return sorted(found, key=lambda pool: pool.binds)
 
 
-def _pool(name: PoolName, slices: list[Slice], node: Node) -> DevicePool | None:
+def _pool(name: PoolName, slices: list[Slice], node: PoolNode) -> DevicePool | None:
     newest = max(one.spec.pool.generation for one in slices)
     current = [one for one in slices if one.spec.pool.generation == newest]
     here = sorted((one for one in current if _is_for(one, node)), key=lambda one: one.metadata.name)
@@ -86,7 +86,7 @@ def _built(pool: DevicePool, here: list[Slice], others: list[Slice]) -> DevicePo
     return pool
 
 
-def _is_for(one: Slice, node: Node) -> bool:
+def _is_for(one: Slice, node: PoolNode) -> bool:
     spec = one.spec
     if spec.shared_counters:
         return True
@@ -95,15 +95,15 @@ def _is_for(one: Slice, node: Node) -> bool:
     return _matches(node, spec.node_name, spec.node_selector, is_for_all=bool(spec.all_nodes))
 
 
-def is_device_for(device: DeviceOfSlice, node: Node) -> bool:
+def is_device_for(device: DeviceOfSlice, node: PoolNode) -> bool:
     return _matches(node, device.node_name, device.node_selector, is_for_all=bool(device.all_nodes))
 
 
-def _matches(node: Node, name: str | None, selector: NodeTerms | None, *, is_for_all: bool) -> bool:
+def _matches(node: PoolNode, name: str | None, selector: NodeTerms | None, *, is_for_all: bool) -> bool:
     if name:
         return name == node.name
     return is_for_all or (selector is not None and _selects(selector, node))
 
 
-def _selects(selector: NodeTerms, node: Node) -> bool:
+def _selects(selector: NodeTerms, node: PoolNode) -> bool:
     return any(term_fits(term, node.labels, node.name) for term in selector.node_selector_terms)

@@ -7,14 +7,14 @@ from typing import Any
 from uuid import UUID
 
 from agent.devices.manifest.objects import Claim, Config
-from agent.devices.plan.search import Answer, Given
+from agent.devices.plan.search import Given, SearchAnswer
 from agent.devices.plan.wanted import Alternative, Asked
 from agent.model.pods.affinity import NodeRequirement, NodeTerms
 
 ON_THIS_NODE = "metadata.name"
 
 
-def allocations(answer: Answer, node: str) -> list[dict[str, Any]]:
+def allocations(answer: SearchAnswer, node: str) -> list[dict[str, Any]]:
     """One for each claim, in order, as in `status.allocation`."""
     found = []
     for asked, given in zip(answer.asked, answer.given or (), strict=True):

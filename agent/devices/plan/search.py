@@ -14,7 +14,7 @@ from agent.devices.manifest.objects import Claim, DeviceClass, Slice
 from agent.devices.plan.constraints import Bond
 from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.offers import Offer
-from agent.devices.plan.pools import DevicePool, Node, gather
+from agent.devices.plan.pools import DevicePool, PoolNode, gather
 from agent.devices.plan.reasons import CannotAllocate, DeviceId, Reason, Unsatisfied, Verdict, rank
 from agent.devices.plan.shares import Amounts, shortage, taken_amounts
 from agent.devices.plan.wanted import MOST_RESULTS, Alternative, Asked, Reader
@@ -26,7 +26,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """`claims` are those of one pod that have nothing yet; `existing` all that have something. Devices that somebody
     has to bind first are given only where `may_bind`, which nobody does on a node by itself."""
 
-    node: Node
+    node: PoolNode
     slices: tuple[Slice, ...]
     classes: Mapping[str, DeviceClass]
     existing: tuple[Claim, ...] = ()
@@ -45,7 +45,7 @@ class Given(msgspec.Struct, frozen=True):
     amounts: Amounts
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SearchAnswer(msgspec.Struct, frozen=True):
     """For each claim what it gets, or where the search got stuck; and how many devices it tried."""
 
     given: tuple[tuple[Given, ...], ...] | None
@@ -61,7 +61,7 @@ class _TooMany(Exception):
 Next = Callable[[], bool]
 
 
-def search(question: Question) -> Answer:
+def search(question: Question) -> SearchAnswer:
     """Raises CannotAllocate."""
     pools = gather(question.slices, question.node)
     reader = Reader(pools, question.classes, question.node, takes_lists=question.takes_lists)
@@ -88,18 +88,18 @@ class _Search:
         self._deepest = (-1, -1, -1)
         self._stuck: Unsatisfied | None = None
 
-    def run(self) -> Answer:
+    def run(self) -> SearchAnswer:
         try:
             is_done = self._claim(0)
         except _TooMany:
             text = f"a claim can have {MOST_RESULTS} devices at most, and every way to satisfy it needs more"
             raise CannotAllocate(text) from None
         if is_done:
-            return Answer(tuple(map(tuple, self._given)), self._asked, None, self._tried)
+            return SearchAnswer(tuple(map(tuple, self._given)), self._asked, None, self._tried)
         for pool in self._pools:
             if pool.invalid:
                 raise CannotAllocate(f"nothing fits, and pool {pool} is invalid: {pool.invalid}", is_of_node=True)
-        return Answer(None, self._asked, self._stuck, self._tried)
+        return SearchAnswer(None, self._asked, self._stuck, self._tried)
 
     def _claim(self, claim: int) -> bool:
         if claim == len(self._asked):

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 
 from agent.devices.manifest.objects import Amount
-from agent.devices.plan.offers import Offer, Room
+from agent.devices.plan.offers import Offer, ShareableCapacity
 from agent.devices.plan.reasons import Reason
 from agent.model.quantity import NANOS_PER_UNIT, ZERO, Quantity, parse_quantity
 
@@ -36,7 +36,7 @@ def taken_amounts(offer: Offer, asked: Amounts) -> Amounts:
     return {name: taken_of(room, asked.get(name)) for name, room in offer.rooms.items()}
 
 
-def taken_of(room: Room, asked: Quantity | None) -> Quantity:
+def taken_of(room: ShareableCapacity, asked: Quantity | None) -> Quantity:
     """Rounded up to what can be had."""
     if asked is None:
         return room.default if room.default is not None else room.value
@@ -58,7 +58,7 @@ def _units(amount: Quantity) -> int:
     return -(-amount.nanos // NANOS_PER_UNIT)
 
 
-def _is_allowed(taken: Quantity, room: Room) -> bool:
+def _is_allowed(taken: Quantity, room: ShareableCapacity) -> bool:
     if room.default is not None and taken == room.default:
         return True
     if room.has_range:
@@ -67,7 +67,7 @@ def _is_allowed(taken: Quantity, room: Room) -> bool:
     return not room.values or taken in room.values
 
 
-def _allowed(room: Room) -> str:
+def _allowed(room: ShareableCapacity) -> str:
     if room.has_range:
         return f"{room.least} to {room.most}"
     return " ".join(map(str, room.values))

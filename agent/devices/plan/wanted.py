@@ -7,9 +7,9 @@ from functools import lru_cache
 from agent.devices.cel.program import Judgement, program
 from agent.devices.cel.tree import Unreadable
 from agent.devices.cel.values import EvaluationFailed
-from agent.devices.manifest.objects import Claim, DeviceClass, Request, Toleration, Wish
+from agent.devices.manifest.objects import Claim, DeviceClass, DeviceRequest, Toleration, Wish
 from agent.devices.plan.offers import Offer
-from agent.devices.plan.pools import DevicePool, Node, is_device_for
+from agent.devices.plan.pools import DevicePool, PoolNode, is_device_for
 from agent.devices.plan.reasons import CannotAllocate, Reason
 from agent.devices.plan.shares import Amounts, read_amounts, shortage
 
@@ -42,7 +42,7 @@ def _judged(expression: str, seen: _SeenDevice) -> Judgement:
         return Judgement(False, 0, str(error))
 
 
-class Pace:
+class DevicePace:
     """What the selectors of one search have taken."""
 
     steps = 0
@@ -51,7 +51,9 @@ class Pace:
 class Alternative:
     """One way to satisfy a request; most requests have one. `all` are the devices that it wants, where it wants all."""
 
-    def __init__(self, claim: Claim, request: Request, wish: Wish, device_class: DeviceClass, pace: Pace) -> None:
+    def __init__(
+        self, claim: Claim, request: DeviceRequest, wish: Wish, device_class: DeviceClass, pace: DevicePace
+    ) -> None:
         self.claim = claim
         self._pace = pace
         self.request = request.name
@@ -72,7 +74,7 @@ class Alternative:
     def where(self) -> str:
         return f"claim {self.claim.key}, request {self.name}"
 
-    def refuses(self, offer: Offer, node: Node, *, takes_lists: bool) -> Reason | None:
+    def refuses(self, offer: Offer, node: PoolNode, *, takes_lists: bool) -> Reason | None:
         """Why the device is not meant, whoever has it; each is asked about once. Raises CannotAllocate."""
         if id(offer) not in self._fits:
             self._fits[id(offer)] = self._judged(offer, node, takes_lists=takes_lists)
@@ -89,7 +91,7 @@ class Alternative:
             raise CannotAllocate(text + "node; one that asks for device.driver first, or is shorter, takes fewer")
         return judgement.is_true
 
-    def _judged(self, offer: Offer, node: Node, *, takes_lists: bool) -> Reason | None:
+    def _judged(self, offer: Offer, node: PoolNode, *, takes_lists: bool) -> Reason | None:
         own, seen = self.device_class, _SeenDevice(offer, takes_lists=takes_lists)
         parts = (
             ("class-selector", f"class {own.metadata.name}", own.spec.selectors),
@@ -135,13 +137,13 @@ class Reader:
     """Makes Asked of claims: whatever can be known without a search is found here."""
 
     def __init__(
-        self, pools: Sequence[DevicePool], classes: Mapping[str, DeviceClass], node: Node, *, takes_lists: bool
+        self, pools: Sequence[DevicePool], classes: Mapping[str, DeviceClass], node: PoolNode, *, takes_lists: bool
     ) -> None:
         self._pools = pools
         self._classes = classes
         self._node = node
         self._takes_lists = takes_lists
-        self._pace = Pace()
+        self._pace = DevicePace()
 
     def read(self, claim: Claim) -> Asked:
         """Raises CannotAllocate."""
@@ -153,14 +155,14 @@ class Reader:
             )
         return Asked(claim, requests)
 
-    def _request(self, claim: Claim, request: Request) -> list[Alternative]:
+    def _request(self, claim: Claim, request: DeviceRequest) -> list[Alternative]:
         wishes = request.first_available or ((request.exactly,) if request.exactly is not None else ())
         found = [self._alternative(claim, request, wish) for wish in wishes]
         if not found:
             raise CannotAllocate(f"claim {claim.key}, request {request.name}: asks for nothing")
         return found
 
-    def _alternative(self, claim: Claim, request: Request, wish: Wish) -> Alternative:
+    def _alternative(self, claim: Claim, request: DeviceRequest, wish: Wish) -> Alternative:
         known = self._classes.get(wish.device_class_name)
         if known is None:
             text = f"claim {claim.key}, request {request.name}: DeviceClass {wish.device_class_name} is not there"

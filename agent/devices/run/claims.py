@@ -27,7 +27,7 @@ from agent.devices.manifest.reading import NO_OBJECTS, DeviceObjects
 from agent.devices.plan.answers import Answers, checked
 from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.pace import SlicePace
-from agent.devices.plan.pools import Node, gather
+from agent.devices.plan.pools import PoolNode, gather
 from agent.devices.plan.reasons import CannotAllocate, DeviceId
 from agent.devices.plan.records import (
     FOLDER,
@@ -69,7 +69,7 @@ CDI_WAIT_S, CDI_LOOK_S = 2.0, 0.2
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    node: Node
+    node: PoolNode
     boot_id: str = ""
     call_limit_s: float = 45.0
     admin_namespaces: tuple[str, ...] = ()
@@ -149,7 +149,7 @@ class DeviceClaims:
         self.changed()
 
     @property
-    def node(self) -> Node:
+    def node(self) -> PoolNode:
         return self._settings().node
 
     @property

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from agent.devices.plan.answers import told
-from agent.devices.plan.health import MOST_DEVICES, BadHealth, Health, HealthTable, Key
+from agent.devices.plan.health import MOST_DEVICES, BadHealth, DeviceHealth, HealthTable, Key
 from agent.model.clock import Clock
 from agent.model.devices.plugin import ToldHealth
 from agent.model.runtime.error import RuntimeCallFailed
@@ -62,7 +62,7 @@ class DriverHealth:
         if self._telling is not None:
             self._telling.cancel()
 
-    def of(self, pool: str, device: str) -> Health:
+    def of(self, pool: str, device: str) -> DeviceHealth:
         return self._table.of((pool, device), self._clock.wall_s())
 
     def unhealthy(self) -> list[Key]:

@@ -94,7 +94,7 @@ class FrontSettings(msgspec.Struct, frozen=True, kw_only=True):
 class FrontResource:
     """One resource: what its plugin lists, what is known of each device, and the calls of the kubelet."""
 
-    def __init__(self, resource: str, parent: "DeviceFront", record: FrontRecord) -> None:
+    def __init__(self, resource: str, parent: "PluginProxy", record: FrontRecord) -> None:
         self.resource = resource
         self.record = record
         self.vendor: Plugin | None = None
@@ -303,7 +303,7 @@ async def tried_reset(commands: DeviceCommands, command: Command | None, resourc
     return why
 
 
-class DeviceFront:
+class PluginProxy:
     def __init__(
         self,
         vendors: Directory,

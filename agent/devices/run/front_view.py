@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from agent.devices.plan.front import FrontDevice, Use
 from agent.devices.plan.plugin_choice import VERSION
-from agent.devices.run.front import DeviceFront, FrontResource
+from agent.devices.run.front import FrontResource, PluginProxy
 from agent.model.devices.report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.refused import Refused
@@ -18,7 +18,7 @@ STATES = {
 
 
 class FrontView:
-    def __init__(self, front: DeviceFront) -> None:
+    def __init__(self, front: PluginProxy) -> None:
         self._front = front
 
     async def devices(self, after: str) -> Walk[DeviceReport]:

@@ -15,7 +15,7 @@ import structlog
 
 from agent.devices.cdi.spec import Edits
 from agent.devices.local.claim_files import (
-    Refused,
+    ClaimFileRefused,
     ResultEdits,
     answer,
     claim_spec,
@@ -92,7 +92,7 @@ class LocalDriver:
             if record.drivers[self.name].stage is Stage.PREPARED:
                 try:
                     await self._write(record, *self.devices.edits(record))
-                except (Refused, OSError) as error:
+                except (ClaimFileRefused, OSError) as error:
                     log.warning("claim_file_not_restored", claim=record.key, driver=self.name, error=str(error))
 
     async def look(self, records: Iterable[ClaimRecord]) -> bool:
@@ -126,7 +126,7 @@ class LocalDriver:
                 if (found := self.devices.command(result, "prepare")) is not None:
                     await self._run(record, result, *found)
             await self._write(record, whole, edits)
-        except (Refused, CommandFailed, OSError) as error:
+        except (ClaimFileRefused, CommandFailed, OSError) as error:
             return ClaimAnswer(error=str(error))
         return answer(self.name, record.uid, edits)
 
@@ -149,7 +149,7 @@ class LocalDriver:
                     await self._keep_back(result.device, "it was not there when its claim ended")
                 if (found := self.devices.command(result, "reset")) is not None:
                     await self._reset(record, result, *found)
-        except (Refused, OSError) as error:
+        except (ClaimFileRefused, OSError) as error:
             return ClaimAnswer(error=str(error))
         return ClaimAnswer()
 
@@ -227,7 +227,7 @@ class LocalDriver:
             if found is not None:
                 command, words = found
                 await self._command(command, words, _facts(device, words), device, "health of ")
-        except (CommandFailed, Refused) as error:
+        except (CommandFailed, ClaimFileRefused) as error:
             why = str(error)
         return self.devices.judge(device, why)
 

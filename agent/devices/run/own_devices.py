@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from agent.devices.cdi.spec import Edits
-from agent.devices.local.claim_files import Refused, ResultEdits, own_results
+from agent.devices.local.claim_files import ClaimFileRefused, ResultEdits, own_results
 from agent.devices.local.configured import LocalDevice, configured_edits, configured_slices, find_devices
 from agent.devices.local.fake import FAKE, fake_edits, fake_slices, spec_of
 from agent.devices.local.pool_rules import Command, Health, PoolRule, seconds
@@ -112,7 +112,7 @@ class FakeDevices:
     def probe(self, device: str) -> None:
         if self._sick.get(device, 0) > 0:
             self._sick[device] -= 1
-            raise Refused("fails its check, as the parameters of its claim ask")
+            raise ClaimFileRefused("fails its check, as the parameters of its claim ask")
 
     def judge(self, device: str, why: str) -> bool:
         was = self.unhealthy.pop(device, "")
@@ -126,7 +126,7 @@ class FakeDevices:
         if what == "prepare" and self._is_due(record.uid, "hang", failing.hang):
             await self._sleep(self._hang_s)
         if self._is_due(record.uid, what, getattr(failing, what)):
-            raise Refused(f"fails to {what} claim {record.key}, as its parameters ask")
+            raise ClaimFileRefused(f"fails to {what} claim {record.key}, as its parameters ask")
         for result in own_results(record, FAKE):
             self._sick[result.device] = failing.health if what == "prepare" else 0
 

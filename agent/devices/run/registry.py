@@ -14,7 +14,7 @@ from typing import Protocol
 import structlog
 
 from agent.devices.plan.answers import told
-from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health, Key, unhealthy_event
+from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, DeviceHealth, Key, unhealthy_event
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.registration import Instance, PluginRefused, groups_note, judge
 from agent.devices.run.claims import DeviceClaims
@@ -96,7 +96,7 @@ class PluginRegistry:
             return False
         return self._clock.now_s() - self._began_s >= KEPT_S
 
-    def health(self, device: DeviceId) -> Health:
+    def health(self, device: DeviceId) -> DeviceHealth:
         driver = self.drivers.get(device.driver)
         return driver.health.of(device.pool, device.device) if driver is not None else NOT_KNOWN
 

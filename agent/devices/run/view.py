@@ -10,7 +10,7 @@ from agent.devices.cdi.merging import CannotMerge
 from agent.devices.local.configured import MISSING
 from agent.devices.manifest.objects import Claim
 from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
-from agent.devices.plan.health import HEALTHY, NOT_KNOWN, UNHEALTHY, UNKNOWN, Health
+from agent.devices.plan.health import HEALTHY, NOT_KNOWN, UNHEALTHY, UNKNOWN, DeviceHealth
 from agent.devices.plan.plugin_choice import VERSION
 from agent.devices.plan.reasons import DeviceId, Reason
 from agent.devices.run.claims import DeviceClaims
@@ -88,10 +88,10 @@ class DeviceView:
 
         return with_devices(pod, records, grants, health, self._plugin_health)
 
-    def _health(self, device: DeviceId) -> Health:
+    def _health(self, device: DeviceId) -> DeviceHealth:
         if (own := self._own.get(device.driver)) is not None:
             why = own.devices.unhealthy.get(device.device, "")
-            return Health(UNHEALTHY if why else HEALTHY, why)
+            return DeviceHealth(UNHEALTHY if why else HEALTHY, why)
         return self._registry.health(device) if self._registry is not None else NOT_KNOWN
 
     def pod_uses(self) -> list[PodUse]:

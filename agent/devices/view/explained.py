@@ -15,7 +15,7 @@ from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.offers import Offer
 from agent.devices.plan.pools import DevicePool, gather
 from agent.devices.plan.reasons import CannotAllocate, DeviceId, Reason, Verdict
-from agent.devices.plan.search import Answer, Question, search
+from agent.devices.plan.search import Question, SearchAnswer, search
 from agent.devices.plan.shares import shortage
 from agent.devices.plan.wanted import Alternative, Asked, Reader
 
@@ -103,7 +103,7 @@ def _changes(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 
 def _claims(
-    question: Question, pools: Sequence[DevicePool], asked: Sequence[Asked], answer: Answer | None
+    question: Question, pools: Sequence[DevicePool], asked: Sequence[Asked], answer: SearchAnswer | None
 ) -> tuple[ClaimExplained, ...]:
     judge = _Judge(question, pools, asked, answer)
     return tuple(
@@ -126,7 +126,7 @@ def _wants(wanted: Alternative) -> str:
 
 class _Judge:
     def __init__(
-        self, question: Question, pools: Sequence[DevicePool], asked: Sequence[Asked], answer: Answer | None
+        self, question: Question, pools: Sequence[DevicePool], asked: Sequence[Asked], answer: SearchAnswer | None
     ) -> None:
         self._question = question
         self._pools = {(one.driver, one.name): one for one in pools}

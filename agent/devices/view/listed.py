@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from agent.devices.local.configured import MISSING, QUARANTINED
 from agent.devices.manifest.objects import Claim, DeviceOfSlice, Slice
 from agent.devices.manifest.pod_claims import with_uid
-from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, Health
+from agent.devices.plan.health import NOT_KNOWN, UNHEALTHY, DeviceHealth
 from agent.devices.plan.holdings import Holdings
 from agent.devices.plan.offers import Offer
-from agent.devices.plan.pools import Node, gather
+from agent.devices.plan.pools import PoolNode, gather
 from agent.devices.plan.reasons import DeviceId
 from agent.devices.plan.records import ClaimRecord, Stage, devices_of
 from agent.devices.plan.unrecorded import Unrecorded
@@ -36,8 +36,8 @@ Problems = Mapping[str, tuple[str, float]]
 def device_reports(
     slices: Sequence[Slice],
     records: Iterable[ClaimRecord],
-    node: Node,
-    health: Callable[[DeviceId], Health] = lambda _device: NOT_KNOWN,
+    node: PoolNode,
+    health: Callable[[DeviceId], DeviceHealth] = lambda _device: NOT_KNOWN,
 ) -> Iterator[DeviceReport]:
     """In the order of their names. Also devices that a claim has and nobody publishes any more."""
     records = list(records)

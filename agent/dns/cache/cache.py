@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from agent.dns.cache.entry import ENTRY_BYTES, NXDOMAIN, Entry, entry_of
-from agent.dns.wire.answer import Kept
+from agent.dns.wire.answer import FilteredAnswer
 from agent.dns.wire.names import is_within
 from agent.dns.wire.question import IN, Question
 
@@ -90,7 +90,9 @@ class Cache:
             return None
         return self.get(question.key[:-1] + bytes((question.key[-1] | SIGNED,)), now_s)
 
-    def put_unsigned(self, question: Question, signed: Entry, kept: Kept, bounds: Bounds, now_s: float) -> Entry:
+    def put_unsigned(
+        self, question: Question, signed: Entry, kept: FilteredAnswer, bounds: Bounds, now_s: float
+    ) -> Entry:
         """`kept` is what of the signed one was asked for; it ends with that."""
         entry = self.put(question.key, kept, bounds, now_s, signed.zone)
         entry.marks = signed.marks
@@ -122,7 +124,7 @@ class Cache:
         left_s, life_s = entry.until_s - now_s, entry.until_s - entry.stored_s
         return entry.hits >= PREFETCH_HITS and left_s < max(1.0, PREFETCH_SHARE * life_s) and life_s > 1.0
 
-    def put(self, key: bytes, kept: Kept, bounds: Bounds, now_s: float, zone: int = 0) -> Entry:
+    def put(self, key: bytes, kept: FilteredAnswer, bounds: Bounds, now_s: float, zone: int = 0) -> Entry:
         """The entry of an answer, which is kept if it may be: with `until_s` at `now_s` it is for those who wait."""
         life_s = kept.life_s
         if kept.is_negative:

@@ -7,7 +7,7 @@ second the aged bytes are the same for everybody.
 
 import msgspec
 
-from agent.dns.wire.answer import Kept
+from agent.dns.wire.answer import FilteredAnswer
 from agent.dns.wire.question import AAAA, A, Question
 from agent.dns.wire.writing import STALE, STALE_NXDOMAIN, answer_bytes
 
@@ -96,7 +96,7 @@ def turn_of(tail: bytes, ttls: tuple[int, ...], answers: int) -> tuple[int, int,
 
 
 def entry_of(
-    key: bytes, kept: Kept, life_s: int, shown_s: tuple[int, int], now_s: float, *, zone: int, stale_s: float
+    key: bytes, kept: FilteredAnswer, life_s: int, shown_s: tuple[int, int], now_s: float, *, zone: int, stale_s: float
 ) -> Entry:
     """`shown_s`: within what TTLs are shown."""
     least_s, most_s = shown_s

@@ -76,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_negative_below: bool = False
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class ZoneState(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     number: int
     written_s: float
@@ -101,10 +101,10 @@ class Gap(Exception):
     """A change is missing, or cannot be read."""
 
 
-_STATE, _CHANGE = msgspec.json.Decoder(State), msgspec.json.Decoder(Change)
+_STATE, _CHANGE = msgspec.json.Decoder(ZoneState), msgspec.json.Decoder(Change)
 
 
-def read_state(content: bytes) -> State:
+def read_state(content: bytes) -> ZoneState:
     """Raises ValueError with what is wrong."""
     try:
         state = _STATE.decode(content)

@@ -9,7 +9,7 @@ LARGEST = 16 << 20
 LENGTH_BYTES = 4
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StatusRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`name` and `type` are for explain, `name` or `zone` for flush."""
 
     do: Literal["status", "explain", "flush", "reread"]
@@ -114,6 +114,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = -1
 
 
-def framed(what: Request | Reply) -> bytes:
+def framed(what: StatusRequest | Reply) -> bytes:
     text = msgspec.json.encode(what)
     return len(text).to_bytes(LENGTH_BYTES, "big") + text

@@ -13,7 +13,7 @@ from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
 from agent.dns.cache.ready import Ready, ReadyAnswers, ready_of
 from agent.dns.handover.state import Settings
-from agent.dns.run.asking.flight import Client, Waiter
+from agent.dns.run.asking.flight import DnsClient, Waiter
 from agent.dns.run.asking.flights import Flights
 from agent.dns.run.counters import TYPES, Counters
 from agent.dns.run.datagrams import text_of
@@ -43,7 +43,7 @@ from agent.dns.wire.question import (
     read_question,
 )
 from agent.dns.wire.writing import (
-    Written,
+    WrittenRecord,
     answer_bytes,
     cut_bytes,
     error_bytes,
@@ -51,7 +51,7 @@ from agent.dns.wire.writing import (
     refusal_bytes,
 )
 from agent.dns.zones.choice import Zone, Zones, is_beyond_schema, zones_of
-from agent.dns.zones.own import Found, OwnZone
+from agent.dns.zones.own import OwnAnswer, OwnZone
 
 MOST_OWN = 16384
 SAMPLE = 64
@@ -127,7 +127,7 @@ class Answering:
     def _wants_refresh(self, entry: Entry, now_s: float) -> bool:
         return entry.hits > 2 and self.settings.does_prefetch and self.cache.wants_refresh(entry, now_s)
 
-    def take(self, data: bytes, client: Client, now_s: float, is_over: bool = False) -> bytes | bytearray | None:
+    def take(self, data: bytes, client: DnsClient, now_s: float, is_over: bool = False) -> bytes | bytearray | None:
         """The answer, or None: it comes later, or never. `is_over`: its source had too many of late."""
         is_over = is_over and PROBE not in data
         if is_over:
@@ -189,14 +189,14 @@ class Answering:
                 self.counters.names.note(read_question(data).name)
                 self.counters.sources.note(text_of(name))
 
-    def _count(self, client: Client, question: Question, zone: str, code: int, source: str) -> None:
+    def _count(self, client: DnsClient, question: Question, zone: str, code: int, source: str) -> None:
         kind = TYPES.get(question.type, "other")
         self.counters.answers[client.protocol, client.family, zone, kind, code, source] += 1
 
-    def _fit(self, client: Client, question: Question, text: bytes) -> bytes:
+    def _fit(self, client: DnsClient, question: Question, text: bytes) -> bytes:
         return cut_bytes(question) if client.protocol == "udp" and len(text) > question.size else text
 
-    def _look(self, question: Question, client: Client, now_s: float) -> bytes | None:
+    def _look(self, question: Question, client: DnsClient, now_s: float) -> bytes | None:
         name = question.name
         if question.type in RARE or question.klass != IN or name.endswith(RESERVED) or name in self.loop_names:
             special = self._special(question)
@@ -247,10 +247,10 @@ class Answering:
         if question.klass == CH:
             return self._chaos(question)
         if kind == ANY:
-            return _own_bytes(question, (Written(name, HINFO, 3600, b"\x07RFC8482\0"),))
+            return _own_bytes(question, (WrittenRecord(name, HINFO, 3600, b"\x07RFC8482\0"),))
         if name == PROBE:
             text = self._probe().encode()
-            return _own_bytes(question, (Written(name, TXT, 0, bytes((len(text),)) + text),))
+            return _own_bytes(question, (WrittenRecord(name, TXT, 0, bytes((len(text),)) + text),))
         looped = self.loop_names.get(name)
         if looped is not None:
             looped()
@@ -261,14 +261,14 @@ class Answering:
         if top != LOCALHOST:
             return error_bytes(question, NXDOMAIN)
         data = LOOPBACK.get(kind)
-        return _own_bytes(question, (Written(name, kind, 3600, data),) if data else ())
+        return _own_bytes(question, (WrittenRecord(name, kind, 3600, data),) if data else ())
 
     def _chaos(self, question: Question) -> bytes:
         if not self.settings.tells_about_itself or question.name not in CHAOS or question.type != TXT:
             return error_bytes(question, REFUSED)
-        return _own_bytes(question, (Written(question.name, TXT, 0, b"\x04kepd", CH),))
+        return _own_bytes(question, (WrittenRecord(question.name, TXT, 0, b"\x04kepd", CH),))
 
-    def _own(self, question: Question, client: Client, found: Found, now_s: float) -> bytes:
+    def _own(self, question: Question, client: DnsClient, found: OwnAnswer, now_s: float) -> bytes:
         tail, _ = records_bytes(question.name, (*found.answers, *found.authority, *found.extra))
         answers, authority, extra = len(found.answers), len(found.authority), len(found.extra)
         turn = _turn(found) if len(found.answers) > 1 and not extra else (0, 0, 0)
@@ -284,7 +284,7 @@ class Answering:
         text = entry.answer(question, now_s)
         return self._fit(client, question, text)
 
-    def _follow(self, question: Question, client: Client, found: Found, now_s: float) -> None:
+    def _follow(self, question: Question, client: DnsClient, found: OwnAnswer, now_s: float) -> None:
         """The chain goes on at a name that others answer (section 7, ExternalName)."""
         section = found.target + question.section[-4:]
         marks = question.key[-1]
@@ -307,24 +307,24 @@ class Answering:
             self.flights.start(waiter, zone, now_s)
 
 
-def _joined(question: Question, found: Found, text: bytes, code: int) -> bytes:
+def _joined(question: Question, found: OwnAnswer, text: bytes, code: int) -> bytes:
     """Our part of a chain, and what the others say of its end."""
     records = list(found.answers)
     try:
         answer = read_answer(text)
-        records += [Written(one.owner, one.type, one.ttl, plain_data(text, one)) for one in answer.answers]
+        records += [WrittenRecord(one.owner, one.type, one.ttl, plain_data(text, one)) for one in answer.answers]
     except (Malformed, IndexError):
         code = SERVFAIL
     tail, _ = records_bytes(question.name, records)
     return answer_bytes(question, code, tail, len(records), 0)
 
 
-def _own_bytes(question: Question, records: tuple[Written, ...]) -> bytes:
+def _own_bytes(question: Question, records: tuple[WrittenRecord, ...]) -> bytes:
     tail, _ = records_bytes(question.name, records)
     return answer_bytes(question, NOERROR, tail, len(records), 0, marks=AUTHORITATIVE)
 
 
-def _turn(found: Found) -> tuple[int, int, int]:
+def _turn(found: OwnAnswer) -> tuple[int, int, int]:
     """Addresses of a headless Service come in another order each time. Their owner is a pointer to the question."""
     size = 12 + len(found.answers[0].data)
     is_plain = all(one.type in (A, AAAA) for one in found.answers)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.dns.handover.status import LARGEST, LENGTH_BYTES, Reply, Request, framed
+from agent.dns.handover.status import LARGEST, LENGTH_BYTES, Reply, StatusRequest, framed
 
 WITHIN_S = 2.0
 
@@ -20,7 +20,7 @@ class ProcessClient:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def ask(self, request: Request) -> Reply:
+    async def ask(self, request: StatusRequest) -> Reply:
         """Raises ProcessUnavailable; an error of the request is in the reply."""
         try:
             async with asyncio.timeout(WITHIN_S):

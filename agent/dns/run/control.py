@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import msgspec
 
-from agent.dns.handover.status import LENGTH_BYTES, Reply, Request, framed
+from agent.dns.handover.status import LENGTH_BYTES, Reply, StatusRequest, framed
 
 LARGEST_REQUEST = 65536
 IDLE_S = 60.0
@@ -19,7 +19,7 @@ MOST_CALLERS = 16
 class ControlSocket:
     """`answer` makes the reply. Only callers with one of these user ids are heard."""
 
-    def __init__(self, answer: Callable[[Request], Reply], users: Collection[int]) -> None:
+    def __init__(self, answer: Callable[[StatusRequest], Reply], users: Collection[int]) -> None:
         self._answer, self._users = answer, users
         self._server: asyncio.Server | None = None
         self._callers = 0
@@ -49,7 +49,7 @@ class ControlSocket:
         async with asyncio.timeout(IDLE_S):
             content = await reader.readexactly(size)
         try:
-            reply = self._answer(msgspec.json.decode(content, type=Request))
+            reply = self._answer(msgspec.json.decode(content, type=StatusRequest))
         except (msgspec.MsgspecError, ValueError) as error:
             reply = Reply(error=str(error))
         writer.write(framed(reply))

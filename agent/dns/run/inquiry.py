@@ -10,7 +10,7 @@ import msgspec
 
 from agent.dns.rules.guards import PORT, PROBE_MARK
 from agent.dns.run.probe import SO_MARK
-from agent.dns.wire.answer import Answer, plain_data, read_answer
+from agent.dns.wire.answer import ReadAnswer, plain_data, read_answer
 from agent.dns.wire.names import Malformed, to_text
 from agent.dns.wire.question import IN, RD, TC
 from agent.dns.wire.records_text import CODES, data_text, type_text
@@ -62,6 +62,6 @@ async def _asked(address: str, port: int, section: bytes, kind: socket.SocketKin
         return found[2:]
 
 
-def _records(text: bytes, answer: Answer) -> Iterator[str]:
+def _records(text: bytes, answer: ReadAnswer) -> Iterator[str]:
     for one in answer.answers:
         yield f"{to_text(one.owner)} {one.ttl} {type_text(one.type)} {data_text(one.type, plain_data(text, one))}"

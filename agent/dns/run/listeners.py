@@ -11,7 +11,7 @@ from functools import partial
 
 from agent.dns.run.answering import MOST_SOURCES as MOST_TAKEN
 from agent.dns.run.answering import Answering
-from agent.dns.run.asking.flight import Client
+from agent.dns.run.asking.flight import DnsClient
 from agent.dns.run.asking.flights import MOST_FLIGHTS
 from agent.dns.run.counters import FAMILIES
 from agent.dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
@@ -134,7 +134,7 @@ class UdpListener:
         if not port or (port == self._own_port and source == self._own[0]):
             self._answering.counters.malformed["port"] += 1
             return None
-        client = Client(source, "udp", self._family, self._send, name)
+        client = DnsClient(source, "udp", self._family, self._send, name)
         return self._answering.take(datagrams.views[slot][:2].tobytes() + raw, client, now_s, is_over)
 
     def _source(self, host: bytes, name: bytes) -> str:
@@ -286,7 +286,7 @@ class ClientConnection(asyncio.Protocol):
             message = bytes(self._in[2:end])
             del self._in[:end]
             self._pending += 1
-            client = Client(self.source, "tcp", self._family, self._send)
+            client = DnsClient(self.source, "tcp", self._family, self._send)
             text = self._listener.answering.take(message, client, now_s)
             if text is not None:
                 self._send(b"", text)

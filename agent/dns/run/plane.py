@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 import structlog
 
 from agent.dns.handover.state import Settings
-from agent.dns.handover.status import Request, Status
+from agent.dns.handover.status import Status, StatusRequest
 from agent.dns.ports import Addresses
 from agent.dns.rules.guards import TCP_PROBE_S, Asking, Liveness
 from agent.dns.run.client import ProcessClient, ProcessUnavailable
@@ -117,7 +117,7 @@ class DnsPlane:
             await asyncio.sleep(SETTLE_S)
             self._changed.clear()
             try:
-                await self.client.ask(Request(do="reread"))
+                await self.client.ask(StatusRequest(do="reread"))
             except ProcessUnavailable as error:
                 # It reads the state when it starts.
                 log.info("dns_process_unavailable", problem=str(error), v=2)
@@ -137,7 +137,7 @@ class DnsPlane:
     async def look(self) -> Status | None:
         """The process's own figures, now."""
         try:
-            self.status, self.problem = (await self.client.ask(Request(do="status"))).status, ""
+            self.status, self.problem = (await self.client.ask(StatusRequest(do="status"))).status, ""
         except ProcessUnavailable as error:
             self.problem = str(error)
             return self.status

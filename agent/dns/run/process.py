@@ -20,7 +20,7 @@ from pathlib import Path
 
 from agent.dns.cache.cache import Cache
 from agent.dns.handover.state import HOT_FILE, SOCKET_FILE, Settings
-from agent.dns.handover.status import Reply, Request
+from agent.dns.handover.status import Reply, StatusRequest
 from agent.dns.run import hot_file
 from agent.dns.run.answering import Answering
 from agent.dns.run.asking.flights import Flights
@@ -240,7 +240,7 @@ class Process:
         age_s = self.state_age_s()
         return f"instance={self.instance} started={self.started_s:.3f} number={self.files.number} age={age_s:.1f}"
 
-    def _reply(self, request: Request) -> Reply:
+    def _reply(self, request: StatusRequest) -> Reply:
         match request.do:
             case "reread":
                 self._look()

@@ -11,8 +11,8 @@ from agent.dns.handover.state import (
     Change,
     Gap,
     Settings,
-    State,
     Upstream,
+    ZoneState,
     read_changes,
     read_state,
 )
@@ -26,7 +26,7 @@ class StateFiles:
 
     def __init__(self, directory: Path, complain: Callable[[str], None]) -> None:
         self._directory, self._complain = directory, complain
-        self.state: State | None = None
+        self.state: ZoneState | None = None
         self.number = -1
         self.own: OwnZone | None = None
         self.upstreams: tuple[Upstream, ...] = ()

@@ -13,8 +13,8 @@ from agent.dns.handover.state import (
     Change,
     ServiceName,
     Settings,
-    State,
     Upstream,
+    ZoneState,
     change_line,
     read_state,
 )
@@ -117,7 +117,7 @@ class StateWriter:
     def _write_all(self) -> None:
         self.number += 1
         self.written_s = self._wall_s()
-        state = State(
+        state = ZoneState(
             number=self.number,
             written_s=self.written_s,
             settings=self.settings,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from agent.dns.handover.status import Reply, Request, Status, UpstreamStatus
+from agent.dns.handover.status import Reply, Status, StatusRequest, UpstreamStatus
 from agent.dns.run.client import ProcessUnavailable
 from agent.dns.run.inquiry import WAIT_S, Inquirer, inquire
 from agent.dns.run.plane import DnsPlane
@@ -71,7 +71,7 @@ class DnsView:
         Raises Refused."""
         steps: list[NameStep] = []
         for one in questions(name, self._search(pod)):
-            reply = await self._ask(Request(do="explain", name=one, type=type_))
+            reply = await self._ask(StatusRequest(do="explain", name=one, type=type_))
             if reply.explanation is None:
                 raise Refused("invalid", reply.error)
             step = step_of(reply.explanation, type_)
@@ -102,12 +102,12 @@ class DnsView:
         return replace(step, code=heard.code, records=heard.records, sentences=(*step.sentences, sentence))
 
     async def flush(self, name: str, zone: str) -> int:
-        reply = await self._ask(Request(do="flush", name=name, zone=zone))
+        reply = await self._ask(StatusRequest(do="flush", name=name, zone=zone))
         if reply.error:
             raise Refused("invalid", reply.error)
         return reply.flushed
 
-    async def _ask(self, request: Request) -> Reply:
+    async def _ask(self, request: StatusRequest) -> Reply:
         try:
             return await self._plane.client.ask(request)
         except ProcessUnavailable as error:

@@ -24,7 +24,7 @@ SAMPLES = 31
 EACH = 16
 
 
-class Health(msgspec.Struct):
+class ServerHealth(msgspec.Struct):
     """`plain_until_s`: takes no EDNS. `misspelled`: how often it answered with another spelling (0x20)."""
 
     server: Server
@@ -77,20 +77,20 @@ class Healths:
     """Of all servers that are asked; those that are asked no more are forgotten."""
 
     def __init__(self) -> None:
-        self._all: dict[Server, Health] = {}
-        self._known: tuple[Sequence[Server], list[Health]] = (), []
+        self._all: dict[Server, ServerHealth] = {}
+        self._known: tuple[Sequence[Server], list[ServerHealth]] = (), []
         """Those that were asked for last, which nearly always are asked for next."""
         self._turn = 0
         self.all_out = 0
         """Questions that came when every server was out."""
 
-    def of(self, server: Server) -> Health:
+    def of(self, server: Server) -> ServerHealth:
         found = self._all.get(server)
         if found is None:
-            found = self._all[server] = Health(server, str(server))
+            found = self._all[server] = ServerHealth(server, str(server))
         return found
 
-    def all(self) -> Iterable[Health]:
+    def all(self) -> Iterable[ServerHealth]:
         return self._all.values()
 
     def retain(self, servers: Iterable[Server]) -> None:
@@ -98,7 +98,7 @@ class Healths:
         self._all = {server: one for server, one in self._all.items() if server in wanted}
         self._known = (), []
 
-    def nearest(self, servers: Sequence[Server], dice: float) -> Health | None:
+    def nearest(self, servers: Sequence[Server], dice: float) -> ServerHealth | None:
         """The first of `order` where that is plain: none was out and none is to be explored."""
         if dice < EXPLORE:
             return None

@@ -55,7 +55,7 @@ class Record(NamedTuple):
     end: int
 
 
-class Answer(msgspec.Struct, frozen=True, gc=False):
+class ReadAnswer(msgspec.Struct, frozen=True, gc=False):
     id: int
     flags: int
     section: bytes
@@ -69,7 +69,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
         return self.extended_code << 4 | self.flags & 0xF
 
 
-class Kept(msgspec.Struct, frozen=True, gc=False):
+class FilteredAnswer(msgspec.Struct, frozen=True, gc=False):
     """What is left of an answer. `tail` follows a question, `ttls` are where in it its TTLs lie, `values` what they are
     worth. `life_s` is the least of them, of a negative answer by its SOA; None: a negative one without."""
 
@@ -118,7 +118,7 @@ def read_name(data: bytes, at: int, known: dict[int, bytes]) -> tuple[bytes, int
     return name, end or at + 1
 
 
-def read_answer(data: bytes) -> Answer:
+def read_answer(data: bytes) -> ReadAnswer:
     """Raises Malformed, never anything else."""
     try:
         return _read_answer(data)
@@ -126,7 +126,7 @@ def read_answer(data: bytes) -> Answer:
         raise Malformed("cut") from None
 
 
-def _read_answer(data: bytes) -> Answer:
+def _read_answer(data: bytes) -> ReadAnswer:
     id_, flags, questions, answers, authority, additional = HEADER.unpack_from(data)
     if questions > 1 or answers + authority + additional > MOST_RECORDS:
         raise Malformed("counts")
@@ -150,7 +150,7 @@ def _read_answer(data: bytes) -> Answer:
         at = record.end
         if record.type == OPT:
             extended = record.ttl >> 24
-    return Answer(id_, flags, section, tuple(found[:answers]), tuple(found[answers:]), extended)
+    return ReadAnswer(id_, flags, section, tuple(found[:answers]), tuple(found[answers:]), extended)
 
 
 def _read_record(data: bytes, at: int, known: dict[int, bytes]) -> Record:
@@ -170,7 +170,7 @@ def _read_record(data: bytes, at: int, known: dict[int, bytes]) -> Record:
     return Record(owner, kind, klass, 0 if ttl > 0x7FFFFFFF else ttl, start, data_at, end)
 
 
-def keep(data: bytes, answer: Answer, question: Question) -> Kept:
+def keep(data: bytes, answer: ReadAnswer, question: Question) -> FilteredAnswer:
     """What of an answer was asked for (DNS-92)."""
     chosen, target, is_positive = _chain(data, answer.answers, question)
     above = () if is_positive else tuple(_reasons(answer.authority, target, question))
@@ -187,7 +187,7 @@ def keep(data: bytes, answer: Answer, question: Question) -> Kept:
         ttls = tuple(one.data_at - 6 - begin for one in kept)
     else:
         tail, ttls = _rewritten(data, kept, question.name)
-    return Kept(
+    return FilteredAnswer(
         answer.code,
         bool(answer.flags & AD),
         len(chosen),

@@ -8,7 +8,7 @@ of what is in doubt is decided here: it is left to that. Source of behaviour: DN
 from struct import Struct
 from struct import error as struct_error
 
-from agent.dns.wire.answer import POINTER_TO_QUESTION, Kept, read_name
+from agent.dns.wire.answer import POINTER_TO_QUESTION, FilteredAnswer, read_name
 from agent.dns.wire.names import Malformed
 from agent.dns.wire.question import HEADER, NXDOMAIN, OPT, SOA, Question
 
@@ -25,7 +25,7 @@ FIRST_TTL = (6,)
 TYPE_OPT = b"\0" + OPT.to_bytes(2, "big")
 
 
-def read_plain(data: bytes, section: bytes, question: Question) -> Kept | None:
+def read_plain(data: bytes, section: bytes, question: Question) -> FilteredAnswer | None:
     """What is kept of it, if it answers the question as it was spelled and is as plain as that."""
     if data[2] & 0xFA != 0x80 or not data.startswith(section, 12):
         return None
@@ -44,7 +44,7 @@ def read_plain(data: bytes, section: bytes, question: Question) -> Kept | None:
     return None
 
 
-def _address(data: bytes, section: bytes, question: Question, additional: int) -> Kept | None:
+def _address(data: bytes, section: bytes, question: Question, additional: int) -> FilteredAnswer | None:
     """As below for one, which most answers have."""
     one = ONE.get(section[-4:])
     if one is None:
@@ -55,10 +55,10 @@ def _address(data: bytes, section: bytes, question: Question, additional: int) -
     found, ttl, size = ADDRESS.unpack_from(tail)
     if found != head or size != length or ttl > 0x7FFFFFFF or not _ends(data, begin + step, additional):
         return None
-    return Kept(0, bool(data[3] & 0x20), 1, 0, tail, FIRST_TTL, (ttl,), ttl, False, question.name, 1)
+    return FilteredAnswer(0, bool(data[3] & 0x20), 1, 0, tail, FIRST_TTL, (ttl,), ttl, False, question.name, 1)
 
 
-def _addresses(data: bytes, section: bytes, question: Question, count: int, additional: int) -> Kept | None:
+def _addresses(data: bytes, section: bytes, question: Question, count: int, additional: int) -> FilteredAnswer | None:
     kind = section[-4:]
     length = SIZES.get(kind)
     if length is None:
@@ -78,12 +78,12 @@ def _addresses(data: bytes, section: bytes, question: Question, count: int, addi
         return None
     ttls = FIRST_TTL if count == 1 else tuple(range(6, step * count, step))
     is_authentic = bool(data[3] & 0x20)
-    return Kept(
+    return FilteredAnswer(
         0, is_authentic, count, 0, data[begin:at], ttls, tuple(values), life_s, False, question.name, count,
     )  # fmt: skip
 
 
-def _nothing(data: bytes, section: bytes, question: Question, additional: int) -> Kept | None:
+def _nothing(data: bytes, section: bytes, question: Question, additional: int) -> FilteredAnswer | None:
     begin = 12 + len(section)
     at = _behind_ancestor(data, begin)
     if not at or data[at : at + 4] != TYPE_SOA + section[-2:]:
@@ -97,7 +97,7 @@ def _nothing(data: bytes, section: bytes, question: Question, additional: int) -
     life_s = min(ttl, int.from_bytes(data[end - 4 : end], "big"))
     code, is_authentic = data[3] & 0xF, bool(data[3] & 0x20)
     ttls = (at + 4 - begin,)
-    return Kept(code, is_authentic, 0, 1, data[begin:end], ttls, (ttl,), life_s, True, question.name, 1)
+    return FilteredAnswer(code, is_authentic, 0, 1, data[begin:end], ttls, (ttl,), life_s, True, question.name, 1)
 
 
 def _behind_ancestor(data: bytes, at: int) -> int:

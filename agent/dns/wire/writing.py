@@ -34,7 +34,7 @@ ANSWERED, REPEATED, ASKED = QR | RA, RD | CD, RD | AD | CD
 STALE, STALE_NXDOMAIN, BLOCKED, NO_UPSTREAM, NETWORK_ERROR = 3, 19, 15, 22, 23
 
 
-class Written(NamedTuple):
+class WrittenRecord(NamedTuple):
     """A record of our own."""
 
     owner: bytes
@@ -93,7 +93,7 @@ def cut_bytes(question: Question, marks: int = 0) -> bytes:
     return answer_bytes(question, 0, b"", 0, 0, marks=TC | marks & AA)
 
 
-def records_bytes(name: bytes, records: Iterable[Written]) -> tuple[bytes, tuple[int, ...]]:
+def records_bytes(name: bytes, records: Iterable[WrittenRecord]) -> tuple[bytes, tuple[int, ...]]:
     """Records behind a question for that name, and where their TTLs are."""
     out = bytearray()
     ttls = []

@@ -15,7 +15,7 @@ import msgspec
 from agent.dns.handover.state import EndpointName, ServiceName
 from agent.dns.wire.names import Malformed, from_labels, is_within, labels, suffixes, to_wire
 from agent.dns.wire.question import AAAA, CNAME, NOERROR, NS, NXDOMAIN, PTR, SOA, SRV, TXT, A
-from agent.dns.wire.writing import Written
+from agent.dns.wire.writing import WrittenRecord
 
 TTL_S = 5
 VERSION, VERSION_TTL_S = b"1.1.0", 28800
@@ -25,13 +25,13 @@ PORT_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,13}[a-z0-9])?\Z")
 Records = dict[int, list[bytes]]
 
 
-class Found(msgspec.Struct, frozen=True):
+class OwnAnswer(msgspec.Struct, frozen=True):
     """What the zone says. `target`: the chain goes on at a name elsewhere."""
 
     code: int
-    answers: tuple[Written, ...] = ()
-    authority: tuple[Written, ...] = ()
-    extra: tuple[Written, ...] = ()
+    answers: tuple[WrittenRecord, ...] = ()
+    authority: tuple[WrittenRecord, ...] = ()
+    extra: tuple[WrittenRecord, ...] = ()
     target: bytes = b""
 
 
@@ -112,46 +112,46 @@ class OwnZone:
         known = self._services.get(key)
         return {name for name, _, _ in known[1]} if known is not None else set()
 
-    def look(self, name: bytes, kind: int) -> Found:
+    def look(self, name: bytes, kind: int) -> OwnAnswer:
         """The answer to a question, whose chain is followed within the zone (section 7)."""
-        chain: list[Written] = []
+        chain: list[WrittenRecord] = []
         seen = {name}
         while True:
             records = self._records.get(name)
             target = records.get(CNAME) if records is not None else None
             if target is None or kind == CNAME:
                 return self._at(name, kind, chain, records)
-            chain.append(Written(name, CNAME, TTL_S, target[0]))
+            chain.append(WrittenRecord(name, CNAME, TTL_S, target[0]))
             name = target[0]
             if not self.is_own(name):
-                return Found(NOERROR, tuple(chain), target=name)
+                return OwnAnswer(NOERROR, tuple(chain), target=name)
             if name in seen or len(seen) > MOST_STEPS:
-                return Found(NOERROR, tuple(chain))
+                return OwnAnswer(NOERROR, tuple(chain))
             seen.add(name)
 
-    def _at(self, name: bytes, kind: int, chain: list[Written], records: Records | None) -> Found:
+    def _at(self, name: bytes, kind: int, chain: list[WrittenRecord], records: Records | None) -> OwnAnswer:
         if records is not None and kind in records:
             ttl = VERSION_TTL_S if kind == TXT else TTL_S
-            found = [Written(name, kind, ttl, data) for data in records[kind]]
+            found = [WrittenRecord(name, kind, ttl, data) for data in records[kind]]
             extra = tuple(self._beside(found)) if kind == SRV else ()
-            return Found(NOERROR, (*chain, *found), extra=extra)
+            return OwnAnswer(NOERROR, (*chain, *found), extra=extra)
         if name == self.zone and kind == SOA:
-            return Found(NOERROR, (*chain, self.soa()))
+            return OwnAnswer(NOERROR, (*chain, self.soa()))
         pod = self._pod(name)
         if pod is not None:
             data = [one for which, one in _addresses((pod,)) if which == kind]
             if data:
-                return Found(NOERROR, (*chain, Written(name, kind, TTL_S, data[0])))
+                return OwnAnswer(NOERROR, (*chain, WrittenRecord(name, kind, TTL_S, data[0])))
         is_there = records is not None or pod is not None or name in self._exists or name == self.zone
         code = NOERROR if is_there else NXDOMAIN
-        return Found(code, tuple(chain), (self.soa(),))
+        return OwnAnswer(code, tuple(chain), (self.soa(),))
 
-    def _beside(self, found: Iterable[Written]) -> Iterator[Written]:
+    def _beside(self, found: Iterable[WrittenRecord]) -> Iterator[WrittenRecord]:
         """Addresses of targets (RFC 2782)."""
         for target in dict.fromkeys(one.data[6:] for one in found):
             for kind in (A, AAAA):
                 for data in self._records.get(target, {}).get(kind, ()):
-                    yield Written(target, kind, TTL_S, data)
+                    yield WrittenRecord(target, kind, TTL_S, data)
 
     def _pod(self, name: bytes) -> str | None:
         """Only of a pod that is here with that address and namespace."""
@@ -162,9 +162,9 @@ class OwnZone:
         is_old = text.count("-") == 3 and text.replace("-", "").isdigit()
         return text.replace("-", "." if is_old else ":")
 
-    def soa(self) -> Written:
+    def soa(self) -> WrittenRecord:
         numbers = b"".join(one.to_bytes(4, "big") for one in (self.serial & 0xFFFFFFFF, 7200, 1800, 86400, TTL_S))
-        return Written(self.zone, SOA, TTL_S, self._server + b"\x0ahostmaster" + self.zone + numbers)
+        return WrittenRecord(self.zone, SOA, TTL_S, self._server + b"\x0ahostmaster" + self.zone + numbers)
 
     def _add(self, name: bytes, kind: int, data: bytes) -> None:
         found = self._records.setdefault(name, {}).setdefault(kind, [])

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from functools import cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
-from agent.dns.wire.answer import Kept
+from agent.dns.wire.answer import FilteredAnswer
 from agent.dns.wire.question import AAAA, A
 
 
-def names_protected(kept: Kept, networks: Sequence[str]) -> bool:
+def names_protected(kept: FilteredAnswer, networks: Sequence[str]) -> bool:
     """Whether a record of an answer has an address within one of them."""
     if not networks:
         return False

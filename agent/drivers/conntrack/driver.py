@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from agent.drivers.conntrack.limits import apply_limits, follows_midstream
 from agent.drivers.conntrack.messages import DELETE, GET, deletion, flow, question, question_to
-from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
+from agent.drivers.netlink.connection import NetlinkConnection, NetlinkSilent, OpenSocket, open_socket
 from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Protocol
@@ -32,7 +32,7 @@ class Conntrack:
 
     def __init__(self, *, opens: OpenSocket = open_socket) -> None:
         self._opens = opens
-        self._connection: Connection | None = None
+        self._connection: NetlinkConnection | None = None
         self._executor = ThreadPoolExecutor(1, "conntrack")
 
     async def flows(
@@ -80,7 +80,7 @@ class Conntrack:
         if connection is not None:
             connection.close()
 
-    async def _call(self, work: Callable[[Connection], _Result]) -> _Result:
+    async def _call(self, work: Callable[[NetlinkConnection], _Result]) -> _Result:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(2 * _DEADLINE_S):
@@ -88,17 +88,17 @@ class Conntrack:
         except TimeoutError as error:
             raise FlowsUnavailable("connection tracking gives no answer; kepd tries again") from error
 
-    def _work(self, work: Callable[[Connection], _Result]) -> _Result:
+    def _work(self, work: Callable[[NetlinkConnection], _Result]) -> _Result:
         try:
             if self._connection is None:
-                self._connection = Connection(self._opens())
+                self._connection = NetlinkConnection(self._opens())
             return work(self._connection)
         except NetlinkSilent as error:
             raise FlowsUnavailable(f"connection tracking: {error}; kepd tries again") from error
         except OSError as error:
             raise _failure(error.errno or 0) from error
 
-    def _list(self, connection: Connection, family: Family, asked: bytes) -> Iterator[Flow]:
+    def _list(self, connection: NetlinkConnection, family: Family, asked: bytes) -> Iterator[Flow]:
         """A kernel without the filter answers with everything. A flow may appear twice while others come."""
         for _ in range(_MOST_READINGS):
             dump = connection.dump(GET, family, asked, _DEADLINE_S)
@@ -106,7 +106,7 @@ class Conntrack:
                 break
         return (one for one in (flow(answer, family) for answer in dump.answers) if one is not None)
 
-    def _list_to(self, connection: Connection, family: Family, unless: Answerers) -> Sequence[Flow]:
+    def _list_to(self, connection: NetlinkConnection, family: Family, unless: Answerers) -> Sequence[Flow]:
         found: dict[Flow, None] = {}
         for asked, target in {question_to(target): target for target in unless}.items():
             has_others = False
@@ -119,7 +119,7 @@ class Conntrack:
                 break
         return tuple(found)
 
-    def _delete(self, connection: Connection, one: Flow) -> bool:
+    def _delete(self, connection: NetlinkConnection, one: Flow) -> bool:
         refused = connection.call(DELETE, one.family, deletion(one), _DEADLINE_S)
         if refused is not None and refused.errno != errno.ENOENT:
             raise _failure(refused.errno)

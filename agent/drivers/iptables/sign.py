@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from agent.drivers.netlink.attributes import attributes
-from agent.drivers.netlink.connection import Connection, open_socket
+from agent.drivers.netlink.connection import NetlinkConnection, open_socket
 from agent.model.services.iptables_rules import Variant
 from agent.model.services.nft_table import Family
 
@@ -19,7 +19,7 @@ _GET_INFO, _INFO_BYTES, _GET_GENERATION, _WITHIN_S = 64, 84, 10 << 8 | 16, 1.0
 def sign_of(family: Family, variant: Variant, tables: Sequence[str]) -> bytes:
     """nft counts commits. A legacy table has no count: a rule in place of another one of its size leaves no sign."""
     if variant == "nft":
-        with closing(Connection(open_socket())) as connection:
+        with closing(NetlinkConnection(open_socket())) as connection:
             block, begin, end = connection.ask(_GET_GENERATION, "", b"", _WITHIN_S)
             return b"".join(block[at:stop] for kind, at, stop in attributes(block, begin, end) if kind == 1)
     net, level = (socket.AF_INET, socket.SOL_IP) if family == "IPv4" else (socket.AF_INET6, socket.IPPROTO_IPV6)

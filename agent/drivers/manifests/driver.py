@@ -20,7 +20,7 @@ from asyncinotify import Event as InotifyEvent
 from asyncinotify import Inotify, Mask, Watch
 from msgspec.structs import replace
 
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.drivers.manifests.source_folders import is_exposed, is_key, is_shut, read_source_folders
 from agent.drivers.manifests.trust import ROOT_ALONE, Distrusted, Trust, reason
 from agent.drivers.manifests.vanishing import Vanishing, judge
@@ -44,16 +44,18 @@ MOST_DEBOUNCES = 10
 MOST_LOOKS = 8
 
 
-def read_manifests(directory: Path, before: Snapshot | None = None, trust: Trust = ROOT_ALONE) -> Snapshot:
+def read_manifests(
+    directory: Path, before: ManifestSnapshot | None = None, trust: Trust = ROOT_ALONE
+) -> ManifestSnapshot:
     """Every manifest file by its path; what cannot be read, or must not be, keeps the content that `before` has."""
     try:
         paths = _listed(directory, trust)
     except FileNotFoundError:
-        return Snapshot()
+        return ManifestSnapshot()
     except OSError as error:
         problem = _problem(directory, error)
         if before is None:
-            return Snapshot({}, (problem,), frozenset({str(directory)}))
+            return ManifestSnapshot({}, (problem,), frozenset({str(directory)}))
         return replace(before, problems=(problem,))
     files: dict[str, bytes] = {}
     problems: list[Finding] = []
@@ -76,7 +78,7 @@ def read_manifests(directory: Path, before: Snapshot | None = None, trust: Trust
         elif path.suffix not in SUFFIXES:
             _say_why(path, directory, ignored)
     is_private = bool(exposed) and is_shut(directory.stat())
-    return Snapshot(
+    return ManifestSnapshot(
         files,
         tuple(problems),
         frozenset(unread),
@@ -147,7 +149,7 @@ class ManifestDirectory:
         self._places: tuple[Path, ...] = (directory,)
         self._deleted: set[str] = set()
 
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
+    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
         """The files now, and again whenever they differ from the last time."""
         last: Vanishing | None = None
         loop = asyncio.get_running_loop()
@@ -173,7 +175,7 @@ class ManifestDirectory:
                 pause_s = rescan_s if last.until_s is None else last.until_s - loop.time()
                 await self._wait(inotify, max(pause_s, 0.0), news)
 
-    async def _look(self, inotify: Inotify | None, last: Snapshot | None) -> Snapshot:
+    async def _look(self, inotify: Inotify | None, last: ManifestSnapshot | None) -> ManifestSnapshot:
         """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""
         for _ in range(MOST_LOOKS):
             is_new = self._watch(inotify)
@@ -183,7 +185,7 @@ class ManifestDirectory:
                 break
         return snapshot
 
-    def _read(self, last: Snapshot | None) -> tuple[Snapshot, list[Path]]:
+    def _read(self, last: ManifestSnapshot | None) -> tuple[ManifestSnapshot, list[Path]]:
         trust = self._trust()
         snapshot = read_manifests(self.directory, last, trust)
         if not self._has_sources:
@@ -266,7 +268,7 @@ def _inotify() -> Iterator[Inotify | None]:
         yield inotify
 
 
-def _tell(snapshot: Snapshot, last: Snapshot | None) -> None:
+def _tell(snapshot: ManifestSnapshot, last: ManifestSnapshot | None) -> None:
     """Log what has become unreadable, once."""
     for problem in snapshot.problems:
         if last is None or problem not in last.problems:

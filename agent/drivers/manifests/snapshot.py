@@ -9,7 +9,7 @@ from agent.model.finding import Finding
 from agent.model.pods.source_folder import SourceFolder
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class ManifestSnapshot(msgspec.Struct, frozen=True):
     """Files by path. What can be read no longer stands here with its last content, and in `problems` with the reason.
 
     `unread` are the files that nobody has read yet, or the directory: what stands there is unknown, not nothing.

@@ -11,19 +11,24 @@ from collections.abc import Set as AbstractSet
 import msgspec
 from msgspec.structs import replace
 
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
 
 
 class Vanishing(msgspec.Struct, frozen=True):
     """What is believed now. `until_s` is when an empty directory will be believed."""
 
-    snapshot: Snapshot
+    snapshot: ManifestSnapshot
     until_s: float | None = None
 
 
 def judge(
-    before: Vanishing | None, seen: Snapshot, deleted: AbstractSet[str], now_s: float, wait_s: float, directory: str
+    before: Vanishing | None,
+    seen: ManifestSnapshot,
+    deleted: AbstractSet[str],
+    now_s: float,
+    wait_s: float,
+    directory: str,
 ) -> Vanishing:
     """`deleted` are the paths that were seen to be deleted or moved away."""
     known = before.snapshot.files if before is not None else {}

@@ -54,7 +54,7 @@ class Dump(msgspec.Struct, frozen=True):
     is_whole: bool
 
 
-class Connection:
+class NetlinkConnection:
     """One socket, one request at a time."""
 
     def __init__(self, opened: socket.socket) -> None:

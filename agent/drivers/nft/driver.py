@@ -13,13 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing, contextmanager
 from typing import TypeVar
 
-from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
+from agent.drivers.netlink.connection import NetlinkConnection, NetlinkSilent, OpenSocket, open_socket
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
 from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.kernel_table import KernelTable, failure
 from agent.drivers.nft.watch import MonitorSocket, OwnSockets
 from agent.model.services.nft_error import NotPermitted, OutcomeUnknown
-from agent.model.services.nft_table import Batch, Client, Family, TableState
+from agent.model.services.nft_table import AffineClient, Batch, Family, TableState
 
 _DEADLINE_S = 30.0
 _Result = TypeVar("_Result")
@@ -39,7 +39,7 @@ class NftTable:
         self.family: Family = family
         self._command = tuple(command)
         self._opens = opens
-        self._connection: Connection | None = None
+        self._connection: NetlinkConnection | None = None
         self._own_sockets = own_sockets or OwnSockets()
         self._unclaimed: list[socket.socket] = []
         self._executor = ThreadPoolExecutor(1, f"nft-{family}")
@@ -102,7 +102,7 @@ class NftTable:
     async def client_count(self, name: str) -> int:
         return await self._aside(lambda table: table.client_count(name))
 
-    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[Client]:
+    async def clients(self, name: str, most: int = 0, pairs: Collection[bytes] | None = None) -> Sequence[AffineClient]:
         """Entries of a map of clients: about so many, or all; of these, those of the pairs."""
         return await self._aside(lambda table: table.clients(name, most, pairs))
 
@@ -110,7 +110,7 @@ class NftTable:
         """By a thread and a socket of its own: no sync waits for that."""
 
         def run() -> _Result:
-            with self._told_failures(), closing(Connection(self._opens())) as connection:
+            with self._told_failures(), closing(NetlinkConnection(self._opens())) as connection:
                 return work(KernelTable(self.family, connection, _DEADLINE_S))
 
         return await asyncio.to_thread(run)
@@ -164,7 +164,7 @@ class NftTable:
     def _work(self, work: Callable[[KernelTable], _Result]) -> _Result:
         with self._told_failures():
             if self._connection is None:
-                self._connection = Connection(self._opens())
+                self._connection = NetlinkConnection(self._opens())
                 self._own_sockets.add_port(self._connection.port_id)
             return work(KernelTable(self.family, self._connection, _DEADLINE_S))
 

@@ -11,7 +11,7 @@ import msgspec
 
 from agent.drivers.netlink.attributes import Answer, attributes
 from agent.drivers.nft.elements import data_size, key_size
-from agent.model.services.nft_table import CLIENTS, Client, Data, Family, MapKind, MapLayout, layout_of
+from agent.model.services.nft_table import CLIENTS, AffineClient, Data, Family, MapKind, MapLayout, layout_of
 
 _Pairs = list[tuple[bytes, Data]]
 _LIST_ELEMENTS = 3
@@ -114,11 +114,11 @@ def counted_elements(answers: Iterable[Answer]) -> dict[bytes, tuple[int, int]] 
     return counted if told == len(counted) else None
 
 
-def clients_in(answer: Answer, family: Family) -> list[Client]:
+def clients_in(answer: Answer, family: Family) -> list[AffineClient]:
     """The entries of one message. All have one shape, but for what others may have put there."""
     layout = layout_of(CLIENTS)
     size, width = key_size(layout, family), data_size(layout, family) - 8
-    found: list[Client] = []
+    found: list[AffineClient] = []
     for block, begin, end in _lists(answer):
         (length,) = struct.unpack_from("=H", block, begin)
         rest = length - _FRAME_BYTES - size - 8 - width - 8
@@ -127,14 +127,14 @@ def clients_in(answer: Answer, family: Family) -> list[Client]:
             frame = struct.Struct(f"=H10x{size}s8x{width}s{rest}x8s")
             rows = list(frame.iter_unpack(memoryview(block)[begin:end]))
             if {one for one, *_ in rows} == {length}:
-                found += [Client(key, data, int.from_bytes(left, "big")) for _, key, data, left in rows]
+                found += [AffineClient(key, data, int.from_bytes(left, "big")) for _, key, data, left in rows]
                 continue
         for _, at, stop in attributes(block, begin, end):
             parts = {kind: (a, b) for kind, a, b in attributes(block, at, stop)}
             if parts.keys() >= {_KEY, _DATA, _EXPIRES}:
                 left = block[slice(*parts[_EXPIRES])]
                 found.append(
-                    Client(_value(block, parts[_KEY]), _value(block, parts[_DATA]), int.from_bytes(left, "big"))
+                    AffineClient(_value(block, parts[_KEY]), _value(block, parts[_DATA]), int.from_bytes(left, "big"))
                 )
     return found
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeVar
 
 from agent.drivers.netlink.attributes import Answer, attribute, attributes, nested, number, text
-from agent.drivers.netlink.connection import Connection
+from agent.drivers.netlink.connection import NetlinkConnection
 from agent.drivers.nft.dump import (
     chain_facts,
     clients_in,
@@ -34,9 +34,9 @@ from agent.model.services.nft_table import (
     RACE_DROPS,
     TABLE,
     WAYS_IN,
+    AffineClient,
     Batch,
     ChainBody,
-    Client,
     Content,
     Family,
     TableState,
@@ -71,7 +71,7 @@ def failure(family: Family, code: int, table: str = TABLE) -> NftFailed:
 class KernelTable:
     """One family's table over one connection. Raises OSError where an errno says it all."""
 
-    def __init__(self, family: Family, connection: Connection, deadline_s: float) -> None:
+    def __init__(self, family: Family, connection: NetlinkConnection, deadline_s: float) -> None:
         self._family: Family = family
         self._connection = connection
         self._deadline_s = deadline_s
@@ -198,13 +198,13 @@ class KernelTable:
         count = self._facts_of(name).get(_SET_COUNT)
         return int.from_bytes(count, "big") if count else sum(map(len, self._clients(name)))
 
-    def clients(self, name: str, most: int, pairs: Collection[bytes] | None) -> list[Client]:
+    def clients(self, name: str, most: int, pairs: Collection[bytes] | None) -> list[AffineClient]:
         """The first that the kernel tells, which it does in the order of a hash: a sample. `most` 0: all.
 
         Between two messages the kernel only remembers how many it told. A map that grows then changes its order, and
         some come twice and others never; so where entries are missing all are read again.
         """
-        found: dict[bytes, Client] = {}
+        found: dict[bytes, AffineClient] = {}
         seen: set[bytes] = set()
         for _ in range(_MOST_SAMPLES):
             for some in self._clients(name, is_paced=not most):
@@ -218,7 +218,7 @@ class KernelTable:
                 break
         return list(found.values())
 
-    def _clients(self, name: str, *, is_paced: bool = True) -> Iterator[list[Client]]:
+    def _clients(self, name: str, *, is_paced: bool = True) -> Iterator[list[AffineClient]]:
         """The kernel begins anew for each message, so that 262 144 take it 5 s: all are read at half a core."""
         whose, began_s = text(1, TABLE) + text(2, name), time.monotonic()
         for answer, _ in self._connection.stream(Message.GET_ELEMENTS, self._family, whose, self._deadline_s):

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from agent.drivers.netlink.attributes import ACK, CREATE, REQUEST, attribute, message, nested, number, text
-from agent.drivers.netlink.connection import Connection, NetlinkSilent, OpenSocket, open_socket
+from agent.drivers.netlink.connection import NetlinkConnection, NetlinkSilent, OpenSocket, open_socket
 from agent.drivers.nft.binary import run_text
 from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.dump import chain_facts, object_packets, table_facts
@@ -42,7 +42,7 @@ class NamedTable:
         self.name = name
         self._command, self._opens = tuple(command), opens
         self._own = own_sockets or OwnSockets()
-        self._connection: Connection | None = None
+        self._connection: NetlinkConnection | None = None
 
     async def load(self, text_of_table: str) -> None:
         """Run a text as one transaction. Raises NftFailed."""
@@ -52,14 +52,14 @@ class NamedTable:
     async def exists(self) -> bool:
         return await self._call(self._exists)
 
-    def _exists(self, connection: Connection) -> bool:
+    def _exists(self, connection: NetlinkConnection) -> bool:
         found = connection.dump(Message.GET_TABLE, self.family, b"", _DEADLINE_S)
         return any(table_facts(one).name == self.name for one in found.answers)
 
     async def input_drops(self) -> Sequence[str]:
         """Chains of others whose policy drops what comes to this host."""
 
-        def work(connection: Connection) -> list[str]:
+        def work(connection: NetlinkConnection) -> list[str]:
             found = []
             for family in (self.family, "inet"):
                 for answer in connection.dump(Message.GET_CHAIN, family, b"", _DEADLINE_S).answers:
@@ -73,7 +73,7 @@ class NamedTable:
     async def counter(self, name: str) -> int:
         """Packets that a named counter counted; 0: there is none."""
 
-        def work(connection: Connection) -> int:
+        def work(connection: NetlinkConnection) -> int:
             try:
                 return object_packets(
                     connection.ask(
@@ -104,7 +104,7 @@ class NamedTable:
     async def _transact(self, set_name: str, steps: Sequence[tuple[Message, int, Sequence[bytes]]]) -> None:
         whose = text(1, self.name) + text(2, set_name)
 
-        def work(connection: Connection) -> None:
+        def work(connection: NetlinkConnection) -> None:
             first = connection.take_sequence(len(steps) + 2)
             parts = [message(_BEGIN, REQUEST, first, "", b"", _NF_TABLES)]
             for index, (kind, flags, elements) in enumerate(steps, 1):
@@ -119,11 +119,11 @@ class NamedTable:
         if steps[0][2]:
             await self._call(work)
 
-    async def _call(self, work: Callable[[Connection], _Result]) -> _Result:
+    async def _call(self, work: Callable[[NetlinkConnection], _Result]) -> _Result:
         """Small questions, answered within a fraction of a millisecond, so the loop itself asks."""
         try:
             if self._connection is None:
-                self._connection = Connection(self._opens())
+                self._connection = NetlinkConnection(self._opens())
                 self._own.add_port(self._connection.port_id)
             return work(self._connection)
         except NetlinkSilent as error:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from agent.model.nodes.log import ListedFile, NoSuchLog
-from agent.model.opening import BENEATH, NO_MAGIC, open_within
+from agent.model.openat2 import BENEATH, NO_MAGIC, open_within
 
 READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

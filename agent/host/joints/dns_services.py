@@ -22,7 +22,7 @@ from agent.model.services.nft_table import Detection, Family
 from agent.model.services.service import Backend, ServiceFacts, ServiceKey
 from agent.services.attach.assembly import ServiceUnit
 from agent.services.objects.addresses import read_address
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.selection import Selection
 from agent.services.run.family_sync import FamilySync
@@ -181,7 +181,7 @@ class ClusterNames:
     with the cluster's DNS, since kepd does not watch the pods behind them. Each change costs what changed."""
 
     def __init__(
-        self, names: OwnNames, fold: Fold, families: Collection[Family], is_wanted: Callable[[], bool]
+        self, names: OwnNames, fold: ServiceIndex, families: Collection[Family], is_wanted: Callable[[], bool]
     ) -> None:
         self._names, self._fold, self._families, self._is_wanted = names, fold, families, is_wanted
         self._changed: set[ServiceKey] | None = None

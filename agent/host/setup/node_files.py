@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from agent.host.setup.plan import ABSENT, Found, MakeFolder, WriteFile
+from agent.host.setup.plan import ABSENT, MakeFolder, SetupFindings, WriteFile
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -40,16 +40,16 @@ class NodeFiles:
         self._root = root
         self._group_of = group_of
 
-    def found(self, path: str) -> Found:
+    def found(self, path: str) -> SetupFindings:
         try:
             with self._folder_of(path) as (folder, name):
                 return _found_in(folder, name, path)
         except FileNotFoundError:
             return ABSENT
         except InTheWay as error:
-            return Found("obstacle", what=str(error))
+            return SetupFindings("obstacle", what=str(error))
         except OSError as error:
-            return Found("obstacle", what=f"{path} cannot be looked at: {error.strerror}")
+            return SetupFindings("obstacle", what=f"{path} cannot be looked at: {error.strerror}")
 
     def names(self, path: str) -> tuple[str, ...]:
         """What a directory holds; nothing if it is none."""
@@ -118,14 +118,16 @@ def _make_parent(folder: int, name: str) -> None:
         os.mkdir(name, PARENT_MODE, dir_fd=folder)
 
 
-def _found_in(folder: int, name: str, path: str) -> Found:
+def _found_in(folder: int, name: str, path: str) -> SetupFindings:
     mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
     if stat.S_ISDIR(mode):
-        return Found("folder")
+        return SetupFindings("folder")
     if not stat.S_ISREG(mode):
-        return Found("obstacle", what=f"{path} is {'a symbolic link' if stat.S_ISLNK(mode) else 'no regular file'}")
+        return SetupFindings(
+            "obstacle", what=f"{path} is {'a symbolic link' if stat.S_ISLNK(mode) else 'no regular file'}"
+        )
     with os.fdopen(os.open(name, ANY_FILE, dir_fd=folder), "rb") as source:
-        return Found("file", source.read(MOST_BYTES))
+        return SetupFindings("file", source.read(MOST_BYTES))
 
 
 def _draft(folder: int, name: str) -> str:

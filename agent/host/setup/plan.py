@@ -35,7 +35,7 @@ NEXT = ("systemctl daemon-reload", f"systemctl enable --now {' '.join(UNITS)}", 
 NEXT_WHEN_STARTED = ("kepctl doctor",)
 
 
-class Found(msgspec.Struct, frozen=True):
+class SetupFindings(msgspec.Struct, frozen=True):
     """What is at a place. Of a thing that kepd does not write over, `what` says what it is and where."""
 
     kind: Literal["absent", "file", "folder", "obstacle"] = "absent"
@@ -43,7 +43,7 @@ class Found(msgspec.Struct, frozen=True):
     what: str = ""
 
 
-ABSENT = Found()
+ABSENT = SetupFindings()
 
 
 class MakeFolder(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class WriteFile(msgspec.Struct, frozen=True, kw_only=True):
     mode: int
     group: str
     content: bytes
-    before: Found = ABSENT
+    before: SetupFindings = ABSENT
 
     @property
     def is_replacing(self) -> bool:
@@ -80,7 +80,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """`given` are keys that other files of the configuration decide, `service_ranges` is what ours says already;
     `networks` is what addresses of pods and Services must avoid."""
 
-    found: Mapping[str, Found] = {}
+    found: Mapping[str, SetupFindings] = {}
     cni_names: tuple[str, ...] = ()
     cni_subnets: tuple[str, ...] = ()
     cni_faults: tuple[str, ...] = ()
@@ -219,7 +219,7 @@ def _service_ranges(facts: Facts, subnets: tuple[str, ...]) -> tuple[str, ...]:
     return () if found is None else (found,)
 
 
-def _conf(path: str, content: bytes, why: str, before: Found = ABSENT) -> WriteFile:
+def _conf(path: str, content: bytes, why: str, before: SetupFindings = ABSENT) -> WriteFile:
     return WriteFile(path=path, mode=0o640, group=GROUP, content=content, why=why, before=before)
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 
+from agent.api.call_quota import is_trusted
 from agent.api.errors import FailureReason, invalid, not_found, too_much
 from agent.api.messages import to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
-from agent.api.shares import is_trusted
 from agent.api.watching import followed, watched
 from agent.images.run.node_images import NodeImages
 from agent.images.run.puller import Puller

@@ -96,7 +96,7 @@ class Removal(msgspec.Struct, frozen=True):
         return f"remove {self.image.shown_name} ({self.image.size_bytes} bytes, unused for {idle}): {self.reason}"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class KeptImage(msgspec.Struct, frozen=True):
     image: NodeImage
     why: str
 
@@ -110,7 +110,7 @@ class CollectPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     removals: tuple[Removal, ...] = ()
     unnames: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptImage, ...] = ()
     needs: tuple[Need, ...] = ()
     expected_bytes: int = 0
 
@@ -169,11 +169,11 @@ def plan_collection(
     before = previous.needs if previous is not None else ()
     needs = tuple(need_of(disk, rules.of_disk(disk), before, is_on=is_on) for disk in disks)
     free: list[NodeImage] = []
-    kept: list[Kept] = []
+    kept: list[KeptImage] = []
     for image in images:
         why = _protection(image, rules, now_s)
         if why:
-            kept.append(Kept(image, why))
+            kept.append(KeptImage(image, why))
         else:
             free.append(image)
     free.sort(key=lambda one: (one.last_used_s, one.first_seen_s, -one.size_bytes, one.id))
@@ -190,7 +190,7 @@ def plan_collection(
     removals = [Removal(image, reason, _age_s(image, now_s)) for image, reason in reasons if reason]
     enough, rest = _for_space([image for image, reason in reasons if not reason], removals, needs)
     removals += _removals(enough, RemovalReason.SPACE, now_s)
-    kept += [Kept(image, _why_not_now(image, rules, needs, now_s)) for image in rest]
+    kept += [KeptImage(image, _why_not_now(image, rules, needs, now_s)) for image in rest]
     gone = {removal.image.id for removal in removals}
     return CollectPlan(
         removals=tuple(removals),

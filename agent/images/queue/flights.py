@@ -40,7 +40,7 @@ class FlightMember(msgspec.Struct, frozen=True, gc=False):
         return self.priority >= CRITICAL_PRIORITY and not self.is_prefetch
 
 
-class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class SharedPull(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A pull, waiting until `started_s` is set. Make one with `of`, which derives the last three fields. `orphaned_s`
     says since when it has no member. It is critical if one member is: joining raises a flight, leaving lowers it
     again."""
@@ -91,7 +91,7 @@ class Flight(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return _of_members(self, tuple(one for one in self.members if one.id not in gone))
 
 
-FlightType = TypeVar("FlightType", bound=Flight)
+FlightType = TypeVar("FlightType", bound=SharedPull)
 
 
 def _of_members(flight: FlightType, members: tuple[FlightMember, ...]) -> FlightType:

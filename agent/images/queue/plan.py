@@ -25,7 +25,7 @@ from enum import StrEnum
 
 import msgspec
 
-from agent.images.queue.flights import Flight, FlightMember
+from agent.images.queue.flights import FlightMember, SharedPull
 from agent.images.queue.rules import QueueRules, StartTokens
 
 NODE = ""
@@ -117,7 +117,7 @@ class PullPlan(msgspec.Struct, frozen=True, kw_only=True):
 class _Load:
     """What runs, counted; grows while a plan is made."""
 
-    def __init__(self, running: Iterable[Flight], rules: QueueRules, now_s: float) -> None:
+    def __init__(self, running: Iterable[SharedPull], rules: QueueRules, now_s: float) -> None:
         self.rules = rules
         self.now_s = now_s
         self.total = self.ordinary = self.large = self.prefetches = self.lasting = 0
@@ -128,7 +128,7 @@ class _Load:
         for flight in running:
             self.add(flight)
 
-    def add(self, flight: Flight) -> None:
+    def add(self, flight: SharedPull) -> None:
         self.total += 1
         self.ordinary += not flight.is_critical
         self.large += self._is_large(flight)
@@ -138,22 +138,22 @@ class _Load:
         self.pods.update({member.pod for member in flight.members})
         self.images.add(flight.key.image)
 
-    def _is_large(self, flight: Flight) -> bool:
+    def _is_large(self, flight: SharedPull) -> bool:
         large = self.rules.large_bytes
         return large is not None and flight.size_bytes is not None and flight.size_bytes >= large
 
-    def _is_short(self, flight: Flight) -> bool:
+    def _is_short(self, flight: SharedPull) -> bool:
         rules = self.rules
         if not (rules.lend_s and rules.size_rate) or flight.size_bytes is None:
             return False
         is_overdue = flight.started_s is not None and self.now_s - flight.started_s > LEND_PATIENCE * rules.lend_s
         return flight.size_bytes / rules.size_rate <= rules.lend_s and not is_overdue
 
-    def _is_lent(self, flight: Flight) -> bool:
+    def _is_lent(self, flight: SharedPull) -> bool:
         """Whether it may have a reserved slot: whoever critical comes then has one of those slots in a moment."""
         return not self.lasting and not flight.is_prefetch and self._is_short(flight)
 
-    def score(self, flight: Flight) -> tuple[float, int]:
+    def score(self, flight: SharedPull) -> tuple[float, int]:
         """When its turn is, and the arrival index that breaks ties."""
         members = flight.counting_members
         time_s, index = self._claim(members[0]) if len(members) == 1 else min(map(self._claim, members))
@@ -167,7 +167,7 @@ class _Load:
         penalty_s = self.rules.fair_share_s * busy if busy else 0
         return member.arrived_s - start_s + penalty_s, member.index
 
-    def obstacle(self, flight: Flight) -> Hindrance | None:
+    def obstacle(self, flight: SharedPull) -> Hindrance | None:
         """The first limit in its way; the order is that of most use to whoever asks why."""
         rules = self.rules
         if rules.is_one_per_reference and flight.key.image in self.images:
@@ -186,7 +186,7 @@ class _Load:
             return Hindrance(WaitReason.PREFETCH, self.prefetches, rules.prefetch_max)
         return None
 
-    def _ordinary_obstacle(self, flight: Flight) -> Hindrance | None:
+    def _ordinary_obstacle(self, flight: SharedPull) -> Hindrance | None:
         rules = self.rules
         ordinary_max = rules.max_parallel - rules.critical_reserve
         if rules.max_parallel and self.ordinary >= ordinary_max and not self._is_lent(flight):
@@ -211,14 +211,14 @@ class _Gatekeeper:
         }
         self.wake_times = list(self._holds.values())
 
-    def held(self, flight: Flight) -> Hindrance | None:
+    def held(self, flight: SharedPull) -> Hindrance | None:
         if NODE in self._holds:
             return HELD_NODE
         if flight.registry in self._holds:
             return Hindrance(WaitReason.REGISTRY_HOLD, scope=flight.registry)
         return None
 
-    def out_of_tokens(self, flight: Flight) -> Hindrance | None:
+    def out_of_tokens(self, flight: SharedPull) -> Hindrance | None:
         for scope in (NODE, flight.registry):
             bucket = self.buckets.get(scope)
             if bucket is not None and bucket.tokens < 1:
@@ -227,16 +227,16 @@ class _Gatekeeper:
                 return Hindrance(WaitReason.RATE, scope=scope)
         return None
 
-    def take(self, flight: Flight) -> None:
+    def take(self, flight: SharedPull) -> None:
         for scope in (NODE, flight.registry):
             if scope in self.buckets:
                 self.buckets[scope] = self.buckets[scope].without_one()
 
 
-def plan_pulls(flights: Iterable[Flight], rules: QueueRules, gates: Gates, now_s: float) -> PullPlan:
+def plan_pulls(flights: Iterable[SharedPull], rules: QueueRules, gates: Gates, now_s: float) -> PullPlan:
     """What to do now. Planning again after doing it gives an empty plan with the same reasons."""
-    waiting: list[Flight] = []
-    running: list[Flight] = []
+    waiting: list[SharedPull] = []
+    running: list[SharedPull] = []
     cancels: list[int] = []
     wake_times: list[float] = []
     for flight in flights:
@@ -265,7 +265,7 @@ def plan_pulls(flights: Iterable[Flight], rules: QueueRules, gates: Gates, now_s
     )
 
 
-Turn = tuple[float, int, int, Flight]
+Turn = tuple[float, int, int, SharedPull]
 
 
 class _QueueWalk:
@@ -278,10 +278,10 @@ class _QueueWalk:
         self.refusals: list[int] = []
         self._busier: set[str] = set()
         """Pods for which something was started in this plan: only their scores have grown."""
-        self._held: list[tuple[Flight, Hindrance, int]] = []
+        self._held: list[tuple[SharedPull, Hindrance, int]] = []
 
-    def over(self, flights: Iterable[Flight]) -> None:
-        held: list[tuple[float, int, int, Flight, Hindrance, int]] = []
+    def over(self, flights: Iterable[SharedPull]) -> None:
+        held: list[tuple[float, int, int, SharedPull, Hindrance, int]] = []
         for entry in self._turns(sorted((*self._load.score(flight), flight.number, flight) for flight in flights)):
             flight = entry[3]
             why = self._hindrance(flight)
@@ -317,13 +317,13 @@ class _QueueWalk:
             else:
                 yield entry
 
-    def _is_busier(self, flight: Flight) -> bool:
+    def _is_busier(self, flight: SharedPull) -> bool:
         members = flight.members
         if len(members) == 1:
             return members[0].pod in self._busier
         return any(member.pod in self._busier for member in members)
 
-    def _hindrance(self, flight: Flight) -> Hindrance | None:
+    def _hindrance(self, flight: SharedPull) -> Hindrance | None:
         return self._keeper.held(flight) or self._load.obstacle(flight) or self._keeper.out_of_tokens(flight)
 
     def line(self) -> Iterable[WaitingFlight]:
@@ -334,7 +334,7 @@ class _QueueWalk:
             yield WaitingFlight(flight.number, position, now)
 
 
-def _orphan_expiry(flight: Flight, rules: QueueRules) -> float | None:
+def _orphan_expiry(flight: SharedPull, rules: QueueRules) -> float | None:
     if flight.orphaned_s is None or flight.is_kept:
         return None
     return flight.orphaned_s + rules.cancel_grace_s

@@ -10,7 +10,7 @@ from itertools import count
 
 import msgspec
 
-from agent.images.queue.flights import Flight, FlightKey, FlightMember
+from agent.images.queue.flights import FlightKey, FlightMember, SharedPull
 from agent.images.queue.plan import Gates, PullPlan, plan_pulls
 from agent.images.queue.rules import QueueRules, StartTokens
 from agent.model.images.pull import PullPolicy
@@ -20,7 +20,7 @@ class PullQueue:
     def __init__(self, rules: QueueRules) -> None:
         self._rules = rules
         self._numbers = count(1)
-        self._flights: dict[int, Flight] = {}
+        self._flights: dict[int, SharedPull] = {}
         self._homes: dict[str, int] = {}
         self._latest: dict[FlightKey, int] = {}
         self._buckets: Mapping[str, StartTokens] = {}
@@ -35,10 +35,10 @@ class PullQueue:
         return self._rules
 
     @property
-    def flights(self) -> Mapping[int, Flight]:
+    def flights(self) -> Mapping[int, SharedPull]:
         return self._flights
 
-    def home(self, member_id: str) -> Flight | None:
+    def home(self, member_id: str) -> SharedPull | None:
         number = self._homes.get(member_id)
         return None if number is None else self._flights[number]
 
@@ -58,10 +58,10 @@ class PullQueue:
     def release(self, scope: str) -> bool:
         return self._holds.pop(scope, None) is not None
 
-    def arrive(self, member: FlightMember, key: FlightKey, registry: str, size_bytes: int | None = None) -> Flight:
+    def arrive(self, member: FlightMember, key: FlightKey, registry: str, size_bytes: int | None = None) -> SharedPull:
         flight = self._joinable(member, key)
         if flight is None:
-            flight = Flight.of(next(self._numbers), key, registry, member, size_bytes)
+            flight = SharedPull.of(next(self._numbers), key, registry, member, size_bytes)
             self._latest[key] = flight.number
         else:
             flight = flight.with_member(member, size_bytes)
@@ -69,7 +69,7 @@ class PullQueue:
         self._homes[member.id] = flight.number
         return flight
 
-    def _joinable(self, member: FlightMember, key: FlightKey) -> Flight | None:
+    def _joinable(self, member: FlightMember, key: FlightKey) -> SharedPull | None:
         flight = self._flights.get(self._latest.get(key, 0)) if self._rules.is_shared else None
         if flight is None or flight.started_s is None:
             return flight
@@ -78,7 +78,7 @@ class PullQueue:
         is_young = member.arrived_s - flight.started_s <= self._rules.always_join_max_age_s
         return None if wants_fresh and not is_young else flight
 
-    def leave(self, member_id: str, now_s: float, done_share: float = 0.0) -> Flight | None:
+    def leave(self, member_id: str, now_s: float, done_share: float = 0.0) -> SharedPull | None:
         """A request is given up. Answers with the running flight that has to be stopped for it, if any."""
         number = self._homes.pop(member_id, None)
         if number is None:
@@ -97,7 +97,7 @@ class PullQueue:
         self._drop(number)
         return flight
 
-    def end(self, number: int) -> Flight | None:
+    def end(self, number: int) -> SharedPull | None:
         return self._drop(number) if number in self._flights else None
 
     def set_size(self, number: int, size_bytes: int) -> None:
@@ -136,7 +136,7 @@ class PullQueue:
             self._drop(number)
         return plan
 
-    def _drop(self, number: int) -> Flight:
+    def _drop(self, number: int) -> SharedPull:
         flight = self._flights.pop(number)
         for member in flight.members:
             self._homes.pop(member.id, None)

@@ -14,7 +14,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from agent.images.queue.flights import Flight, FlightKey
+from agent.images.queue.flights import FlightKey, SharedPull
 from agent.images.queue.queue import PullQueue
 from agent.images.run.pulling.intake import NeededPull
 from agent.images.run.pulling.requests import PullAsk, PullRequests
@@ -88,7 +88,7 @@ class CallerPulls:
             ask.go.set()
         return ask
 
-    def start(self, flight: Flight, asks: Iterable[PullAsk]) -> None:
+    def start(self, flight: SharedPull, asks: Iterable[PullAsk]) -> None:
         self._running.add(flight.number)
         for ask in asks:
             if ask.go is not None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from agent.images.queue.flights import Flight
+from agent.images.queue.flights import SharedPull
 from agent.model.histogram import Histogram
 from agent.model.images.pull import ErrorClass, PullClass, PullResult
 from agent.model.images.state import LimitState
@@ -50,7 +50,7 @@ class Gauges(msgspec.Struct, frozen=True, kw_only=True):
     collected_at_s: float = 0.0
 
 
-def gauges_of(flights: Sequence[Flight], limits: Sequence[LimitState], backoffs: int, now_s: float) -> Gauges:
+def gauges_of(flights: Sequence[SharedPull], limits: Sequence[LimitState], backoffs: int, now_s: float) -> Gauges:
     waiting = [flight for flight in flights if not flight.is_running]
     arrivals = [member.arrived_s for flight in waiting for member in flight.members]
     return Gauges(

@@ -27,7 +27,7 @@ class PluginFailed(Exception):
     """It did not answer. The message may be shown."""
 
 
-class Ended(msgspec.Struct, frozen=True):
+class PluginEnd(msgspec.Struct, frozen=True):
     """A plugin that ended by itself. `complaint`: the beginning of what it wrote as errors."""
 
     code: int
@@ -46,7 +46,9 @@ async def run_plugin(
     return ended.output
 
 
-async def run_to_end(command: Sequence[str], request: bytes, environment: Mapping[str, str], limit_s: float) -> Ended:
+async def run_to_end(
+    command: Sequence[str], request: bytes, environment: Mapping[str, str], limit_s: float
+) -> PluginEnd:
     """The same, whatever its exit code. Raises PluginFailed if there is none."""
     try:
         child = await asyncio.create_subprocess_exec(
@@ -62,7 +64,7 @@ async def run_to_end(command: Sequence[str], request: bytes, environment: Mappin
         raise PluginFailed(f"did not finish within {limit_s:g}s and was killed") from None
     finally:
         await _end(child)
-    return Ended(code, output, complaint)
+    return PluginEnd(code, output, complaint)
 
 
 async def _talk(child: Process, request: bytes) -> tuple[bytes, bytes]:

@@ -36,7 +36,7 @@ PASSED_ON = (
 Observer = Callable[[str, float, bool], None]
 
 
-class Found(msgspec.Struct, frozen=True):
+class ProvidedCredentials(msgspec.Struct, frozen=True):
     """Entries of all providers in their order, and who failed (name, why)."""
 
     entries: tuple[tuple[AuthEntry, ...], ...] = ()
@@ -72,7 +72,7 @@ class Providers:
     def __len__(self) -> int:
         return len(self._states)
 
-    async def find(self, repo: str) -> Found:
+    async def find(self, repo: str) -> ProvidedCredentials:
         """`repo`: the image without tag."""
         entries: list[tuple[AuthEntry, ...]] = []
         failures: list[tuple[str, str]] = []
@@ -83,7 +83,7 @@ class Providers:
                 entries.append(await self._ask(state, repo))
             except PluginFailed as error:
                 failures.append((state.provider.name, str(error)))
-        return Found(tuple(entries), tuple(failures))
+        return ProvidedCredentials(tuple(entries), tuple(failures))
 
     async def _ask(self, state: "_State", repo: str) -> tuple[AuthEntry, ...]:
         async with state.lock(repo):

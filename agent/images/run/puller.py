@@ -16,7 +16,7 @@ import structlog
 from agent.images.ports import SizeProbe
 from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import AttemptFailure, PullFailure
-from agent.images.queue.flights import Flight, FlightKey
+from agent.images.queue.flights import FlightKey, SharedPull
 from agent.images.queue.meanings import MEANINGS, Deed
 from agent.images.queue.plan import NODE, PullPlan, WaitReason
 from agent.images.queue.queue import PullQueue
@@ -360,7 +360,7 @@ class Puller:
         self._plan = plan
         self._sizes.ask_for(plan, group)
 
-    def _start(self, group: asyncio.TaskGroup, flight: Flight, now_s: float) -> None:
+    def _start(self, group: asyncio.TaskGroup, flight: SharedPull, now_s: float) -> None:
         asks = self._requests.asks(flight.members)
         ready = asks[0].ready
         if asks[0].go is not None:
@@ -444,7 +444,7 @@ class Puller:
             self._parts.outcomes.found(flight, found.id)
         return is_over
 
-    def _serve_others(self, flight: Flight, result: Pulled) -> None:
+    def _serve_others(self, flight: SharedPull, result: Pulled) -> None:
         """Who waits for the same image and may use it by what this pull proved, need not wait any longer."""
         is_node_wide = result.used is None or result.used.is_node_wide
 
@@ -455,7 +455,7 @@ class Puller:
             for ask in self.caller_pulls.drop_present(is_proven, result.image_id):
                 self._parts.outcomes.present(ask, result.image_id, result.size_bytes)
 
-    def _hold(self, flight: Flight, failure: PullFailure) -> None:
+    def _hold(self, flight: SharedPull, failure: PullFailure) -> None:
         now_s = self._clock.now_s()
         if self._settings.is_like_kubelet:
             return
@@ -467,7 +467,7 @@ class Puller:
             self._hold_causes[NODE] = (now_s, failure.text)
             self._group.create_task(self._make_room(flight), name="images-make-room")
 
-    async def _make_room(self, flight: Flight) -> None:
+    async def _make_room(self, flight: SharedPull) -> None:
         """Pulls go on when it is done, with room or without: the one that failed waits for its back-off, and others may
         be smaller."""
         try:
@@ -478,7 +478,7 @@ class Puller:
             self._queue.release(NODE)
             self._wake.set()
 
-    def _refuse(self, group: asyncio.TaskGroup, flight: Flight) -> None:
+    def _refuse(self, group: asyncio.TaskGroup, flight: SharedPull) -> None:
         self._queue.end(flight.number)
         asks = self._requests.asks(flight.members)
         job = Job(flight.number, asks[0].ready.reference, asks[0].ready.reference.cri_image, flight.key.handler, ())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from agent.images.prefetch.plan import Skip
-from agent.images.queue.flights import Flight
+from agent.images.queue.flights import SharedPull
 from agent.images.queue.plan import WaitingFlight
 from agent.images.queue.rules import QueueRules
 from agent.images.view.progress import PullProgress
@@ -15,11 +15,11 @@ from agent.model.images.reference import ImageReference
 from agent.model.images.state import LayerStage, LimitState, PullStage, PullState, Requester
 
 
-def pull_id(flight: Flight) -> str:
+def pull_id(flight: SharedPull) -> str:
     return f"p{flight.number}"
 
 
-def requesters_of(flight: Flight, requests: Mapping[str, PullRequest], epoch_s: float) -> tuple[Requester, ...]:
+def requesters_of(flight: SharedPull, requests: Mapping[str, PullRequest], epoch_s: float) -> tuple[Requester, ...]:
     """Who waits for it. `epoch_s` turns the queue's time into wall time."""
     return tuple(
         Requester(
@@ -38,7 +38,7 @@ def requesters_of(flight: Flight, requests: Mapping[str, PullRequest], epoch_s: 
 
 
 def queued_state(
-    flight: Flight,
+    flight: SharedPull,
     reference: ImageReference,
     requesters: tuple[Requester, ...],
     waiting: WaitingFlight | None,
@@ -135,7 +135,7 @@ def over(
     )
 
 
-def limit_states(flights: Sequence[Flight], rules: QueueRules) -> list[LimitState]:
+def limit_states(flights: Sequence[SharedPull], rules: QueueRules) -> list[LimitState]:
     """The node's limit, and those of registries that have one or have something running."""
     running = [flight for flight in flights if flight.is_running]
     by_group: dict[str, int] = dict.fromkeys(rules.per_registry, 0)

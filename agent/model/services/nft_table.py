@@ -125,7 +125,7 @@ class ChoiceChain(msgspec.Struct, frozen=True):
         return client_map_of(self.name) or CLIENTS
 
 
-class Client(NamedTuple):
+class AffineClient(NamedTuple):
     """An entry of a map of clients: a client of a port, its endpoint, and how long that is remembered."""
 
     key: bytes

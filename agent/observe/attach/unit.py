@@ -24,18 +24,18 @@ from agent.drivers.state_files.driver import StateFiles
 from agent.kit.kubelet_arrival import follow_kubelet
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
-from agent.model.feed import ChangeKind, Feed, Overtaken
+from agent.model.feed import ChangeKind, Feed, FeedLagged
 from agent.model.nodes.file_system import ImagesOnDisk
 from agent.model.pods.space import PodSpace
 from agent.model.pods.state import PodState
 from agent.observe.pages.cadvisor_page import FileSystem
 from agent.observe.run.collector import Collector, CollectorSettings
+from agent.observe.run.container_registry import OURS, Roster
 from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.oom_watch import OomWatch
 from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
-from agent.observe.run.roster import OURS, Roster
 from agent.observe.run.usage import UsageAnswers
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -55,7 +55,7 @@ class OwnPods(msgspec.Struct, frozen=True):
 
     async def changes(self) -> AsyncIterator[PodState]:
         while True:
-            with suppress(Overtaken):
+            with suppress(FeedLagged):
                 async for change in self.states.follow():
                     if change.item is not None and change.kind is not ChangeKind.DELETED:
                         yield change.item

@@ -14,7 +14,7 @@ from agent.model.pods.space import PodSpace
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
 from agent.observe.pages.columns import Columns
-from agent.observe.pages.exposition import COUNTER, GAUGE, Written, family, fitted, head_of, labels
+from agent.observe.pages.exposition import COUNTER, GAUGE, RenderedFamily, family, fitted, head_of, labels
 from agent.observe.pages.families import (
     DEVICE_FAMILIES,
     DEVICES,
@@ -28,7 +28,7 @@ from agent.observe.pages.families import (
 from agent.observe.pages.opened import Opened, opened_families
 from agent.observe.pages.pod_spaces import space_families
 from agent.observe.pages.row_values import RowValues
-from agent.observe.pages.table import EVERY, Table, columns_of
+from agent.observe.pages.table import EVERY, FigureTable, columns_of
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
 
 ROOT = "/"
@@ -71,7 +71,7 @@ class PageBefore:
 
     def __init__(self) -> None:
         self.values = RowValues()
-        self.counters, self.gauges = Table(COUNTER), Table(GAUGE)
+        self.counters, self.gauges = FigureTable(COUNTER), FigureTable(GAUGE)
         self.columns = Columns()
 
     @cached_property
@@ -80,7 +80,7 @@ class PageBefore:
         return PageBefore()
 
 
-def cadvisor_families(sample: NodeSample, wishes: Wishes, before: PageBefore | None = None) -> list[Written]:
+def cadvisor_families(sample: NodeSample, wishes: Wishes, before: PageBefore | None = None) -> list[RenderedFamily]:
     """In the order of the page."""
     before = before or PageBefore()
     rows = tuple(_rows(sample))
@@ -95,7 +95,7 @@ def cadvisor_families(sample: NodeSample, wishes: Wishes, before: PageBefore | N
 
 def fitting_families(
     sample: NodeSample, wishes: Wishes, most: int, most_bytes: int, before: PageBefore | None = None
-) -> tuple[list[Written], dict[str, int]]:
+) -> tuple[list[RenderedFamily], dict[str, int]]:
     """As many as there may be, and how many series of each group are left out. Rows of pods go before whole
     families: sums over containers say nearly the same."""
     made = cadvisor_families(sample, wishes, before)
@@ -109,7 +109,7 @@ def fitting_families(
     return kept, {**dropped, POD_GROUPS: of_pods, **further}
 
 
-def _fits(families: Sequence[Written], most: int, most_bytes: int) -> bool:
+def _fits(families: Sequence[RenderedFamily], most: int, most_bytes: int) -> bool:
     return sum(one.series for one in families) <= most and sum(one.size for one in families) <= most_bytes
 
 
@@ -157,7 +157,7 @@ def _further(name: str, value: str) -> bytes:
     return labels([(name, value)]) + b","
 
 
-def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefore) -> Iterator[Written]:
+def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefore) -> Iterator[RenderedFamily]:
     """Most of a page. The first rows are groups that pods are in, which change all the time: they have columns of their
     own."""
     values = before.values.of((row.labels, row.figures) for row in rows)
@@ -168,10 +168,12 @@ def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefo
     for one in FAMILIES:
         own = islice(places, len(one.variants))
         columns = tuple(column for at in own for column in (top[at], below[at]))
-        yield Written(one.name, head_of(one.name, one.kind, one.text, is_open=wishes.is_open), columns, one.group)
+        yield RenderedFamily(
+            one.name, head_of(one.name, one.kind, one.text, is_open=wishes.is_open), columns, one.group
+        )
 
 
-def _devices(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Written]:
+def _devices(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
     uses = [
         (_further("device", wishes.devices.get(use.device, use.device)) + row.labels, use)
         for row in rows
@@ -182,7 +184,7 @@ def _devices(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Wr
         yield family(name, COUNTER, text, samples, is_open=wishes.is_open, group=DEVICES, known=known)
 
 
-def _network(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Written]:
+def _network(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
     named = [(_further("interface", one.name) + row.labels, one) for row in rows for one in row.interfaces]
     for name, text, group, value in NETWORK_FAMILIES:
         samples = [(of, value(one)) for of, one in named]
@@ -190,7 +192,7 @@ def _network(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Wr
         yield family(full, COUNTER, text, samples, is_open=wishes.is_open, group=group, known=known)
 
 
-def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes, known: Columns) -> Iterator[Written]:
+def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
     """What only containers have."""
     own = [(row.labels, row.container) for row in rows if row.container is not None]
     living = [(text, one) for text, one in own if one.ended_s is None]
@@ -210,7 +212,9 @@ def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes, known: 
     yield family("container_last_seen", GAUGE, "When it was last seen.", seen, is_open=wishes.is_open)
 
 
-def _layers(living: Sequence[tuple[bytes, ContainerSample]], wishes: Wishes, known: Columns) -> Iterator[Written]:
+def _layers(
+    living: Sequence[tuple[bytes, ContainerSample]], wishes: Wishes, known: Columns
+) -> Iterator[RenderedFamily]:
     """Without a known file system only what it uses."""
     disk = wishes.layers
     device = _further("device", disk.device if disk else "")
@@ -229,7 +233,7 @@ def _layers(living: Sequence[tuple[bytes, ContainerSample]], wishes: Wishes, kno
         yield family(name, GAUGE, text, samples, is_open=wishes.is_open, group=FILES, known=known)
 
 
-def _machine(sample: NodeSample, wishes: Wishes) -> Iterator[Written]:
+def _machine(sample: NodeSample, wishes: Wishes) -> Iterator[RenderedFamily]:
     memory = sample.node.memory
     error = int(any(not one.is_whole for pod in sample.pods for one in (pod.sandbox, *pod.containers)))
     for name, text, value in (

@@ -10,7 +10,7 @@ from itertools import chain, compress, repeat
 import msgspec
 
 
-class Column(msgspec.Struct, frozen=True, gc=False):
+class FigureColumn(msgspec.Struct, frozen=True, gc=False):
     """Lines that begin alike, each with labels and an end; a row whose end is empty has no line. There are `count`
     lines with `size` bytes."""
 
@@ -28,17 +28,17 @@ class Column(msgspec.Struct, frozen=True, gc=False):
         return b"".join(chain.from_iterable(zip(repeat(self.head), labels, ends, strict=False)))
 
 
-def column_of(head: bytes, labels: Sequence[bytes], ends: Sequence[bytes]) -> Column:
+def column_of(head: bytes, labels: Sequence[bytes], ends: Sequence[bytes]) -> FigureColumn:
     count = len(ends) - ends.count(b"")
     shown = labels if count == len(ends) else compress(labels, ends)
-    return Column(head, labels, ends, count, len(head) * count + sum(map(len, shown)) + sum(map(len, ends)))
+    return FigureColumn(head, labels, ends, count, len(head) * count + sum(map(len, shown)) + sum(map(len, ends)))
 
 
 class Columns:
     """Of the last page. One that is as it was is the same object."""
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, tuple[Sequence[object], Column]] = {}
+        self._kept: dict[Hashable, tuple[Sequence[object], FigureColumn]] = {}
 
     def of(
         self,
@@ -47,7 +47,7 @@ class Columns:
         labels: Sequence[bytes],
         figures: Sequence[object],
         write: Callable[[], Sequence[bytes]],
-    ) -> Column:
+    ) -> FigureColumn:
         """`write` makes the ends of these figures."""
         before, kept = self._kept.get(key, ((), None))
         if kept is None or kept.head != head or before != figures or kept.labels != labels:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from agent.observe.pages.columns import Column, Columns, column_of
+from agent.observe.pages.columns import Columns, FigureColumn, column_of
 
 MOST_LABEL_BYTES = 1024
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,13 +22,13 @@ TOTAL = "_total"
 Sample = tuple[bytes, float | int]
 
 
-class Written(msgspec.Struct, frozen=True):
+class RenderedFamily(msgspec.Struct, frozen=True):
     """One family. Its lines are made of its columns once they are wanted, so a large page is never there as a whole
     before it is packed. `group` says when it may be left out."""
 
     name: str
     head: bytes
-    columns: tuple[Column, ...]
+    columns: tuple[FigureColumn, ...]
     group: str = ""
 
     @property
@@ -67,7 +67,7 @@ def family(
     at: str = "",
     group: str = "",
     known: Columns | None = None,
-) -> Written:
+) -> RenderedFamily:
     """`at` is put behind each value: a time, where the page has some. `known` has this family of the page before."""
     head, (named, figures) = f"{name}{{".encode(), zip(*samples, strict=True) if samples else ((), ())
 
@@ -75,7 +75,7 @@ def family(
         return [end(one, at) for one in figures]
 
     column = known.of(name, head, named, figures, ends) if known else column_of(head, named, ends())
-    return Written(name, head_of(name, kind, text, is_open=is_open), (column,), group)
+    return RenderedFamily(name, head_of(name, kind, text, is_open=is_open), (column,), group)
 
 
 def end(value: float, at: str = "") -> bytes:
@@ -91,7 +91,7 @@ def head_of(name: str, kind: str, text: str, *, is_open: bool) -> bytes:
     return f"# HELP {shown} {text}\n# TYPE {shown} {type_name}\n".encode()
 
 
-def page(families: Iterable[Written], *, is_open: bool) -> Iterator[bytes]:
+def page(families: Iterable[RenderedFamily], *, is_open: bool) -> Iterator[bytes]:
     """In pieces, each made when it is taken."""
     yield from (one.text for one in families if one.series)
     yield end_of(is_open=is_open)
@@ -102,8 +102,8 @@ def end_of(*, is_open: bool) -> bytes:
 
 
 def fitted(
-    families: Sequence[Written], most: int, order: Sequence[str], most_bytes: int = 1 << 62
-) -> tuple[list[Written], dict[str, int]]:
+    families: Sequence[RenderedFamily], most: int, order: Sequence[str], most_bytes: int = 1 << 62
+) -> tuple[list[RenderedFamily], dict[str, int]]:
     """Families without those that are too much, whole ones in this order of their groups; and how many series
     of each group are left out."""
     count, size = sum(one.series for one in families), sum(one.size for one in families)

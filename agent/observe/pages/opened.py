@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from agent.observe.pages.exposition import GAUGE, Sample, Written, family, labels
+from agent.observe.pages.exposition import GAUGE, RenderedFamily, Sample, family, labels
 from agent.observe.pages.families import LIMITS
 
 SOFT = labels([("ulimit", "max_open_files")]) + b","
@@ -21,7 +21,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 def opened_families(
     living: Sequence[tuple[bytes, str]], opened: Mapping[str, Opened], *, is_open: bool
-) -> Iterator[Written]:
+) -> Iterator[RenderedFamily]:
     """`living` are labels and ids of containers."""
     found = [(text, opened[one]) for text, one in living if one in opened]
     limits: list[Sample] = [(SOFT + text, one.most_files) for text, one in found if one.most_files is not None]

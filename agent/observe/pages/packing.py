@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import msgspec
 from isal import isal_zlib
 
-from agent.observe.pages.columns import Column
-from agent.observe.pages.exposition import Written, end_of
+from agent.observe.pages.columns import FigureColumn
+from agent.observe.pages.exposition import RenderedFamily, end_of
 
 LEVEL, PLAIN = 1, -15
 # Deflate, no name, no time, the fastest level, no system.
@@ -30,10 +30,10 @@ class Packing:
     """Of pages that follow each other."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[Column, Part]] = {}
+        self._kept: dict[int, tuple[FigureColumn, Part]] = {}
 
-    def page(self, families: Iterable[Written], *, is_open: bool) -> bytes:
-        before, now = self._kept, dict[int, tuple[Column, Part]]()
+    def page(self, families: Iterable[RenderedFamily], *, is_open: bool) -> bytes:
+        before, now = self._kept, dict[int, tuple[FigureColumn, Part]]()
         parts, loose = list[Part](), list[bytes]()
         for one in families:
             if one.series:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agent.model.pods.space import PodSpace, VolumeSpace
 from agent.observe.pages.columns import Columns
-from agent.observe.pages.exposition import GAUGE, Sample, Written, family, labels
+from agent.observe.pages.exposition import GAUGE, RenderedFamily, Sample, family, labels
 from agent.observe.pages.families import FILES
 
 KINDS = Sequence[tuple[str, Callable[[VolumeSpace], int]]]
@@ -21,7 +21,9 @@ INODES: KINDS = (
 )
 
 
-def space_families(spaces: Sequence[PodSpace], *, is_open: bool, known: Columns | None = None) -> Iterator[Written]:
+def space_families(
+    spaces: Sequence[PodSpace], *, is_open: bool, known: Columns | None = None
+) -> Iterator[RenderedFamily]:
     """A limit has a line where the manifest gives one, and inodes where the file system has a number of them."""
     logs: list[Sample] = [
         (_labels(pod, container, size_of="container", uid=pod.uid), size)

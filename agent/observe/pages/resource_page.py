@@ -4,13 +4,13 @@
 from collections.abc import Iterator, Sequence
 
 from agent.observe.kernel.group_text import GroupFigures
-from agent.observe.pages.exposition import COUNTER, GAUGE, Sample, Written, family, labels
+from agent.observe.pages.exposition import COUNTER, GAUGE, RenderedFamily, Sample, family, labels
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
 
 NS = 1e9
 
 
-def resource_families(sample: NodeSample, *, is_open: bool) -> list[Written]:
+def resource_families(sample: NodeSample, *, is_open: bool) -> list[RenderedFamily]:
     """Times are milliseconds in the text format and seconds in OpenMetrics."""
     at = f" {sample.wall_s:.3f}" if is_open else f" {int(sample.wall_s * 1000)}"
     found = [*_node(sample), *_containers(sample), *_pods(sample)]

@@ -23,7 +23,7 @@ from agent.observe.kernel.node_text import Interface, count_processors, read_boo
 from agent.observe.kernel.numbers import one_of, pairs
 from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
 from agent.observe.ports import KernelFiles
-from agent.observe.run.roster import Observed, ObservedPod, Roster
+from agent.observe.run.container_registry import Observed, ObservedPod, Roster
 from agent.observe.sample.group_files import without_throttling
 from agent.observe.sample.node_sample import (
     ContainerSample,

@@ -21,9 +21,9 @@ from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.observe.ports import RuntimeEvents
 from agent.observe.run.collector import Collector
+from agent.observe.run.container_registry import Roster
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.oom_watch import OomWatch
-from agent.observe.run.roster import Roster
 from agent.observe.sample.node_sample import NodeFigures
 
 log = structlog.get_logger(plane="observe")

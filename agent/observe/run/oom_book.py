@@ -15,7 +15,7 @@ from agent.model.images.text import bytes_text
 from agent.model.pods.state import PodState
 from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
 from agent.observe.ports import OomRecords
-from agent.observe.run.roster import Observed, ObservedPod, Roster
+from agent.observe.run.container_registry import Observed, ObservedPod, Roster
 from agent.observe.sample.ooms import (
     InstanceOoms,
     Kill,

@@ -16,8 +16,8 @@ from agent.model.clock import Clock
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.observe.ports import OomSignals
 from agent.observe.run.collector import Collector
+from agent.observe.run.container_registry import Observed, Roster
 from agent.observe.run.oom_book import OomBook
-from agent.observe.run.roster import Observed, Roster
 
 log = structlog.get_logger(plane="observe")
 

@@ -19,7 +19,7 @@ from agent.observe.pages.exposition import (
     COUNTER,
     OPEN_TYPE,
     TEXT_TYPE,
-    Written,
+    RenderedFamily,
     family,
     labels,
     page,
@@ -110,7 +110,7 @@ class Pages:
         fault = self._collector.fault
         opened = await opened_of(sample, self._files, fault) if self._settings().has_descriptors else None
 
-        def families() -> tuple[list[Written], dict[str, int]]:
+        def families() -> tuple[list[RenderedFamily], dict[str, int]]:
             wishes = Wishes(
                 is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces, opened=opened
             )
@@ -197,13 +197,15 @@ class Pages:
             self._tell(Event(is_warning=True, reason="SeriesDropped", message=text, plane="observe"))
 
 
-def _oom_family(rows: Iterable[tuple[tuple[str, str, str, str], int]], known: Columns, *, is_open: bool) -> Written:
+def _oom_family(
+    rows: Iterable[tuple[tuple[str, str, str, str], int]], known: Columns, *, is_open: bool
+) -> RenderedFamily:
     samples = [(_labels(*values), count) for values, count in rows]
     text = "Kills for want of memory over the life of a container, restarts included."
     return family("kepd_container_oom_kills_total", COUNTER, text, samples, is_open=is_open, known=known)
 
 
-def _restart_family(sample: NodeSample, known: Columns, *, is_open: bool) -> Written:
+def _restart_family(sample: NodeSample, known: Columns, *, is_open: bool) -> RenderedFamily:
     """The runtime counts them as attempts, so they outlive kepd."""
     newest = {
         (pod.namespace, pod.name, one.name): one.attempt
@@ -221,7 +223,9 @@ def _labels(namespace: str, pod: str, container: str, scope: str = "") -> bytes:
     return labels([("namespace", namespace), ("pod", pod), ("container", container), *scopes])
 
 
-def _made(families: Iterable[Written], headers: Mapping[str, str], packing: Packing, *, is_open: bool) -> MadePage:
+def _made(
+    families: Iterable[RenderedFamily], headers: Mapping[str, str], packing: Packing, *, is_open: bool
+) -> MadePage:
     content_type = OPEN_TYPE if is_open else TEXT_TYPE
     if "gzip" in headers.get("accept-encoding", ""):
         return MadePage(packing.page(families, is_open=is_open), content_type, is_packed=True)

@@ -28,7 +28,7 @@ from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, LastWork, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import LOCK_DIRECTORY, held_plane_lock
 from agent.model.component import Board, Report
-from agent.model.feed import Overtaken
+from agent.model.feed import FeedLagged
 from agent.model.finding import Advice
 from agent.model.images.pull import PullRequest
 from agent.model.pods.pod import PodSpec
@@ -45,7 +45,7 @@ from agent.pods.run.disk.network_results import RESULTS, unreadable_results
 from agent.pods.run.draining import Drainer
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.node_shutdown import NodeShutdown
-from agent.pods.run.pod_context import NoDevices, PodContext
+from agent.pods.run.pod_context import NoDevices, PodDependencies
 from agent.pods.run.runner import PodRunner
 from agent.pods.run.stream_urls import StreamUrls
 from agent.pods.run.traces.pod_trace import PodTracing
@@ -69,13 +69,13 @@ class LocalPods(msgspec.Struct, frozen=True):
     async def changes(self) -> AsyncIterator[object]:
         """Something changed; who cannot keep up looks at everything anyway."""
         while True:
-            with suppress(Overtaken):
+            with suppress(FeedLagged):
                 async for change in self.runner.pods.follow():
                     yield change
 
     async def looked(self) -> None:
         while not self.board.line("pods").has_settled:
-            with suppress(Overtaken):
+            with suppress(FeedLagged):
                 async for _ in self.board.feed.follow():
                     if self.board.line("pods").has_settled:
                         return
@@ -181,11 +181,11 @@ def _context(
     records: StateFiles,
     groups: ControlGroups,
     slices: SystemdSlices,
-) -> PodContext:
+) -> PodDependencies:
     configuration = inputs.configuration()
     files = _pod_files(configuration, Path(configuration.pods.directory))
     cri = inputs.runtime.cri
-    return PodContext(
+    return PodDependencies(
         sandboxes=cri,
         containers=cri,
         images=needs.images or PlainImages(cri),

@@ -39,7 +39,7 @@ class FileReading(msgspec.Struct, frozen=True):
     workloads: tuple[Workload, ...] = ()
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReadManifest(msgspec.Struct, frozen=True):
     """All files. `complaints` are by file or directory; about what stands in `unread` nothing is known."""
 
     files: Mapping[str, FileReading] = msgspec.field(default_factory=dict)
@@ -68,7 +68,7 @@ class Reading(msgspec.Struct, frozen=True):
         return pod.file in self.files and pod not in self.files[pod.file].pods
 
 
-def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Reading:
+def read_pods(snapshot: Snapshot, before: ReadManifest, identity: NodeIdentity) -> ReadManifest:
     parsed = {
         path: _parsed(path, content, before.files.get(path), identity) for path, content in snapshot.files.items()
     }
@@ -92,7 +92,7 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Re
     }
     for problem in snapshot.problems:
         complaints[problem.where] = (problem, *complaints.get(problem.where, ()))
-    return Reading(
+    return ReadManifest(
         files={path: replace(file, accepted=accepted.get(path, ())) for path, file in parsed.items()},
         pods=dict(sorted(claims.pods.items())),
         complaints={path: findings for path, findings in complaints.items() if findings},
@@ -109,7 +109,7 @@ def read_pods(snapshot: Snapshot, before: Reading, identity: NodeIdentity) -> Re
     )
 
 
-def changed_sources(before: Reading, now: Reading) -> frozenset[Key]:
+def changed_sources(before: ReadManifest, now: ReadManifest) -> frozenset[Key]:
     """Of which there is another content, or which came or went; where they stand does not matter."""
     if before.sources is now.sources:
         return frozenset()
@@ -197,12 +197,12 @@ def _claim_workloads(
     return found
 
 
-def _missing(path: str, pods: Iterable[PodSpec], before: Reading) -> Iterable[PodSpec]:
+def _missing(path: str, pods: Iterable[PodSpec], before: ReadManifest) -> Iterable[PodSpec]:
     offered = {pod.key for pod in pods}
     return (pod for pod in before.files[path].accepted if pod.key not in offered) if path in before.files else ()
 
 
-def _is_in_force(pod: PodSpec, before: Reading) -> bool:
+def _is_in_force(pod: PodSpec, before: ReadManifest) -> bool:
     known = before.pods.get(pod.key)
     return known is not None and known.file == pod.file
 

@@ -31,7 +31,7 @@ class HostPort(msgspec.Struct, frozen=True, order=True):
         return f"{self.protocol} {self.port}{at}"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AskedResources(msgspec.Struct, frozen=True, kw_only=True):
     """What one pod takes of the node: CPU in thousandths, memory in bytes."""
 
     milli_cpus: int = 0
@@ -54,10 +54,10 @@ class Refusal(msgspec.Struct, frozen=True):
     message: str
 
 
-NOTHING = Asked()
+NOTHING = AskedResources()
 
 
-def asked_by(pod: PodSpec) -> Asked:
+def asked_by(pod: PodSpec) -> AskedResources:
     """Requests as Kubernetes sums them; in the node's own network every port is the node's."""
     needs = pod_needs(pod)
     listed = [port for one in pod.containers if one.kind is not ContainerKind.INIT for port in one.fields.ports]
@@ -66,7 +66,7 @@ def asked_by(pod: PodSpec) -> Asked:
         for port in listed
         if (number := port.container_port if pod.spec.host_network else port.host_port)
     }
-    return Asked(
+    return AskedResources(
         milli_cpus=needs.cpu_request,
         memory_bytes=needs.memory_request,
         ports=frozenset(ports),
@@ -79,7 +79,7 @@ class Places:
     by a resize that is granted."""
 
     def __init__(self) -> None:
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, AskedResources] = {}
         self._holders: dict[tuple[str, int], dict[str, str]] = {}
         self.milli_cpus = self.memory_bytes = 0
 
@@ -89,7 +89,7 @@ class Places:
     def __contains__(self, uid: str) -> bool:
         return uid in self._asked
 
-    def of(self, uid: str) -> Asked:
+    def of(self, uid: str) -> AskedResources:
         return self._asked.get(uid, NOTHING)
 
     def take(self, pod: PodSpec) -> None:

@@ -15,7 +15,7 @@ from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.refused import Refused
 from agent.pods.manifest.validation import check_pod
 from agent.pods.plan.start_steps import Launch
-from agent.pods.runtime.seen import SeenPod, Stage
+from agent.pods.runtime.observed import SeenPod, Stage
 
 # Also those that have ended; each stays in the runtime and in the record of its pod.
 MOST_EPHEMERAL = 32

@@ -10,7 +10,7 @@ from agent.model.pods.container_fields import Container, Hook, Lifecycle
 from agent.model.pods.fields import PodFields
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.runtime.names import EPHEMERAL, GRACE, PRE_STOP
-from agent.pods.runtime.seen import Instance, SeenPod
+from agent.pods.runtime.observed import Instance, SeenPod
 
 
 def orphan_spec(seen: SeenPod) -> PodSpec:

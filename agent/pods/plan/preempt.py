@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from agent.model.pods.pod import PodSpec
-from agent.pods.plan.admit import Asked, Capacity, asked_by
+from agent.pods.plan.admit import AskedResources, Capacity, asked_by
 from agent.pods.plan.drain import CLASSES, priority_of
 from agent.pods.plan.remembered import PodOutcome
 
@@ -29,7 +29,7 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that has a place."""
 
     uid: str
-    asked: Asked
+    asked: AskedResources
     qos: str = "BestEffort"
     is_critical: bool = False
     is_ending: bool = False
@@ -55,11 +55,11 @@ def plan_preemption(pod: PodSpec, there: Sequence[Occupant], capacity: Capacity)
     return tuple(one.uid for one in (*first, *then, *last))
 
 
-def _amounts(asked: Asked) -> dict[str, int]:
+def _amounts(asked: AskedResources) -> dict[str, int]:
     return {CPU: asked.milli_cpus, MEMORY: asked.memory_bytes, PODS: 1}
 
 
-def _missing(wanted: Asked, staying: Sequence[Occupant], capacity: Capacity) -> Missing:
+def _missing(wanted: AskedResources, staying: Sequence[Occupant], capacity: Capacity) -> Missing:
     room = {CPU: capacity.milli_cpus, MEMORY: capacity.memory_bytes, PODS: capacity.pods}
     used = {name: sum(_amounts(one.asked)[name] for one in staying) for name in room}
     short = {name: used[name] + amount - room[name] for name, amount in _amounts(wanted).items() if amount}

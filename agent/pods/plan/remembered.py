@@ -14,8 +14,8 @@ from agent.model.pods.container_fields import Resources
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
+from agent.pods.runtime.observed import Instance, Stage
 from agent.pods.runtime.pod_group import PodLimits
-from agent.pods.runtime.seen import Instance, Stage
 
 # How a pod ended for which there was no place any more, for a while.
 PASSING = ("Terminated", "Preempting")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.pods.plan.work import LaunchingEphemeral, Work
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage
 
 
 def dead_instances(pod: PodSpec, seen: SeenPod, keep: int) -> tuple[Instance, ...]:

@@ -15,9 +15,9 @@ from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.plan.admit import PREFIX, Capacity, Places, asked_by, why_refused
 from agent.pods.plan.remembered import Memory
+from agent.pods.runtime.observed import SeenPod, Stage
 from agent.pods.runtime.pod_group import PodLimits, room_for
 from agent.pods.runtime.qos import Needs, effective_needs, qos_class
-from agent.pods.runtime.seen import SeenPod, Stage
 
 DEFERRED, INFEASIBLE = "Deferred", "Infeasible"
 RESTART = "RestartContainer"

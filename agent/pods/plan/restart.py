@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.pods.runtime.seen import Instance
+from agent.pods.runtime.observed import Instance
 
 RESTART = "Restart"
 RESTART_ALL = "RestartAllContainers"

@@ -27,7 +27,7 @@ from agent.pods.plan.start_steps import (
 )
 from agent.pods.plan.stop_state import HookPhase, Trigger
 from agent.pods.plan.work import Work, containers_at_work, is_pod_at_work
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage
 
 TINY_S = 1e-6
 BEFORE_START = (HookPhase.NONE, HookPhase.RUNNING, HookPhase.CANCELLED)

@@ -4,7 +4,7 @@
 import msgspec
 
 from agent.pods.plan.stop_state import Trigger
-from agent.pods.runtime.seen import Instance
+from agent.pods.runtime.observed import Instance
 
 
 class MakeSandbox(msgspec.Struct, frozen=True):

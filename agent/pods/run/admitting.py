@@ -15,17 +15,17 @@ from agent.model.feed import Feed
 from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
-from agent.pods.plan.admit import PREFIX, Asked, Capacity, Refusal, asked_by, why_refused
+from agent.pods.plan.admit import PREFIX, AskedResources, Capacity, Refusal, asked_by, why_refused
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.preempt import MESSAGE, OUTCOME, REASON, Occupant, is_critical, plan_preemption
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.plan.scarcity.victims import EVICTED
-from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.pod_context import PodContext
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.keeper import PodWorker
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.run_state import LivePod
+from agent.pods.runtime.observed import SeenPod
 from agent.pods.runtime.qos import qos_class
-from agent.pods.runtime.seen import SeenPod
 from agent.pods.view.status import Look, pod_status
 
 log = structlog.get_logger(plane="pods")
@@ -54,7 +54,7 @@ def rank_of(pod: PodSpec) -> int:
 class Cordon:
     """That the node is drained, kept on disk for a kepd that starts anew; `drained` is None while pods may begin."""
 
-    def __init__(self, context: PodContext) -> None:
+    def __init__(self, context: PodDependencies) -> None:
         self._context = context
         self.drained: NodeDrain | None = None
 
@@ -84,7 +84,7 @@ class Cordon:
 
 
 class Admitter:
-    def __init__(self, context: PodContext, pods: Feed[PodState], changed: Callable[[], None]) -> None:
+    def __init__(self, context: PodDependencies, pods: Feed[PodState], changed: Callable[[], None]) -> None:
         self._context = context
         self._pods = pods
         self._changed = changed
@@ -97,7 +97,7 @@ class Admitter:
         # Edits for which there is no room, by uid of the pod that runs on as it was.
         self._held: dict[str, Refusal] = {}
         # What critical pods need for which others end now, by name of the pod.
-        self._reserved: dict[str, Asked] = {}
+        self._reserved: dict[str, AskedResources] = {}
 
     def may_begin(self, pod: PodSpec) -> bool:
         context, settings = self._context, self._context.settings()
@@ -139,13 +139,13 @@ class Admitter:
     def has_room(self, pod: PodSpec) -> bool:
         return why_refused(pod, pod.uid, self._context.places, self._capacity_for(pod)) is None
 
-    def begun(self, run: PodRun) -> None:
+    def begun(self, run: LivePod) -> None:
         """It is kept from now on."""
         self._rejected.pop(run.pod.key, None)
         self._reserved.pop(run.pod.key, None)
         self.settle(run)
 
-    def may_follow(self, run: PodRun, wanted: PodSpec) -> bool:
+    def may_follow(self, run: LivePod, wanted: PodSpec) -> bool:
         """Whether a pod may become another, in place or by a successor. A resize waits by itself."""
         pod, places = run.pod, self._context.places
         is_here = wanted.uid == pod.uid
@@ -169,7 +169,7 @@ class Admitter:
         held = self._held.get(uid)
         return f"{held.reason}: {held.message.removeprefix(PREFIX)}" if held is not None else ""
 
-    def settle(self, run: PodRun) -> bool:
+    def settle(self, run: LivePod) -> bool:
         """A pod has a place until it is over or gone; whether that makes room for another now."""
         places = self._context.places
         if run.memory.outcome is None and not run.is_gone:
@@ -214,7 +214,7 @@ class Admitter:
 class Displacer:
     """Ends pods for critical ones (preempt.py), and brings them back."""
 
-    def __init__(self, context: PodContext, admitter: Admitter, keepers: Mapping[str, PodKeeper]) -> None:
+    def __init__(self, context: PodDependencies, admitter: Admitter, keepers: Mapping[str, PodWorker]) -> None:
         self._context = context
         self._admitter = admitter
         self._keepers = keepers
@@ -233,7 +233,7 @@ class Displacer:
             keeper.run.tell(REASON, MESSAGE, is_warning=True)
             keeper.end("preempted", float(keeper.run.pod.grace_s), OUTCOME)
 
-    def _occupant(self, run: PodRun) -> Occupant:
+    def _occupant(self, run: LivePod) -> Occupant:
         return Occupant(
             uid=run.pod.uid,
             asked=self._context.places.of(run.pod.uid),
@@ -242,7 +242,7 @@ class Displacer:
             is_ending=run.is_ending,
         )
 
-    def found(self, run: PodRun) -> None:
+    def found(self, run: LivePod) -> None:
         """One that ended for a critical pod before kepd began anew."""
         if run.memory.outcome is not None and run.memory.outcome.reason == REASON:
             self._displaced.add(run.pod.uid)
@@ -258,7 +258,7 @@ class Displacer:
                 keeper.revive(REASON)
                 self._admitter.settle(keeper.run)
 
-    def readmit(self, keeper: PodKeeper) -> bool:
+    def readmit(self, keeper: PodWorker) -> bool:
         """One that ended for want of something begins anew where it has a place."""
         if not self._admitter.has_room(keeper.run.pod) or not keeper.revive(EVICTED):
             return False

@@ -22,13 +22,13 @@ from agent.model.pods.state import PodState
 from agent.model.refused import Refused
 from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
 from agent.pods.plan.work import Probing
-from agent.pods.run.checkpoints.making import CheckpointMaker
+from agent.pods.run.checkpoints.creating import CheckpointMaker
 from agent.pods.run.draining import Drainer
-from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.pod_context import PodContext
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.keeper import PodWorker
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.run_state import LivePod
 from agent.pods.run.runner import PodRunner
-from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.runtime.observed import Instance, Stage
 from agent.pods.view.explanation import container_lines
 from agent.pods.view.history import Moment
 
@@ -50,7 +50,7 @@ class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 class PodCommands:
     def __init__(
-        self, runner: PodRunner, drainer: Drainer, context: PodContext, directory: Path, take_out: TakeOut
+        self, runner: PodRunner, drainer: Drainer, context: PodDependencies, directory: Path, take_out: TakeOut
     ) -> None:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._take_out = take_out
@@ -74,7 +74,7 @@ class PodCommands:
             text = f"kepd has begun and not yet found out which pods there are, in {FIRST_LOOK_S:g} s; ask again"
             raise Refused("unavailable", text) from None
 
-    def keeper(self, namespace: str, name: str) -> PodKeeper:
+    def keeper(self, namespace: str, name: str) -> PodWorker:
         found = self._runner.keeper(namespace or "default", name)
         if found is None:
             raise Refused("not_found", f'no pod "{namespace or "default"}/{name}" on this node')
@@ -278,7 +278,7 @@ def _write(path: Path, content: bytes) -> None:
         raise
 
 
-def _may_write(run: PodRun, newest: Instance) -> bool:
+def _may_write(run: LivePod, newest: Instance) -> bool:
     """It, or an instance after it."""
     if newest.stage is not Stage.ENDED:
         return True

@@ -15,7 +15,7 @@ from agent.model.pods.container_fields import VolumeMount
 from agent.model.pods.fields import Volume
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.ports import Groups
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.cri_config import (
     Made,
     NodeShape,
@@ -36,6 +36,7 @@ from agent.pods.runtime.environment import (
     resolve_environment,
 )
 from agent.pods.runtime.network_files import Resolver, hosts_text, parse_resolver, resolver_of
+from agent.pods.runtime.observed import Instance
 from agent.pods.runtime.pod_group import (
     LevelNeeds,
     MakeGroup,
@@ -46,7 +47,6 @@ from agent.pods.runtime.pod_group import (
     wanted_group,
     wanted_levels,
 )
-from agent.pods.runtime.seen import Instance
 from agent.pods.runtime.slices import slices_in, slices_of, units_of, whole_percents
 from agent.pods.runtime.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -65,7 +65,7 @@ PROPAGATIONS = {
 class ContainerSetup:
     """For one pod. Methods raise ConfigProblem for what the manifest asks and cannot have, and OSError."""
 
-    def __init__(self, run: PodRun) -> None:
+    def __init__(self, run: LivePod) -> None:
         self._run = run
         self._context = run.context
         self._told: set[str] = set()

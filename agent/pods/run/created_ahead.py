@@ -13,9 +13,9 @@ from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.work import CreatingAhead
 from agent.pods.run.handlers.interrupts import LaunchInterrupted
 from agent.pods.run.pod_images import PodImages
-from agent.pods.run.run_state import FAILURES, PodRun
+from agent.pods.run.run_state import FAILURES, LivePod
 from agent.pods.runtime.environment import ConfigProblem
-from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.runtime.observed import Instance, Stage
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 # What a container is made with is what was true then; a start that takes longer has its successor made anew.
@@ -27,7 +27,7 @@ New = Callable[[Launch, ContainerSpec, pb.Image], Awaitable[tuple[Instance, floa
 class CreatedAhead:
     """For one pod; `new` creates."""
 
-    def __init__(self, run: PodRun, new: New, images: PodImages) -> None:
+    def __init__(self, run: LivePod, new: New, images: PodImages) -> None:
         self._run = run
         self._new = new
         self._images = images

@@ -18,7 +18,7 @@ from agent.pods.plan.drain import (
 from agent.pods.plan.record import SHUTDOWN_REASON
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.containment import contained
-from agent.pods.run.pod_context import PodContext
+from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.runner import PodRunner
 
 log = structlog.get_logger(plane="pods")
@@ -30,7 +30,7 @@ POLL_S = 0.1
 
 
 class Drainer:
-    def __init__(self, runner: PodRunner, context: PodContext) -> None:
+    def __init__(self, runner: PodRunner, context: PodDependencies) -> None:
         self._runner = runner
         self._context = context
 

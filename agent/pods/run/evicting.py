@@ -28,9 +28,9 @@ from agent.pods.plan.scarcity.storage_use import candidate_of
 from agent.pods.plan.scarcity.victims import EVICTED, LOW, Candidate, Victim, resource_of
 from agent.pods.ports import NodeFigures
 from agent.pods.run.containment import contained
-from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.pod_context import PodContext
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.keeper import PodWorker
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.qos import qos_class
 from agent.pods.view.eviction import eviction_report
 
@@ -47,11 +47,11 @@ class Evictor:
 
     def __init__(
         self,
-        context: PodContext,
+        context: PodDependencies,
         node: NodeFigures,
-        keepers: Callable[[], Sequence[PodKeeper]],
+        keepers: Callable[[], Sequence[PodWorker]],
         settled: Callable[[], None],
-        revive: Callable[[PodKeeper], bool],
+        revive: Callable[[PodWorker], bool],
     ) -> None:
         self._context = context
         self._node = node
@@ -238,7 +238,7 @@ class Evictor:
             await self._candidate(run, look, uses.get(run.pod.uid, NO_USE), is_for_disk=is_for_disk) for run in runs
         ]
 
-    async def _candidate(self, run: PodRun, look: NodeLook, use: PodUse, *, is_for_disk: bool) -> Candidate:
+    async def _candidate(self, run: LivePod, look: NodeLook, use: PodUse, *, is_for_disk: bool) -> Candidate:
         disk = await self._context.disks.of(run.pod, run.log_directory) if is_for_disk else None
         ends_as, evictions = run.memory.ending_as, run.memory.evictions
         leaves = ends_as is not None and ends_as.reason == EVICTED and evictions
@@ -274,7 +274,7 @@ class Evictor:
             with contained(keeper.run.pod.key, "bring it back"):
                 self._bring_one_back(keeper)
 
-    def _bring_one_back(self, keeper: PodKeeper) -> None:
+    def _bring_one_back(self, keeper: PodWorker) -> None:
         run, context = keeper.run, self._context
         outcome, uid = run.memory.outcome, run.pod.uid
         if outcome is None or outcome.reason != EVICTED or not outcome.message.startswith(LOW) or run.is_removed:
@@ -291,7 +291,7 @@ class Evictor:
         if state is not ReturnState.WAITS:
             self.readmit(keeper)
 
-    def readmit(self, keeper: PodKeeper) -> bool:
+    def readmit(self, keeper: PodWorker) -> bool:
         """It begins anew, whatever it waits for."""
         run = keeper.run
         outcome = run.memory.outcome

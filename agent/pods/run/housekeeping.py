@@ -15,9 +15,9 @@ from agent.pods.plan.scarcity.victims import HARD_GRACE_S
 from agent.pods.ports import NodeFigures
 from agent.pods.run.containment import contained
 from agent.pods.run.disk.logs import UNCOMPRESSED, rotated_name
-from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.pod_context import PodContext
-from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.run.keeper import PodWorker
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.runtime.observed import Instance, Stage
 
 log = structlog.get_logger(plane="pods")
 
@@ -28,7 +28,7 @@ EARLY_PART = 10
 
 
 class Housekeeping:
-    def __init__(self, context: PodContext, keepers: Callable[[], Sequence[PodKeeper]], node: NodeFigures) -> None:
+    def __init__(self, context: PodDependencies, keepers: Callable[[], Sequence[PodWorker]], node: NodeFigures) -> None:
         self._context = context
         self._node = node
         self._keepers = keepers
@@ -66,7 +66,7 @@ class Housekeeping:
                 await asyncio.to_thread(folder.listed)
             await clock.sleep(CHECKPOINTS_S)
 
-    async def _count(self, keeper: PodKeeper) -> None:
+    async def _count(self, keeper: PodWorker) -> None:
         with contained(keeper.run.pod.key, "check its volumes"):
             await self.check_volumes(keeper)
         self._counted.discard(keeper.run.pod.uid)
@@ -80,7 +80,7 @@ class Housekeeping:
                 elif freed := await asyncio.to_thread(self._context.files.logs.clear, keeper.run.log_directory):
                     log.warning("logs_removed", pod=keeper.run.pod.key, size_bytes=freed)
 
-    async def rotate_logs(self, keeper: PodKeeper, *, is_early: bool = False) -> None:
+    async def rotate_logs(self, keeper: PodWorker, *, is_early: bool = False) -> None:
         settings = self._context.settings()
         most_bytes, most_files = settings.log_max_bytes, settings.log_files
         if is_early or Room.LOGS in self._context.pressure.rooms:
@@ -95,7 +95,7 @@ class Housekeeping:
                 except (OSError, RuntimeCallFailed) as error:
                     log.warning("log_not_rotated", path=str(path), error=str(error))
 
-    async def _rotate(self, keeper: PodKeeper, one: Instance, most_files: int) -> None:
+    async def _rotate(self, keeper: PodWorker, one: Instance, most_files: int) -> None:
         path = keeper.run.log_directory / one.name / f"{one.attempt}.log"
         stamp = datetime.fromtimestamp(self._context.clock.wall_s(), UTC).strftime("%Y%m%d-%H%M%S")
         moved = await asyncio.to_thread(self._context.files.logs.rotate, path, stamp, most_files)
@@ -107,7 +107,7 @@ class Housekeeping:
             raise
         log.info("log_rotated", path=str(rotated_name(path, stamp)))
 
-    async def check_volumes(self, keeper: PodKeeper) -> None:
+    async def check_volumes(self, keeper: PodWorker) -> None:
         run, context = keeper.run, self._context
         if not has_storage_limits(run.pod) or run.memory.stop is not None:
             return
@@ -117,7 +117,7 @@ class Housekeeping:
             run.tell("Evicted", text, is_warning=True)
             keeper.end("evicted", HARD_GRACE_S, PodOutcome(phase="Failed", reason="Evicted", message=text))
 
-    async def _layers_of(self, keeper: PodKeeper) -> dict[str, int]:
+    async def _layers_of(self, keeper: PodWorker) -> dict[str, int]:
         """By container; what the runtime does not tell counts as nothing."""
         try:
             known = await self._node.layers()

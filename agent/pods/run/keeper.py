@@ -57,11 +57,11 @@ from agent.pods.run.pod_images import PodImages
 from agent.pods.run.probing import Prober
 from agent.pods.run.removing_dead import DeadRemover
 from agent.pods.run.resizing import Resizer
-from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error, without_problem
+from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error, without_problem
 from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper, outcome_of
-from agent.pods.runtime.seen import Instance, SeenPod
+from agent.pods.runtime.observed import Instance, SeenPod
 from agent.pods.view.start_time import own_start_s
 
 log = structlog.get_logger(plane="pods")
@@ -80,8 +80,8 @@ DEADLINE = PodOutcome(phase="Failed", reason="DeadlineExceeded", message=DEADLIN
 LASTING = ("completed", "sandbox")
 
 
-class PodKeeper:
-    def __init__(self, run: PodRun, probes: ProbeRunner) -> None:
+class PodWorker:
+    def __init__(self, run: LivePod, probes: ProbeRunner) -> None:
         self.run = run
         self._setup = ContainerSetup(run)
         images = PodImages(run, self._setup)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.pods.plan.work import KillingContainer, Refreshing, StoppingContainer
-from agent.pods.run.run_state import PodRun
-from agent.pods.runtime.seen import SeenPod, SeenSandbox, Stage, sandboxes_newest_first
+from agent.pods.run.run_state import LivePod
+from agent.pods.runtime.observed import SeenPod, SeenSandbox, Stage, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
@@ -22,7 +22,7 @@ LONGEST_STOP_RETURN_S = 5.0
 
 
 class Observer:
-    def __init__(self, run: PodRun) -> None:
+    def __init__(self, run: LivePod) -> None:
         self._run = run
         # Containers that changed again while the runtime was being asked about them.
         self._stale: set[str] = set()

@@ -9,44 +9,44 @@ from collections.abc import Mapping
 import structlog
 
 from agent.pods.plan.record import FOLDER, Record, decode_record
-from agent.pods.run.keeper import PodKeeper
-from agent.pods.run.pod_context import PodContext
-from agent.pods.run.run_state import PodRun
-from agent.pods.runtime.seen import SeenPod
+from agent.pods.run.keeper import PodWorker
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.run_state import LivePod
+from agent.pods.runtime.observed import SeenPod
 
 log = structlog.get_logger(plane="pods")
 
 
 class Owners:
     def __init__(self) -> None:
-        self._keepers: dict[str, PodKeeper] = {}
-        self._named: dict[str, list[PodKeeper]] = {}
+        self._keepers: dict[str, PodWorker] = {}
+        self._named: dict[str, list[PodWorker]] = {}
         # The uid of the pod.
         self._instances: dict[str, str] = {}
         self._sandboxes: dict[str, str] = {}
 
     @property
-    def keepers(self) -> Mapping[str, PodKeeper]:
+    def keepers(self) -> Mapping[str, PodWorker]:
         return self._keepers
 
-    def named(self, key: str) -> PodKeeper | None:
+    def named(self, key: str) -> PodWorker | None:
         """Who has a name, the first if an earlier run has not gone yet."""
         found = self._named.get(key)
         return found[0] if found else None
 
-    def of_instance(self, container_id: str) -> PodKeeper | None:
+    def of_instance(self, container_id: str) -> PodWorker | None:
         return self._keepers.get(self._instances.get(container_id, ""))
 
-    def of_sandbox(self, sandbox_id: str) -> PodKeeper | None:
+    def of_sandbox(self, sandbox_id: str) -> PodWorker | None:
         return self._keepers.get(self._sandboxes.get(sandbox_id, ""))
 
-    def add(self, keeper: PodKeeper) -> None:
+    def add(self, keeper: PodWorker) -> None:
         run = keeper.run
         self._keepers[run.pod.uid] = keeper
         self._named.setdefault(run.pod.key, []).append(keeper)
         self.learn(run, SeenPod())
 
-    def remove(self, keeper: PodKeeper) -> None:
+    def remove(self, keeper: PodWorker) -> None:
         run = keeper.run
         self._keepers.pop(run.pod.uid, None)
         others = [one for one in self._named.get(run.pod.key, ()) if one is not keeper]
@@ -60,7 +60,7 @@ class Owners:
         for index in (self._keepers, self._named, self._instances, self._sandboxes):
             index.clear()
 
-    def learn(self, run: PodRun, before: SeenPod) -> None:
+    def learn(self, run: LivePod, before: SeenPod) -> None:
         """What one pod has in the runtime is another now. One that is not kept yet has nothing here."""
         if run.pod.uid not in self._keepers:
             return
@@ -75,7 +75,7 @@ class Owners:
             self._sandboxes.pop(sandbox.id, None)
 
 
-async def load_records(context: PodContext) -> dict[str, Record]:
+async def load_records(context: PodDependencies) -> dict[str, Record]:
     """By uid. What cannot be read is logged and left out."""
     try:
         found = await context.records.read_folder(FOLDER)

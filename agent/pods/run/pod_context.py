@@ -186,7 +186,7 @@ class Pauses:
         return self._begun[instance_id]
 
 
-class PodContext(msgspec.Struct, frozen=True, kw_only=True):
+class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a pod reaches for. `sources` gives ConfigMaps and Secrets as they are now."""
 
     sandboxes: Sandboxes

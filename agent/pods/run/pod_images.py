@@ -13,7 +13,7 @@ from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.image_request import image_request
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.run_state import FAILURES, PodRun
+from agent.pods.run.run_state import FAILURES, LivePod
 from agent.pods.runtime.environment import ConfigProblem
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -32,7 +32,7 @@ FRESH_S = 2.0
 
 
 class PodImages:
-    def __init__(self, run: PodRun, setup: ContainerSetup) -> None:
+    def __init__(self, run: LivePod, setup: ContainerSetup) -> None:
         self._run = run
         self._context = run.context
         self._setup = setup

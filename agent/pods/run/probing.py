@@ -28,14 +28,14 @@ from agent.pods.plan.work import Probing
 from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.probe_figures import Probed
-from agent.pods.run.run_state import PodRun
-from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.run.run_state import LivePod
+from agent.pods.runtime.observed import Instance, Stage
 
 
 class Prober:
     """Probes of one pod. `scatter` gives a share of a period, for workers that begin because kepd did."""
 
-    def __init__(self, run: PodRun, probes: ProbeRunner, scatter: Callable[[], float] = random.random) -> None:
+    def __init__(self, run: LivePod, probes: ProbeRunner, scatter: Callable[[], float] = random.random) -> None:
         self._run = run
         self._probes = probes
         self._share = probes.share()

@@ -8,14 +8,14 @@ import structlog
 from agent.model.nodes.file_system import Room
 from agent.pods.plan.remove_dead import dead_ephemerals, dead_instances, dead_sandboxes
 from agent.pods.plan.work import RemovingDead
-from agent.pods.run.run_state import FAILURES, PodRun
-from agent.pods.runtime.seen import Instance, SeenPod, Stage
+from agent.pods.run.run_state import FAILURES, LivePod
+from agent.pods.runtime.observed import Instance, SeenPod, Stage
 
 log = structlog.get_logger(plane="pods")
 
 
 class DeadRemover:
-    def __init__(self, run: PodRun) -> None:
+    def __init__(self, run: LivePod) -> None:
         self._run = run
         self._due_s = 0.0
 

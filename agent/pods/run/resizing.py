@@ -11,7 +11,7 @@ from agent.pods.plan.remembered import Failing
 from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, as_given, differences, plan_resize
 from agent.pods.plan.work import Resizing
 from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.pod_group import PodLimits, burst_files
 
@@ -21,7 +21,7 @@ RETRY_S = 10.0
 
 
 class Resizer:
-    def __init__(self, run: PodRun, setup: ContainerSetup) -> None:
+    def __init__(self, run: LivePod, setup: ContainerSetup) -> None:
         self._run = run
         self._setup = setup
         self._told = ""

@@ -31,11 +31,11 @@ from agent.pods.plan.restart import RetryPause
 from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
-from agent.pods.run.pod_context import PodContext
+from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.traces.pod_trace import PodTrace
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.observation import lost_instance, with_status
-from agent.pods.runtime.seen import Instance, SeenPod, Stage, newest_first
+from agent.pods.runtime.observed import Instance, SeenPod, Stage, newest_first
 from agent.pods.view.history import History, Moment
 from agent.pods.view.status import Look
 from agent.pods.view.waiting_text import why_starting, why_stopping
@@ -53,9 +53,9 @@ class Listeners(msgspec.Struct, frozen=True, kw_only=True):
     """Who learns of a pod's changes; whoever makes the pod says so once."""
 
     # Something that people see has changed.
-    changed: Callable[["PodRun"], None] = lambda _run: None
+    changed: Callable[["LivePod"], None] = lambda _run: None
     # What the runtime has of it is another now; the second is what it was before.
-    seen: Callable[["PodRun", SeenPod], None] = lambda _run, _before: None
+    seen: Callable[["LivePod", SeenPod], None] = lambda _run, _before: None
     # A call failed and what it did before is unknown: the runtime has to be looked at.
     doubted: Callable[[], None] = lambda: None
 
@@ -63,11 +63,16 @@ class Listeners(msgspec.Struct, frozen=True, kw_only=True):
 NO_LISTENERS = Listeners()
 
 
-class PodRun:
+class LivePod:
     """The state of one pod. `removal` has the grace (None: the pod's own) once it ends for good."""
 
     def __init__(
-        self, pod: PodSpec, context: PodContext, memory: Memory, history: History, listeners: Listeners = NO_LISTENERS
+        self,
+        pod: PodSpec,
+        context: PodDependencies,
+        memory: Memory,
+        history: History,
+        listeners: Listeners = NO_LISTENERS,
     ) -> None:
         self.pod = pod
         self.context = context

@@ -32,7 +32,7 @@ from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.pods.manifest.objects import NodeIdentity
-from agent.pods.manifest.reading import Reading, changed_sources, read_pods
+from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.plan.edits import replaced_by
 from agent.pods.plan.orphans import orphan_spec
@@ -46,13 +46,13 @@ from agent.pods.run.disk.lost_addresses import LostAddresses
 from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
-from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.keeper import PodWorker
 from agent.pods.run.owners import Owners, load_records
-from agent.pods.run.pod_context import PodContext
-from agent.pods.run.run_state import Listeners, PodRun
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.run_state import Listeners, LivePod
 from agent.pods.run.workloads.workloads import TakeOut, Workloads
 from agent.pods.runtime.observation import seen_pods
-from agent.pods.runtime.seen import SeenPod
+from agent.pods.runtime.observed import SeenPod
 from agent.pods.view.history import History, PastPods
 from agent.pods.view.problems import PodProblems, first_of
 from agent.pods.view.status import Look, pod_status, with_since
@@ -65,7 +65,7 @@ Result = TypeVar("Result")
 class PodRunner:
     def __init__(
         self,
-        context: PodContext,
+        context: PodDependencies,
         manifests: ManifestSource,
         events: RuntimeEvents,
         take_out: TakeOut,
@@ -74,7 +74,7 @@ class PodRunner:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._manifests = manifests
         self._events = events
-        self._reading = Reading()
+        self._reading = ReadManifest()
         self._context = replace(context, sources=lambda: self._reading.sources)
         # What it wants, by uid and by name: the pods of files, and those that are made.
         self._wanted: dict[str, PodSpec] = {}
@@ -89,7 +89,7 @@ class PodRunner:
         # What is wrong with the manifests of pods that run, by uid.
         self._complaints: dict[str, str] = {}
         self._records: dict[str, Record] = {}
-        self._unsettled: list[PodKeeper] = []
+        self._unsettled: list[PodWorker] = []
         self.past = PastPods()
         self._lists = RetryPause()
         self._faults = Faults()
@@ -113,14 +113,14 @@ class PodRunner:
         context.metrics.phases = lambda: Counter(pod.phase for pod in self.pods.items.values())
 
     @property
-    def keepers(self) -> Mapping[str, PodKeeper]:
+    def keepers(self) -> Mapping[str, PodWorker]:
         return self._owners.keepers
 
-    def keeper(self, namespace: str, name: str) -> PodKeeper | None:
+    def keeper(self, namespace: str, name: str) -> PodWorker | None:
         return self._owners.named(f"{namespace}/{name}")
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadManifest:
         return self._reading
 
     def wanted(self, key: str) -> PodSpec | None:
@@ -130,7 +130,7 @@ class PodRunner:
     def wanted_uids(self) -> frozenset[str]:
         return frozenset(self._wanted)
 
-    def run_of(self, uid: str) -> PodRun | None:
+    def run_of(self, uid: str) -> LivePod | None:
         keeper = self._owners.keepers.get(uid)
         return keeper.run if keeper is not None else None
 
@@ -299,7 +299,7 @@ class PodRunner:
         self._wanted = {pod.uid: pod for pod in (*self.workloads.wanted(), *self._reading.pods.values())}
         self._called = {pod.key: pod for pod in self._wanted.values()}
 
-    def _tell_findings(self, before: Reading) -> None:
+    def _tell_findings(self, before: ReadManifest) -> None:
         known, doubted = set(before.findings), set(before.warnings)
         for finding in self._reading.findings:
             if finding not in known:
@@ -321,7 +321,7 @@ class PodRunner:
                 self._admit(pod)
         self._admitter.forget_all_but(self._called.keys())
 
-    def _want_of(self, keeper: PodKeeper) -> None:
+    def _want_of(self, keeper: PodWorker) -> None:
         pod = keeper.run.pod
         wanted = self._wanted.get(pod.uid)
         successor = wanted or self._called.get(pod.key)
@@ -332,7 +332,7 @@ class PodRunner:
             self._edit(keeper, wanted) if wanted is not None else keeper.remove()
         self._describe(keeper)
 
-    def _edit(self, keeper: PodKeeper, wanted: PodSpec) -> None:
+    def _edit(self, keeper: PodWorker, wanted: PodSpec) -> None:
         """In place, or by another that begins when this one is gone; what is over already needs no other."""
         run = keeper.run
         if wanted is run.pod:
@@ -373,7 +373,7 @@ class PodRunner:
             self._fill_room()
         self._changed.set()
 
-    def _describe(self, keeper: PodKeeper) -> None:
+    def _describe(self, keeper: PodWorker) -> None:
         """What is wrong with the manifest stands on the pod as well."""
         run, reading = keeper.run, self._reading
         text = "; ".join(str(finding) for finding in reading.complaints_about(run.pod.file))
@@ -389,7 +389,7 @@ class PodRunner:
         if not text:
             self._complaints.pop(run.pod.uid, None)
 
-    def _keeper_for(self, pod: PodSpec) -> PodKeeper:
+    def _keeper_for(self, pod: PodSpec) -> PodWorker:
         context = self._context
         record = self._records.get(pod.uid)
         memory = without_outdated(record.memory, record.pod, pod) if record is not None else Memory()
@@ -397,9 +397,9 @@ class PodRunner:
             memory = replace(memory, first_seen_s=context.clock.now_s(), first_seen_wall_s=context.clock.wall_s())
         listeners = Listeners(changed=self._show, seen=self._owners.learn, doubted=self._look.set)
         history = History(record.moments if record is not None else ())
-        return PodKeeper(PodRun(pod, context, memory, history, listeners), self._probes)
+        return PodWorker(LivePod(pod, context, memory, history, listeners), self._probes)
 
-    def _begin(self, keeper: PodKeeper, *, is_settled: bool = True) -> PodKeeper:
+    def _begin(self, keeper: PodWorker, *, is_settled: bool = True) -> PodWorker:
         """What is to become of one that is not settled is known when all are; until then nothing is made for it."""
         run = keeper.run
         record = self._records.pop(run.pod.uid, None)
@@ -414,11 +414,11 @@ class PodRunner:
             run.note("first_seen")
         return keeper
 
-    def _start(self, keeper: PodKeeper) -> None:
+    def _start(self, keeper: PodWorker) -> None:
         if self._group is not None:
             self._group.create_task(self._keep(keeper), name=f"pod {keeper.run.pod.key}")
 
-    async def _keep(self, keeper: PodKeeper) -> None:
+    async def _keep(self, keeper: PodWorker) -> None:
         """A bug that shows in one pod must not end the others."""
         run, key = keeper.run, keeper.run.pod.key
         failures = RetryPause()
@@ -565,7 +565,7 @@ class PodRunner:
                 look = Look(pod=record.pod, seen=SeenPod(), memory=record.memory, waits_for="the container runtime")
                 self.pods.put(key, pod_status(look, is_seen=key not in unseen))
 
-    def _show(self, run: PodRun) -> None:
+    def _show(self, run: LivePod) -> None:
         if run.is_gone:
             return
         if self._admitter.settle(run):

@@ -10,10 +10,10 @@ from agent.pods.plan.start_steps import MakeSandbox
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.handlers.interrupts import Interrupts, LaunchInterrupted
 from agent.pods.run.pod_images import PodImages
-from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import NAME_SERVERS
-from agent.pods.runtime.seen import SeenPod, SeenSandbox, sandboxes_newest_first
+from agent.pods.runtime.observed import SeenPod, SeenSandbox, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
@@ -28,7 +28,7 @@ NETWORK_WORDS = ("network is not ready", "cni plugin not initialized", "no netwo
 
 
 class SandboxMaker:
-    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages, interrupts: Interrupts) -> None:
+    def __init__(self, run: LivePod, setup: ContainerSetup, images: PodImages, interrupts: Interrupts) -> None:
         self._run = run
         self._context = run.context
         self._setup = setup

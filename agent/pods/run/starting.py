@@ -24,11 +24,11 @@ from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookRunner
 from agent.pods.run.handlers.interrupts import Interrupts, LaunchInterrupted, unbroken
 from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages
-from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
+from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.cri_config import Made
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import CONTAINER_HASH
-from agent.pods.runtime.seen import Instance, Stage
+from agent.pods.runtime.observed import Instance, Stage
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
@@ -48,7 +48,7 @@ class AlreadyStarted(Exception):
 
 
 class Starter:
-    def __init__(self, run: PodRun, setup: ContainerSetup, images: PodImages, interrupts: Interrupts) -> None:
+    def __init__(self, run: LivePod, setup: ContainerSetup, images: PodImages, interrupts: Interrupts) -> None:
         self._run = run
         self._interrupts = interrupts
         self._context = run.context

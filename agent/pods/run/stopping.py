@@ -21,8 +21,8 @@ from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, 
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
 from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookResult, HookRunner
-from agent.pods.run.run_state import FAILURES, PodRun, reason_of_error
-from agent.pods.runtime.seen import Instance, SeenPod
+from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
+from agent.pods.runtime.observed import Instance, SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
@@ -35,7 +35,7 @@ NEVER_SENT = ("failed to connect", "connection refused", "no such file")
 class Stopper:
     """Ends for one pod. `relaunch` starts a sidecar anew and says whether that worked."""
 
-    def __init__(self, run: PodRun, relaunch: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(self, run: LivePod, relaunch: Callable[[str], Awaitable[bool]]) -> None:
         self._run = run
         self._context = run.context
         self._relaunch = relaunch

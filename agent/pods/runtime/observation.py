@@ -18,7 +18,7 @@ from agent.pods.runtime.names import (
     UID,
     signal_name,
 )
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 STAGES = {

@@ -41,7 +41,7 @@ class Assumption(msgspec.Struct, frozen=True, kw_only=True):
     exits_with: int = 0
 
 
-class Request(msgspec.Struct, frozen=True):
+class ForecastRequest(msgspec.Struct, frozen=True):
     """A later delete."""
 
     at_s: float
@@ -59,7 +59,7 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndSimulation(Simulation[StopStep]):
-    def __init__(self, stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[Request]) -> None:
+    def __init__(self, stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[ForecastRequest]) -> None:
         super().__init__(stop.began_s)
         self.stop = stop
         self.happenings: list[Happening] = []
@@ -142,7 +142,7 @@ class EndSimulation(Simulation[StopStep]):
 
 
 def forecast_stop(
-    stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[Request] = ()
+    stop: Stop, assumptions: Mapping[str, Assumption], requests: Sequence[ForecastRequest] = ()
 ) -> tuple[Happening, ...]:
     end = EndSimulation(stop, assumptions, requests)
     end.run_until()

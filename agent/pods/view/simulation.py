@@ -21,7 +21,7 @@ from agent.pods.plan.start import StartPlan, StartRules, note_progress, plan_sta
 from agent.pods.plan.start_steps import Launch, MakeSandbox, StartStep
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Launching, Work
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first
 
 # A pod has a handful of containers; more rounds than this would be a planner that runs in circles.
 MOST_ROUNDS = 10_000

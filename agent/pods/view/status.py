@@ -14,8 +14,8 @@ from agent.pods.plan.orphans import left_container
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import WaitingContainer
 from agent.pods.plan.stop_state import HookPhase
+from agent.pods.runtime.observed import Instance, SeenPod, Stage
 from agent.pods.runtime.qos import qos_class
-from agent.pods.runtime.seen import Instance, SeenPod, Stage
 from agent.pods.view.volume_text import named_ports, volumes_of
 
 # How pods end that the node itself gave up.

@@ -48,7 +48,7 @@ def flow_bytes(frames: Iterable[bytes]) -> int:
     return sum(len(one) - HEAD_BYTES for one in frames)
 
 
-class Ledger:
+class FlowControl:
     def __init__(self, give: Callable[[bytes], None]) -> None:
         self._give = give
         self._room = FIRST_WINDOW

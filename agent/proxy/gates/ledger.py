@@ -82,7 +82,7 @@ class Sandbox(msgspec.Struct):
         return [one for one in self.running() if one.name not in annotated.sidecars]
 
 
-class Ledger:
+class PodLedger:
     """All sandboxes of pods with annotations of ours, by id, and whose container is whose."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ STATES = {
 
 
 def rebuild(
-    ledger: Ledger,
+    ledger: PodLedger,
     sandboxes: Sequence[pb.PodSandbox],
     containers: Sequence[pb.Container],
     epoch_s: float,
@@ -198,13 +198,13 @@ def rebuild(
     merge(ledger, containers, newer)
 
 
-def drop_absent(ledger: Ledger, sandboxes: Sequence[pb.PodSandbox], newer: Collection[str] = ()) -> None:
+def drop_absent(ledger: PodLedger, sandboxes: Sequence[pb.PodSandbox], newer: Collection[str] = ()) -> None:
     present = {one.id for one in sandboxes}
     for sandbox_id in [one for one in ledger.sandboxes if one not in present and one not in newer]:
         ledger.remove_sandbox(sandbox_id)
 
 
-def merge(ledger: Ledger, containers: Sequence[pb.Container], newer: Collection[str] = ()) -> list[str]:
+def merge(ledger: PodLedger, containers: Sequence[pb.Container], newer: Collection[str] = ()) -> list[str]:
     """Bring a ledger up to date with a list, but for what is `newer` than it; answers with the changed sandboxes."""
     changed = set()
     present = {one.id for one in containers}

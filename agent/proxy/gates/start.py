@@ -21,7 +21,7 @@ class Go(msgspec.Struct, frozen=True):
     opened: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class StartRefused(msgspec.Struct, frozen=True):
     """Refused: the kubelet is to go on with its next container and come again."""
 
     waits_for: str
@@ -38,7 +38,7 @@ class HeldStart(msgspec.Struct, frozen=True):
     until_s: float
 
 
-StartVerdict = Go | Refused | HeldStart
+StartVerdict = Go | StartRefused | HeldStart
 
 
 def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, deadline_s: float | None) -> StartVerdict:
@@ -50,19 +50,19 @@ def judge_create(sandbox: Sandbox, name: str, now_s: float, arrived_s: float, de
     if name in annotated.sidecars:
         before = annotated.sidecars[: annotated.sidecars.index(name)]
         absent = next((one for one in before if sandbox.current(one) is None), None)
-        return Go() if absent is None else Go(absent) if is_overdue else Refused(absent)
+        return Go() if absent is None else Go(absent) if is_overdue else StartRefused(absent)
     if name not in annotated.mains or sandbox.has_started_main:
         return Go()
     broken = next((one for one in annotated.sidecars if not _may_become_ready(sandbox, one)), None)
     if broken is not None:
-        return Go(broken) if is_overdue else Refused(broken)
+        return Go(broken) if is_overdue else StartRefused(broken)
     unready = _unready(sandbox)
     if not unready:
         return Go()
     until_s = _until_s(sandbox, arrived_s, deadline_s)
     if now_s < until_s:
         return HeldStart(unready, until_s)
-    return Refused(unready[0]) if annotated.is_strict else Go(unready[0])
+    return StartRefused(unready[0]) if annotated.is_strict else Go(unready[0])
 
 
 def judge_start(

@@ -11,15 +11,15 @@ from collections.abc import Awaitable, Callable, Coroutine
 
 import structlog
 
-from agent.model.hidden import Hidden
 from agent.model.images.pull import CallerPullEnd, PullGivenUp, PullsAway
 from agent.model.outside_text import from_outside
+from agent.model.redaction import Hidden
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import message_in
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox
 from agent.proxy.gates.pull_request import pull_secrets, read_pull
-from agent.proxy.gates.start import Go, HeldStart, Refused, judge_create, judge_start
+from agent.proxy.gates.start import Go, HeldStart, StartRefused, judge_create, judge_start
 from agent.proxy.gates.stop import LEAST_S, Forward, HeldStop, StopCall, judge_stop, note_evidence
 from agent.proxy.ports import ProxyRuntime, Pulls
 from agent.proxy.run.call import KnownContainer, ProxyCall, Refusal, Verdict
@@ -55,9 +55,9 @@ class HeldCalls:
         if isinstance(verdict, Go):
             self._tell_opened(sandbox, name, verdict)
             return Verdict.PASS
-        if isinstance(verdict, Refused) or self._state.is_ending or sandbox.uid in self._state.endings:
+        if isinstance(verdict, StartRefused) or self._state.is_ending or sandbox.uid in self._state.endings:
             return self._refusal(
-                sandbox, name, verdict.waits_for if isinstance(verdict, Refused) else verdict.waits_for[0]
+                sandbox, name, verdict.waits_for if isinstance(verdict, StartRefused) else verdict.waits_for[0]
             )
         return self._hold(call, sandbox, name, verdict, lambda hold: self._wait_to_create(hold, sandbox, name))
 
@@ -249,7 +249,7 @@ class HeldCalls:
                 self._tell_opened(sandbox, name, verdict)
                 self._let_go(hold)
                 return
-            waits_for = verdict.waits_for if isinstance(verdict, Refused) else verdict.waits_for[0]
+            waits_for = verdict.waits_for if isinstance(verdict, StartRefused) else verdict.waits_for[0]
             self._by_call.pop(call, None)
             state.close_hold(hold)
             call.refuse(self._refusal(sandbox, name, waits_for))
@@ -335,7 +335,7 @@ class HeldCalls:
 
     def _refusal(self, sandbox: Sandbox, name: str, waits_for: str) -> Refusal:
         log.info("proxy_create_refused", pod=f"{sandbox.namespace}/{sandbox.name}", container=name, waits_for=waits_for)
-        return Refusal(UNAVAILABLE, Refused(waits_for).text)
+        return Refusal(UNAVAILABLE, StartRefused(waits_for).text)
 
     def _without_queue(self, call: ProxyCall) -> None:
         if self._state.settings.fails_open:

@@ -32,7 +32,7 @@ import structlog
 
 from agent.model.allowance import CallerMeter, Share
 from agent.proxy.frames import layout as http2
-from agent.proxy.frames.credit import CONNECTION, MOST_UNCONFIRMED, Ledger, flow_bytes
+from agent.proxy.frames.credit import CONNECTION, MOST_UNCONFIRMED, FlowControl, flow_bytes
 from agent.proxy.frames.hpack import Headers
 from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of, message_in
 from agent.proxy.frames.rewriting import Rewriting
@@ -40,7 +40,7 @@ from agent.proxy.frames.routes import ROUTES, Holding
 from agent.proxy.run.call import CallJudge, ProxyCall, Refusal, Verdict
 from agent.proxy.run.call_traces import CallTraces
 from agent.proxy.run.outage import UNAVAILABLE, Outage
-from agent.proxy.run.side import Side
+from agent.proxy.run.side import ConnectionEnd
 
 log = structlog.get_logger(plane="proxy")
 
@@ -77,7 +77,7 @@ class Broken(Exception):
         self.error = error
 
 
-class Room:
+class BufferBudget:
     """What all links keep of the calls that they read along, and what their clients took."""
 
     def __init__(self, turn_s: float = TURN_S) -> None:
@@ -109,13 +109,13 @@ class Room:
         call.kept_bytes = 0
 
 
-class Link:
+class ProxyConnection:
     def __init__(
         self,
         judge: CallJudge,
-        on_ready: Callable[["Link"], None],
-        on_lost: Callable[["Link"], None],
-        room: Room,
+        on_ready: Callable[["ProxyConnection"], None],
+        on_lost: Callable[["ProxyConnection"], None],
+        room: BufferBudget,
         on_outage: Callable[[Outage], bool] = lambda _outage: False,
         traces: CallTraces | None = None,
     ) -> None:
@@ -126,12 +126,12 @@ class Link:
         self._on_lost = on_lost
         self._on_outage = on_outage
         self._traces = traces
-        self.front = Side(self, self._from_client)
-        self.back = Side(self, self._from_runtime)
+        self.front = ConnectionEnd(self, self._from_client)
+        self.back = ConnectionEnd(self, self._from_runtime)
         self.pid = 0
         self.calls: dict[int, ProxyCall] = {}
-        self._requests = Ledger(self.front.insert)
-        self._answers = Ledger(self.back.insert)
+        self._requests = FlowControl(self.front.insert)
+        self._answers = FlowControl(self.back.insert)
         self._last_stream = 0
         self._refused: dict[int, None] = {}
         self._has_preface = False
@@ -142,7 +142,7 @@ class Link:
 
     # the two ends
 
-    def connected(self, side: Side) -> None:
+    def connected(self, side: ConnectionEnd) -> None:
         """A transport is there: the client's first, which waits for the runtime's."""
         if side is self.front and side.transport is not None:
             side.transport.pause_reading()
@@ -150,7 +150,7 @@ class Link:
         elif self.front.transport is not None:
             self.front.transport.resume_reading()
 
-    def lost(self, side: Side | None = None) -> None:
+    def lost(self, side: ConnectionEnd | None = None) -> None:
         """One end is gone, so is the other: what was under way fails as it would without us. Event streams alone go on
         where it was the runtime's, for it will be back."""
         if self._is_lost:
@@ -243,7 +243,7 @@ class Link:
         self.front.write(http2.goaway_frame(code, str(error)[:200]))
         self.lost()
 
-    def _walk(self, side: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
+    def _walk(self, side: ConnectionEnd, buffer: bytes, start: int, handle: FrameHandler) -> None:
         """Send whole frames on; what was handled otherwise is left out of the pieces."""
         other = side.other
         other.is_filled = True
@@ -254,7 +254,9 @@ class Link:
         if other.own:
             other.flush_own()
 
-    def _pass_frames(self, side: Side, other: Side, buffer: bytes, start: int, handle: FrameHandler) -> None:
+    def _pass_frames(
+        self, side: ConnectionEnd, other: ConnectionEnd, buffer: bytes, start: int, handle: FrameHandler
+    ) -> None:
         position, end = start, len(buffer)
         while end - position >= HEAD_BYTES:
             high, low, kind, flags, stream = HEAD.unpack_from(buffer, position)
@@ -497,7 +499,7 @@ class Link:
 
     # both ways
 
-    def _credited(self, ledger: Ledger, receiver: Side, stream: int, whole: bytes) -> bytes | None:
+    def _credited(self, ledger: FlowControl, receiver: ConnectionEnd, stream: int, whole: bytes) -> bytes | None:
         """The receiver takes more: what waits for that goes on, and what the sender is not owed is taken off."""
         credit_bytes = int.from_bytes(whole[HEAD_BYTES:], "big") & http2.STREAM
         left_bytes = ledger.credited(stream, credit_bytes)
@@ -507,7 +509,9 @@ class Link:
             return None
         return http2.window_frame(stream, left_bytes) if left_bytes else b""
 
-    def _settings(self, side: Side, received: Ledger, sent: Ledger, flags: int, whole: bytes) -> None:
+    def _settings(
+        self, side: ConnectionEnd, received: FlowControl, sent: FlowControl, flags: int, whole: bytes
+    ) -> None:
         """`received`: the ledger of what this side receives."""
         if flags & http2.ACK:
             sent.confirmed()
@@ -532,7 +536,7 @@ class Link:
             ledger.end(stream, is_reset=True)
         self._end(self.calls.get(stream), None)
 
-    def _headers(self, side: Side, kind: int, flags: int, stream: int, whole: bytes) -> Headers | None:
+    def _headers(self, side: ConnectionEnd, kind: int, flags: int, stream: int, whole: bytes) -> Headers | None:
         payload = whole[HEAD_BYTES:]
         if kind == http2.HEADERS:
             side.block, side.block_stream = fragment_of(flags, payload), stream

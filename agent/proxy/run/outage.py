@@ -19,10 +19,10 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.runtime.error import NotImplementedByRuntime, RuntimeCallFailed
 from agent.proxy.frames import layout as http2
-from agent.proxy.frames.credit import Ledger
+from agent.proxy.frames.credit import FlowControl
 from agent.proxy.frames.layout import HEAD, HEAD_BYTES, framed
 from agent.proxy.run.call import CallJudge, ProxyCall
-from agent.proxy.run.side import Side
+from agent.proxy.run.side import ConnectionEnd
 
 log = structlog.get_logger(plane="proxy")
 
@@ -33,12 +33,14 @@ Subscribe = Callable[[], AsyncIterator[bytes]]
 
 
 class Outage:
-    def __init__(self, judge: CallJudge, front: Side, answers: Ledger, calls: dict[int, ProxyCall]) -> None:
+    def __init__(
+        self, judge: CallJudge, front: ConnectionEnd, answers: FlowControl, calls: dict[int, ProxyCall]
+    ) -> None:
         """`answers`: the ledger of what goes to the client. `calls`: its event streams."""
         self._judge = judge
         self._answers = answers
         self.calls = calls
-        self.front, self.back = front, Side(self, lambda _data: None)
+        self.front, self.back = front, ConnectionEnd(self, lambda _data: None)
         self.is_over = asyncio.Event()
         self._has_moved = asyncio.Event()
         self._largest_frame = front.other.largest_frame
@@ -55,10 +57,10 @@ class Outage:
 
     # as the link before
 
-    def connected(self, side: Side) -> None:
+    def connected(self, side: ConnectionEnd) -> None:
         """Never: the client is connected, and there is no other end."""
 
-    def lost(self, side: Side | None = None) -> None:  # noqa: ARG002  # there is one
+    def lost(self, side: ConnectionEnd | None = None) -> None:  # noqa: ARG002  # there is one
         for call in list(self.calls.values()):
             self._end(call, None)
         self.is_over.set()

@@ -18,7 +18,7 @@ from agent.model.clock import Clock
 from agent.model.span import Traces
 from agent.proxy.run.call import CallJudge
 from agent.proxy.run.call_traces import CallTraces
-from agent.proxy.run.link import CONNECTIONS, Link, Room
+from agent.proxy.run.link import CONNECTIONS, BufferBudget, ProxyConnection
 from agent.proxy.run.outage import Outage, Subscribe
 
 log = structlog.get_logger(plane="proxy")
@@ -50,9 +50,9 @@ class ProxyServer:
         self._judge = judge
         self._group: asyncio.TaskGroup | None = None
         self._server: asyncio.Server | None = None
-        self.links: set[Link | Outage] = set()
+        self.links: set[ProxyConnection | Outage] = set()
         self.accepted = 0
-        self._room = Room()
+        self._room = BufferBudget()
         self._callers: Counter[int] = Counter()
         """Links by process."""
         self._tells = Allowance(1, 0.1, clock.now_s())
@@ -107,18 +107,18 @@ class ProxyServer:
     def _accepted(self) -> asyncio.BaseProtocol:
         # Of each connection, for its table of headers is its own.
         traces = CallTraces(self._traces, self._clock) if self._traces is not None else None
-        link = Link(self._judge, self._connect, self._lost, self._room, self._outlives, traces)
+        link = ProxyConnection(self._judge, self._connect, self._lost, self._room, self._outlives, traces)
         self.links.add(link)
         self.accepted += 1
         return link.front
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: ProxyConnection) -> None:
         self.links.discard(link)
         self._callers[link.pid] -= 1
         if self._callers[link.pid] <= 0:
             del self._callers[link.pid]
 
-    def _connect(self, link: Link) -> None:
+    def _connect(self, link: ProxyConnection) -> None:
         link.pid = _pid_of(link)
         self._callers[link.pid] += 1
         is_full = len(self.links) > MOST_LINKS or self._callers[link.pid] > MOST_OF_PROCESS
@@ -130,7 +130,7 @@ class ProxyServer:
             return
         self._group.create_task(self._join(link), name="proxy-connect")
 
-    async def _join(self, link: Link) -> None:
+    async def _join(self, link: ProxyConnection) -> None:
         try:
             async with asyncio.timeout(CONNECT_S):
                 await asyncio.get_running_loop().create_unix_connection(lambda: link.back, self._runtime_path)
@@ -157,7 +157,7 @@ class ProxyServer:
             self.links.discard(outage)
 
 
-def _pid_of(link: Link) -> int:
+def _pid_of(link: ProxyConnection) -> int:
     """The process that connected; 0 where the kernel does not know it here."""
     client = link.front.transport.get_extra_info("socket") if link.front.transport is not None else None
     if client is None:

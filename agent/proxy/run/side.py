@@ -13,20 +13,20 @@ FLUSH_S = 5.0
 MOST_UNREAD_BYTES = 1 << 20
 
 
-class Link(Protocol):
+class BothEnds(Protocol):
     @property
-    def front(self) -> "Side": ...
+    def front(self) -> "ConnectionEnd": ...
 
     @property
-    def back(self) -> "Side": ...
+    def back(self) -> "ConnectionEnd": ...
 
-    def connected(self, side: "Side") -> None: ...
+    def connected(self, side: "ConnectionEnd") -> None: ...
 
-    def lost(self, side: "Side | None" = None) -> None: ...
+    def lost(self, side: "ConnectionEnd | None" = None) -> None: ...
 
 
-class Side(asyncio.Protocol):
-    def __init__(self, link: Link, take: Callable[[bytes], None]) -> None:
+class ConnectionEnd(asyncio.Protocol):
+    def __init__(self, link: BothEnds, take: Callable[[bytes], None]) -> None:
         self.link = link
         self.take = take
         self.transport: asyncio.Transport | None = None
@@ -45,7 +45,7 @@ class Side(asyncio.Protocol):
         self.blocked_stream = 0
 
     @property
-    def other(self) -> "Side":
+    def other(self) -> "ConnectionEnd":
         return self.link.back if self is self.link.front else self.link.front
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -10,7 +10,7 @@ import structlog
 
 from agent.model.clock import Clock, rung
 from agent.model.event import Event
-from agent.proxy.gates.ledger import Ledger, Sandbox
+from agent.proxy.gates.ledger import PodLedger, Sandbox
 from agent.proxy.gates.stop import StopRules
 from agent.proxy.run.call import ProxyCall
 from agent.proxy.run.figures import Figures
@@ -59,7 +59,7 @@ class ProxyState:
         self.endings = endings
         """Uids of pods that are known to end."""
         self.figures = figures
-        self.ledger = Ledger()
+        self.ledger = PodLedger()
         self.masks: dict[str, str] = {}
         self.holds: dict[str, Hold] = {}
         self.group: asyncio.TaskGroup | None = None

@@ -16,7 +16,7 @@ from agent.drivers.interfaces.default_route import default_addresses
 from agent.drivers.interfaces.resolvers import resolvers
 from agent.model.clock import Clock
 from agent.services.objects.addresses import address_of
-from agent.services.run.intake import API_SERVER, Intake
+from agent.services.run.intake import API_SERVER, ServiceInputs
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -32,20 +32,20 @@ async def addresses_now() -> tuple[bytes, ...]:
     return await Interfaces().now()
 
 
-async def follow_addresses(intake: Intake, kube: FindKube | None, clock: Clock) -> None:
+async def follow_addresses(intake: ServiceInputs, kube: FindKube | None, clock: Clock) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(_follow_default_addresses(intake, clock, is_alone=kube is None))
         group.create_task(follow_reserved(intake, kube, clock))
 
 
-async def _follow_default_addresses(intake: Intake, clock: Clock, *, is_alone: bool) -> None:
+async def _follow_default_addresses(intake: ServiceInputs, clock: Clock, *, is_alone: bool) -> None:
     """A node without a cluster has no Node object that names its addresses."""
     while is_alone:
         intake.set_default_addresses(map(address_of, default_addresses()))
         await clock.sleep(ADDRESSES_S)
 
 
-async def follow_interfaces(intake: Intake, needed: asyncio.Event) -> None:
+async def follow_interfaces(intake: ServiceInputs, needed: asyncio.Event) -> None:
     await needed.wait()
     from agent.drivers.interfaces.driver import Interfaces
 
@@ -53,7 +53,7 @@ async def follow_interfaces(intake: Intake, needed: asyncio.Event) -> None:
         intake.set_interfaces(address_of(one) for one in packed)
 
 
-async def follow_reserved(intake: Intake, kube: FindKube | None, clock: Clock) -> None:
+async def follow_reserved(intake: ServiceInputs, kube: FindKube | None, clock: Clock) -> None:
     while True:
         client = kube() if kube is not None else None
         intake.set_reserved(await reserved_now(client.servers if client is not None else ()))

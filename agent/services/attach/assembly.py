@@ -54,7 +54,7 @@ from agent.services.objects.addresses import address_of
 from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.flow_cleaner import FlowCleaner
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics
@@ -185,7 +185,7 @@ def _families(
 
 
 def _plane(
-    current: list[Configuration], parts: ServiceParts, intake: Intake, backend: RulesBackend, takeover: Takeover
+    current: list[Configuration], parts: ServiceParts, intake: ServiceInputs, backend: RulesBackend, takeover: Takeover
 ) -> ServicesPlane:
     configuration = current[0]
     return ServicesPlane(
@@ -221,7 +221,7 @@ def _boot_guard(
     return BootGuard(plane, backend.tables, file, clock, life_s=life_s, addresses=addresses_now)
 
 
-def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
+def _intake(configuration: Configuration, parts: ServiceParts) -> ServiceInputs:
     waits_for = {"services", "slices"}
     if any("/" in text for text in configuration.services.node_port_addresses):
         waits_for.add("interfaces")
@@ -230,14 +230,14 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> Intake:
         if configuration.services.taint_when_down != "never":
             waits_for.add(TAINT)
     settings = node_settings(configuration, is_alone=parts.kube is None)
-    intake = Intake(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
+    intake = ServiceInputs(settings, tell=parts.tell, started_s=parts.clock.wall_s(), waits_for=waits_for)
     if parts.kube is None:
         intake.set_default_addresses(map(address_of, default_addresses()))
     return intake
 
 
 def _source(
-    current: list[Configuration], parts: ServiceParts, intake: Intake, plane: ServicesPlane
+    current: list[Configuration], parts: ServiceParts, intake: ServiceInputs, plane: ServicesPlane
 ) -> tuple[ManifestServices | KubeServices, TaintWork]:
     configuration = current[0]
     node, services = configuration.node.name, configuration.services

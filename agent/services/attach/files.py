@@ -28,7 +28,7 @@ from agent.services.attach.pods import local_pods, slices_of_pods
 from agent.services.objects.allotment import Allotted, allot
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 
 log = structlog.get_logger(plane="services")
 
@@ -69,7 +69,11 @@ class NoPods:
 
 class ManifestServices:
     def __init__(
-        self, configuration: Callable[[], Configuration], intake: Intake, here: PodsHere, clock: Clock | None = None
+        self,
+        configuration: Callable[[], Configuration],
+        intake: ServiceInputs,
+        here: PodsHere,
+        clock: Clock | None = None,
     ) -> None:
         self._configuration = configuration
         self._clock = clock or SystemClock()

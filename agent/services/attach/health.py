@@ -21,7 +21,7 @@ from agent.model.services.service import ServiceKey
 from agent.services.routes.frontends import HealthPort
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.sync_report import SyncReport
-from agent.services.view.health import Answer, healthz, is_eligible, livez, service_health
+from agent.services.view.health import HealthAnswer, healthz, is_eligible, livez, service_health
 
 log = structlog.get_logger(plane="services")
 
@@ -173,5 +173,5 @@ class ServiceHealth:
         return _page(service_health(key, port, is_proxy_healthy=is_healthy and not self.is_draining))
 
 
-def _page(answer: Answer) -> Page:
+def _page(answer: HealthAnswer) -> Page:
     return Page(answer.status, answer.body, "application/json", answer.headers)

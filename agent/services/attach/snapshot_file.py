@@ -17,7 +17,7 @@ from agent.drivers.atomic_files import write_file
 from agent.model.clock import Clock
 from agent.model.services.nft_table import Family
 from agent.services.attach.startup_taint import TAINT
-from agent.services.objects.snapshot import Snapshot, SnapshotHead, pieces, read_snapshot
+from agent.services.objects.snapshot import ServiceSnapshot, SnapshotHead, pieces, read_snapshot
 from agent.services.routes.frontends import PortPlan
 from agent.services.run.beside import Beside
 from agent.services.run.plane import ServicesPlane
@@ -70,7 +70,7 @@ class SnapshotFile(Beside):
         self._intake.complete(TAINT)
         log.info("services_from_snapshot", services=len(found.services), slices=len(found.slices), v=0)
 
-    def _read(self) -> Snapshot | None:
+    def _read(self) -> ServiceSnapshot | None:
         try:
             age_s = self._clock.wall_s() - self._file.stat().st_mtime
             found = read_snapshot(self._file.read_bytes(), self._read_by, age_s)

@@ -32,7 +32,7 @@ from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
 from agent.services.objects.lists import doubt
 from agent.services.objects.reading_service import ReadService, read_service
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -58,7 +58,7 @@ class KubeServices:
     def __init__(
         self,
         find: "Callable[[], KubeClient | None]",
-        intake: Intake,
+        intake: ServiceInputs,
         node: str,
         proxy_name: str = "",
         *,

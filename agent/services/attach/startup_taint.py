@@ -17,7 +17,7 @@ from agent.model.clock import Clock
 from agent.model.kube_objects import NodeObject, NodeTaint
 from agent.model.services.nft_table import Family
 from agent.services.attach.missing_rules import MissingRules
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.sync_report import SyncReport
 
 if TYPE_CHECKING:
@@ -152,7 +152,10 @@ class TaintWork:
     """
 
     def __init__(
-        self, taint: StartupTaint | None = None, missing: MissingRules | None = None, intake: Intake | None = None
+        self,
+        taint: StartupTaint | None = None,
+        missing: MissingRules | None = None,
+        intake: ServiceInputs | None = None,
     ) -> None:
         self._taint = taint
         self._missing = missing

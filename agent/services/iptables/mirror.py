@@ -28,7 +28,7 @@ LARGE = 1000
 """From more endpoints on rules carry no comments."""
 
 
-class Written(msgspec.Struct, frozen=True):
+class ProgrammedChains(msgspec.Struct, frozen=True):
     plan: ServicePlan
     shared: tuple[Shared, ...]
     endpoints: int
@@ -43,7 +43,7 @@ class StagedChange(msgspec.Struct, frozen=True):
 
     change: RulesChange
     opposite: RulesChange
-    services: Mapping[ServiceKey, Written | None]
+    services: Mapping[ServiceKey, ProgrammedChains | None]
     settings: RuleSettings
     rules: Mapping[Table, int] = msgspec.field(default_factory=dict)
     """By how many rules the tables grow."""
@@ -56,7 +56,7 @@ class IptablesMirror:
         self.settings: RuleSettings | None = None
         self.rules: dict[Table, int] = {}
         """How many of ours there are in each table."""
-        self._services: dict[ServiceKey, Written] = {}
+        self._services: dict[ServiceKey, ProgrammedChains] = {}
         self.endpoints = 0
         self._kept: Content = {}
         """What an earlier process wrote for Services that the kernel refuses as they are now."""
@@ -93,27 +93,30 @@ class IptablesMirror:
         growth = {table: after_rules.get(table, 0) - before_rules.get(table, 0) for table in before_rules | after_rules}
         return StagedChange(change, _between(come, gone, fixed, earlier), services, settings, growth)
 
-    def fill(self, plans: Plans, settings: RuleSettings) -> tuple[dict[ServiceKey, Written | None], Content]:
+    def fill(self, plans: Plans, settings: RuleSettings) -> tuple[dict[ServiceKey, ProgrammedChains | None], Content]:
         """Onto tables without any of ours: the shared chains. Those of each Service can be made later."""
         services = self._render(plans, settings)
         names = {(table, chain) for table, chains in fixed_chains(settings).items() for chain in chains}
         return services, self._fixed(names, services, settings)
 
-    def _render(self, plans: Plans, settings: RuleSettings) -> dict[ServiceKey, Written | None]:
+    def _render(self, plans: Plans, settings: RuleSettings) -> dict[ServiceKey, ProgrammedChains | None]:
         counts = {key: endpoint_count(plan) if plan is not None else 0 for key, plan in plans.items()}
         had = sum(self._services[key].endpoints for key in counts if key in self._services)
         is_large = self.endpoints - had + sum(counts.values()) > LARGE
-        services: dict[ServiceKey, Written | None] = {}
+        services: dict[ServiceKey, ProgrammedChains | None] = {}
         for key, plan in plans.items():
             if plan is None:
                 services[key] = None
                 continue
             shared = tuple(shared_rules_of(plan, settings))
-            services[key] = Written(plan, shared, counts[key], is_large)
+            services[key] = ProgrammedChains(plan, shared, counts[key], is_large)
         return services
 
     def _fixed(
-        self, names: set[tuple[Table, str]], services: Mapping[ServiceKey, Written | None], settings: RuleSettings
+        self,
+        names: set[tuple[Table, str]],
+        services: Mapping[ServiceKey, ProgrammedChains | None],
+        settings: RuleSettings,
     ) -> Content:
         if not names:
             return {}
@@ -132,7 +135,7 @@ class IptablesMirror:
             content.setdefault(table, {})[chain] = tuple(lines)
         return beside(content, self._kept, settings, only_rules=True)
 
-    def _all(self, services: Mapping[ServiceKey, Written | None]) -> Iterator[Written]:
+    def _all(self, services: Mapping[ServiceKey, ProgrammedChains | None]) -> Iterator[ProgrammedChains]:
         """In an order that a restart does not change."""
         for key in sorted({*self._services, *services}):
             one = services[key] if key in services else self._services[key]

@@ -14,7 +14,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
-from agent.model.services.nft_table import Client
+from agent.model.services.nft_table import AffineClient
 
 SHORT_LIFE_MS = 60_000
 
@@ -38,15 +38,15 @@ def is_full(count: int, size: int) -> bool:
 
 
 def plan_trims(
-    sample: Sequence[Client], count: int, size: int, ports: int, *, deletes: bool
-) -> tuple[list[Crowd], list[Client]]:
+    sample: Sequence[AffineClient], count: int, size: int, ports: int, *, deletes: bool
+) -> tuple[list[Crowd], list[AffineClient]]:
     """The largest first, and those of the sample that go or are cut.
 
     `count`: all clients in the map, `ports`: those that share it.
     """
     if not is_crowded(count, size) or ports <= 1 or not sample:
         return [], []
-    by_port: dict[bytes, list[Client]] = {}
+    by_port: dict[bytes, list[AffineClient]] = {}
     for one in sample:
         if deletes or one.life_ms > SHORT_LIFE_MS:
             by_port.setdefault(one.key[-4:], []).append(one)
@@ -55,7 +55,7 @@ def plan_trims(
     if deletes:
         level = _level((scale * len(some) for some in by_port.values()), count - 0.75 * size)
     crowds: list[Crowd] = []
-    chosen: list[Client] = []
+    chosen: list[AffineClient] = []
     for number, some in sorted(by_port.items(), key=lambda one: -len(one[1])):
         over = scale * len(some) - level
         # More than the sample's part, as the next sample begins at the same place; but old clients are to be spared.

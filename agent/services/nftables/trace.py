@@ -51,7 +51,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     affinity_s: int = 0
 
 
-class Ended(Exception):
+class TraceEnded(Exception):
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict)
         self.verdict: Verdict = verdict
@@ -74,7 +74,7 @@ class _TableWalk:
     def outcome(self) -> Outcome:
         try:
             self._dispatch()
-        except Ended as end:
+        except TraceEnded as end:
             return Outcome(end.verdict, tuple(self._steps), is_masqueraded=self._is_marked and end.verdict == "pass")
         except Arrived as arrived:
             hairpin = any(self._is_hairpin(data) for data in arrived.targets)
@@ -110,12 +110,12 @@ class _TableWalk:
             return
         if is_cluster_ip:
             self._note("unserved cluster_ips", "a cluster IP without such a port", "TY-16")
-            raise Ended("reject")
+            raise TraceEnded("reject")
         if self._within("svc_cidrs", self._packet.target.packed):
             self._note(
                 "unserved svc_cidrs", "no Service of kepd has it: dropped unless another proxy translates it", "TY-16"
             )
-            raise Ended("drop")
+            raise TraceEnded("drop")
 
     def _comes_from_elsewhere(self) -> bool:
         if self._settings.masquerades_all:
@@ -150,19 +150,19 @@ class _TableWalk:
             return
         self._note(name, f"goto {data}" if data else "drop", rule)
         if not data:
-            raise Ended("drop")
+            raise TraceEnded("drop")
         self._chain(data)
 
     def _chain(self, name: str) -> None:
         if name == "rj":
-            raise Ended("reject")
+            raise TraceEnded("reject")
         if name in BEHIND_FIREWALL:
             self._firewall(is_node_port=name.startswith("n"))
             self._chain(BEHIND_FIREWALL[name])
         elif name in ("x_cluster", "n_cluster"):
             self._mark(name, "from outside, any endpoint may get it", "TY-11")
             self._second(name)
-            raise Ended("drop")
+            raise TraceEnded("drop")
         elif name in ("x_local", "n_local"):
             self._local(name)
         else:
@@ -174,7 +174,7 @@ class _TableWalk:
             self._note(allowed, "the source is in a range", rule)
             return
         self._note(allowed, "the source is in no range", rule)
-        raise Ended("drop")
+        raise TraceEnded("drop")
 
     def _second(self, name: str, policy: str = "cluster") -> None:
         is_node_port = name.startswith("n_")
@@ -189,7 +189,7 @@ class _TableWalk:
             self._second(name)
         self._note(name, "from elsewhere, endpoints of this node only", "TY-12")
         self._second(name, "local")
-        raise Ended("drop")
+        raise TraceEnded("drop")
 
     def _choose(self, name: str) -> None:
         prefix, count, *timeout = name.split("_")
@@ -205,7 +205,7 @@ class _TableWalk:
             raise Arrived(found, 0)
         if not found:
             self._note(eps, "no endpoint in any slot", "NF-20")
-            raise Ended("drop")
+            raise TraceEnded("drop")
         self._note(eps, f"one of {len(found)}", "TY-7" if timeout else "TY-1")
         raise Arrived(found, int(timeout[0]) if timeout else 0)
 

@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
     elements: int
 
 
-class Room:
+class EndpointBudget:
     """Of one family: whose elements fit. The most a Service may have is asked of each alone, the rest of all."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ SliceKey = tuple[str, str]
 Findings = tuple[Finding, ...]
 
 
-class Fold:
+class ServiceIndex:
     """Changed by the put and drop methods alone, which the plane's source task calls."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ ENTRIES = 1.5
 OBJECT_ENTRIES, ADDRESS_ENTRIES, WEIGHT_LENGTH = 6, 4, 16
 
 
-class Ledger:
+class ServiceRoom:
     """What is kept of each object that an API server has, in entries of some 200 bytes. Who asks first gets room, as no
     more than one object is in memory before it is asked for."""
 

@@ -32,7 +32,7 @@ class SnapshotHead(msgspec.Struct, frozen=True, kw_only=True):
     slices: int
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class ServiceSnapshot(msgspec.Struct, frozen=True):
     head: SnapshotHead
     services: tuple[ServiceFacts, ...]
     slices: tuple[SliceFacts, ...]
@@ -56,7 +56,7 @@ def _framed(what: object) -> bytes:
     return len(encoded).to_bytes(_LENGTH_BYTES, "big") + encoded
 
 
-def read_snapshot(content: bytes, read_by: Sequence[str], age_s: float) -> Snapshot | Refusal:
+def read_snapshot(content: bytes, read_by: Sequence[str], age_s: float) -> ServiceSnapshot | Refusal:
     """`age_s` since sources last said that all of it holds. One from the future is as old as any."""
     if not 0 <= age_s <= LONGEST_AGE_S:
         return "old"
@@ -76,7 +76,7 @@ def read_snapshot(content: bytes, read_by: Sequence[str], age_s: float) -> Snaps
         return "damaged"
     if (len(services), len(slices)) != (head.services, head.slices):
         return "damaged"
-    return Snapshot(head, tuple(services), tuple(slices))
+    return ServiceSnapshot(head, tuple(services), tuple(slices))
 
 
 def _frames(content: bytes) -> Iterator[bytes]:

@@ -13,8 +13,8 @@ import msgspec
 from agent.model.finding import Finding
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Address, PortKey, Range, ServiceKey
-from agent.services.objects.bounds import MOST_ELEMENTS, Places, Room, demand, told_own_maps, told_tables
-from agent.services.objects.fold import Fold
+from agent.services.objects.bounds import MOST_ELEMENTS, EndpointBudget, Places, demand, told_own_maps, told_tables
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.merged import Endpoints
 from agent.services.routes.claims import Claim, Claims, claim_of
 from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
@@ -50,10 +50,10 @@ class NodeFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Desired:
-    def __init__(self, family: Family, node: NodeFacts, fold: Fold | None = None) -> None:
+    def __init__(self, family: Family, node: NodeFacts, fold: ServiceIndex | None = None) -> None:
         self.family = family
         self.node = node
-        self.fold = fold or Fold()
+        self.fold = fold or ServiceIndex()
         self.changed = self.fold.follow()
         """Services to look at in the next update."""
         self._ready: dict[ServiceKey, None] = {}
@@ -75,7 +75,7 @@ class Desired:
         self.own_maps = Places("affinity-clients", told_own_maps)
         self.hash_tables = Places("balance", told_tables)
         self.outside = OutsideAddresses(family)
-        self.room = Room()
+        self.room = EndpointBudget()
 
     def set_node(self, node: NodeFacts) -> None:
         """All Services are looked at again if it matters to them."""

@@ -14,7 +14,7 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.services.nft_error import NftFailed, RulesRefused
-from agent.model.services.nft_table import CLIENTS, Batch, Client, Family, own_map
+from agent.model.services.nft_table import CLIENTS, AffineClient, Batch, Family, own_map
 from agent.services.nftables.crowding import SHORT_LIFE_MS, Crowd, is_crowded, is_full, plan_trims
 from agent.services.nftables.structure import MOST_CLIENTS
 from agent.services.ports import RuleTable
@@ -94,7 +94,7 @@ class AffinityKeeper:
             found = await rules.table.clients(name, pairs=some)
             await self._write(rules.table, name, [one for one in found if one.life_ms > ENDING_MS])
 
-    async def _write(self, table: RuleTable, name: str, clients: Sequence[Client], life_ms: int = 0) -> None:
+    async def _write(self, table: RuleTable, name: str, clients: Sequence[AffineClient], life_ms: int = 0) -> None:
         """They go, or live so long. A turn of the loop after each piece is for others."""
         for at in range(0, len(clients), PIECE):
             piece = {one.key: one for one in clients[at : at + PIECE]}

@@ -17,13 +17,13 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.services.nft_error import NftFailed, RivalFound, RulesRefused
 from agent.model.services.service import ServiceKey
+from agent.services.batches import MOST_ELEMENTS, halves, portions
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.portions import MOST_ELEMENTS, halves, portions
 from agent.services.routes.claims import Claim
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
 from agent.services.ruleset import NO_PLANS, Plans, Ruleset
-from agent.services.run.pace import QUARANTINE_S, Pace, Periods
+from agent.services.run.pace import QUARANTINE_S, Periods, SyncPace
 from agent.services.run.sync_report import SyncReport, SyncWatcher
 
 log = structlog.get_logger(plane="services")
@@ -71,7 +71,7 @@ class FamilySync:
         self._periods = periods
         self._repairs = repairs
         self._todo = _Todo(node=True)
-        self._pace = Pace()
+        self._pace = SyncPace()
         self._may_share = may_share
         self._is_checked = False
         self._drops: Sequence[str] = ()

@@ -17,13 +17,13 @@ from agent.model.kube_objects import EndpointSlice, NodeObject, Service
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Address, ServiceKey
 from agent.services.objects.addresses import FAMILIES
-from agent.services.objects.fold import Fold
-from agent.services.objects.ledger import Ledger, most_entries, service_entries, slice_entries
+from agent.services.objects.fold import ServiceIndex
+from agent.services.objects.ledger import ServiceRoom, most_entries, service_entries, slice_entries
 from agent.services.objects.lists import KUBERNETES
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice, read_slice
-from agent.services.objects.snapshot import Snapshot
+from agent.services.objects.snapshot import ServiceSnapshot
 
 MANIFEST = "Manifest"
 LIST = "List"
@@ -45,7 +45,7 @@ class IntakeFollower(Protocol):
     def node_changed(self) -> None: ...
 
 
-class Intake:
+class ServiceInputs:
     """Sources call the methods; followers hear of it."""
 
     def __init__(
@@ -56,8 +56,8 @@ class Intake:
         started_s: float,
         waits_for: Collection[str] = ("services", "slices"),
     ) -> None:
-        self.fold = Fold()
-        self.ledger = Ledger()
+        self.fold = ServiceIndex()
+        self.ledger = ServiceRoom()
         self.asks_again = asyncio.Event()
         """Everything is to be listed again: objects that were not kept may have room, or a list is doubted."""
         self.sight = NodeSight()
@@ -138,7 +138,7 @@ class Intake:
         """As they were reported."""
         return self._service_ranges
 
-    def restore(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: ServiceSnapshot) -> None:
         """What an earlier process was told, until sources say what is true. What they list replaces it; what
         they have said by now stays."""
         for facts in snapshot.services:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from agent.model.services.nft_error import NftFailed, RulesRefused
 from agent.model.services.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
+from agent.services.batches import MOST_ELEMENTS, portions
 from agent.services.nftables.changes import Staged, left_targets
 from agent.services.nftables.elements import claim_in
 from agent.services.nftables.mirror import Mirror
@@ -26,7 +27,6 @@ from agent.services.nftables.structure import (
     structure_text,
 )
 from agent.services.objects.node_state import FamilyFacts, node_content
-from agent.services.portions import MOST_ELEMENTS, portions
 from agent.services.ports import RuleTable
 from agent.services.ruleset import NO_PLANS, Plans, Reconciled
 

@@ -29,7 +29,7 @@ class Periods(msgspec.Struct, frozen=True):
         return max(self.min_s, min(self.longest_s, (self.rest if rest is None else rest) * took_s))
 
 
-class Pace(msgspec.Struct, frozen=True):
+class SyncPace(msgspec.Struct, frozen=True):
     """What the last runs were like. A value: each run makes the next one."""
 
     ended_s: float = float("-inf")
@@ -38,11 +38,11 @@ class Pace(msgspec.Struct, frozen=True):
     full_s: float = float("-inf")
     """When the last full sync ended."""
 
-    def succeeded(self, now_s: float, took_s: float, *, was_full: bool) -> "Pace":
-        return Pace(now_s, took_s, 0, now_s if was_full else self.full_s)
+    def succeeded(self, now_s: float, took_s: float, *, was_full: bool) -> "SyncPace":
+        return SyncPace(now_s, took_s, 0, now_s if was_full else self.full_s)
 
-    def failed(self, now_s: float, took_s: float) -> "Pace":
-        return Pace(now_s, took_s, self.failures + 1, self.full_s)
+    def failed(self, now_s: float, took_s: float) -> "SyncPace":
+        return SyncPace(now_s, took_s, self.failures + 1, self.full_s)
 
     def earliest_s(self, periods: Periods) -> float:
         """Not before then, whatever happens: so a burst becomes few syncs and a lone change waits for nothing."""

@@ -22,7 +22,7 @@ from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import Frontend
 from agent.services.ruleset import Ruleset
 from agent.services.run.family_sync import FamilySync
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.measures import Measures
 from agent.services.run.pace import Periods
 from agent.services.run.sync_report import SyncReport
@@ -39,7 +39,7 @@ class ServicesPlane:
 
     def __init__(
         self,
-        intake: Intake,
+        intake: ServiceInputs,
         rulesets: Mapping[Family, Ruleset],
         *,
         clock: Clock,

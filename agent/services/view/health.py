@@ -18,7 +18,7 @@ from agent.services.routes.frontends import HealthPort
 OVERDUE_PERIODS = 2
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HealthAnswer(msgspec.Struct, frozen=True):
     """Status, JSON body, and headers beside those that every answer has."""
 
     status: int
@@ -47,19 +47,19 @@ def is_eligible(sight: NodeSight, drain_taints: Collection[str], *, has_node_obj
 
 def healthz(
     families: Mapping[Family, FamilyHealth], now_s: float, period_s: float, *, is_node_eligible: bool
-) -> Answer:
+) -> HealthAnswer:
     body = _body(families, now_s, period_s)
     is_fine = bool(body["healthy"]) and is_node_eligible
     return _answer(is_fine, {**body, "nodeEligible": is_node_eligible, **_times(families, now_s, is_fine=is_fine)})
 
 
-def livez(families: Mapping[Family, FamilyHealth], now_s: float, period_s: float) -> Answer:
+def livez(families: Mapping[Family, FamilyHealth], now_s: float, period_s: float) -> HealthAnswer:
     body = _body(families, now_s, period_s)
     is_fine = bool(body["healthy"])
     return _answer(is_fine, {**body, **_times(families, now_s, is_fine=is_fine)})
 
 
-def service_health(key: ServiceKey, port: HealthPort, *, is_proxy_healthy: bool) -> Answer:
+def service_health(key: ServiceKey, port: HealthPort, *, is_proxy_healthy: bool) -> HealthAnswer:
     """One Service on its own port; the weight stands in the header whatever the status."""
     body = {
         "service": {"namespace": key.namespace, "name": key.name},
@@ -88,5 +88,5 @@ def _time(when_s: float) -> str:
     return datetime.fromtimestamp(when_s, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _answer(is_fine: bool, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(200 if is_fine else 503, json.dumps(body).encode() + b"\n", headers or {})
+def _answer(is_fine: bool, body: Mapping[str, object], headers: Mapping[str, str] | None = None) -> HealthAnswer:
+    return HealthAnswer(200 if is_fine else 503, json.dumps(body).encode() + b"\n", headers or {})

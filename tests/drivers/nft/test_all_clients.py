@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from agent.drivers.nft.kernel_table import _SET_COUNT, KernelTable
-from agent.model.services.nft_table import Client
+from agent.model.services.nft_table import AffineClient
 
 
-def client(number: int) -> Client:
-    return Client(bytes([10, 0, 0, number]), b"slotpair", 60_000)
+def client(number: int) -> AffineClient:
+    return AffineClient(bytes([10, 0, 0, number]), b"slotpair", 60_000)
 
 
 class Growing(KernelTable):
@@ -20,7 +20,7 @@ class Growing(KernelTable):
         super().__init__("IPv4", None, 1.0)  # type: ignore[arg-type]  # nothing is asked of a kernel
         self.count, self.left = count, list(readings)
 
-    def _clients(self, name: str, *, is_paced: bool = True) -> Iterator[list[Client]]:
+    def _clients(self, name: str, *, is_paced: bool = True) -> Iterator[list[AffineClient]]:
         del name, is_paced
         yield [client(number) for number in self.left.pop(0)]
 
@@ -29,7 +29,7 @@ class Growing(KernelTable):
         return {_SET_COUNT: self.count.to_bytes(4, "big")}
 
 
-def keys(found: list[Client]) -> list[int]:
+def keys(found: list[AffineClient]) -> list[int]:
     return sorted(one.key[-1] for one in found)
 
 

@@ -17,9 +17,9 @@ from agent.host.setup.plan import (
     PLACES,
     UNIT_FOLDER,
     Facts,
-    Found,
     Plan,
     RunProgram,
+    SetupFindings,
     WriteFile,
     plan_setup,
     starts,
@@ -42,8 +42,8 @@ def run(plan: Plan) -> list[str]:
 
 def after(facts: Facts) -> Facts:
     """The facts of a node on which the plan was carried out."""
-    files = {path: Found("file", step.content) for path, step in written(plan_setup(facts)).items()}
-    folders = {path: Found("folder") for path, *_ in FOLDERS} | {LOCKS: Found("folder")}
+    files = {path: SetupFindings("file", step.content) for path, step in written(plan_setup(facts)).items()}
+    folders = {path: SetupFindings("folder") for path, *_ in FOLDERS} | {LOCKS: SetupFindings("folder")}
     subnet = free_subnet(facts.networks)
     return replace(
         facts, found={**facts.found, **folders, **files}, has_group=True, has_overlay=True, has_bridge_filter=True,
@@ -81,7 +81,7 @@ def test_a_setup_that_ended_between_two_steps_is_completed(count: int) -> None:
     whole = plan_setup(BARE)
     done = dict(list(written(whole).items())[:count])
     facts = replace(
-        BARE, found={path: Found("file", step.content) for path, step in done.items()},
+        BARE, found={path: SetupFindings("file", step.content) for path, step in done.items()},
         cni_names=("10-kepd.conflist",) if CNI_LIST in done else (),
         cni_subnets=("10.85.0.0/16",) if CNI_LIST in done else (),
     )  # fmt: skip
@@ -181,7 +181,7 @@ def test_nothing_to_say_is_no_file() -> None:
 @pytest.mark.parametrize("path", [DROP_IN, f"{UNIT_FOLDER}/pods.conf"])
 def test_what_exists_otherwise_is_replaced_and_says_so(path: str) -> None:
     facts = after(BARE)
-    plan = plan_setup(replace(facts, found={**facts.found, path: Found("file", b"mine\n")}))
+    plan = plan_setup(replace(facts, found={**facts.found, path: SetupFindings("file", b"mine\n")}))
 
     assert [(step.path, step.is_replacing) for step in written(plan).values()] == [(path, True)]
 
@@ -233,8 +233,8 @@ def test_a_kepd_that_runs_sees_what_was_changed(facts: Facts, verb: str) -> None
 @pytest.mark.parametrize("kind", ["obstacle", "other"])
 def test_what_stands_in_the_way_stops_all_of_it(path: str, kind: str) -> None:
     is_folder = path in (*(folder for folder, *_ in FOLDERS), LOCKS)
-    other = Found("file") if is_folder else Found("folder")
-    found = Found("obstacle", what=f"{path} is a symbolic link") if kind == "obstacle" else other
+    other = SetupFindings("file") if is_folder else SetupFindings("folder")
+    found = SetupFindings("obstacle", what=f"{path} is a symbolic link") if kind == "obstacle" else other
 
     plan = plan_setup(replace(BARE, found={path: found}))
 

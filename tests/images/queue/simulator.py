@@ -12,7 +12,7 @@ from itertools import count
 
 from msgspec.structs import replace
 
-from agent.images.queue.flights import Flight, FlightKey, FlightMember
+from agent.images.queue.flights import FlightKey, FlightMember, SharedPull
 from agent.images.queue.queue import PullQueue
 from agent.images.queue.rules import QueueRules, Rate
 from agent.model.images.pull import PullPolicy
@@ -96,7 +96,7 @@ class Ask:
 class Pull:
     """A flight that runs: its phase and what is left of it."""
 
-    flight: Flight
+    flight: SharedPull
     began: Fraction
     phase: str
     left: Fraction
@@ -192,7 +192,7 @@ class Simulation:
             else:
                 pull.rate = Fraction(1)
 
-    def _begin(self, flight: Flight) -> Pull:
+    def _begin(self, flight: SharedPull) -> Pull:
         image = self.images.get(flight.key.reference, {})
         is_present = flight.key.image in self.proofs
         leader = next(
@@ -235,7 +235,7 @@ class Simulation:
             for number in sorted(done, key=lambda one: self._first_index(self.pulls[one].flight)):
                 self._finish(number)
 
-    def _first_index(self, flight: Flight) -> int:
+    def _first_index(self, flight: SharedPull) -> int:
         return min((member.index for member in self.queue.flights[flight.number].members), default=-1)
 
     def _finish(self, number: int) -> None:

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from agent.drivers.cri.driver import snapshotters_in
-from agent.images.queue.flights import Flight, FlightKey, FlightMember
+from agent.images.queue.flights import FlightKey, FlightMember, SharedPull
 from agent.images.view.lazy import lazy_snapshotters, snapshotter_advice
 from agent.images.view.progress import StoreLook, advance, begin, resolved
 from agent.images.view.view import over, queued_state, running_state
@@ -61,7 +61,7 @@ def test_a_layer_that_is_ready_without_its_blob_has_no_known_bytes() -> None:
     assert (progress.percent, progress.eta_s, progress.is_downloaded) == (None, None, False)
     assert str(progress) == "bytes unknown, for stargz fetches what is read; 3 of 3 layers ready"
     member = FlightMember("r1", 1, 0.0, "pod", 0, PullPolicy.IF_NOT_PRESENT, False)
-    flight = Flight.of(1, FlightKey("r.io/x:1", "", "public"), "r.io", member, None)
+    flight = SharedPull.of(1, FlightKey("r.io/x:1", "", "public"), "r.io", member, None)
     state = queued_state(flight, parse_reference("r.io/x:1"), (), None, None)
     shown = running_state(state, PullStage.DOWNLOADING, progress, 1)
     assert (shown.stage, shown.total_bytes, shown.percent) == (PullStage.LAZY, None, None)

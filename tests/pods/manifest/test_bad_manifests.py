@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from agent.config.shape import place_of
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.pod import container_hash
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.manifest.reading import Reading, read_pods
+from agent.pods.manifest.reading import ReadManifest, read_pods
 
 HERE = Path(__file__).parent
 NODE = NodeIdentity("n", has_name_suffix=True)
@@ -128,7 +128,7 @@ def test_a_bad_manifest_is_refused_with_its_line(path: str, value: str, complain
 def test_one_bad_file_never_affects_another_pod() -> None:
     files = {f"/m/{index}.yaml": changed(path, value).encode() for index, (path, value, _) in enumerate(CASES)}
     files["/m/good.yaml"] = GOOD.encode()
-    reading = read_pods(Snapshot(files), Reading(), NODE)
+    reading = read_pods(ManifestSnapshot(files), ReadManifest(), NODE)
 
     assert [pod.file for pod in reading.pods.values()] == ["/m/good.yaml"]
     assert reading.complaints.keys() == files.keys() - {"/m/good.yaml"}

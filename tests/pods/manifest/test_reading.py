@@ -7,25 +7,25 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
 from agent.pods.manifest.objects import NodeIdentity
-from agent.pods.manifest.reading import Reading, read_pods
+from agent.pods.manifest.reading import ReadManifest, read_pods
 from tests.pods.plane import manifest
 
 NODE = NodeIdentity("n", has_name_suffix=False)
 BROKEN = b"kind: ["
 
 
-def read(*looks: Mapping[str, bytes]) -> Reading:
+def read(*looks: Mapping[str, bytes]) -> ReadManifest:
     """What the last of these looks gives after the ones before."""
-    reading = Reading()
+    reading = ReadManifest()
     for files in looks:
-        reading = read_pods(Snapshot(files), reading, NODE)
+        reading = read_pods(ManifestSnapshot(files), reading, NODE)
     return reading
 
 
-def sources(reading: Reading) -> dict[str, str]:
+def sources(reading: ReadManifest) -> dict[str, str]:
     return {pod.name: pod.source.rpartition("/")[2] for pod in reading.pods.values()}
 
 
@@ -129,7 +129,7 @@ class TestTwoOfOneName:
 
 def test_problems_of_reading_are_complaints_and_the_unknown_is_remembered() -> None:
     problem = Finding("/m", "", "cannot be read: input/output error")
-    reading = read_pods(Snapshot({"/m/a": manifest()}, (problem,), frozenset({"/m/b"})), Reading(), NODE)
+    reading = read_pods(ManifestSnapshot({"/m/a": manifest()}, (problem,), frozenset({"/m/b"})), ReadManifest(), NODE)
 
     assert reading.complaints_about("/m/a") == reading.complaints_about("/m/b") == (problem,)
     assert reading.complaints_about("/other/a") == ()
@@ -145,7 +145,7 @@ def test_names_that_are_no_utf8_are_found_again_as_an_annotation_has_them() -> N
 
 def test_what_did_not_change_is_not_parsed_again() -> None:
     one = read({"/a": manifest(), "/b": manifest("db")})
-    two = read_pods(Snapshot({"/a": manifest(), "/b": BROKEN}), one, NODE)
+    two = read_pods(ManifestSnapshot({"/a": manifest(), "/b": BROKEN}), one, NODE)
 
     assert two.files["/a"].pods is one.files["/a"].pods
 
@@ -160,12 +160,12 @@ LOOKS = st.lists(st.dictionaries(st.sampled_from(["/a", "/b", "/c"]), CONTENTS),
 @given(LOOKS)
 @example([{"/b": manifest(more=", uid: u")}, {"/a": manifest("db", more=", uid: u"), "/b": manifest("db")}])
 def test_whatever_happens_names_and_uids_are_unique_and_faults_end_nothing(looks: list[dict[str, bytes]]) -> None:
-    before = Reading()
+    before = ReadManifest()
     for files in looks:
-        reading = read_pods(Snapshot(files), before, NODE)
+        reading = read_pods(ManifestSnapshot(files), before, NODE)
         uids = [pod.uid for pod in reading.pods.values()]
         assert len(uids) == len(set(uids))
-        assert read_pods(Snapshot(files), reading, NODE).pods == reading.pods
+        assert read_pods(ManifestSnapshot(files), reading, NODE).pods == reading.pods
         for key in before.pods.keys() - reading.pods.keys():
             pod = before.pods[key]
             assert pod.file not in files or not reading.complaints.get(pod.file) or pod.uid in uids, "or taken over"
@@ -186,7 +186,7 @@ def test_what_is_right_and_yet_unwise_is_told_beside_the_faults() -> None:
 @pytest.mark.parametrize("content", [b"", b"  \n", b"# only a comment\n", b"---\n---\n...\n"])
 def test_a_file_that_says_nothing_is_told_of(content: bytes) -> None:
     """NP-8: it is no fault, for it may be written in a moment."""
-    found = read_pods(Snapshot(files={"/a": content}), Reading(), NODE)
+    found = read_pods(ManifestSnapshot(files={"/a": content}), ReadManifest(), NODE)
 
     assert [str(one) for one in found.warnings] == ["/a: says nothing: it holds no object, so nothing comes of it"]
     assert found.findings == ()
@@ -195,13 +195,13 @@ def test_a_file_that_says_nothing_is_told_of(content: bytes) -> None:
 def test_a_file_of_other_planes_is_not_told_of() -> None:
     service = b"apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Service, metadata: {name: s}}]\n"
 
-    assert read_pods(Snapshot(files={"/a": service}), Reading(), NODE).warnings == ()
+    assert read_pods(ManifestSnapshot(files={"/a": service}), ReadManifest(), NODE).warnings == ()
 
 
 def test_what_is_wrong_with_a_directory_concerns_what_lies_in_it() -> None:
     """NP-8: asked for each pod and each finding."""
     broken = Finding("/m/dir", "", "cannot be read")
-    reading = Reading(complaints={"/m/dir": (broken,)}, unread=frozenset({"/m/dir"}))
+    reading = ReadManifest(complaints={"/m/dir": (broken,)}, unread=frozenset({"/m/dir"}))
 
     for file, concerned in (("/m/dir", True), ("/m/dir/a.yaml", True), ("/m/directory.yaml", False), ("/m", False)):
         assert (reading.complaints_about(file) == (broken,), reading.is_unread(file)) == (concerned, concerned)

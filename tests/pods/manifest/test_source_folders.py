@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
 from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
-from agent.pods.manifest.reading import Reading, changed_sources, read_pods
+from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods
 from agent.pods.manifest.references import source_references
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.volume_plan import plan_updates
@@ -29,10 +29,10 @@ def folder(name: str = "c", *problems: str, kind: str = "ConfigMap", **values: A
     return {path: SourceFolder(kind=kind, namespace="default", name=name, path=path, values=data, problems=told)}
 
 
-def read(*looks: dict[str, SourceFolder]) -> Reading:
-    reading = Reading()
+def read(*looks: dict[str, SourceFolder]) -> ReadManifest:
+    reading = ReadManifest()
     for folders in looks:
-        reading = read_pods(Snapshot(folders=folders), reading, NODE)
+        reading = read_pods(ManifestSnapshot(folders=folders), reading, NODE)
     return reading
 
 
@@ -68,7 +68,7 @@ def test_names_that_cannot_be_are_told(name: str, key: str, complaint: str) -> N
 
 def test_a_document_comes_before_a_directory() -> None:
     text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: document}\n"
-    reading = read_pods(Snapshot({"/m/a.yaml": text}, folders=folder(a="directory")), Reading(), NODE)
+    reading = read_pods(ManifestSnapshot({"/m/a.yaml": text}, folders=folder(a="directory")), ReadManifest(), NODE)
 
     assert reading.sources[KEY].data == {"a": b"document"}
     assert "ConfigMap default/c is already in /m/a.yaml:1; this one is ignored" in str(reading.findings[0])
@@ -104,11 +104,13 @@ def test_keys_of_documents_become_names_of_files(text: str, complaint: str) -> N
 def test_only_other_content_is_a_change() -> None:
     one, two = read(folder(a="1")), read(folder(a="2"))
     moved = read_pods(
-        Snapshot({"/m/a.yaml": b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: '1'}\n"}), one, NODE
+        ManifestSnapshot({"/m/a.yaml": b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {a: '1'}\n"}),
+        one,
+        NODE,
     )
 
     assert changed_sources(one, two) == {KEY}
-    assert changed_sources(Reading(), one) == changed_sources(one, Reading()) == {KEY}
+    assert changed_sources(ReadManifest(), one) == changed_sources(one, ReadManifest()) == {KEY}
     assert changed_sources(one, moved) == frozenset()
 
 
@@ -134,7 +136,7 @@ def test_secrets_that_others_may_read_are_told() -> None:
     text = b"apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData: {a: b}\n"
     files = {"/m/a.yaml": text, "/m/b.yaml": manifest()}
     reading = read_pods(
-        Snapshot(files, folders={secret.path: secret}, exposed=frozenset(files)), Reading(), NODE
+        ManifestSnapshot(files, folders={secret.path: secret}, exposed=frozenset(files)), ReadManifest(), NODE
     )  # fmt: skip
 
     assert [one.where for one in reading.warnings] == ["/m/a.yaml", "/m/secrets/d/s/word"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model.pods.pod import PodSpec
-from agent.pods.plan.admit import Asked, Capacity, HostPort, Places, asked_by, why_refused
+from agent.pods.plan.admit import AskedResources, Capacity, HostPort, Places, asked_by, why_refused
 from tests.pods.pods import container, make_pod
 
 GIB = 1 << 30
@@ -141,5 +141,5 @@ def test_sums_follow_each_change_and_end_where_they_began() -> None:
         seen.append((len(taken), taken.milli_cpus, taken.memory_bytes // GIB))
 
     assert seen == [(1, 1000, 1), (2, 3000, 3), (2, 5000, 3), (1, 3000, 1), (1, 3000, 1), (0, 0, 0)]
-    assert taken.of("a") == Asked()
+    assert taken.of("a") == AskedResources()
     assert taken.holder(HostPort("TCP", 3), "n") == ""

@@ -15,7 +15,7 @@ from agent.pods.plan.orphans import left_container, orphan_spec
 from agent.pods.plan.remove_dead import dead_ephemerals
 from agent.pods.plan.work import LaunchingEphemeral
 from agent.pods.runtime.names import EPHEMERAL
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage
 from agent.pods.view.status import Look, pod_status
 from tests.pods.pods import Runs, World, container, make_pod
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.pods.plan.admit import Asked, Capacity
+from agent.pods.plan.admit import AskedResources, Capacity
 from agent.pods.plan.preempt import Occupant, is_critical, plan_preemption
 from tests.pods.pods import container, make_pod
 
@@ -21,7 +21,7 @@ def there(text: str) -> list[Occupant]:
     for word in text.split():
         name, _, figures = word.partition(":")
         cpu, _, memory = figures.partition("/")
-        asked = Asked(milli_cpus=int(cpu or 0), memory_bytes=int(memory or 0) * MIB)
+        asked = AskedResources(milli_cpus=int(cpu or 0), memory_bytes=int(memory or 0) * MIB)
         quality = QUALITIES[name[0]]
         found.append(
             Occupant(

@@ -12,7 +12,7 @@ from agent.pods.plan.stop import after_step
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Trigger, begin_stop
 from agent.pods.plan.stop_steps import RunHook
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.runtime.seen import Instance, SeenPod, SeenSandbox, Stage
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage
 from agent.pods.view.history import Moment
 from tests.pods.pods import container, make_pod
 

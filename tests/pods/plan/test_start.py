@@ -12,7 +12,7 @@ from agent.pods.plan.start import StartRules, plan_start
 from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import EndingAlone, Launching
-from agent.pods.runtime.seen import Stage
+from agent.pods.runtime.observed import Stage
 from tests.pods.pods import Runs, World, container, make_pod
 
 FAILS = Runs(1, 1)

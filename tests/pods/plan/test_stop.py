@@ -9,7 +9,7 @@ from agent.pods.plan.order import Dependency, Member, cycle, cycle_text, waits_f
 from agent.pods.plan.stop import after_step, blockers_of, note_exit, plan_stop, steps_to_repeat
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, exited, resumed, shortened
 from agent.pods.plan.stop_steps import Kill, RunHook, Signal, StopPodSandbox
-from agent.pods.view.forecast import Assumption, HookAssumption, Request, forecast_stop
+from agent.pods.view.forecast import Assumption, ForecastRequest, HookAssumption, forecast_stop
 
 MAIN, SIDECAR, INIT = ContainerKind.MAIN, ContainerKind.SIDECAR, ContainerKind.INIT
 OBEYS = Assumption(exit_after_s=1)
@@ -28,7 +28,7 @@ def sidecar(name: str) -> Member:
     return Member(name=name, kind=SIDECAR)
 
 
-def lines(stop: Stop, assumptions: dict[str, Assumption], *requests: Request) -> list[str]:
+def lines(stop: Stop, assumptions: dict[str, Assumption], *requests: ForecastRequest) -> list[str]:
     return [f"{one.at_s:g} {one.event} {one.container}".strip() for one in forecast_stop(stop, assumptions, requests)]
 
 

@@ -9,7 +9,7 @@ from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.stop import after_step, plan_stop, steps_to_repeat
 from agent.pods.plan.stop_state import ContainerEnding, Stop, Trigger, begin_stop, resumed
 from agent.pods.plan.stop_steps import RunHook, Signal, StopStep
-from agent.pods.view.forecast import Assumption, EndSimulation, HookAssumption, Request, forecast_stop
+from agent.pods.view.forecast import Assumption, EndSimulation, ForecastRequest, HookAssumption, forecast_stop
 
 SECONDS = st.integers(0, 80).map(lambda half: half / 2)
 KINDS = st.sampled_from([ContainerKind.MAIN, ContainerKind.SIDECAR, ContainerKind.INIT])
@@ -43,9 +43,9 @@ def pods(draw: st.DrawFn, hooks: st.SearchStrategy = HOOKS | SLEEPS) -> tuple[St
 
 
 @settings(max_examples=300, deadline=None)
-@given(pods(), st.lists(st.builds(Request, SECONDS, st.integers(0, 20)), max_size=2))
+@given(pods(), st.lists(st.builds(ForecastRequest, SECONDS, st.integers(0, 20)), max_size=2))
 def test_every_pod_ends_within_its_budget_and_two_seconds(
-    given_pod: tuple[Stop, dict[str, Assumption]], requests: list[Request]
+    given_pod: tuple[Stop, dict[str, Assumption]], requests: list[ForecastRequest]
 ) -> None:
     """TRM-06, TRM-11, TRM-23: at most 2 s over, one hook and one signal per instance, later sidecars first."""
     stop, assumptions = given_pod

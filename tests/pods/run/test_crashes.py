@@ -15,7 +15,7 @@ import pytest
 
 from agent.model.runtime.error import Unavailable
 from agent.pods.plan.remembered import PodOutcome
-from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.keeper import PodWorker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, News, Plane, Slow, running
@@ -287,7 +287,7 @@ class TestPause:
     @asynccontextmanager
     async def pausing(
         self, given: FakeManifestDirectory, place: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> AsyncIterator[tuple[Plane, PodKeeper]]:
+    ) -> AsyncIterator[tuple[Plane, PodWorker]]:
         """A plane with a keeper that has failed once."""
         monkeypatch.setattr("agent.pods.plan.restart.FIRST_PAUSE_S", 0.5)
         runtime = Runtime()

@@ -14,7 +14,7 @@ from agent.pods.run.disk.disk_use import volume_spaces
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.measured import MeasuredDisks
-from agent.pods.run.disk.pace import LONGEST_S, Pace
+from agent.pods.run.disk.pace import LONGEST_S, DiskPace
 from agent.pods.run.disk.trees import tree_use
 from tests.contract.fake_mounts import FakeMounts
 from tests.fakes.clock import FakeClock
@@ -58,7 +58,7 @@ def disks(files: PodFiles) -> MeasuredDisks:
 def test_a_walk_keeps_its_pace_and_ends() -> None:
     """VSU-03."""
     time = Passing()
-    pace = Pace(lambda: time.now_s, time.wait)
+    pace = DiskPace(lambda: time.now_s, time.wait)
     for _ in range(200):
         pace.went(500)
     spent_s, was_over = time.now_s, pace.is_over
@@ -71,7 +71,7 @@ def test_a_walk_keeps_its_pace_and_ends() -> None:
 def test_a_walk_that_is_over_tells_what_it_counted(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / "v" / f"d{number}").mkdir(parents=True)
-    pace = Pace()
+    pace = DiskPace()
     pace.stop()
 
     assert tree_use(tmp_path / "v").inodes == 4
@@ -111,7 +111,7 @@ async def test_a_walk_that_fails_leaves_other_pods_their_figures(
 ) -> None:
     """FP-3."""
 
-    def walk(_files: PodFiles, one: PodSpec, _logs: Path, _pace: Pace) -> DiskUse:
+    def walk(_files: PodFiles, one: PodSpec, _logs: Path, _pace: DiskPace) -> DiskUse:
         if one.uid == "u1":
             raise RecursionError("maximum recursion depth exceeded")
         return DiskUse(logs={"main": TreeUse(5, 1)})
@@ -128,7 +128,7 @@ async def test_few_walks_run_at_a_time_and_one_that_takes_long_has_its_last_figu
     """VSU-03: pages do not wait for it, and it goes on."""
     may_end, now, most = threading.Event(), [0], [0]
 
-    def walk(_files: PodFiles, one: PodSpec, _logs: Path, _pace: Pace) -> DiskUse:
+    def walk(_files: PodFiles, one: PodSpec, _logs: Path, _pace: DiskPace) -> DiskUse:
         now[0] += 1
         most[0] = max(most[0], now[0])
         may_end.wait(20)
@@ -153,7 +153,7 @@ async def test_the_end_of_the_plane_ends_a_walk(
 ) -> None:
     has_begun, has_ended = threading.Event(), threading.Event()
 
-    def walk(_files: PodFiles, _pod: PodSpec, _logs: Path, pace: Pace) -> DiskUse:
+    def walk(_files: PodFiles, _pod: PodSpec, _logs: Path, pace: DiskPace) -> DiskUse:
         has_begun.set()
         while not pace.is_over:
             pace.went(500)

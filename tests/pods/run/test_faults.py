@@ -19,13 +19,13 @@ from agent.pods.run.handlers.handler_target import ContainerTarget
 from agent.pods.run.handlers.hooks import HookRunner
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
-from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.keeper import PodWorker
 from agent.pods.run.observer import Observer
 from agent.pods.run.pod_images import PodImages
 from agent.pods.run.probing import Prober
 from agent.pods.run.removing_dead import DeadRemover
 from agent.pods.run.resizing import Resizer
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.run_state import LivePod
 from agent.pods.run.runner import PodRunner
 from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.starting import Starter
@@ -63,7 +63,7 @@ spec:
 SOURCE = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: %s}\n"
 UID = re.compile(r"u-bad-[a-z-]+")
 OWNERS = (
-    PodKeeper, PodRun, Observer, Starter, Stopper, Prober, Resizer, DeadRemover, SandboxMaker, PodImages,
+    PodWorker, LivePod, Observer, Starter, Stopper, Prober, Resizer, DeadRemover, SandboxMaker, PodImages,
     ContainerSetup, Housekeeping, PodFiles, HookRunner, ProbeRunner, PodRunner,
 )  # fmt: skip
 # What all pods share has other routines as well; these are about one.
@@ -85,7 +85,7 @@ def named(routine: str) -> str:
 def uid_of(value: Any) -> str:
     """Which pod a routine's argument is about, if one can say."""
     for one in (value, getattr(value, "run", None), getattr(value, "_run", None)):
-        if isinstance(one, PodRun):
+        if isinstance(one, LivePod):
             return one.pod.uid
     if isinstance(value, ContainerTarget | str | Path) and (found := UID.search(str(value))):
         return found[0]

@@ -13,9 +13,9 @@ from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.scarcity.storage_use import DiskUse
 from agent.pods.run.disk.disk_use import disk_use
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.disk.pace import Pace
+from agent.pods.run.disk.pace import DiskPace
 from agent.pods.run.housekeeping import Housekeeping
-from agent.pods.run.keeper import PodKeeper
+from agent.pods.run.keeper import PodWorker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import FakeNode, Plane, Slow, manifest, running
@@ -76,7 +76,7 @@ async def test_a_volume_that_takes_long_to_count_delays_no_other_pod_and_no_log(
     may_end, rotated = asyncio.Event(), []
     check = Housekeeping.check_volumes
 
-    async def checked(self: Housekeeping, keeper: PodKeeper) -> None:
+    async def checked(self: Housekeeping, keeper: PodWorker) -> None:
         if keeper.run.pod.uid == "u-slow":
             await may_end.wait()
         await check(self, keeper)
@@ -101,7 +101,7 @@ async def test_a_check_that_fails_for_one_pod_ends_no_others_and_not_the_plane(
     async with running(Slow(), with_small_volumes("bad", "good"), tmp_path / "logs", log_check_s=0.01) as plane:
         await plane.until_phases(bad="Running", good="Running")
 
-        def used(files: PodFiles, pod: PodSpec, logs: Path, pace: Pace) -> DiskUse:
+        def used(files: PodFiles, pod: PodSpec, logs: Path, pace: DiskPace) -> DiskUse:
             if pod.uid == "u-bad":
                 raise RecursionError("maximum recursion depth exceeded")
             return disk_use(files, pod, logs, pace)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.run_state import LivePod
 
 ROOM = Path(__file__).resolve().parents[3] / "agent/pods/run"
 PARTS = {
@@ -26,7 +26,7 @@ PARTS = {
 # What others may call: it changes nothing that a planner looks at.
 HARMLESS = {"tell", "note", "look", "is_running", "container_of", "kind_of"}
 CHANGES = {
-    name for name, one in vars(PodRun).items() if callable(one) and not name.startswith("_") and name not in HARMLESS
+    name for name, one in vars(LivePod).items() if callable(one) and not name.startswith("_") and name not in HARMLESS
 }
 STRANGERS = sorted(path.stem for path in ROOM.glob("*.py") if path.stem not in {*PARTS, "__init__"})
 

@@ -4,7 +4,7 @@
 from pathlib import Path
 
 from agent.pods.run.runner import PodRunner
-from agent.pods.runtime.seen import Stage
+from agent.pods.runtime.observed import Stage
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Slow, manifest, running
 

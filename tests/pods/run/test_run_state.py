@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from agent.pods.plan.work import Launching
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.run_state import LivePod
 
 
-class Quiet(PodRun):
+class Quiet(LivePod):
     """A run without its pod."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from agent.model.component import State
 from agent.model.pods.state import PodState
 from agent.model.runtime.error import DeadlineExceeded, NotFound, RuntimeCallFailed
-from agent.pods.runtime.seen import SeenPod
+from agent.pods.runtime.observed import SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.cri import FakeCri

@@ -4,9 +4,9 @@
 import pytest
 from msgspec.structs import replace
 
-from agent.drivers.manifests.snapshot import Snapshot
+from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.manifest.reading import MOST_MADE, Reading, read_pods
+from agent.pods.manifest.reading import MOST_MADE, ReadManifest, read_pods
 from agent.pods.workloads.job_rules import JobRules
 from agent.pods.workloads.reading import workload_warnings
 from agent.pods.workloads.rollout import RolloutRules
@@ -119,9 +119,9 @@ def test_a_port_of_the_node_and_a_change_that_waits_for_itself_are_warned_about(
 
 
 def test_a_fault_keeps_the_last_good_version_and_a_name_belongs_to_the_first() -> None:
-    good = read_pods(Snapshot({"/a": deployment()}), Reading(), NODE)
-    bad = read_pods(Snapshot({"/a": deployment(-1)}), good, NODE)
-    twice = read_pods(Snapshot({"/a": deployment(), "/b": deployment(1)}), Reading(), NODE)
+    good = read_pods(ManifestSnapshot({"/a": deployment()}), ReadManifest(), NODE)
+    bad = read_pods(ManifestSnapshot({"/a": deployment(-1)}), good, NODE)
+    twice = read_pods(ManifestSnapshot({"/a": deployment(), "/b": deployment(1)}), ReadManifest(), NODE)
 
     assert bad.workloads == good.workloads
     assert bad.workloads
@@ -133,7 +133,7 @@ def test_all_together_ask_for_a_bounded_number_of_pods() -> None:
     files = {
         f"/{place}": deployment(MOST_REPLICAS).replace(b"name: web", f"name: web{place}".encode()) for place in range(5)
     }
-    reading = read_pods(Snapshot(files), Reading(), NODE)
+    reading = read_pods(ManifestSnapshot(files), ReadManifest(), NODE)
 
     assert sum(one.most_pods for one in reading.workloads.values()) == MOST_MADE
     assert "/4: spec: Deployment default/web4 and those before it ask for more than" in str(

@@ -16,8 +16,8 @@ import h2.connection
 import h2.events
 import h2.windows
 
-from agent.proxy.run.link import Link, Room
-from agent.proxy.run.side import Side
+from agent.proxy.run.link import BufferBudget, ProxyConnection
+from agent.proxy.run.side import ConnectionEnd
 from tests.proxy.wire import CallJudge
 
 __all__ = ["Network"]
@@ -64,7 +64,7 @@ class Pipe(asyncio.Transport):
 class End:
     """A client or a runtime. `events` has what it was sent, by stream."""
 
-    def __init__(self, side: Side, *, is_client: bool, random: Random) -> None:
+    def __init__(self, side: ConnectionEnd, *, is_client: bool, random: Random) -> None:
         config = h2.config.H2Configuration(client_side=is_client, header_encoding="utf-8")
         self.http = h2.connection.H2Connection(config)
         self.http._inbound_flow_control_window_manager = Prompt(WINDOW)
@@ -121,7 +121,7 @@ class Network:
     def __init__(self, seed: int = 0) -> None:
         self.random = Random(seed)
         self.judge = CallJudge()
-        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room(inf))
+        self.link = ProxyConnection(self.judge, lambda _link: None, lambda _link: None, BufferBudget(inf))
         self.client = End(self.link.front, is_client=True, random=self.random)
         self.runtime = End(self.link.back, is_client=False, random=self.random)
         self.link.front.connection_made(self.client.pipe)

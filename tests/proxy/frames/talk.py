@@ -19,8 +19,8 @@ import h2.settings
 import h2.windows
 
 from agent.proxy.frames.layout import PREFACE
-from agent.proxy.run.link import Link, Room
-from agent.proxy.run.side import Side
+from agent.proxy.run.link import BufferBudget, ProxyConnection
+from agent.proxy.run.side import ConnectionEnd
 from tests.proxy.frames.streams import WINDOW, Pipe, Prompt
 from tests.proxy.wire import CallJudge
 
@@ -38,7 +38,7 @@ class Outgoing:
 
 
 class Talker:
-    def __init__(self, side: Side, *, is_client: bool, random: Random) -> None:
+    def __init__(self, side: ConnectionEnd, *, is_client: bool, random: Random) -> None:
         self.http = h2.connection.H2Connection(h2.config.H2Configuration(is_client, header_encoding="utf-8"))
         self.http._inbound_flow_control_window_manager = Prompt(WINDOW)
         self.http.initiate_connection()
@@ -185,7 +185,7 @@ class Conversation:
     def __init__(self, random: Random) -> None:
         self.random = random
         self.judge = CallJudge()
-        self.link = Link(self.judge, lambda _link: None, lambda _link: None, Room(inf))
+        self.link = ProxyConnection(self.judge, lambda _link: None, lambda _link: None, BufferBudget(inf))
         self.client = Talker(self.link.front, is_client=True, random=random)
         self.runtime = Talker(self.link.back, is_client=False, random=random)
         self.link.front.connection_made(self.client.pipe)

@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.proxy.gates.start import OPENS_S, Go, HeldStart, Refused, judge_create, judge_start
+from agent.proxy.gates.start import OPENS_S, Go, HeldStart, StartRefused, judge_create, judge_start
 from tests.proxy.pods import CREATED, EXITED, RUNNING, container, sandbox
 
 BOTH = {"sidecars": "a,b", "mains": "main,other"}
@@ -16,10 +16,10 @@ def create(pod, name="main", now_s=1.0, arrived_s=1.0, deadline_s=121.0):
 
 def test_a_main_is_refused_while_a_sidecar_was_never_made() -> None:
     """ORD-3."""
-    assert create(sandbox(BOTH)) == Refused("a")
-    assert create(sandbox(BOTH, container("a"))) == Refused("b")
+    assert create(sandbox(BOTH)) == StartRefused("a")
+    assert create(sandbox(BOTH, container("a"))) == StartRefused("b")
     assert create(sandbox(BOTH, container("a"), container("b"))) == Go()
-    assert Refused("b").text == "kepd: waiting for sidecar b"
+    assert StartRefused("b").text == "kepd: waiting for sidecar b"
 
 
 def test_without_mains_there_is_no_gate() -> None:
@@ -44,7 +44,7 @@ def test_restarts_are_never_gated() -> None:
 def test_sidecars_are_made_in_the_order_of_the_list_and_never_held() -> None:
     """ORD-10, NOH-4."""
     assert create(sandbox(BOTH), "a") == Go()
-    assert create(sandbox(BOTH), "b") == Refused("a")
+    assert create(sandbox(BOTH), "b") == StartRefused("a")
     assert create(sandbox(READY, container("a", is_ready=False)), "b") == Go()
 
 
@@ -64,13 +64,13 @@ def test_a_strict_pod_is_refused_where_an_open_one_passes() -> None:
     """ORD-4, ORD-7."""
     pod = sandbox({**READY, "start-policy": "strict"}, container("a"), container("b", is_ready=False))
 
-    assert create(pod, now_s=61.0) == Refused("b")
-    assert create(sandbox({**BOTH, "start-policy": "strict"}), now_s=10 * OPENS_S) == Refused("a")
+    assert create(pod, now_s=61.0) == StartRefused("b")
+    assert create(sandbox({**BOTH, "start-policy": "strict"}), now_s=10 * OPENS_S) == StartRefused("a")
 
 
 def test_an_open_pod_is_refused_for_five_minutes_at_most() -> None:
     """ORD-7: a typo in the list, or an image that is not there."""
-    assert create(sandbox(BOTH), now_s=OPENS_S - 0.1) == Refused("a")
+    assert create(sandbox(BOTH), now_s=OPENS_S - 0.1) == StartRefused("a")
     assert create(sandbox(BOTH), now_s=OPENS_S) == Go("a")
     assert create(sandbox(BOTH), "b", now_s=OPENS_S) == Go("a")
 
@@ -80,7 +80,7 @@ def test_a_sidecar_that_does_not_run_ends_the_wait(state) -> None:
     """ORD-5: the kubelet that has to restart it waits for this very call."""
     pod = sandbox(READY, container("a", state), container("b", is_ready=False))
 
-    assert create(pod) == Refused("a")
+    assert create(pod) == StartRefused("a")
     assert judge_start(pod, "main", 1.0, 1.0, 121.0) == Go()
 
 

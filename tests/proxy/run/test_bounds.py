@@ -187,13 +187,13 @@ async def test_calls_of_connections_that_end_are_ended_in_turns(wire: Wire, monk
     turns: list[int] = []
     wire.runtime.methods[CREATE] = echo
     wire.server._room._turn_s = 0.0
-    passes = link_module.Link._end_in_turns
+    passes = link_module.ProxyConnection._end_in_turns
 
-    def in_turns(link: link_module.Link, over: list[link_module.ProxyCall]) -> None:
+    def in_turns(link: link_module.ProxyConnection, over: list[link_module.ProxyCall]) -> None:
         turns.append(len(over))
         passes(link, over)
 
-    monkeypatch.setattr(link_module.Link, "_end_in_turns", in_turns)
+    monkeypatch.setattr(link_module.ProxyConnection, "_end_in_turns", in_turns)
     _, writer = await asyncio.open_unix_connection(str(wire.through))
     writer.write(PREFACE + SETTINGS + b"".join(begin(stream) for stream in range(1, 100, 2)))
     await until(lambda: any(len(link.calls) == 50 for link in wire.server.links))

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from agent.proxy.run import side as side_module
-from agent.proxy.run.side import Side
+from agent.proxy.run.side import ConnectionEnd
 
 
 class NoLink:
     def __init__(self) -> None:
-        self.front = self.back = Side(self, lambda _data: None)
+        self.front = self.back = ConnectionEnd(self, lambda _data: None)
 
-    def connected(self, side: Side) -> None: ...
+    def connected(self, side: ConnectionEnd) -> None: ...
 
-    def lost(self, side: Side | None = None) -> None: ...
+    def lost(self, side: ConnectionEnd | None = None) -> None: ...
 
 
 async def test_what_ended_in_time_is_not_ended_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import statistics
 from math import inf
 
 from agent.proxy.frames.layout import framed
-from agent.proxy.run.link import Link, Room
+from agent.proxy.run.link import BufferBudget, ProxyConnection
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.proxy.frames.streams import WINDOW, End, Network
 from tests.proxy.run.test_held_calls import House
@@ -26,7 +26,7 @@ class OneByOne(Network):
 
     def __init__(self, house: House) -> None:
         super().__init__()
-        self.link = Link(house.judge, lambda _link: None, lambda _link: None, Room(inf))
+        self.link = ProxyConnection(house.judge, lambda _link: None, lambda _link: None, BufferBudget(inf))
         self.client = End(self.link.front, is_client=True, random=self.random)
         self.runtime = End(self.link.back, is_client=False, random=self.random)
         for end in (self.client, self.runtime):

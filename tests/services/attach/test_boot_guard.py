@@ -11,7 +11,7 @@ from agent.model.services.service import ServiceKey
 from agent.services.attach.boot_guard import REST_S, BootGuard
 from agent.services.nftables.guard import guard_text, guarded_in
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
@@ -44,7 +44,7 @@ class Node:
     def __init__(self, file: Path, loader: Loader, life_s: int = 300) -> None:
         self.clock = FakeClock()
         settings = NodeSettings(node="here", addresses=("192.168.0.10",), service_ranges=("10.96.0.0/16",))
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0)
         rules = NftRuleset(FakeNft("IPv4", FakeKernel()))
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=self.clock, tell=lambda _: None)
         tables = {"IPv4": loader}

@@ -12,7 +12,7 @@ from agent.model.event import Event
 from agent.services.attach import event_writer
 from agent.services.attach.event_writer import EventWriter
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.object_events import MOST_NOTE_BYTES, event_body, event_name
@@ -235,7 +235,7 @@ def test_notes_are_bounded_and_printable() -> None:
 async def test_a_conflict_names_no_service_of_another_namespace(namespace: str, names_it: bool) -> None:
     """SVN-13: kepd's own list, on the node, does."""
     told: list[Event] = []
-    intake = Intake(NodeSettings(node="n"), tell=told.append, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n"), tell=told.append, started_s=0.0)
     plane = ServicesPlane(
         intake, {"IPv4": NftRuleset(FakeNft("IPv4", FakeKernel()))}, clock=FakeClock(), tell=told.append
     )

@@ -16,7 +16,7 @@ from agent.services.attach import flow_offload
 from agent.services.attach.flow_offload import REST_S, FlowOffload
 from agent.services.nftables.flowtable import addition_text, probe_text, removal_text
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
@@ -86,7 +86,7 @@ class Node:
         self.clock = FakeClock()
         self.events: list[Event] = []
         settings = NodeSettings(node="here", addresses=("192.168.0.10",), service_ranges=("10.96.0.0/16",))
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0)
         rules = NftRuleset(FakeNft("IPv4", FakeKernel()))
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=self.clock, tell=lambda _: None)
         self.table = Table(has_flowtables=has_flowtables)

@@ -17,7 +17,7 @@ from agent.model.component import Board, State
 from agent.model.services.nft_table import Batch
 from agent.services.attach.source import KubeServices
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.drivers.kube.api_server import ApiServer, serving
@@ -65,7 +65,7 @@ class Node:
         self.clock = Jumping()
         self.table = Table("IPv4", FakeKernel())
         settings = NodeSettings(node="node-a", addresses=("192.168.0.10",))
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0)
         self.plane = ServicesPlane(self.intake, {"IPv4": NftRuleset(self.table)}, clock=self.clock, tell=lambda _: None)
 
     def put(self, name: str, ip: str, *endpoints: str) -> None:

@@ -26,7 +26,7 @@ from agent.services.attach.startup_taint import (
     lift_taint,
 )
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.drivers.kube.fake import FakeKube
@@ -76,7 +76,7 @@ class Process:
         self.goes_down = False
         waits_for = {"services", "slices", TAINT}
         settings = NodeSettings(node="n", service_ranges=("10.96.0.0/16",))
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0, waits_for=waits_for)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0, waits_for=waits_for)
         self.table = FakeNft("IPv4", node.kernel)
         self.plane = ServicesPlane(self.intake, {"IPv4": NftRuleset(self.table)}, clock=self.clock, tell=lambda _: None)
         self.missing = MissingRules(

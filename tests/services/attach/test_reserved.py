@@ -11,7 +11,7 @@ from agent.drivers.kube.client import KubeClient
 from agent.drivers.kube.kubeconfig import find_access
 from agent.services.attach.addresses import reserved_now
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import API_SERVER, Intake
+from agent.services.run.intake import API_SERVER, ServiceInputs
 from tests.fakes.clock import FakeClock
 from tests.services.making import make_slice
 
@@ -62,7 +62,7 @@ def test_those_that_the_kubeconfig_names_count_beside_those_that_are_asked(tmp_p
 
 def test_endpoints_of_the_kubernetes_service_are_the_api_servers() -> None:
     """Whatever the slices are called; what was theirs is free again when it goes."""
-    intake = Intake(NodeSettings(node="here"), tell=lambda _: None, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="here"), tell=lambda _: None, started_s=0.0)
 
     def taken() -> set[bytes]:
         return {one for one, whose in intake.facts("IPv4").node.limits.reserved if whose == API_SERVER}

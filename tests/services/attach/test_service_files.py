@@ -11,7 +11,7 @@ from agent.services.attach.files import ManifestServices, NoPods
 from agent.services.objects.node_state import NodeSettings
 from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.selection import Place
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from tests.fakes.clock import FakeClock
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 
@@ -26,7 +26,7 @@ async def test_other_hints_are_computed_at_a_reload(tmp_path: Path) -> None:
     settled = replace(plain.manifests, directory=str(tmp_path), debounce=0.0)
     node = replace(plain.node, state_directory=str(tmp_path / "state"))
     current = replace(plain, node=node, manifests=settled, services=replace(plain.services, hints=_mode(plain, "off")))
-    intake = Intake(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
     source = ManifestServices(lambda: current, intake, NoPods())
 
     def zones() -> set[str]:
@@ -62,8 +62,8 @@ async def test_addresses_and_ages_outlive_the_process(tmp_path: Path) -> None:
     def write(name: str) -> None:
         (folder / f"{name}.yaml").write_text(f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\n{spec}\n")
 
-    async def taken(wall_s: float) -> Intake:
-        intake = Intake(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
+    async def taken(wall_s: float) -> ServiceInputs:
+        intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
         source = ManifestServices(lambda: current, intake, NoPods(), FakeClock(wall_s))
         await source.take({path.name: path.read_bytes() for path in folder.iterdir()})
         return intake
@@ -94,7 +94,7 @@ async def test_a_file_that_others_may_write_is_reported_and_holds_up_no_other_se
     plain = Configuration()
     node = replace(plain.node, state_directory=str(tmp_path / "state"))
     current = replace(plain, node=node, manifests=replace(plain.manifests, directory=str(folder), debounce=0.0))
-    intake = Intake(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
     async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
         running = group.create_task(ManifestServices(lambda: current, intake, NoPods()).run())
         await intake.arrived.wait()

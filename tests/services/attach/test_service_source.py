@@ -15,7 +15,7 @@ from agent.model.services.service import ServiceKey
 from agent.services.attach.source import KubeServices
 from agent.services.objects.lists import KUBERNETES, doubt
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from tests.drivers.kube.api_server import ApiServer, Seen, serving
 from tests.drivers.kube.certificates import Certificates, make_certificates
 from tests.drivers.kube.fake_objects import FakeObjects
@@ -67,7 +67,7 @@ class Following:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-        self.intake = Intake(
+        self.intake = ServiceInputs(
             NodeSettings(node="node-a"),
             tell=self.events.append,
             started_s=0.0,
@@ -399,7 +399,7 @@ async def test_times_of_changes_are_taken_once(server: ApiServer) -> None:
 async def test_the_age_of_the_last_word_grows_by_kind(server: ApiServer) -> None:
     """MET-04."""
     fill(server)
-    intake = Intake(NodeSettings(node="node-a"), tell=lambda _: None, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="node-a"), tell=lambda _: None, started_s=0.0)
     async with client_of(server, clock=QuickClock()) as client:
         source = KubeServices(lambda: client, intake, "node-a")
         running = asyncio.create_task(source.run())

@@ -9,7 +9,7 @@ import pytest
 from agent.model.services.service import ServiceKey
 from agent.services.attach.snapshot_file import EVERY_S, FIRST_S, SnapshotFile
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
@@ -28,7 +28,7 @@ class Process:
         self.kernel = kernel or FakeKernel()
         waits_for = {"services", "slices", "node"}
         settings = NodeSettings(node="n", addresses=("192.168.0.10",))
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0, waits_for=waits_for)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0, waits_for=waits_for)
         rules = NftRuleset(FakeNft("IPv4", self.kernel))
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=self.clock, tell=lambda _: None)
         self.file = SnapshotFile(self.plane, file, self.clock, ("1", "n"), silent_s=lambda: self.silent_s, is_on=is_on)

@@ -7,7 +7,7 @@ from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.rendering import RuleSettings
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import ServicePlan
@@ -43,7 +43,9 @@ def pod(family: Family, number: int) -> str:
     return f"10.1.0.{number}" if family == "IPv4" else f"fd00:1::{number:x}"
 
 
-def put(fold: Fold, family: Family, name: str, number: int, endpoints: int = 2, here: int = 1, **spec: Any) -> None:
+def put(
+    fold: ServiceIndex, family: Family, name: str, number: int, endpoints: int = 2, here: int = 1, **spec: Any
+) -> None:
     """A Service whose first endpoints are on this node."""
     fold.put_service(make_service(name, ip=vip(family, number), **spec))
     addresses = [
@@ -55,7 +57,7 @@ def put(fold: Fold, family: Family, name: str, number: int, endpoints: int = 2, 
     fold.put_slice(make_slice(addresses, service=name, ports=ports, family=family))
 
 
-def plans_of(fold: Fold, family: Family, **settings: Any) -> dict[ServiceKey, ServicePlan | None]:
+def plans_of(fold: ServiceIndex, family: Family, **settings: Any) -> dict[ServiceKey, ServicePlan | None]:
     desired = Desired(family, facts_for(family, **settings).node, fold)
     desired.changed.update(fold.services)
     return desired.update()
@@ -63,7 +65,7 @@ def plans_of(fold: Fold, family: Family, **settings: Any) -> dict[ServiceKey, Se
 
 def all_kinds(family: Family) -> dict[ServiceKey, ServicePlan | None]:
     """Every kind of frontend, policy and verdict."""
-    fold = Fold()
+    fold = ServiceIndex()
     ingress = {"loadBalancer": {"ingress": [{"ip": BALANCER[family]}]}}
     node_port = [{"name": "http", "port": 80, "nodePort": 30080}]
     put(fold, family, "plain", 1, 3)

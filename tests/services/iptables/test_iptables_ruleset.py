@@ -12,7 +12,7 @@ from agent.model.services.iptables_error import LockHeld
 from agent.model.services.iptables_rules import Chains, RulesChange
 from agent.model.services.nft_error import OutcomeUnknown
 from agent.model.services.service import ServiceKey
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.iptables_ruleset import IptablesRuleset, Signs
@@ -44,8 +44,8 @@ class Mortal(FakeIptables):
 class Bench:
     """A family on a kernel in memory."""
 
-    def __init__(self, kernel: FakeTables | None = None, fold: Fold | None = None) -> None:
-        self.kernel, self.fold = kernel or FakeTables(), fold or Fold()
+    def __init__(self, kernel: FakeTables | None = None, fold: ServiceIndex | None = None) -> None:
+        self.kernel, self.fold = kernel or FakeTables(), fold or ServiceIndex()
         self.clock, self.watcher = FakeClock(), Watcher()
         self.rules = IptablesRuleset(FakeIptables("IPv4", self.kernel), clock=self.clock)
         facts = facts_for("IPv4")

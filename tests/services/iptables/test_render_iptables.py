@@ -17,7 +17,7 @@ from agent.model.services.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror, difference, ways_in
 from agent.services.iptables.names import comment
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.routes.claims import claim_of
 from tests.services.iptables.iptables_cases import all_kinds, facts_for, plans_of, put, settings_for
 from tests.services.making import make_service, make_slice
@@ -26,7 +26,7 @@ GOLDEN = Path(__file__).with_name("rules.iptables")
 TARGETS = {"ACCEPT", "DROP", "RETURN", "REJECT", "DNAT", "MASQUERADE", "MARK"}
 
 
-def content_of(fold: Fold, family: Family = "IPv4", **options: Any) -> Content:
+def content_of(fold: ServiceIndex, family: Family = "IPv4", **options: Any) -> Content:
     plans = plans_of(fold, family, **options)
     mirror = IptablesMirror()
     mirror.commit(mirror.stage(plans, settings_for(family, **options)))
@@ -51,7 +51,7 @@ def test_services_of_every_kind_read_as_reviewed() -> None:
 
 def test_names_are_kube_proxys() -> None:
     """IP-1: operators look for the chain of default/kubernetes:https, which is the same in every cluster."""
-    fold = Fold()
+    fold = ServiceIndex()
     ports = [{"name": "https", "port": 443}]
     fold.put_service(make_service("kubernetes", namespace="default", ports=ports))
     endpoint = [{"name": "https", "protocol": "TCP", "port": 6443}]
@@ -63,7 +63,7 @@ def test_names_are_kube_proxys() -> None:
 @pytest.mark.parametrize(("count", "first"), [(3, "0.3333333333"), (5, "0.2000000000"), (7, "0.1428571429")])
 def test_each_endpoint_gets_its_share(count: int, first: str) -> None:
     """IP-2: p = 1 / those that are left."""
-    fold = Fold()
+    fold = ServiceIndex()
     put(fold, "IPv4", "web", 1, count)
     chain = next(rules for name, rules in content_of(fold)["nat"].items() if name.startswith("KUBE-SVC-"))
     chosen = [rule for rule in chain if "-j KUBE-SEP-" in rule]
@@ -88,7 +88,7 @@ def test_probabilities_compare_in_the_kernels_form(given_text: str, saved: str) 
 
 def test_many_endpoints_have_no_comments() -> None:
     """IP-6."""
-    fold = Fold()
+    fold = ServiceIndex()
     for number in range(1, 12):
         put(fold, "IPv4", f"s{number}", number, 100)
     own = {name: rules for name, rules in content_of(fold)["nat"].items() if name.startswith(("KUBE-SVC", "KUBE-SEP"))}
@@ -109,7 +109,7 @@ def test_nothing_in_a_name_can_end_its_comment(text: str) -> None:
 
 def test_detection_by_interface_and_without_any() -> None:
     """TY-9, TY-10."""
-    fold = Fold()
+    fold = ServiceIndex()
     put(fold, "IPv4", "web", 1)
 
     def first(**options: Any) -> str:
@@ -157,8 +157,8 @@ services = st.lists(
 )
 
 
-def folded(drawn: list[dict[str, Any]]) -> Fold:
-    fold = Fold()
+def folded(drawn: list[dict[str, Any]]) -> ServiceIndex:
+    fold = ServiceIndex()
     for number, one in enumerate(drawn, 1):
         fields = dict(one)
         node_port = 30_000 + number if fields["type"] != "ClusterIP" else 0

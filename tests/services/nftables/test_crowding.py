@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.services.nft_table import Client
+from agent.model.services.nft_table import AffineClient
 from agent.services.nftables.crowding import SHORT_LIFE_MS, is_full, plan_trims
 
 SIZE = 1000
 HOUR_MS = 3_600_000
 
 
-def clients(*held: int) -> list[Client]:
+def clients(*held: int) -> list[AffineClient]:
     """So many of each port, the first ones the newest."""
     return [
-        Client(at.to_bytes(4, "big") + bytes([0, 0, 0, port]), b"", HOUR_MS - at)
+        AffineClient(at.to_bytes(4, "big") + bytes([0, 0, 0, port]), b"", HOUR_MS - at)
         for port, count in enumerate(held)
         for at in range(count)
     ]
 
 
-def by_port(some: list[Client]) -> dict[int, int]:
+def by_port(some: list[AffineClient]) -> dict[int, int]:
     return dict(Counter(one.key[-1] for one in some))
 
 

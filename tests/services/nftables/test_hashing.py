@@ -9,7 +9,7 @@ from agent.model.services.service import ServiceKey
 from agent.services.nftables.elements import NUMBER
 from agent.services.objects.bounds import NO_HASHING
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
@@ -26,7 +26,7 @@ class Node:
     def __init__(self, **settings: Any) -> None:
         self.table = FakeNft("IPv4", FakeKernel())
         own = NodeSettings(node="here", addresses=("192.168.0.10",), **settings)
-        self.intake = Intake(own, tell=lambda _: None, started_s=0.0)
+        self.intake = ServiceInputs(own, tell=lambda _: None, started_s=0.0)
         rules = NftRuleset(self.table)
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=FakeClock(), tell=lambda _: None)
 

@@ -21,7 +21,7 @@ from agent.model.services.nft_table import Batch
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.fakes.clock import FakeClock
@@ -45,7 +45,7 @@ class Node:
     def __init__(self) -> None:
         self.kernel, self.clock = FakeKernel(), FakeClock()
         self.rules = NftRuleset(Forgetful("IPv4", self.kernel))
-        self.intake = Intake(SETTINGS, tell=lambda _: None, started_s=time.time())
+        self.intake = ServiceInputs(SETTINGS, tell=lambda _: None, started_s=time.time())
         self.plane = ServicesPlane(self.intake, {"IPv4": self.rules}, clock=self.clock, tell=lambda _: None)
         self.intake.complete("services")
         self.intake.complete("slices")

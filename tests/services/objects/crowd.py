@@ -23,7 +23,7 @@ from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.nft_table import Batch
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import read_service
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.fakes.nft import FakeNft
@@ -123,7 +123,9 @@ def peak_mib() -> float:
 
 async def look(case: str) -> dict[str, Any]:
     events: list[Event] = []
-    intake = Intake(NodeSettings(node="a", addresses=("192.168.0.10",)), tell=events.append, started_s=time.time())
+    intake = ServiceInputs(
+        NodeSettings(node="a", addresses=("192.168.0.10",)), tell=events.append, started_s=time.time()
+    )
     rules = NftRuleset(Sink("IPv4"))
     plane = ServicesPlane(intake, {"IPv4": rules}, clock=SystemClock(), tell=events.append)
     running = asyncio.ensure_future(plane.run(Board(time.time).add("services", State.STARTING)))

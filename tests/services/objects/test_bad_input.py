@@ -14,7 +14,7 @@ from agent.model.services.nft_table import Family
 from agent.services.objects.node_state import NodeSettings, family_facts, node_sight
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.fakes.clock import FakeClock
@@ -236,7 +236,7 @@ async def test_all_bad_ones_together_harm_no_good_one() -> None:
     kernel = FakeKernel()
     tables: dict[Family, FakeNft] = {family: FakeNft(family, kernel) for family in ("IPv4", "IPv6")}
     clock = FakeClock()
-    intake = Intake(NodeSettings(node="n", addresses=("192.168.0.1",)), tell=events.append, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n", addresses=("192.168.0.1",)), tell=events.append, started_s=0.0)
     rulesets = {family: NftRuleset(table) for family, table in tables.items()}
     plane = ServicesPlane(intake, rulesets, clock=clock, tell=events.append)
     intake.put_service(make_service("good", ip="10.96.255.1"))

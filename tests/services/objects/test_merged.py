@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.model.services.service import Backend, PortKey, ServiceKey
 from agent.services.objects import fold, merged
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.reading_slice import ReadSlice
 from tests.services.making import make_slice
 
@@ -44,7 +44,7 @@ def test_what_follows_changes_is_what_is_made_anew(
     changes: list[tuple[str, list[tuple[int, bool, bool]] | None]],
 ) -> None:
     """FS-17: also where two slices have the same endpoint."""
-    followed, there = Fold(), {}
+    followed, there = ServiceIndex(), {}
     for name, endpoints in changes:
         if endpoints is None:
             followed.drop_slice("shop", name)
@@ -52,7 +52,7 @@ def test_what_follows_changes_is_what_is_made_anew(
         else:
             followed.put_slice(one_slice(name, endpoints))
             there[name] = endpoints
-        fresh = Fold()
+        fresh = ServiceIndex()
         for other, had in there.items():
             fresh.put_slice(one_slice(other, had))
         for key in KEYS:
@@ -62,7 +62,7 @@ def test_what_follows_changes_is_what_is_made_anew(
 @pytest.mark.parametrize("key", KEYS)
 def test_endpoints_that_stay_are_the_same_objects(key: PortKey) -> None:
     """FS-17: so that comparing two lists costs little."""
-    one = Fold()
+    one = ServiceIndex()
     one.put_slice(one_slice("a", [(number, True, False) for number in range(1, 6)]))
     one.put_slice(one_slice("b", [(number, True, False) for number in range(6, 11)]))
     before = backends_of(one, key)
@@ -74,12 +74,12 @@ def test_endpoints_that_stay_are_the_same_objects(key: PortKey) -> None:
     assert all(after[address] is before[address] for address in set(after) & set(before))
 
 
-def backends_of(one: Fold, key: PortKey) -> dict[str, Backend]:
+def backends_of(one: ServiceIndex, key: PortKey) -> dict[str, Backend]:
     return {backend.address: backend for backend in one.backends(WEB, "IPv4", key)}
 
 
 def test_nothing_is_kept_of_a_service_that_is_gone() -> None:
-    one = Fold()
+    one = ServiceIndex()
     one.put_slice(one_slice("a", [(1, True, False)]))
     one.backends(WEB, "IPv4", KEYS[0])
     one.drop_slice("shop", "a")

@@ -8,7 +8,7 @@ import pytest
 
 from agent.model.kube_objects import EndpointSlice, NodeObject
 from agent.model.services.service import PortKey, ServiceKey, SliceFacts
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_slice import read_slice
 from agent.services.routes.desired import Desired
@@ -79,7 +79,7 @@ def test_a_slice_without_its_service_is_left_out_with_one_line(labels: dict[str,
 
 def test_a_slice_counts_in_its_namespace_and_family_alone() -> None:
     """IN-5: names are never addresses."""
-    fold = Fold()
+    fold = ServiceIndex()
     fold.put_slice(make_slice(["10.1.0.1"]))
     fold.put_slice(make_slice(["10.1.0.2"], namespace="other"))
     names = make_slice(["pod.example"], family="FQDN", name="names")

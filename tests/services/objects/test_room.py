@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from agent.model.services.service import PortKey, ServiceKey
 from agent.services.objects import bounds as room
-from agent.services.objects.bounds import Room
-from agent.services.objects.fold import Fold
-from agent.services.objects.ledger import Ledger
+from agent.services.objects.bounds import EndpointBudget
+from agent.services.objects.fold import ServiceIndex
+from agent.services.objects.ledger import ServiceRoom
 from agent.services.routes.desired import Desired
 from tests.services.iptables.iptables_cases import facts_for
 from tests.services.making import make_service, make_slice
@@ -89,7 +89,7 @@ class Node:
     """Room of 100 elements, so that a namespace has 50 at most."""
 
     def __init__(self) -> None:
-        self.room = Room()
+        self.room = EndpointBudget()
 
     def put(self, number: int, elements: int, namespace: str = "shop", created: str = "") -> frozenset[ServiceKey]:
         made = make_service(f"s{number}", namespace=namespace, meta={"creationTimestamp": created or str(number)})
@@ -164,7 +164,7 @@ def test_who_is_programmed_may_grow_where_others_filled_the_room() -> None:
 @pytest.mark.usefixtures("half")
 def test_objects_that_are_kept_may_grow_where_others_filled_the_room() -> None:
     """SY-12."""
-    ledger = Ledger()
+    ledger = ServiceRoom()
     ledger.most = 100
     assert ledger.takes("EndpointSlice", key(1), 10)
     assert ledger.takes("EndpointSlice", key(2, "a"), 50)
@@ -239,7 +239,7 @@ def test_a_service_that_shrinks_is_programmed_and_one_that_makes_room_lets_anoth
 ) -> None:
     """FS-20: each time both are looked at in the same update."""
     monkeypatch.setattr(room, "MOST_OF_SERVICE", 13)
-    fold = Fold()
+    fold = ServiceIndex()
     desired = Desired("IPv4", replace(facts_for("IPv4").node, elements=30), fold)
 
     def put(number: int, endpoints: int) -> dict[str, bool]:
@@ -259,7 +259,7 @@ def test_a_service_that_shrinks_is_programmed_and_one_that_makes_room_lets_anoth
 
 def test_each_port_of_a_slice_gets_its_own_number() -> None:
     """IN-6, FS-20: made for those that are asked for, and made anew when the slice changes."""
-    fold = Fold()
+    fold = ServiceIndex()
     ports = [{"name": "a", "port": 1}, {"name": "b", "port": 2}]
     fold.put_slice(make_slice(["10.1.0.1", {"ip": "10.1.0.2", "nodeName": "n"}], ports=ports))
     web = ServiceKey("shop", "web")

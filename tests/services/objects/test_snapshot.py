@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agent.model.services.service import ServiceFacts, SliceFacts
 from agent.services.objects.node_state import NodeSight
-from agent.services.objects.snapshot import AT_ONCE, LONGEST_AGE_S, Snapshot, SnapshotHead, pieces, read_snapshot
+from agent.services.objects.snapshot import AT_ONCE, LONGEST_AGE_S, ServiceSnapshot, SnapshotHead, pieces, read_snapshot
 from tests.services.making import make_service, make_slice
 
 READ_BY = ("0.1.0", "n1")
@@ -48,7 +48,7 @@ def test_it_comes_back_as_it_was(count: int) -> None:
     some, others = services(count), slices(min(count, 3))
     found = read_snapshot(written(some, others), READ_BY, 10.0)
 
-    assert isinstance(found, Snapshot)
+    assert isinstance(found, ServiceSnapshot)
     assert (list(found.services), list(found.slices)) == (some, others)
     assert found.head.sight.labels == {"zone": "a"}
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from agent.model.event import Event
-from agent.model.services.nft_table import CLIENTS, Batch, Client
+from agent.model.services.nft_table import CLIENTS, AffineClient, Batch
 from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run import affinity_keeper
 from agent.services.run.affinity_keeper import AffinityKeeper
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
@@ -35,7 +35,7 @@ class Node:
         self.table = FakeNft("IPv4", self.kernel)
         self.rules = NftRuleset(self.table)
         settings = NodeSettings(node="here", addresses=("192.168.0.10",), own_maps=own_maps)
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0)
         self.plane = ServicesPlane(self.intake, {"IPv4": self.rules}, clock=self.clock, tell=self.events.append)
         self.keeper = AffinityKeeper(self.plane, self.clock, SIZE)
 
@@ -58,7 +58,7 @@ class Node:
         """So many clients of an endpoint, as the chain remembers them; each with less time left."""
         data = bytes(4) + ip_address(f"10.1.{ord(name[0])}.{endpoint}").packed + struct.pack(">HH", 80, 0)
         sources = [struct.pack(">HH", endpoint, one) for one in range(count)]
-        some = [Client(one + self.number(name), data, HOUR_MS - at) for at, one in enumerate(sources)]
+        some = [AffineClient(one + self.number(name), data, HOUR_MS - at) for at, one in enumerate(sources)]
         await self.table.apply(Batch(adds={where: [one.living(one.life_ms) for one in some]}))
 
     async def held(self, name: str, where: str = CLIENTS) -> list[int]:
@@ -175,7 +175,7 @@ async def test_clients_of_an_endpoint_that_left_are_forgotten(clients: str, monk
     node.table.batches.clear()
     real = node.table.clients
 
-    async def hasty(name: str, **options: Any) -> Sequence[Client]:
+    async def hasty(name: str, **options: Any) -> Sequence[AffineClient]:
         found = await real(name, **options)
         if found and not node.table.batches:
             await node.table.apply(Batch(deletes={where: [found[3].key]}))

@@ -20,7 +20,7 @@ from agent.services.iptables.trace import trace_rules
 from agent.services.nftables.mirror import Mirror
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.node_state import node_content
 from tests.services.iptables.iptables_cases import BALANCER, EXTERNAL, NODE, RANGES, facts_for, plans_of, pod, put, vip
 
@@ -49,8 +49,8 @@ drawn_services = st.lists(
 )
 
 
-def folded(drawn: list[dict[str, Any]], family: Family) -> Fold:
-    fold = Fold()
+def folded(drawn: list[dict[str, Any]], family: Family) -> ServiceIndex:
+    fold = ServiceIndex()
     for number, one in enumerate(drawn, 1):
         fields = dict(one)
         is_external, is_restricted, protocol, notes = map(
@@ -85,7 +85,7 @@ def packets(drawn: list[dict[str, Any]], family: Family) -> Iterator[Packet]:
                     yield Packet(start, end, cast("Protocol", protocol), port, is_host, is_node)
 
 
-def through_both(fold: Fold, family: Family) -> tuple[Elements, Content]:
+def through_both(fold: ServiceIndex, family: Family) -> tuple[Elements, Content]:
     facts = facts_for(family, **OPTIONS)
     plans = plans_of(fold, family, **OPTIONS)
     elements, rules = Mirror(), IptablesMirror()

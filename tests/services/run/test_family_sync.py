@@ -11,7 +11,7 @@ import pytest
 
 from agent.model.services.nft_error import NftFailed, NotPermitted, OutcomeUnknown, RulesRefused
 from agent.model.services.service import ServiceKey
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync
@@ -54,9 +54,9 @@ class Watcher:
 class Bench:
     """A family with its kernel."""
 
-    def __init__(self, kernel: FakeKernel | None = None, fold: Fold | None = None) -> None:
+    def __init__(self, kernel: FakeKernel | None = None, fold: ServiceIndex | None = None) -> None:
         self.kernel = kernel or FakeKernel()
-        self.fold = fold or Fold()
+        self.fold = fold or ServiceIndex()
         self.clock = FakeClock()
         self.watcher = Watcher()
         self.table = FakeNft("IPv4", self.kernel)
@@ -91,7 +91,7 @@ async def test_a_fill_that_breaks_off_goes_on_from_what_the_kernel_has(
     failing: int, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NF-9, SY-5: the portion after it was already being made; what the kernel has is not believed but read."""
-    monkeypatch.setattr("agent.services.portions.MOST_SERVICES", 1)
+    monkeypatch.setattr("agent.services.batches.MOST_SERVICES", 1)
     bench = Bench()
     applied = 0
 
@@ -613,7 +613,7 @@ async def test_chains_of_others_in_our_table_go_though_one_leads_to_another() ->
 
 async def test_until_all_services_are_in_no_address_of_theirs_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """FS-7: what another program has there works on until then."""
-    monkeypatch.setattr("agent.services.portions.MOST_SERVICES", 3)
+    monkeypatch.setattr("agent.services.batches.MOST_SERVICES", 3)
     bench = Bench()
     bench.put(10)
     settings = NodeSettings(node="node-a", addresses=("192.168.0.10",), service_ranges=("10.96.0.0/16",))

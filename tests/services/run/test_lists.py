@@ -11,7 +11,7 @@ import pytest
 from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.services.objects.node_state import NodeSettings
 from agent.services.ruleset import Ruleset, RulesView
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.iptables_view import IptablesRulesView
 from agent.services.run.nft_ruleset import NftRuleset
@@ -57,7 +57,7 @@ async def listing(backend: str) -> AsyncIterator[tuple[ServiceProxyService, Coun
         kernel = Counting(FakeIptables("IPv4"))
         rules = chains = IptablesRuleset(kernel, clock=FakeClock())  # type: ignore[arg-type]
         view = IptablesRulesView("IPv4", chains)
-    intake = Intake(NodeSettings(node="n1"), tell=lambda _: None, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n1"), tell=lambda _: None, started_s=0.0)
     plane = ServicesPlane(intake, {"IPv4": rules}, clock=FakeClock(), tell=lambda _event: None)
     shown = ServicesView(plane, {"IPv4": view}, lambda: asyncio.sleep(0, ()))
     for number, name in enumerate(NAMES):

@@ -11,7 +11,7 @@ from agent.model.services.nft_error import NftFailed
 from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run import kernel_counts
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.iptables_ruleset import IptablesRuleset
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.metrics import compatible_metrics, service_metrics
@@ -36,7 +36,7 @@ class Node:
         self.nft = NftRuleset(self.table)
         chains = IptablesRuleset(FakeIptables("IPv4", self.tables), clock=self.clock)
         settings = NodeSettings(node="here", addresses=("192.168.0.10",))
-        self.intake = Intake(settings, tell=lambda _: None, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0)
         rules = self.nft if backend == "nftables" else chains
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=self.clock, tell=lambda _: None)
 

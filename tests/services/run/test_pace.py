@@ -7,7 +7,7 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.services.attach.settings import periods
-from agent.services.run.pace import Pace
+from agent.services.run.pace import SyncPace
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,6 @@ def test_a_burst_becomes_few_syncs_where_each_costs_much(backend: str, took_s: f
     configuration = Configuration()
     asked = periods(replace(configuration, services=replace(configuration.services, backend=backend)))
 
-    assert Pace().succeeded(100.0, took_s, was_full=False).earliest_s(asked) == pytest.approx(100.0 + pause_s)
-    assert Pace().succeeded(100.0, 0.3, was_full=True).earliest_s(asked) == pytest.approx(100.6)
-    assert Pace().earliest_s(asked) < 0
+    assert SyncPace().succeeded(100.0, took_s, was_full=False).earliest_s(asked) == pytest.approx(100.0 + pause_s)
+    assert SyncPace().succeeded(100.0, 0.3, was_full=True).earliest_s(asked) == pytest.approx(100.6)
+    assert SyncPace().earliest_s(asked) < 0

@@ -15,7 +15,7 @@ from agent.model.services.service import ServiceKey
 from agent.services.attach.health import ServiceHealth
 from agent.services.objects.addresses import address_of
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from agent.services.run.view import ServicesView
@@ -27,7 +27,7 @@ from tests.services.making import make_service, make_slice
 def test_a_node_that_has_not_arrived_yet_is_not_called_incomplete() -> None:
     """IN-17, TY-3: its addresses are missing only once it is here without them."""
     waits_for = ("services", "slices", "node", "interfaces")
-    intake = Intake(NodeSettings(node="n1"), tell=lambda _event: None, started_s=0.0, waits_for=waits_for)
+    intake = ServiceInputs(NodeSettings(node="n1"), tell=lambda _event: None, started_s=0.0, waits_for=waits_for)
     ServicesPlane(
         intake, {"IPv4": NftRuleset(FakeNft("IPv4", FakeKernel()))}, clock=FakeClock(), tell=lambda _event: None
     )
@@ -41,7 +41,7 @@ def test_a_node_that_has_not_arrived_yet_is_not_called_incomplete() -> None:
 
 
 def make(kernel: FakeKernel, waits_for: tuple[str, ...] = ("services", "slices", "node")) -> ServicesPlane:
-    intake = Intake(
+    intake = ServiceInputs(
         NodeSettings(node="n1", detect_mode="NodeCIDR"), tell=lambda _: None, started_s=0.0, waits_for=waits_for
     )
     rules = {"IPv4": NftRuleset(FakeNft("IPv4", kernel))}
@@ -132,7 +132,7 @@ async def test_ranges_of_pods_that_come_late_change_a_set_and_no_table() -> None
 async def test_a_node_port_that_answers_nowhere_is_a_finding() -> None:
     """FS-22: and where no Node object names an address, that of the default route serves."""
     kernel = FakeKernel()
-    intake = Intake(NodeSettings(node="n1"), tell=lambda _: None, started_s=0.0)
+    intake = ServiceInputs(NodeSettings(node="n1"), tell=lambda _: None, started_s=0.0)
     rules = {"IPv4": NftRuleset(FakeNft("IPv4", kernel))}
     plane = ServicesPlane(intake, rules, clock=FakeClock(), tell=lambda _event: None)
     view = ServicesView(plane, {}, lambda: asyncio.sleep(0, ()))

@@ -15,7 +15,7 @@ from agent.services.iptables.trace import trace_rules
 from agent.services.nftables.mirror import Mirror
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.node_state import node_content
 from agent.services.routes.desired import Desired
 from tests.services.iptables.iptables_cases import BALANCER, EXTERNAL, NODE, PODS, RANGES, facts_for, pod, vip
@@ -83,9 +83,9 @@ class Case:
     def where(self) -> Where:
         return Where(HERE, self.zone, [PODS[self.family]] if self.knows_pods else [])
 
-    def fold(self) -> Fold:
+    def fold(self) -> ServiceIndex:
         """Slices before and after the Service, and once more as they were."""
-        fold, draw = Fold(), self.draw
+        fold, draw = ServiceIndex(), self.draw
         for number in range(len(self.slices)):
             if draw.random() < 0.3:
                 fold.put_slice(make_slice([], name=f"web-{number}", family=self.family))

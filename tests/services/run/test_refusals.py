@@ -16,11 +16,11 @@ from agent.model.services.iptables_rules import Chains, RulesChange
 from agent.model.services.nft_error import NftFailed, RulesRefused
 from agent.model.services.nft_table import Batch, TableState
 from agent.model.services.service import ServiceKey
-from agent.services import portions
+from agent.services import batches
 from agent.services.iptables.trace import trace_rules
 from agent.services.nftables.trace import Outcome, Packet, trace
 from agent.services.objects.addresses import read_address
-from agent.services.objects.fold import Fold
+from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.desired import Desired
 from agent.services.run.family_sync import FamilySync
@@ -136,7 +136,7 @@ def parts_of(change: RulesChange) -> dict[str, Any]:
 class Bench:
     """One process on a kernel."""
 
-    def __init__(self, kernel: Kernel, fold: Fold) -> None:
+    def __init__(self, kernel: Kernel, fold: ServiceIndex) -> None:
         self.kernel, self.fold = kernel, fold
         self.clock, self.watcher = FakeClock(), Watcher()
         self.facts = facts_for("IPv4")
@@ -157,7 +157,7 @@ class Bench:
         return self.kernel.targets(name, self.facts)
 
 
-def change(fold: Fold, kernel: Kernel) -> None:
+def change(fold: ServiceIndex, kernel: Kernel) -> None:
     """One goes, one comes, one gets another endpoint, one a node port."""
     kernel.given_up.add(GONE)
     fold.drop_service(ServiceKey("shop", GONE))
@@ -168,12 +168,12 @@ def change(fold: Fold, kernel: Kernel) -> None:
 
 @pytest.fixture(params=BACKENDS)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    monkeypatch.setattr(portions, "MOST_SERVICES", 10)
+    monkeypatch.setattr(batches, "MOST_SERVICES", 10)
     return Kernel(request.param)
 
 
 async def programmed(kernel: Kernel) -> Bench:
-    bench = Bench(kernel, Fold())
+    bench = Bench(kernel, ServiceIndex())
     for number in range(1, COUNT + 1):
         put(bench.fold, "IPv4", service_name(number), number)
     await bench.sync.sync()
@@ -209,7 +209,7 @@ def state_of(kernel: Kernel) -> TableState:
 @pytest.mark.parametrize("when", ["start", "restart", "later"])
 async def test_a_refused_transaction_takes_nothing_away(kernel: Kernel, when: str, refused: int, code: int) -> None:
     """FS-2: whichever it is and whatever for; when it is taken the rules are those that would be there without."""
-    bench = Bench(kernel, Fold())
+    bench = Bench(kernel, ServiceIndex())
     if when == "start":
         for number in range(1, COUNT + 1):
             put(bench.fold, "IPv4", service_name(number), number)

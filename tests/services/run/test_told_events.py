@@ -7,7 +7,7 @@ from agent.model.event import Event
 from agent.model.services.service import ServiceKey
 from agent.services.attach.unit import service_advice
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.intake import Intake
+from agent.services.run.intake import ServiceInputs
 from agent.services.run.metrics import service_metrics
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
@@ -27,7 +27,7 @@ class Node:
         rules = NftRuleset(FakeNft("IPv4", self.kernel))
         rules.table = Picky("IPv4", self.kernel)
         settings = NodeSettings(node="here", addresses=("192.168.0.10",))
-        self.intake = Intake(settings, tell=self.events.append, started_s=0.0)
+        self.intake = ServiceInputs(settings, tell=self.events.append, started_s=0.0)
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=FakeClock(), tell=self.events.append)
 
     def put(self, name: str, ip: str) -> None:

@@ -6,7 +6,7 @@ import json
 from agent.model.services.service import ServiceKey
 from agent.services.objects.node_state import NodeSight
 from agent.services.routes.frontends import HealthPort
-from agent.services.view.health import Answer, FamilyHealth, healthz, is_eligible, livez, service_health
+from agent.services.view.health import FamilyHealth, HealthAnswer, healthz, is_eligible, livez, service_health
 
 NOW_S = 1_800_000_000.0
 FINE = {"IPv4": FamilyHealth(NOW_S - 500), "IPv6": FamilyHealth(NOW_S - 500, NOW_S - 60)}
@@ -14,7 +14,7 @@ LATE = {"IPv4": FamilyHealth(NOW_S - 500), "IPv6": FamilyHealth(NOW_S - 500, NOW
 TAINTS = ("ToBeDeletedByClusterAutoscaler",)
 
 
-def body(answer: Answer) -> dict:
+def body(answer: HealthAnswer) -> dict:
     return json.loads(answer.body)
 
 

@@ -59,7 +59,7 @@ def top(
         raise CommandFailed(f"-n {namespace} and -A exclude each other; expected one", USAGE)
     if order and order not in ORDERS:
         raise CommandFailed(f"--sort-by {order} is no order; expected one of {', '.join(ORDERS)}", USAGE)
-    shown = Shown(of, names, namespace, order or "cpu", limit)
+    shown = TopScreen(of, names, namespace, order or "cpu", limit)
     with connected(session) as daemon:
         if not watch:
             shown.print(daemon.call(METHOD, node_pb2.ListStatsRequest(), node_pb2.ListStatsResponse), output, session)
@@ -73,7 +73,7 @@ def top(
     return 0
 
 
-class Shown:
+class TopScreen:
     """What was asked for, of an answer with everything."""
 
     def __init__(self, of: str, names: tuple[str, ...], namespace: str, order: str, limit: int | None) -> None:
@@ -114,7 +114,7 @@ def watched(daemon: Client, every_s: float) -> "Iterator[node_pb2.ListStatsRespo
     return daemon.follow(WATCH, request, node_pb2.ListStatsResponse)
 
 
-def _again(daemon: Client, shown: Shown, every_s: float, output: str, session: Session) -> None:
+def _again(daemon: Client, shown: TopScreen, every_s: float, output: str, session: Session) -> None:
     """One table after the other for what is no terminal; one object in each line as JSON."""
     for place, answer in enumerate(watched(daemon, every_s)):
         if place and output == "table":
@@ -145,7 +145,9 @@ def stats(session: Session, pod: str, *, summary: bool, namespace: str, output: 
     elif not pod:
         with connected(session) as daemon:
             answer = daemon.call(METHOD, node_pb2.ListStatsRequest(), node_pb2.ListStatsResponse)
-        Shown("containers", (), namespace, "name", None).print(answer, "table" if output == "wide" else output, session)
+        TopScreen("containers", (), namespace, "name", None).print(
+            answer, "table" if output == "wide" else output, session
+        )
     else:
         _of_pod(session, pod, namespace, output)
 
@@ -155,7 +157,7 @@ def _of_pod(session: Session, pod: str, namespace: str, output: str) -> None:
     request = node_pb2.ListStatsRequest(with_readings=True)
     with connected(session) as daemon:
         answer = daemon.call(METHOD, request, node_pb2.ListStatsResponse)
-    (found,) = Shown("pods", (name,), namespace, "name", None).picked(answer).pods
+    (found,) = TopScreen("pods", (name,), namespace, "name", None).picked(answer).pods
     kept = [one for one in found.containers if container in ("", one.name)]
     if not kept:
         names = ", ".join(one.name for one in found.containers) or "none"

@@ -161,7 +161,7 @@ def _question(files: Mapping[str, bytes], node: str, subject: str, *, is_pod: bo
     from agent.devices.manifest.documents import Reader
     from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
     from agent.devices.manifest.reading import read_device_objects
-    from agent.devices.plan.pools import Node
+    from agent.devices.plan.pools import PoolNode
     from agent.devices.plan.search import Question
     from agent.devices.view.explained import existing_in
 
@@ -185,7 +185,7 @@ def _question(files: Mapping[str, bytes], node: str, subject: str, *, is_pod: bo
     wanted = tuple(one for one in choices[subject] if one.status.allocation is None)
     existing = existing_in((one for one, *_ in known.values()), wanted)
     return Question(
-        node=Node(name=node), slices=objects.slices, classes=objects.classes, existing=existing, claims=wanted
+        node=PoolNode(name=node), slices=objects.slices, classes=objects.classes, existing=existing, claims=wanted
     )
 
 

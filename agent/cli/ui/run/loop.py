@@ -9,8 +9,8 @@ from agent.cli.client import connected
 from agent.cli.session import Session
 from agent.cli.ui.board import Board, Head
 from agent.cli.ui.run.feeds import Feeds
-from agent.cli.ui.run.reading import Reading
-from agent.cli.ui.run.terminal import Ended, Terminal, check_terminal
+from agent.cli.ui.run.reading import BoardReading
+from agent.cli.ui.run.terminal import Terminal, TerminalGone, check_terminal
 from agent.cli.ui.screen import draw, room_of
 from agent.cli.ui.view import Chosen, View, Wish, on_key
 from agent.wire.kepd.v1 import node_pb2
@@ -37,7 +37,7 @@ def run_ui(session: Session) -> int:
             with terminal.opened():
                 feeds.start()
                 loop.run()
-        except Ended as ended:
+        except TerminalGone as ended:
             return SIGNALLED + ended.number
         finally:
             feeds.stop()
@@ -50,7 +50,7 @@ class Loop:
         self.board = Board()
         self._session, self._terminal, self._feeds = session, terminal, feeds
         self._view, self._chosen = View(), Chosen()
-        self._reading: Reading | None = None
+        self._reading: BoardReading | None = None
         self._is_over = False
 
     def run(self) -> None:
@@ -101,7 +101,7 @@ class Loop:
             return
         self.close_page()
         width = self._terminal.size().width
-        self._reading = Reading(self._session, wish, self.board, width, self._terminal.wake)
+        self._reading = BoardReading(self._session, wish, self.board, width, self._terminal.wake)
         self._reading.start()
 
     def _quit(self) -> None:

@@ -27,7 +27,7 @@ COLOURED = re.compile(r"\x1b\[[0-9;]*m")
 """What programs write into their logs for colours; here it would only be signs in the way."""
 
 
-class Reading:
+class BoardReading:
     """One page while it is open."""
 
     def __init__(self, session: Session, wish: Wish, board: Board, width: int, wake: Callable[[], None]) -> None:

@@ -28,7 +28,7 @@ ESCAPE_S = 0.05
 SMALLEST = Size(20, 6)
 
 
-class Ended(Exception):
+class TerminalGone(Exception):
     """A signal, or the terminal itself, ends the program."""
 
     def __init__(self, number: int) -> None:
@@ -76,12 +76,12 @@ class Terminal:
             with suppress(BlockingIOError):
                 os.read(self._wake_in, READ_BYTES)
         if self._ended_by:
-            raise Ended(self._ended_by)
+            raise TerminalGone(self._ended_by)
         if self._in not in ready:
             return [], self._wake_in in ready
         data = os.read(self._in, READ_BYTES)
         if not data:
-            raise Ended(signal.SIGHUP)
+            raise TerminalGone(signal.SIGHUP)
         keys, self._rest = read_keys(self._rest + data.decode(errors="ignore"), is_all=False)
         if self._rest and not select.select([self._in], [], [], ESCAPE_S)[0]:
             more, self._rest = read_keys(self._rest)

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from agent.dns.upstreams.addresses import Server
-from agent.dns.upstreams.health import Health
+from agent.dns.upstreams.health import ServerHealth
 from agent.dns.wire.question import Question
 
 NOT_OPEN = -1
@@ -16,7 +16,7 @@ class Ask(msgspec.Struct, eq=False):
     """`flight` is the asker's own. `section` is the question as it was spelled."""
 
     server: Server
-    health: Health
+    health: ServerHealth
     flight: object
     question: Question
     section: bytes

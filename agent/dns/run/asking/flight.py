@@ -14,7 +14,7 @@ Reply = Callable[["Waiter", bytes, int, str, float], None]
 """Hears the message, its code, where it is from (cache, stale, upstream or refused), and what time it is."""
 
 
-class Client(msgspec.Struct, frozen=True, gc=False):
+class DnsClient(msgspec.Struct, frozen=True, gc=False):
     """Where a question came from. `send` takes the answer when it comes later, and `place`, which is the sender's."""
 
     source: str
@@ -28,13 +28,13 @@ class Waiter(msgspec.Struct, frozen=True, gc=False):
     """A question to us that waits for an answer to it."""
 
     question: Question
-    client: Client
+    client: DnsClient
     zone: str
     since_s: float
     reply: Reply
 
 
-class Flight(msgspec.Struct, eq=False):
+class UpstreamQuery(msgspec.Struct, eq=False):
     """`is_reliable`: the client came by TCP. `asked`: servers so far, `open`: those that have not answered."""
 
     key: bytes
@@ -47,7 +47,7 @@ class Flight(msgspec.Struct, eq=False):
     asked: tuple[Server, ...] = ()
     codes: tuple[int, ...] = ()
     hedge_s: float = 0.0
-    slot: dict["Flight", None] | None = None
+    slot: dict["UpstreamQuery", None] | None = None
     """In the wheel."""
     is_done: bool = False
     has_stale: bool = False

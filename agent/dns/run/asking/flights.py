@@ -12,15 +12,15 @@ from collections.abc import Callable
 from agent.dns.cache.cache import Cache
 from agent.dns.cache.entry import Entry
 from agent.dns.run.asking.asks import NOT_OPEN, Ask
-from agent.dns.run.asking.flight import Flight, Waiter
+from agent.dns.run.asking.flight import UpstreamQuery, Waiter
 from agent.dns.run.asking.randomness import Randomness
+from agent.dns.run.asking.timer_wheel import Wheel
 from agent.dns.run.asking.upstream_tcp import TcpAsker
 from agent.dns.run.asking.upstream_udp import UdpAsker
-from agent.dns.run.asking.wheel import Wheel
 from agent.dns.run.counters import Counters
 from agent.dns.upstreams.addresses import Server
-from agent.dns.upstreams.health import MISSPELLED, PLAIN_S, Health, Healths
-from agent.dns.wire.answer import Answer, Kept, keep, read_answer
+from agent.dns.upstreams.health import MISSPELLED, PLAIN_S, Healths, ServerHealth
+from agent.dns.wire.answer import FilteredAnswer, ReadAnswer, keep, read_answer
 from agent.dns.wire.names import Malformed
 from agent.dns.wire.plain import read_plain
 from agent.dns.wire.question import ANY, FORMERR, NOERROR, NOTIMP, NXDOMAIN, REFUSED, SERVFAIL, TC, Question
@@ -49,8 +49,8 @@ class Flights:
         self.random = Randomness()
         self.healths = Healths()
         self.udp, self.tcp = UdpAsker(self, self.random), TcpAsker(self, self.random)
-        self.wheel: Wheel[Flight] = Wheel(self._due)
-        self.flights: dict[bytes, Flight] = {}
+        self.wheel: Wheel[UpstreamQuery] = Wheel(self._due)
+        self.flights: dict[bytes, UpstreamQuery] = {}
         self.sources: dict[str, int] = {}
         self.prefetching = 0
 
@@ -83,7 +83,7 @@ class Flights:
             self._overload(waiter, "source", now_s)
         else:
             self.sources[source] = of_source + 1
-            self._take_off(Flight(key, question, zone, now_s, client.protocol == "tcp", [waiter]), now_s)
+            self._take_off(UpstreamQuery(key, question, zone, now_s, client.protocol == "tcp", [waiter]), now_s)
 
     def refresh(self, question: Question, zone: Zone, now_s: float) -> None:
         """Ask ahead of the end of an entry; nobody waits."""
@@ -92,7 +92,7 @@ class Flights:
             return
         self.prefetching += 1
         self._counters.prefetches += 1
-        flight = Flight(question.key, question, zone, now_s, False, is_prefetch=True)
+        flight = UpstreamQuery(question.key, question, zone, now_s, False, is_prefetch=True)
         self._take_off(flight, now_s)
 
     def _overload(self, waiter: Waiter, reason: str, now_s: float) -> None:
@@ -107,18 +107,18 @@ class Flights:
             waiter.reply(waiter, entry.stale_answer(waiter.question), entry.code, "stale", now_s)
         return entry is not None
 
-    def _take_off(self, flight: Flight, now_s: float) -> None:
+    def _take_off(self, flight: UpstreamQuery, now_s: float) -> None:
         self.flights[flight.key] = flight
         self._ask_next(flight, now_s)
         if not flight.is_done:
             slot = flight.slot = self.wheel.slot(min(now_s + STALE_AFTER_S, flight.hedge_s))
             slot[flight] = None
 
-    def _next_look(self, flight: Flight) -> float:
+    def _next_look(self, flight: UpstreamQuery) -> float:
         end_s = flight.started_s + (WHOLE_S if flight.has_stale else STALE_AFTER_S)
         return min(end_s, flight.hedge_s)
 
-    def _ask_next(self, flight: Flight, now_s: float) -> None:
+    def _ask_next(self, flight: UpstreamQuery, now_s: float) -> None:
         """Another server than before, as long as there is one."""
         servers = self._servers(flight.zone)
         dice = self.random.id() / 65536 if len(servers) > 1 else 1.0
@@ -146,7 +146,7 @@ class Flights:
         if not flight.open:
             self._no_server_left(flight, now_s)
 
-    def _ask(self, flight: Flight, health: Health, now_s: float, is_tcp: bool) -> bool:
+    def _ask(self, flight: UpstreamQuery, health: ServerHealth, now_s: float, is_tcp: bool) -> bool:
         server = health.server
         has_options = not flight.is_plain and now_s >= health.plain_until_s
         question, section = flight.question, flight.question.section
@@ -171,7 +171,7 @@ class Flights:
         flight.open.append(ask)
         return True
 
-    def _due(self, flight: Flight, now_s: float) -> None:
+    def _due(self, flight: UpstreamQuery, now_s: float) -> None:
         if flight.is_done:
             return
         for ask in [one for one in flight.open if now_s - one.started_s >= TRY_S]:
@@ -192,7 +192,7 @@ class Flights:
             slot = flight.slot = self.wheel.slot(max(now_s + 0.01, self._next_look(flight)))
             slot[flight] = None
 
-    def _send_stale(self, flight: Flight, now_s: float) -> None:
+    def _send_stale(self, flight: UpstreamQuery, now_s: float) -> None:
         """The flight goes on for whoever asks next; of the cluster zone only when all servers fail."""
         if flight.zone.kind in ("cluster", "own") or self._cache.stale(flight.key, now_s) is None:
             return
@@ -200,7 +200,7 @@ class Flights:
             if not self._reply_stale(waiter, now_s):
                 flight.waiters.append(waiter)
 
-    def _take_waiters(self, flight: Flight) -> list[Waiter]:
+    def _take_waiters(self, flight: UpstreamQuery) -> list[Waiter]:
         waiters, flight.waiters = flight.waiters, []
         for waiter in waiters:
             source = waiter.client.source
@@ -213,7 +213,7 @@ class Flights:
 
     def answered(self, ask: Ask, data: bytes, now_s: float) -> None:
         flight = ask.flight
-        if not isinstance(flight, Flight) or flight.is_done:
+        if not isinstance(flight, UpstreamQuery) or flight.is_done:
             return
         kept = read_plain(data, ask.section, flight.question)
         if kept is not None:
@@ -245,11 +245,11 @@ class Flights:
             return
         self._land(flight, ask, data, answer, now_s)
 
-    def _took(self, health: Health, took_s: float) -> None:
+    def _took(self, health: ServerHealth, took_s: float) -> None:
         health.answered(took_s)
         self._counters.upstream_times[health.label].note(took_s)
 
-    def _check(self, ask: Ask, answer: Answer) -> None:
+    def _check(self, ask: Ask, answer: ReadAnswer) -> None:
         """The question comes back byte for byte, with our spelling; errors may be without it."""
         if not answer.section and answer.code in (FORMERR, NOTIMP, SERVFAIL, REFUSED):
             return
@@ -262,7 +262,7 @@ class Flights:
             raise Malformed("spelling")
         raise Malformed("question")
 
-    def _land(self, flight: Flight, ask: Ask, data: bytes, answer: Answer, now_s: float) -> None:
+    def _land(self, flight: UpstreamQuery, ask: Ask, data: bytes, answer: ReadAnswer, now_s: float) -> None:
         try:
             kept = keep(data, answer, flight.question)
         except (Malformed, IndexError):
@@ -274,7 +274,7 @@ class Flights:
             return
         self._keep(flight, kept, now_s)
 
-    def _keep(self, flight: Flight, kept: Kept, now_s: float) -> None:
+    def _keep(self, flight: UpstreamQuery, kept: FilteredAnswer, now_s: float) -> None:
         if flight.zone.kind == "other" and names_protected(kept, self._protected()):
             self._deliver(
                 flight, now_s, lambda asked: (answer_bytes(asked, 0, b"", 0, 0, note=BLOCKED), NOERROR, "refused")
@@ -285,11 +285,11 @@ class Flights:
         for waiter in self._end(flight):
             waiter.reply(waiter, entry.answer(waiter.question, now_s), entry.code, "upstream", now_s)
 
-    def _deliver(self, flight: Flight, now_s: float, make: Callable[[Question], tuple[bytes, int, str]]) -> None:
+    def _deliver(self, flight: UpstreamQuery, now_s: float, make: Callable[[Question], tuple[bytes, int, str]]) -> None:
         for waiter in self._end(flight):
             waiter.reply(waiter, *make(waiter.question), now_s)
 
-    def _end(self, flight: Flight) -> list[Waiter]:
+    def _end(self, flight: UpstreamQuery) -> list[Waiter]:
         """Who waited for it to the last."""
         flight.is_done = True
         del self.flights[flight.key]
@@ -307,7 +307,7 @@ class Flights:
 
     def failed(self, ask: Ask, reason: str) -> None:
         flight = ask.flight
-        if not isinstance(flight, Flight) or flight.is_done:
+        if not isinstance(flight, UpstreamQuery) or flight.is_done:
             return
         if ask in flight.open:
             flight.open.remove(ask)
@@ -324,12 +324,12 @@ class Flights:
         if reason not in ("spelling", "spoofed"):
             ask.health.failed(self._loop.time())
 
-    def _after_failure(self, flight: Flight, now_s: float) -> None:
+    def _after_failure(self, flight: UpstreamQuery, now_s: float) -> None:
         """The next server at once; when none is left and none is waited for, that was it."""
         if not flight.open and not flight.is_done:
             self._ask_next(flight, now_s)
 
-    def _no_server_left(self, flight: Flight, now_s: float) -> None:
+    def _no_server_left(self, flight: UpstreamQuery, now_s: float) -> None:
         servers = self._servers(flight.zone)
         if flight.is_crowded:
             # Nobody failed; there was no room to ask.
@@ -343,7 +343,7 @@ class Flights:
                 return
         self._give_up(flight, now_s)
 
-    def _give_up(self, flight: Flight, now_s: float) -> None:
+    def _give_up(self, flight: UpstreamQuery, now_s: float) -> None:
         """Stale if there is something, and not asked again for a while."""
         self._cache.fail(flight.key, NO_UPSTREAM, now_s)
         stale = self._cache.stale(flight.key, now_s)

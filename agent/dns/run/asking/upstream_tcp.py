@@ -27,7 +27,7 @@ FIRST = struct.Struct(">HH")
 """The length of a message and its id."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class UpstreamConnection(asyncio.BufferedProtocol):
     """One connection. Changed by the pool and by its transport alone. It reads some forty answers at a time, so that
     whoever asks meanwhile is not kept waiting for thousands."""
 
@@ -135,9 +135,9 @@ class TcpAsker:
     def __init__(self, asker: Asker, random: Randomness) -> None:
         self.asker, self.random = asker, random
         self._loop = asyncio.get_running_loop()
-        self._connections: dict[Server, list[Connection]] = {}
+        self._connections: dict[Server, list[UpstreamConnection]] = {}
         self._connecting: set[asyncio.Task[None]] = set()
-        self._idle: dict[Connection, asyncio.TimerHandle] = {}
+        self._idle: dict[UpstreamConnection, asyncio.TimerHandle] = {}
 
     def ask(self, ask: Ask) -> bool:
         """By the connection that waits for the fewest; a second one when that has many. False: there is no room."""
@@ -164,15 +164,15 @@ class TcpAsker:
         """Questions that are over hold no room, though their answers may still come."""
         return any(one.forget_oldest() for one in self._connections[server])
 
-    def _open(self, server: Server) -> Connection:
-        made = Connection(server, self)
+    def _open(self, server: Server) -> UpstreamConnection:
+        made = UpstreamConnection(server, self)
         self._connections.setdefault(server, []).append(made)
         task = self._loop.create_task(self._connect(made))
         self._connecting.add(task)
         task.add_done_callback(self._connecting.discard)
         return made
 
-    async def _connect(self, connection: Connection) -> None:
+    async def _connect(self, connection: UpstreamConnection) -> None:
         host = target_of(connection.server.address, connection.server.port)
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -189,13 +189,13 @@ class TcpAsker:
         except OSError:
             connection.close("refused")
 
-    def is_idle(self, connection: Connection) -> None:
+    def is_idle(self, connection: UpstreamConnection) -> None:
         if connection.is_leaving:
             connection.close("closed")
         elif connection not in self._idle:
             self._idle[connection] = self._loop.call_later(IDLE_S, connection.close, "idle")
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: UpstreamConnection) -> None:
         idle = self._idle.pop(connection, None)
         if idle is not None:
             idle.cancel()

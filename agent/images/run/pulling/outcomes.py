@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from agent.images.queue.errors import PullFailure, failure_of
-from agent.images.queue.flights import Flight
+from agent.images.queue.flights import SharedPull
 from agent.images.queue.meanings import MEANINGS
 from agent.images.run.history import ImageHistory
 from agent.images.run.metrics import ImageMetrics
@@ -65,14 +65,14 @@ class PullOutcomes:
         pull_class = PullClass.PREFETCH if request.is_prefetch else of_pod
         self._metrics.request_ended(outcome.result, pull_class)
 
-    def started(self, flight: Flight, now_s: float) -> None:
+    def started(self, flight: SharedPull, now_s: float) -> None:
         waited_s = now_s - min(member.arrived_s for member in flight.members)
         self._metrics.waited(flight.pull_class, waited_s)
         log.info(
             "image_pull_started", image=flight.key.reference, waited_s=round(waited_s, 3), members=len(flight.members)
         )
 
-    def succeeded(self, flight: Flight, job: Job, result: Pulled, sizes: SizeMemory) -> None:
+    def succeeded(self, flight: SharedPull, job: Job, result: Pulled, sizes: SizeMemory) -> None:
         now_s = self._clock.now_s()
         started_s = flight.started_s if flight.started_s is not None else now_s
         active_s = now_s - started_s
@@ -99,11 +99,11 @@ class PullOutcomes:
             self._requests.close(ask, outcome, (pulled(ask.request.image, active_s, whole_s, result.size_bytes),))
         self._requests.show_over(flight, PullStage.DONE, image_id=result.image_id)
 
-    def _phases(self, flight: Flight, ask: PullAsk, started_s: float) -> tuple[PullPhase, ...]:
+    def _phases(self, flight: SharedPull, ask: PullAsk, started_s: float) -> tuple[PullPhase, ...]:
         now_s, progress = self._clock.now_s(), self._watcher.progress(flight.number)
         return pull_phases(ask.member.arrived_s, started_s, now_s, progress, self._clock.wall_s() - now_s)
 
-    def _count(self, flight: Flight, job: Job, result: Pulled, active_s: float, span: SpanRef | None) -> int:
+    def _count(self, flight: SharedPull, job: Job, result: Pulled, active_s: float, span: SpanRef | None) -> int:
         now_s = self._clock.now_s()
         first_s = min((member.arrived_s for member in flight.members), default=now_s)
         self._metrics.pull_succeeded(flight.registry, result.size_bytes, active_s, now_s - first_s, span)
@@ -127,7 +127,7 @@ class PullOutcomes:
         )
         return fetched_bytes
 
-    async def failed(self, flight: Flight, job: Job) -> PullFailure:
+    async def failed(self, flight: SharedPull, job: Job) -> PullFailure:
         """A pull failed: the same error for every member, a pause for each."""
         failure = failure_of(job.reference.written, job.failures)
         self._intake.note_shared_failure(flight.key, failure)
@@ -145,7 +145,7 @@ class PullOutcomes:
         self._requests.show_over(flight, PullStage.FAILED, error=failure.message, error_class=failure.error_class)
         return failure
 
-    def _fail(self, ask: PullAsk, flight: Flight, failure: PullFailure) -> None:
+    def _fail(self, ask: PullAsk, flight: SharedPull, failure: PullFailure) -> None:
         retry_in_s = self._intake.note_failure(ask.request, failure, self._luck())
         if retry_in_s is not None and ask.request.pod.uid:
             self._remember(ask, flight)
@@ -190,11 +190,11 @@ class PullOutcomes:
         )
         self._requests.close(ask, outcome, (present(ask.request.image),))
 
-    def found(self, flight: Flight, image_id: str) -> None:
+    def found(self, flight: SharedPull, image_id: str) -> None:
         """Nothing had to be pulled after all."""
         self._requests.show_over(flight, PullStage.DONE, image_id=image_id)
 
-    def cancelled(self, flight: Flight) -> None:
+    def cancelled(self, flight: SharedPull) -> None:
         log.info("image_pull_cancelled", image=flight.key.reference)
         self._requests.show_over(flight, PullStage.CANCELLED)
 
@@ -208,7 +208,7 @@ class PullOutcomes:
                 self._intake.backoff.reset(key)
         return forgotten
 
-    def _remember(self, ask: PullAsk, flight: Flight) -> None:
+    def _remember(self, ask: PullAsk, flight: SharedPull) -> None:
         if len(self._failed_keys) > MOST_PODS_KNOWN:
             del self._failed_keys[next(iter(self._failed_keys))]
         keys = self._failed_keys.setdefault(str(ask.request.pod), set())

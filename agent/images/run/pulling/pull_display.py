@@ -4,7 +4,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from agent.images.queue.flights import Flight
+from agent.images.queue.flights import SharedPull
 from agent.images.queue.plan import PullPlan
 from agent.images.queue.queue import PullQueue
 from agent.images.run.caller_pulls import CallerPulls
@@ -65,7 +65,7 @@ class PullDisplay:
         self._requests.tidy(self._queue.flights)
         self._announcer.forget(self._queue.flights.keys())
 
-    def _announce_waiting(self, flights: Mapping[int, Flight], plan: PullPlan, now_s: float) -> None:
+    def _announce_waiting(self, flights: Mapping[int, SharedPull], plan: PullPlan, now_s: float) -> None:
         for waiting in plan.waiting:
             flight = flights[waiting.flight]
             for ask in self._requests.asks(flight.members)[:1]:
@@ -74,7 +74,7 @@ class PullDisplay:
                 if sentence is not None:
                     self._requests.tell_all(flight.members, (sentence,))
 
-    def _announce_running(self, flight: Flight, job: Job, progress: PullProgress, settings: ImageSettings) -> None:
+    def _announce_running(self, flight: SharedPull, job: Job, progress: PullProgress, settings: ImageSettings) -> None:
         written = job.reference.written
         sentence = self._announcer.running(flight.number, written, progress, settings.keys.progress)
         if sentence is not None:

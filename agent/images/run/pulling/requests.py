@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agent.images.ports import ImageEvents
 from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import ERR_PULL
-from agent.images.queue.flights import Flight, FlightMember
+from agent.images.queue.flights import FlightMember, SharedPull
 from agent.images.queue.plan import WaitingFlight
 from agent.images.queue.rules import QueueRules
 from agent.images.run.metrics import ImageMetrics
@@ -56,7 +56,7 @@ class PullRequests:
         self._clock = clock
         self._asks: dict[str, PullAsk] = {}
         self._indexes = count(1)
-        self._shown: dict[int, tuple[WaitingFlight, Flight]] = {}
+        self._shown: dict[int, tuple[WaitingFlight, SharedPull]] = {}
         self._places_s = -PLACES_S
         self._looked: dict[int, tuple[object, ...]] = {}
 
@@ -124,7 +124,7 @@ class PullRequests:
 
     def show_waiting(
         self,
-        flights: dict[int, Flight],
+        flights: dict[int, SharedPull],
         line: Sequence[WaitingFlight],
         rules: QueueRules,
         rate_bytes_s: float,
@@ -156,7 +156,7 @@ class PullRequests:
         if shows_front:
             self._places_s = now_s
 
-    def show_running(self, flight: Flight, stage: PullStage, progress: PullProgress | None, attempts: int) -> None:
+    def show_running(self, flight: SharedPull, stage: PullStage, progress: PullProgress | None, attempts: int) -> None:
         """The same for what runs: whenever one of a hundred pulls moves, all are brought here."""
         before = self.pulls.items.get(pull_id(flight))
         looked = (flight, stage, progress, attempts)
@@ -175,7 +175,7 @@ class PullRequests:
 
     def show_over(
         self,
-        flight: Flight,
+        flight: SharedPull,
         stage: PullStage,
         *,
         image_id: str = "",

@@ -8,12 +8,12 @@ them. Whether processor and kernel can go on with it says CRIU, when the contain
 import asyncio
 
 from agent.model.pods.pod import ContainerSpec
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.environment import ConfigProblem
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 
-async def archive_for(run: PodRun, container: ContainerSpec, image: pb.Image) -> str:
+async def archive_for(run: LivePod, container: ContainerSpec, image: pb.Image) -> str:
     """The path of the archive that it begins from; empty where it begins as its manifest says."""
     name = run.annotated.restores.get(container.name, "")
     if not name or run.memory.of(container.name).restored == name:

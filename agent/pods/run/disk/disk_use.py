@@ -8,12 +8,12 @@ from agent.model.pods.pod import PodSpec
 from agent.model.pods.space import VolumeSpace
 from agent.pods.plan.scarcity.storage_use import DiskUse, TreeUse, size_limit
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.disk.pace import Pace, idle_reads
+from agent.pods.run.disk.pace import DiskPace, idle_reads
 from agent.pods.run.disk.trees import tree_use
 from agent.pods.runtime.volume_plan import mount_source
 
 
-def disk_use(files: PodFiles, pod: PodSpec, log_directory: Path, pace: Pace) -> DiskUse:
+def disk_use(files: PodFiles, pod: PodSpec, log_directory: Path, pace: DiskPace) -> DiskUse:
     """Volumes in memory are no disk."""
     home = files.of(pod.uid)
     own = [one.name for one in pod.spec.volumes if one.empty_dir is not None and not one.empty_dir.medium]

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from agent.model.pods.mount_access import Access
 from agent.pods.run.checkpoints.folder import CheckpointFolder
-from agent.pods.run.disk.drafts import FILE, make_directory, make_file, write_file
+from agent.pods.run.disk.atomic_files import FILE, make_directory, make_file, write_file
 from agent.pods.run.disk.host_paths import HostPaths
 from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.run.disk.logs import LogDirectories

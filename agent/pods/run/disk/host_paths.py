@@ -11,7 +11,7 @@ import stat
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePath
 
-from agent.pods.run.disk.drafts import make_directory, make_file
+from agent.pods.run.disk.atomic_files import make_directory, make_file
 from agent.pods.run.disk.volume_paths import open_inside
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.volume_plan import MOUNT_PROBLEM, PlannedVolume

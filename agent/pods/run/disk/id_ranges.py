@@ -9,7 +9,7 @@ import os
 import threading
 from pathlib import Path
 
-from agent.pods.run.disk.drafts import make_directory
+from agent.pods.run.disk.atomic_files import make_directory
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.user_ranges import RANGE_LENGTH, decode_range, encode_range, free_range, id_source
 

@@ -13,7 +13,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from agent.pods.run.disk.drafts import make_directory
+from agent.pods.run.disk.atomic_files import make_directory
 from agent.pods.run.disk.trees import remove_tree
 from agent.pods.runtime.names import log_directory_name, log_link_name
 

@@ -16,7 +16,7 @@ from agent.model.pods.space import PodSpace
 from agent.pods.plan.scarcity.storage_use import DiskUse
 from agent.pods.run.disk.disk_use import disk_use, volume_spaces
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.disk.pace import Pace
+from agent.pods.run.disk.pace import DiskPace
 
 log = structlog.get_logger(plane="pods")
 
@@ -54,7 +54,7 @@ class MeasuredDisks:
             walk.exception()
 
     async def _walk(self, pod: PodSpec, log_directory: Path) -> DiskUse:
-        pace = Pace()
+        pace = DiskPace()
         async with self._turns:
             try:
                 found = await asyncio.to_thread(disk_use, self._files, pod, log_directory, pace)

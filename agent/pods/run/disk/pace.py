@@ -16,7 +16,7 @@ OF_THREAD, IDLE, USUAL = 1, 3 << 13, 0
 NUMBERS = {"x86_64": 251, "aarch64": 30}
 
 
-class Pace:
+class DiskPace:
     """`went` is called after some entries, in the thread that walks."""
 
     def __init__(self, now_s: Callable[[], float] = monotonic, wait: Callable[[float], None] = sleep) -> None:

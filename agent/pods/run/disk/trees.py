@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from agent.model.opening import NO_LINKS, NO_MOUNTS, open_within
+from agent.model.openat2 import NO_LINKS, NO_MOUNTS, open_within
 from agent.pods.plan.scarcity.storage_use import TreeUse
-from agent.pods.run.disk.pace import Pace
+from agent.pods.run.disk.pace import DiskPace
 
 STEP = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 MOST_OPEN, ALWAYS_OPEN = 32, 2
@@ -67,10 +67,10 @@ def remove_tree(root: Path) -> None:
         raise walk.fault
 
 
-def tree_use(root: Path, pace: Pace | None = None) -> TreeUse:
+def tree_use(root: Path, pace: DiskPace | None = None) -> TreeUse:
     """What the files in a directory take on their disk, hard links once; nothing where there is none. What moves or
     vanishes meanwhile may be left out, and what is not reached when the walk is over."""
-    pace = pace or Pace()
+    pace = pace or DiskPace()
     found = TreeUse()
     linked: set[tuple[int, int]] = set()
 

@@ -10,7 +10,7 @@ import stat
 from collections import deque
 from pathlib import Path
 
-from agent.pods.run.disk.drafts import make_directory_at
+from agent.pods.run.disk.atomic_files import make_directory_at
 from agent.pods.runtime.environment import ConfigProblem
 
 MOST_LINKS = 40

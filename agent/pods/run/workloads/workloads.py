@@ -23,8 +23,8 @@ from agent.model.refused import Refused
 from agent.pods.plan.node_match import why_not_here
 from agent.pods.plan.record import Record
 from agent.pods.run.containment import contained
-from agent.pods.run.pod_context import PodContext
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.run_state import LivePod
 from agent.pods.run.workloads.first_seen import FirstSeen
 from agent.pods.run.workloads.job_records import JobRecords
 from agent.pods.run.workloads.owned import OwnedEntry, OwnedPods
@@ -46,7 +46,7 @@ RETRY_S, EXPIRY_RETRY_S = 5.0, 60.0
 class PodHost(Protocol):
     """Who keeps pods. `begin` and `let_go` take effect at once; nobody waits for their end."""
 
-    def run_of(self, uid: str) -> PodRun | None: ...
+    def run_of(self, uid: str) -> LivePod | None: ...
 
     def state_of(self, pod: PodSpec) -> PodState | None: ...
 
@@ -60,7 +60,7 @@ class PodHost(Protocol):
 
 
 class Workloads:
-    def __init__(self, context: PodContext, host: PodHost, take_out: TakeOut) -> None:
+    def __init__(self, context: PodDependencies, host: PodHost, take_out: TakeOut) -> None:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._context = context
         self._host = host

@@ -61,7 +61,7 @@ class _Cutter:
         return pieces
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ClientFrames(msgspec.Struct, frozen=True):
     """What a client has sent: calls, calls given up, and frames that serve none."""
 
     calls: int = 0
@@ -94,9 +94,9 @@ class Parting:
     def is_done(self) -> bool:
         return self._has_said and not self.open and self._server.is_between
 
-    def asked(self) -> Asked:
+    def asked(self) -> ClientFrames:
         """Since this was last looked at."""
-        found = Asked(self._calls, self._resets, self._others)
+        found = ClientFrames(self._calls, self._resets, self._others)
         self._calls = self._resets = self._others = 0
         return found
 

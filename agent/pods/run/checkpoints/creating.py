@@ -16,8 +16,8 @@ from agent.model.runtime.error import DeadlineExceeded, NotImplementedByRuntime,
 from agent.pods.plan.scarcity.checkpoints import MEMORY_TIMES, archive_name, why_no_room
 from agent.pods.ports import NodeFigures
 from agent.pods.run.checkpoints.folder import FILE_MODE
-from agent.pods.run.pod_context import PodContext
-from agent.pods.run.run_state import PodRun
+from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.run_state import LivePod
 
 log = structlog.get_logger(plane="pods")
 
@@ -25,13 +25,13 @@ NEEDS = "that needs CRI-O, or containerd 2.0 or later, with criu; nothing was do
 
 
 class CheckpointMaker:
-    def __init__(self, context: PodContext, node: NodeFigures) -> None:
+    def __init__(self, context: PodDependencies, node: NodeFigures) -> None:
         self._context = context
         self._node = node
         self._folder = context.files.checkpoints
         self._making: asyncio.Task[MadeCheckpoint] | None = None
 
-    async def make(self, run: PodRun, container: str, instance_id: str) -> MadeCheckpoint:
+    async def make(self, run: LivePod, container: str, instance_id: str) -> MadeCheckpoint:
         """It goes on to its end when the caller leaves, because half an archive has no use."""
         if self._making is not None and not self._making.done():
             name = next(iter(self._folder.writing), "another")
@@ -48,7 +48,7 @@ class CheckpointMaker:
             raise Refused("no_archive", f'no checkpoint "{name}" is finished here; kepctl get checkpoints lists them')
         await self.listed()
 
-    async def _make(self, run: PodRun, container: str, instance_id: str) -> MadeCheckpoint:
+    async def _make(self, run: LivePod, container: str, instance_id: str) -> MadeCheckpoint:
         clock = self._context.clock
         path = self._folder.directory / archive_name(run.pod.name, run.pod.namespace, container, clock.wall_s())
         self._folder.writing.add(path.name)
