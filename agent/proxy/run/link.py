@@ -57,7 +57,7 @@ METERED = {RESETS: Share(1000, 200), OTHERS: Share(4000, 10_000), CONNECTIONS: S
 # A shorter rest is not worth a timer.
 LEAST_REST_S = 0.01
 # What has come on all connections is taken for so long in one turn of the loop, then others have theirs.
-TURN_S = 0.004
+TURN_S = 0.0015
 # Requests beyond this pass unread; a kubelet sends 16 MiB at most, and the runtime says so to whoever sends more.
 MOST_KEPT_BYTES = 16 << 20
 # Of all calls of all clients that are read along; what finds no room passes unread.
