@@ -8,7 +8,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from agent.api import peer as peer_module
 from agent.api.peer import Peer, PeerRelay
+from agent.model.allowance import Share
 
 SETTINGS = bytes(3) + b"\x04" + bytes(5)
 HEADERS = bytes(3) + b"\x01\x05" + bytes(3) + b"\x01"
@@ -75,3 +79,32 @@ async def test_a_client_of_the_last_moment_hears_the_farewell_and_may_write_unti
 
     assert heard.startswith(SETTINGS)
     assert heard[FRAME + 3] == GOAWAY
+
+
+async def test_answers_count_for_their_user_and_wait_beyond_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of logs at full speed would fill the relay for everybody else."""
+    monkeypatch.setitem(peer_module.METERED, "bytes of answers", Share(100_000, 1 / 3600))
+    with socket.socket(socket.AF_UNIX) as listener:
+        relay = PeerRelay(listener, lambda _peer: asyncio.sleep(0, ""))
+        client, near = socket.socketpair()
+        server, far = socket.socketpair()
+        link = peer_module._Link(near, far, lambda: None, lambda _size: True)
+        waits: list[float] = []
+        link.charge_answer = lambda size: waits.append(relay._charge_answer(44_001, size)) or 0.0
+        answering = asyncio.ensure_future(link.answers())
+        # A frame of DATA of a stream that nobody opened passes as it is.
+        server.sendall((65_000).to_bytes(3, "big") + bytes(2) + (1).to_bytes(4, "big") + bytes(65_000))
+        server.sendall((65_000).to_bytes(3, "big") + bytes(2) + (1).to_bytes(4, "big") + bytes(65_000))
+        client.setblocking(False)
+        heard = 0
+        async with asyncio.timeout(WITHIN_S):
+            while heard < 2 * 65_009:
+                heard += len(await asyncio.get_running_loop().sock_recv(client, 1 << 16))
+        server.close()
+        await answering
+        link.close()
+        client.close()
+
+        assert waits[0] == 0.0
+        assert waits[-1] > 0.0
+        assert relay._charge_answer(44_002, 1000) == 0.0
