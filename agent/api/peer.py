@@ -35,7 +35,7 @@ SO_PEERGROUPS = 59
 GROUP_BYTES = 1024
 # Of a client's bytes less is taken at once: they may be two thousand frames, and others have their turn meanwhile.
 CHUNK_BYTES, CLIENT_CHUNK_BYTES = 64 << 10, 16 << 10
-# In one turn of the loop. A call of somebody else takes some ten turns, and waits so long in each.
+# In one turn of the loop: another user's call takes some ten turns, and each may last this much longer.
 TAKING_S = 0.001
 HEARING_S = 2.0
 # Of one user, root excepted. Calls, bytes and answers beyond it wait; a user whose connections, frames that serve no

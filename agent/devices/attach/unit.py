@@ -147,7 +147,7 @@ def _attach_beside_kubelet(inputs: PlaneInputs) -> Attached[DeviceOffers]:
 
 
 def pod_resources(inputs: PlaneInputs, view: DeviceView) -> Callable[[Report], Awaitable[None]] | None:
-    """What runs to tell exporters of the devices of pods; None where nobody asks."""
+    """The server that tells exporters which devices pods have; None where the configuration has it off."""
     given = inputs.configuration().devices.pod_resources
     if not given:
         return None
