@@ -17,19 +17,19 @@ from time import perf_counter
 
 import msgspec
 
-from agent.devices.manifest.documents import Reader
-from agent.devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
-from agent.devices.manifest.reading import read_device_objects
-from agent.devices.plan.pools import PoolNode
-from agent.devices.plan.search import Question, search
-from agent.devices.run.claims import DeviceClaims, ManagerSettings
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.state_files.driver import StateFiles
 from agent.model.pods.pod import PodSpec
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from bench.daemon import free_port
-from tests.devices.fakes import FakeCdi, FakeDriver
+from kepd_devices.manifest.documents import Reader
+from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
+from kepd_devices.manifest.reading import read_device_objects
+from kepd_devices.plan.pools import PoolNode
+from kepd_devices.plan.search import Question, search
+from kepd_devices.run.claims import DeviceClaims, ManagerSettings
+from packages.devices.tests.fakes import FakeCdi, FakeDriver
 from tests.host.process import Kepd
 from tests.lab import Lab
 

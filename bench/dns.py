@@ -33,10 +33,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from agent.dns.handover.state import HOT_FILE, SOCKET_FILE, Settings, Upstream
-from agent.dns.handover.status import StatusRequest
-from agent.dns.run.client import ProcessClient, ProcessUnavailable
-from agent.dns.run.state_writer import StateWriter
+from kepd_dns.handover.state import HOT_FILE, SOCKET_FILE, Settings, Upstream
+from kepd_dns.handover.status import StatusRequest
+from kepd_dns.run.client import ProcessClient, ProcessUnavailable
+from kepd_dns.run.state_writer import StateWriter
 from tests.lab.namespace import Namespace
 
 Row = tuple[str, float, str, str]
@@ -83,7 +83,7 @@ def as_installed(directory: Path) -> dict[str, str]:
     """With the bytecode that an installation has. A tree may have none, and may not be written to."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
-    subprocess.run([sys.executable, "-m", "agent.dns.run.process", "--help"], cwd=ROOT, env=environment,
+    subprocess.run([sys.executable, "-m", "kepd_dns.run.process", "--help"], cwd=ROOT, env=environment,
                    stdout=subprocess.DEVNULL, check=True)  # fmt: skip
     return environment
 
@@ -106,7 +106,7 @@ class Subject:
         self.began_s = time.monotonic()
         self.child = subprocess.Popen(
             namespace.command(
-                "taskset", "-c", "0", sys.executable, "-m", "agent.dns.run.process", "--directory", str(directory),
+                "taskset", "-c", "0", sys.executable, "-m", "kepd_dns.run.process", "--directory", str(directory),
                 "--listen", address,
             ),
             cwd=ROOT, stderr=subprocess.DEVNULL, env=environment,

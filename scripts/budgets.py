@@ -14,16 +14,12 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from scripts.sources import ROOT, modules
+
 LICENCE = "# SPDX-License-Identifier: Apache-2.0"
 FORBIDDEN_NAMES = {"utils", "util", "common", "misc", "base", "manager", "handler", "helpers"}
 NESTING = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def sources() -> list[Path]:
-    """The files that are held to the budgets."""
-    return sorted(path for path in (ROOT / "agent").rglob("*.py") if "wire" not in path.parts)
 
 
 def functions(tree: ast.Module) -> Iterator[Function]:
@@ -103,7 +99,7 @@ def main() -> int:
     excesses: list[str] = []
     lengths: list[int] = []
     sizes: list[int] = []
-    for path in sources():
+    for path in modules():
         text = path.read_text("utf-8")
         found = check(path, text, settings)
         excesses += [line for line in found if not line.startswith(tuple(allowed))]

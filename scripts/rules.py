@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs", "rules")
-SOURCES = ("agent", "tests", "bench", "scripts", "systemd", "deploy", "docs")
+SOURCES = ("agent", "packages", "tests", "bench", "scripts", "systemd", "deploy", "docs")
 ENDINGS = {".py", ".md", ".conf", ".service", ".socket", ".yaml", ".proto", ".sh"}
 ID = r"(?:[A-Z]{2,3}-[A-Z]?\d{1,3}|Q-[A-Z]{2,})"
 # `IMG-S03, S07 and S09`, `TOP-22 to 26`: what follows the first id of a family may leave its prefix out.
@@ -92,7 +92,10 @@ def citations(root: Path) -> Citations:
 
 def column(paths: set[Path]) -> str:
     """The tests among the files, shortened to what says where to look."""
-    tests = sorted(str(path.relative_to("tests")) for path in paths if path.parts[0] == "tests")
+    named = [
+        [part for part in path.parts if part not in ("packages", "tests")] for path in paths if "tests" in path.parts
+    ]
+    tests = sorted("/".join(parts) for parts in named)
     rest = f" and {len(tests) - MOST_TESTS} more" if len(tests) > MOST_TESTS else ""
     return ", ".join(f"`{one}`" for one in tests[:MOST_TESTS]) + rest if tests else "none"
 

@@ -12,9 +12,6 @@ from prometheus_client.core import Metric
 
 from agent.api.metrics import Metrics
 from agent.config.document import Configuration
-from agent.devices.run.metrics import DeviceMetrics
-from agent.dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
-from agent.dns.run.metrics_compat import coredns_metrics
 from agent.drivers.clock.driver import SystemClock
 from agent.host.tracing import span_family
 from agent.images.run.metrics import Gauges, ImageMetrics
@@ -24,6 +21,9 @@ from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
 from agent.proxy.run.figures import Figures
 from agent.services.attach.assembly import ServiceParts, wire_services
+from kepd_devices.run.metrics import DeviceMetrics
+from kepd_dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
+from kepd_dns.run.metrics_compat import coredns_metrics
 
 EVENTS = {
     "AddressConflict": "A Service's address and port belong to another Service, which keeps them.",

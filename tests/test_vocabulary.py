@@ -5,16 +5,15 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import pytest
 
-import agent
 from agent.model.kube_objects import ServiceAnnotations
+from scripts.sources import modules
 from scripts.vocabulary import ANNOTATIONS, EVENTS
 
-TREES = [ast.parse(path.read_text()) for path in Path(agent.__file__).parent.rglob("*.py")]
+TREES = [ast.parse(path.read_text()) for path in modules()]
 TELLERS = {"tell", "_tell", "_warn", "Event", "Sentence", "_sandbox_failed"}
 OTHER_WORDS = {"EndpointSlice", "Resize"}
 """Beside reasons, or the beginning of some."""

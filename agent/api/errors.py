@@ -10,6 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from agent.config.document import SWITCHES
+from agent.config.packages import is_installed, not_installed
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 
@@ -116,10 +117,11 @@ def not_permitted(method: str, needed: str, who: str, remedy: str) -> ApiError:
 
 def not_running(plane: str) -> ApiError:
     key = SWITCHES.get(plane, (f"{plane}.enabled",))[0]
+    remedy = f"set {key} to true and restart kepd" if is_installed(plane) else f"it is {not_installed(plane)}"
     return ApiError(
         code_pb2.FAILED_PRECONDITION,
         FailureReason.PLANE_DISABLED,
-        f"the {plane} plane does not run here; set {key} to true and restart kepd",
+        f"the {plane} plane does not run here; {remedy}",
         metadata={"plane": plane},
     )
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.config.document import PLANES
+from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
+from agent.config.packages import is_installed, not_installed
 from agent.host.checkup.surroundings import Scope, Surroundings
 from agent.host.local_api import NOT_NEEDED, api_server, http_server
 from agent.host.planes import Planes
@@ -34,14 +35,13 @@ def _images(inputs: PlaneInputs, _planes: Planes) -> Attached[Any]:
 
 
 def _devices(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
-    from agent.devices.attach.unit import attach
     from agent.host.joints.pods_devices import PodsWithDevices
+    from kepd_devices.attach.unit import attach
 
     return attach(inputs, PodsWithDevices(planes) if "pods" in planes.enabled else None)
 
 
 def _pods(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
-    from agent.dns.attach.settings import pod_servers
     from agent.host.joints.pods_images import QueuedImages
     from agent.host.joints.pods_observe import NodeLooks
     from agent.pods.attach.unit import PodNeeds, attach
@@ -49,12 +49,21 @@ def _pods(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
     images, devices = planes.images, planes.devices
     needs = PodNeeds(
         node=NodeLooks.of(inputs, planes),
-        name_servers=pod_servers,
+        name_servers=_name_servers(),
         images=QueuedImages(inputs.runtime.cri, images.puller) if images is not None else None,
         devices=devices.of_pods if devices is not None else None,
         with_devices=devices.with_devices if devices is not None else None,
     )
     return attach(inputs, needs)
+
+
+def _name_servers() -> Callable[[Configuration], tuple[str, ...]]:
+    """What pods ask for names: this node, where it answers them."""
+    if not is_installed("dns"):
+        return lambda configuration: tuple(configuration.pods.cluster_dns)
+    from kepd_dns.attach.settings import pod_servers
+
+    return pod_servers
 
 
 def _proxy(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
@@ -74,9 +83,9 @@ def _services(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
 
 
 def _dns(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
-    from agent.dns.attach.unit import PodsHere, attach
     from agent.host.joints.dns_services import ServicesForNames
     from agent.host.joints.pods_dns import pods_for_names
+    from kepd_dns.attach.unit import PodsHere, attach
 
     if planes.services is None:
         raise ValueError("the plane for names needs the services plane in its process")
@@ -117,10 +126,12 @@ def compose(running: RunningConfiguration, levels: Levels, environment: Mapping[
     planes = Planes(enabled)
     attached: dict[str, Attached[Any]] = {}
     for name in (*PLANES, "observe"):
-        if name in enabled or (name == "observe" and process.runtime is not None):
+        if (name in enabled and is_installed(name)) or (name == "observe" and process.runtime is not None):
             attached[name] = ATTACH[name](process.inputs, planes)
             setattr(planes, name, attached[name].offers)
             process.take(attached[name])
+        elif not is_installed(name):
+            process.board.add(name, State.ABSENT, not_installed(name), is_plane=True)
         elif name not in (*UNTOLD_WHEN_OFF, "observe"):
             process.board.add(name, State.OFF, "switched off", is_plane=True)
     process.add_unit("lifecycle", process.lifecycle.run)

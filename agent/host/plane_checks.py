@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agent.config.document import Configuration
+from agent.config.effective import enabled_planes
 from agent.config.loopback import is_for_few
+from agent.config.packages import is_installed, not_installed
 from agent.config.sources import FurtherCheck
-from agent.devices.settings import device_faults
-from agent.dns.attach.settings import dns_faults
 from agent.host.tracing import tracing_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
@@ -25,13 +25,28 @@ def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[F
     services = configuration.services
     of_pods = pods_faults(configuration.pods, is_legacy=LEGACY.exists(), memory_bytes=_memory_bytes())
     found = [*image_faults(configuration.images, given), *of_pods, *proxy_faults(configuration)]
-    found += [*device_faults(configuration), *services_faults(services)]
-    found += dns_faults(configuration)
+    found += [*services_faults(services), *faults_of_packages(configuration)]
     if services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))
     found += [*page_faults(configuration), *tls_faults(configuration), *tracing_faults(configuration)]
     return [*found, *in_pod_faults(configuration, os.environ)]
+
+
+def faults_of_packages(configuration: Configuration) -> Iterator[Finding]:
+    """What the planes say that are packages of their own; one that is switched on must be installed."""
+    if is_installed("devices"):
+        from kepd_devices.settings import device_faults
+
+        yield from device_faults(configuration)
+    if is_installed("dns"):
+        from kepd_dns.attach.settings import dns_faults
+
+        yield from dns_faults(configuration)
+    for plane in enabled_planes(configuration):
+        if not is_installed(plane):
+            text = f"is switched on, and {not_installed(plane)}; expected it installed, or the plane switched off"
+            yield Finding("", plane, text)
 
 
 def page_faults(configuration: Configuration) -> Iterator[Finding]:

@@ -4,12 +4,12 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from agent.devices.attach.unit import DeviceOffers
-    from agent.dns.attach.unit import DnsOffers
     from agent.images.attach.unit import ImageOffers
     from agent.observe.attach.unit import ObservationOffers
     from agent.pods.attach.unit import PodOffers
     from agent.services.attach.assembly import ServiceUnit
+    from kepd_devices.attach.unit import DeviceOffers
+    from kepd_dns.attach.unit import DnsOffers
 
 
 class Planes:

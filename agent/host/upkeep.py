@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.config.commands import checked, configuration_flags
+from agent.config.packages import is_installed
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
 if TYPE_CHECKING:
@@ -150,9 +151,11 @@ async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool
 
 
 async def _cleanup_names(configuration: "Configuration", *, is_dry: bool) -> None:
-    from agent.dns.attach.cleanup import remove_names
+    if not is_installed("dns"):
+        return
     from agent.kit.plane_lock import held_plane_lock
     from agent.services.attach.settings import services_scope
+    from kepd_dns.attach.cleanup import remove_names
 
     # The plane for names runs where Services do.
     with held_plane_lock("services", services_scope(), configuration.node.run_directory):

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from agent.cli.main import cli
 from agent.cli.session import CommandFailed
-from tests.devices.written import CLAIM, CLASS, POD, SLICE, TEMPLATE
+from packages.devices.tests.written import CLAIM, CLASS, POD, SLICE, TEMPLATE
 
 STATUS = """
 status:

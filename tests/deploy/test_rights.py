@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from agent.drivers.kube import resource as resources
+from scripts.sources import modules
 from tests.deploy.kustomize import render
 from tests.host.process import ROOT
 
@@ -48,7 +49,7 @@ SHARED = {"kepd-rollouts": {"kepd-images"}, "kepd-taint": {"kepd-services"}}
 
 def asking_modules() -> Iterator[tuple[str, ast.Module, set[str]]]:
     """Every module outside the driver that names a resource, with those names."""
-    for path in sorted((ROOT / "agent").rglob("*.py")):
+    for path in modules():
         tree = ast.parse(path.read_text())
         imports = [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
         names = {alias.name for one in imports if one.module == resources.__name__ for alias in one.names}

@@ -133,7 +133,7 @@ def write(system: Booted, path: str, text: str) -> None:
 
 GROUPED = """
 import asyncio, os
-from agent.devices.run.commands import DeviceCommands
+from kepd_devices.run.commands import DeviceCommands
 from agent.drivers.cgroups.commands import CommandGroups
 asyncio.run(DeviceCommands(CommandGroups("one", "", print)).run(["/run/kepd/command"], {}, 30))
 with open("/run/kepd/seen", "a") as out:

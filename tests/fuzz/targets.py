@@ -13,21 +13,12 @@ from google.protobuf.message import DecodeError
 from agent.api.graceful_goaway import PREFACE_BYTES, Parting
 from agent.api.http import HttpServer, Page
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
-from agent.devices.cdi.spec import parse_id, parse_spec
-from agent.devices.manifest.documents import Reader
-from agent.devices.manifest.reading import read_device_objects
-from agent.devices.plan.health import BadHealth, HealthTable
-from agent.devices.plan.plugin_choice import Unusable, check_registration
-from agent.devices.plan.plugin_records import decode_grants
-from agent.devices.plan.records import decode_record
-from agent.devices.plan.registration import PluginRefused, judge
 from agent.drivers.iptables.text import parse_save
 from agent.drivers.kube.decoding import Decoding, decode_status
 from agent.drivers.kube.errors import KubeError
 from agent.drivers.kube.gunzip import Gunzip
 from agent.drivers.kube.lines import LineSplitter
 from agent.drivers.kube.resource import ENDPOINT_SLICES, PODS, SERVICES
-from agent.drivers.plugin_sockets.driver import _Told
 from agent.drivers.probe_client.driver import _read_body, _read_head
 from agent.drivers.registry.address import followed, origin_of
 from agent.drivers.registry.challenge import choose_challenge, read_challenges
@@ -54,6 +45,15 @@ from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.wire.cri import runtime_v1_pb2 as pb
 from agent.wire.kubelet import dra_health_v1alpha1_pb2 as health_pb2
+from kepd_devices.cdi.spec import parse_id, parse_spec
+from kepd_devices.drivers.plugin_sockets.driver import _Told
+from kepd_devices.manifest.documents import Reader
+from kepd_devices.manifest.reading import read_device_objects
+from kepd_devices.plan.health import BadHealth, HealthTable
+from kepd_devices.plan.plugin_choice import Unusable, check_registration
+from kepd_devices.plan.plugin_records import decode_grants
+from kepd_devices.plan.records import decode_record
+from kepd_devices.plan.registration import PluginRefused, judge
 
 
 @dataclass(frozen=True, slots=True)

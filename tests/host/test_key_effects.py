@@ -12,8 +12,6 @@ import pytest
 
 from agent.config.document import Configuration
 from agent.config.keys import KeyEntry, all_keys
-from agent.devices.attach.settings import manager_settings, plugin_settings
-from agent.dns.attach.settings import pod_servers, process_settings
 from agent.host.compose import compose
 from agent.host.joints.proxy_pods import stop_order
 from agent.kit.logs import Levels
@@ -21,6 +19,9 @@ from agent.pods.attach.settings import pod_settings
 from agent.proxy.attach.unit import proxy_settings
 from agent.services.attach.manifests import hint_options
 from agent.services.attach.settings import periods
+from kepd_devices.attach.settings import manager_settings, plugin_settings
+from kepd_dns.attach.settings import pod_servers, process_settings
+from scripts.sources import FOLDERS
 
 ROOT = Path(__file__).resolve().parents[2]
 Path_ = tuple[str, ...]
@@ -36,75 +37,75 @@ PROJECTIONS: tuple[Callable[[Configuration], object], ...] = (
     lambda configuration: process_settings(configuration, (), (), ()),
 )
 READ_WHEN_NEEDED = {
-    "devices.driver.pools": "devices/settings.py",
-    "devices.front.resources": "devices/settings.py",
-    "devices.front.resetTimeout": "devices/attach/front.py",
-    "dns.allowFrom": "dns/attach/unit.py",
-    "dns.upstreamService": "host/joints/dns_services.py",
-    "images.alwaysCache": "images/run/pulling/intake.py",
-    "images.authScope": "images/run/pulling/attempt.py",
-    "images.drain": "images/run/puller.py",
-    "images.fallbackToPresent": "images/run/pulling/outcomes.py",
-    "images.gc.period": "images/run/collector.py",
-    "images.mirrorAuth": "images/run/pulling/attempt.py",
-    "images.progress.bytes": "images/view/announce.py",
-    "images.progress.every": "images/view/announce.py",
-    "images.progress.events": "images/run/pulling/pull_display.py",
-    "images.progress.percent": "images/view/announce.py",
-    "images.rewrite.auth": "images/run/pulling/intake.py",
-    "images.sizeProbe": "images/run/sizes.py",
-    "images.verify.signatures": "images/attach/unit.py",
-    "images.sizeProbeExcept": "images/run/sizes.py",
-    "kubernetes.qps": "host/process.py",
-    "kubernetes.burst": "host/process.py",
-    "manifests.rescan": "kit/manifests.py",
-    "manifests.debounce": "kit/manifests.py",
-    "manifests.groupWritable": "kit/manifests.py",
-    "pods.eviction.softGrace": "pods/attach/settings.py",
-    "services.counters.export": "services/attach/settings.py",
-    "services.tamperRepair": "services/attach/assembly.py",
-    "services.terminateEstablished": "services/attach/settings.py",
-    "services.terminateMax": "services/attach/settings.py",
-    "services.drainSeconds": "services/attach/health.py",
-    "services.drainTaints": "services/attach/health.py",
+    "devices.driver.pools": "kepd_devices/settings.py",
+    "devices.front.resources": "kepd_devices/settings.py",
+    "devices.front.resetTimeout": "kepd_devices/attach/front.py",
+    "dns.allowFrom": "kepd_dns/attach/unit.py",
+    "dns.upstreamService": "agent/host/joints/dns_services.py",
+    "images.alwaysCache": "agent/images/run/pulling/intake.py",
+    "images.authScope": "agent/images/run/pulling/attempt.py",
+    "images.drain": "agent/images/run/puller.py",
+    "images.fallbackToPresent": "agent/images/run/pulling/outcomes.py",
+    "images.gc.period": "agent/images/run/collector.py",
+    "images.mirrorAuth": "agent/images/run/pulling/attempt.py",
+    "images.progress.bytes": "agent/images/view/announce.py",
+    "images.progress.every": "agent/images/view/announce.py",
+    "images.progress.events": "agent/images/run/pulling/pull_display.py",
+    "images.progress.percent": "agent/images/view/announce.py",
+    "images.rewrite.auth": "agent/images/run/pulling/intake.py",
+    "images.sizeProbe": "agent/images/run/sizes.py",
+    "images.verify.signatures": "agent/images/attach/unit.py",
+    "images.sizeProbeExcept": "agent/images/run/sizes.py",
+    "kubernetes.qps": "agent/host/process.py",
+    "kubernetes.burst": "agent/host/process.py",
+    "manifests.rescan": "agent/kit/manifests.py",
+    "manifests.debounce": "agent/kit/manifests.py",
+    "manifests.groupWritable": "agent/kit/manifests.py",
+    "pods.eviction.softGrace": "agent/pods/attach/settings.py",
+    "services.counters.export": "agent/services/attach/settings.py",
+    "services.tamperRepair": "agent/services/attach/assembly.py",
+    "services.terminateEstablished": "agent/services/attach/settings.py",
+    "services.terminateMax": "agent/services/attach/settings.py",
+    "services.drainSeconds": "agent/services/attach/health.py",
+    "services.drainTaints": "agent/services/attach/health.py",
     **{
-        f"telemetry.containers.{name}": "observe/attach/unit.py"
+        f"telemetry.containers.{name}": "agent/observe/attach/unit.py"
         for name in ("of", "psi", "oomWatch", "descriptors", "keepEnded", "maxSeries", "spaceEvery")
     },
     **{
-        f"telemetry.nodeLogs.{name}": "observe/attach/node_logs.py"
+        f"telemetry.nodeLogs.{name}": "agent/observe/attach/node_logs.py"
         for name in ("enabled", "units", "directories", "journal", "maxBytes")
     },
-    "telemetry.metricsCompat": "kit/plane.py",
-    "telemetry.perNamespace": "pods/attach/unit.py",
-    "telemetry.perService": "services/attach/settings.py",
-    "telemetry.tracing.ratio": "host/tracing.py",
+    "telemetry.metricsCompat": "agent/kit/plane.py",
+    "telemetry.perNamespace": "agent/pods/attach/unit.py",
+    "telemetry.perService": "agent/services/attach/settings.py",
+    "telemetry.tracing.ratio": "agent/host/tracing.py",
 }
 READ_AT_START = {
-    "dns.clusterDNSService": "dns/attach/unit.py",
-    "dns.interceptClusterDNS": "dns/attach/unit.py",
-    "kubernetes.kubeconfig": "kit/kube.py",
-    "kubernetes.servers": "kit/kube.py",
-    "kubernetes.compression": "kit/kube.py",
+    "dns.clusterDNSService": "kepd_dns/attach/unit.py",
+    "dns.interceptClusterDNS": "kepd_dns/attach/unit.py",
+    "kubernetes.kubeconfig": "agent/kit/kube.py",
+    "kubernetes.servers": "agent/kit/kube.py",
+    "kubernetes.compression": "agent/kit/kube.py",
     **{
-        f"services.conntrack.{name}": "services/attach/settings.py"
+        f"services.conntrack.{name}": "agent/services/attach/settings.py"
         for name in (
             "maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout",
             "udpStreamTimeout",
         )
     },
-    "services.flowtable.devices": "services/attach/assembly.py",
-    "devices.api.address": "devices/attach/driver_api.py",
-    "devices.api.drivers": "devices/attach/driver_api.py",
-    "devices.driver.kubeletDirectory": "devices/attach/cluster.py",
-    "devices.front.enabled": "devices/attach/unit.py",
-    "services.proxyName": "services/attach/assembly.py",
-    "services.snapshot": "services/attach/assembly.py",
-    "services.startupTaint": "services/attach/assembly.py",
-    "services.strictSourceRanges": "services/attach/assembly.py",
-    "services.taintWhenDown": "services/attach/assembly.py",
-    "services.writeEvents": "services/attach/assembly.py",
-    "telemetry.logFormat": "host/main.py",
+    "services.flowtable.devices": "agent/services/attach/assembly.py",
+    "devices.api.address": "kepd_devices/attach/driver_api.py",
+    "devices.api.drivers": "kepd_devices/attach/driver_api.py",
+    "devices.driver.kubeletDirectory": "kepd_devices/attach/cluster.py",
+    "devices.front.enabled": "kepd_devices/attach/unit.py",
+    "services.proxyName": "agent/services/attach/assembly.py",
+    "services.snapshot": "agent/services/attach/assembly.py",
+    "services.startupTaint": "agent/services/attach/assembly.py",
+    "services.strictSourceRanges": "agent/services/attach/assembly.py",
+    "services.taintWhenDown": "agent/services/attach/assembly.py",
+    "services.writeEvents": "agent/services/attach/assembly.py",
+    "telemetry.logFormat": "agent/host/main.py",
 }  # fmt: skip
 
 
@@ -175,7 +176,8 @@ async def read_keys(short_path: Path) -> tuple[set[Path_], set[Path_]]:
 
 
 def names_the_key(place: str, entry: KeyEntry) -> bool:
-    return f".{entry.fields[-1]}" in (ROOT / "agent" / place).read_text("utf-8")
+    found = next(path for path in (folder.parent / place for folder in FOLDERS) if path.exists())
+    return f".{entry.fields[-1]}" in found.read_text("utf-8")
 
 
 async def test_every_key_has_an_effect(read_keys: tuple[set[Path_], set[Path_]]) -> None:
@@ -185,7 +187,7 @@ async def test_every_key_has_an_effect(read_keys: tuple[set[Path_], set[Path_]])
     idle = [
         entry.path
         for entry in all_keys(Configuration).values()
-        if entry.fields not in at_start | again and not names_the_key(later.get(entry.path, "__init__.py"), entry)
+        if entry.fields not in at_start | again and not names_the_key(later.get(entry.path, "agent/__init__.py"), entry)
     ]
 
     assert idle == []
@@ -199,7 +201,7 @@ async def test_what_a_reload_is_said_to_apply_is_read_again(read_keys: tuple[set
         for entry in all_keys(Configuration).values()
         if not entry.key.needs_restart
         and entry.fields not in again
-        and not names_the_key(READ_WHEN_NEEDED.get(entry.path, "__init__.py"), entry)
+        and not names_the_key(READ_WHEN_NEEDED.get(entry.path, "agent/__init__.py"), entry)
     ]
 
     assert stale == []

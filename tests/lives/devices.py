@@ -4,15 +4,15 @@
 from pathlib import Path
 from typing import Any
 
-from agent.devices.attach.unit import count_by
-from agent.devices.run.metrics import DeviceMetrics
-from agent.devices.run.registry import PluginRegistry
-from agent.devices.run.view import DeviceView
 from agent.drivers.clock.driver import SystemClock
 from agent.model.devices.plugin import ClaimAnswer, PluginInfo, PluginPeer, PluginSocket
-from tests.devices.test_claims import NodeOfLives, shared_pod
-from tests.devices.test_own_drivers import DRIVER, Configured, record, script
-from tests.devices.written import CLASS
+from kepd_devices.attach.unit import count_by
+from kepd_devices.run.metrics import DeviceMetrics
+from kepd_devices.run.registry import PluginRegistry
+from kepd_devices.run.view import DeviceView
+from packages.devices.tests.test_claims import NodeOfLives, shared_pod
+from packages.devices.tests.test_own_drivers import DRIVER, Configured, record, script
+from packages.devices.tests.written import CLASS
 from tests.lives.figures import Watched
 
 

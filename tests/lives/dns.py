@@ -9,16 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agent.dns.rules.guards import Asking
-from agent.dns.run.metrics import dns_metrics, figures
-from agent.dns.run.metrics_compat import coredns_metrics
-from agent.dns.run.plane import DnsPlane
-from agent.dns.run.probe import probe
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
 from agent.model.services.nft_error import NftFailed
-from tests.dns.messages import ask as question
-from tests.dns.test_process import HERE, Running, running, server
+from kepd_dns.rules.guards import Asking
+from kepd_dns.run.metrics import dns_metrics, figures
+from kepd_dns.run.metrics_compat import coredns_metrics
+from kepd_dns.run.plane import DnsPlane
+from kepd_dns.run.probe import probe
+from packages.dns.tests.messages import ask as question
+from packages.dns.tests.test_process import HERE, Running, running, server
 from tests.lives.figures import Watched
 
 

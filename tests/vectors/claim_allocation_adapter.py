@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 import msgspec
 
-from agent.devices.cel.program import program
-from agent.devices.cel.tree import Unreadable
-from agent.devices.cel.values import EvaluationFailed
-from agent.devices.manifest.claim_faults import claim_faults, class_faults
-from agent.devices.manifest.objects import Claim, DeviceClass, DeviceOfSlice, Pool, Slice, SliceSpec
-from agent.devices.manifest.slice_faults import slice_faults
-from agent.devices.plan.offers import Offer
-from agent.devices.plan.pools import PoolNode
-from agent.devices.plan.reasons import CannotAllocate
-from agent.devices.plan.results import allocations
-from agent.devices.plan.search import Question, search
 from agent.model.quantity import parse_quantity
+from kepd_devices.cel.program import program
+from kepd_devices.cel.tree import Unreadable
+from kepd_devices.cel.values import EvaluationFailed
+from kepd_devices.manifest.claim_faults import claim_faults, class_faults
+from kepd_devices.manifest.objects import Claim, DeviceClass, DeviceOfSlice, Pool, Slice, SliceSpec
+from kepd_devices.manifest.slice_faults import slice_faults
+from kepd_devices.plan.offers import Offer
+from kepd_devices.plan.pools import PoolNode
+from kepd_devices.plan.reasons import CannotAllocate
+from kepd_devices.plan.results import allocations
+from kepd_devices.plan.search import Question, search
 
 
 def cases(document: dict) -> Iterator[tuple[str, str, dict, dict]]:

@@ -10,13 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import structlog
 from msgspec.structs import replace
 
-from agent.dns.attach.settings import has_cluster, is_authoritative
-from agent.dns.attach.unit import Surroundings
-from agent.dns.handover.state import Port, ServiceName, Upstream
-from agent.dns.run.plane import DnsPlane
-from agent.dns.run.state_writer import StateWriter
-from agent.dns.zones.manifests import service_names
-from agent.dns.zones.own import faults
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.nft_table import Detection, Family
 from agent.model.services.service import Backend, ServiceFacts, ServiceKey
@@ -27,6 +20,13 @@ from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.selection import Selection
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.sync_report import SyncReport
+from kepd_dns.attach.settings import has_cluster, is_authoritative
+from kepd_dns.attach.unit import Surroundings
+from kepd_dns.handover.state import Port, ServiceName, Upstream
+from kepd_dns.run.plane import DnsPlane
+from kepd_dns.run.state_writer import StateWriter
+from kepd_dns.zones.manifests import service_names
+from kepd_dns.zones.own import faults
 
 log = structlog.get_logger(plane="dns")
 

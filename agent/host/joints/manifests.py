@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.config.document import Configuration
+from agent.config.packages import is_installed
 from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.source_folders import read_source_folders
 from agent.drivers.manifests.trust import Trust
@@ -51,13 +52,19 @@ def identity_of(configuration: Configuration) -> "NodeIdentity":
 def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:
     """What each plane finds wrong with a manifest. Imported with the first who asks: a daemon without pods pays nothing
     for them."""
-    from agent.devices.manifest.documents import Reader
-    from agent.devices.manifest.reading import read_device_objects
     from agent.pods.manifest.objects import parse_objects
     from agent.services.attach.manifests import hint_options, read_service_objects
 
     found = parse_objects("manifest", content, identity_of(configuration)).findings
     of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
+    return list(dict.fromkeys((*found, *of_services, *_faults_of_devices(content, configuration))))
+
+
+def _faults_of_devices(content: bytes, configuration: Configuration) -> Sequence[Finding]:
+    if not is_installed("devices"):
+        return ()
+    from kepd_devices.manifest.documents import Reader
+    from kepd_devices.manifest.reading import read_device_objects
+
     reader = Reader(configuration.node.name, trusts_status=configuration.devices.manager.trust_status)
-    of_devices = read_device_objects({"manifest": content}, reader).findings
-    return list(dict.fromkeys((*found, *of_services, *of_devices)))
+    return read_device_objects({"manifest": content}, reader).findings

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from agent.config.document import Configuration
-from agent.dns.attach.settings import pod_servers
-from agent.dns.attach.unit import PodsHere
-from agent.dns.view.searching import Search, search_of
 from agent.pods.attach.unit import LocalPods
 from agent.pods.runtime.network_files import parse_resolver, resolver_of
+from kepd_dns.attach.settings import pod_servers
+from kepd_dns.attach.unit import PodsHere
+from kepd_dns.view.searching import Search, search_of
 
 
 def pods_for_names(configuration: Callable[[], Configuration], here: LocalPods) -> PodsHere:

@@ -9,7 +9,6 @@ from pathlib import Path
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.config.sections.pods import PodReserve
-from agent.dns.attach.settings import pod_servers
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.kit.runtime import RuntimeWatch
 from agent.model.component import Board, State
@@ -19,6 +18,7 @@ from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.attach.settings import disk_bytes, node_facts, pod_settings
 from agent.pods.plan.admit import Capacity
 from agent.pods.run.pod_context import PodNodeFacts
+from kepd_dns.attach.settings import pod_servers
 from tests.fakes.cri import FakeCri
 
 

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 from agent.cli.objects.jsonpath import MOST_SIGNS, render
 from agent.cli.session import CommandFailed
 from agent.config.strict_yaml import UnreadableYaml, parse_documents
-from agent.devices.cel.program import program
-from agent.devices.cel.values import Device, Domains, EvaluationFailed
 from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import Source
 from agent.pods.runtime.environment import (
@@ -29,6 +27,8 @@ from agent.pods.runtime.environment import (
     resolve_environment,
 )
 from agent.pods.runtime.volume_plan import MOST_CONTENT_BYTES, plan_volumes
+from kepd_devices.cel.program import program
+from kepd_devices.cel.values import Device, Domains, EvaluationFailed
 from tests.pods.pods import container, make_pod
 
 MOST_INPUT = 4 << 10

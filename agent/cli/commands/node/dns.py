@@ -11,6 +11,7 @@ from agent.cli.client import ask
 from agent.cli.objects.kind_group import KindGroup
 from agent.cli.render import output_option, print_data, print_message
 from agent.cli.session import CommandFailed, Session
+from agent.config.packages import is_installed, not_installed
 from agent.model.exit_codes import FAILURE, USAGE
 from agent.model.services.dns_report import NameExplanation
 from agent.wire.kepd.v1 import dns_pb2 as pb
@@ -59,8 +60,10 @@ def _print(lines: Iterable[str]) -> None:
 
 
 def _from_files(source: Path, name: str, type_: str, pod: str) -> NameExplanation:
+    if not is_installed("dns"):
+        raise CommandFailed(f"the plane for names is {not_installed('dns')}; --from-files needs it", USAGE)
     from agent.cli.objects.manifest_files import read_files
-    from agent.dns.view.from_files import UnreadableFile, explain_files
+    from kepd_dns.view.from_files import UnreadableFile, explain_files
 
     try:
         return explain_files({one.path: one.content for one in read_files([str(source)])}, name, type_, pod)

@@ -18,13 +18,14 @@ from agent.cli.objects.manifest_files import read_files
 from agent.cli.render import output_option, print_blocks, print_data, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.cli.texts.claims import explanation_blocks
+from agent.config.packages import is_installed, not_installed
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding, printable, suggestion
 from agent.model.pods.pod import PodSpec
 from agent.wire.kepd.v1 import device_pb2 as pb
 
 if TYPE_CHECKING:
-    from agent.devices.plan.search import Question
+    from kepd_devices.plan.search import Question
 
 SERVICE = "kepd.v1.DeviceService"
 RELEASES = ("kepd.v1.CriProxyService/ReleaseHold", "kepd.v1.ImageService/ReleasePullHold")
@@ -63,8 +64,10 @@ def claim(
         else:
             print_message(answer, output)
         ctx.exit(CLAIM_EXITS.get(answer.outcome, FAILURE))
-    from agent.devices.view.explained import explain
-    from agent.devices.view.listed import explanation_report
+    if not is_installed("devices"):
+        raise CommandFailed(f"the devices plane is {not_installed('devices')}; --from-files needs it", USAGE)
+    from kepd_devices.view.explained import explain
+    from kepd_devices.view.listed import explanation_report
 
     files = {one.path: one.content for one in read_files([str(source)])}
     node = node or socket.gethostname().lower()
@@ -158,12 +161,12 @@ def release_claim(session: Session, uid: str, *, force: bool) -> None:
 
 
 def _question(files: Mapping[str, bytes], node: str, subject: str, *, is_pod: bool, trusts_status: bool) -> "Question":
-    from agent.devices.manifest.documents import Reader
-    from agent.devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
-    from agent.devices.manifest.reading import read_device_objects
-    from agent.devices.plan.pools import PoolNode
-    from agent.devices.plan.search import Question
-    from agent.devices.view.explained import existing_in
+    from kepd_devices.manifest.documents import Reader
+    from kepd_devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
+    from kepd_devices.manifest.reading import read_device_objects
+    from kepd_devices.plan.pools import PoolNode
+    from kepd_devices.plan.search import Question
+    from kepd_devices.view.explained import existing_in
 
     objects = read_device_objects(files, Reader(node, trusts_status=trusts_status))
     pods, findings = _pods(files)

@@ -1,0 +1,596 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives devices to the pods of this node: allocates claims, has drivers prepare them, and takes them back after the
+last pod.
+
+    hold(pod)     search → record → drivers prepare → devices in the record
+    edits(pod)    what a container gets, from the record alone
+    release(pod)  the last pod of a claim: drivers unprepare → the record goes
+
+What is done to one claim is done by one task at a time; searches take turns. plan/steps.py says what comes next, so a
+kepd that starts anew goes on where the records show. Never: decides which device.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from operator import is_
+from weakref import WeakValueDictionary
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from agent.model.clock import Clock
+from agent.model.devices.container_devices import CLAIMS_NOTE, NO_DEVICES, ContainerDevices
+from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
+from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
+from agent.model.event import Event
+from agent.model.finding import printable
+from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.model.refused import Refused
+from agent.model.runtime.features import RuntimeFeatures
+from kepd_devices.cdi.merging import CannotMerge, Catalogue, NotResolved, check_seen, merge, nodes_of
+from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
+from kepd_devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod, with_uid
+from kepd_devices.manifest.reading import NO_OBJECTS, DeviceObjects
+from kepd_devices.plan.answers import Answers, checked
+from kepd_devices.plan.holdings import Holdings
+from kepd_devices.plan.pace import SlicePace
+from kepd_devices.plan.pools import PoolNode, gather
+from kepd_devices.plan.reasons import CannotAllocate, DeviceId
+from kepd_devices.plan.records import (
+    FOLDER,
+    MOST_HOLDERS,
+    ClaimRecord,
+    Holder,
+    Stage,
+    decode_record,
+    devices_of,
+    encode_record,
+    ids_of,
+    new_record,
+    record_name,
+)
+from kepd_devices.plan.results import allocations
+from kepd_devices.plan.search import Question, search
+from kepd_devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
+from kepd_devices.plan.unrecorded import Unrecorded, note_of, unrecorded
+from kepd_devices.ports import CdiPlace, DeviceDriver, DriverFailed, PodsOfNode, RecordFiles
+from kepd_devices.run.metrics import DeviceMetrics
+
+log = structlog.get_logger(plane="devices")
+
+UNALLOCATABLE, CLAIM_ERROR, FAILED_PREPARE = "ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources"
+NOT_SUPPORTED = "CDINotSupported"
+BAD_FOLDER = f"{FOLDER}/bad"
+# Drivers keep the limit themselves, where they can.
+OVERTIME_S = 1.0
+CDI_WAIT_S, CDI_LOOK_S = 2.0, 0.2
+
+
+class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    node: PoolNode
+    boot_id: str = ""
+    call_limit_s: float = 45.0
+    admin_namespaces: tuple[str, ...] = ()
+    always_merges: bool = False
+    # Places of the host that no container may see.
+    private: tuple[str, ...] = ()
+
+
+class DeviceClaims:
+    def __init__(
+        self,
+        files: RecordFiles,
+        cdi: CdiPlace,
+        clock: Clock,
+        settings: Callable[[], ManagerSettings],
+        tell: Callable[[Event], None],
+        metrics: DeviceMetrics | None = None,
+        *,
+        pods: PodsOfNode | None = None,
+    ) -> None:
+        self.metrics = metrics or DeviceMetrics()
+        self._files = files
+        self.cdi = cdi
+        self._clock = clock
+        self._settings = settings
+        self._tell = tell
+        self._drivers: dict[str, DeviceDriver] = {}
+        # Slices that drivers publish by other ways than a call.
+        self.publishers: list[Callable[[], Sequence[Slice]]] = []
+        self._pace = SlicePace()
+        # Whether a driver is away for so long that its slices do not count.
+        self.has_left: Callable[[str], bool] = lambda _driver: False
+        # Devices that their drivers report as unhealthy; no new pod gets them.
+        self.unhealthy: Callable[[], frozenset[DeviceId]] = frozenset
+        # Why pools give nothing, by their names.
+        self.invalid_pools: dict[str, str] = {}
+        self._looked_at: tuple[Slice, ...] = ()
+        self._objects = NO_OBJECTS
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._search = asyncio.Lock()
+        self._loaded = asyncio.Event()
+        self._has_read = False
+        # Called when what pods wait for may be there.
+        self.changed: Callable[[], None] = pods.devices_changed if pods is not None else lambda: None
+        self.records: dict[str, ClaimRecord] = {}
+        # Records that nobody can read, by file: what they hold is not known, so nothing is given.
+        self.unreadable: dict[str, str] = {}
+        # By pod, what its running containers carry about their claims.
+        self.noted: Callable[[], Mapping[str, Collection[str]]] = pods.noted if pods is not None else dict
+        # Claims that a person said to forget, though a pod runs with them.
+        self._disowned: set[str] = set()
+        # What failed last, and when, by uid of the claim.
+        self.problems: dict[str, tuple[str, float]] = {}
+
+    async def load(self) -> None:
+        for name, content in (await self._files.read_folder(FOLDER)).items():
+            try:
+                record = decode_record(content)
+            except ValueError as error:
+                await self._files.write(f"{BAD_FOLDER}/{name}", content)
+                await self._files.remove(f"{FOLDER}/{name}")
+                log.error("claim_record_unreadable", record=name, error=str(error), effect="no device is given")
+                continue
+            self.records[record.uid] = record
+        for name in await self._files.read_folder(BAD_FOLDER):
+            self.unreadable[name] = f"record {name} of a claim cannot be read; what it holds is not known"
+        self._loaded.set()
+
+    def take(self, objects: DeviceObjects) -> None:
+        """What the manifests say now."""
+        self._objects = objects
+        self._has_read = True
+        self.changed()
+
+    def add_driver(self, driver: DeviceDriver) -> None:
+        self._drivers[driver.name] = driver
+        self.changed()
+
+    @property
+    def node(self) -> PoolNode:
+        return self._settings().node
+
+    @property
+    def drivers(self) -> Mapping[str, DeviceDriver]:
+        return self._drivers
+
+    @property
+    def objects(self) -> DeviceObjects:
+        return self._objects
+
+    def unrecorded(self) -> list[Unrecorded]:
+        """What containers have and no record tells."""
+        return unrecorded(self.noted(), self.records.keys() | self._disowned)
+
+    def doubts(self) -> list[str]:
+        """While there are any, nothing is given: what is not known to be free is not."""
+        return [*(self.unreadable[name] for name in sorted(self.unreadable)), *map(str, self.unrecorded())]
+
+    def slices(self) -> tuple[Slice, ...]:
+        """Of drivers that are there, or were a moment ago."""
+        return tuple(one for one in self._published() if not self.has_left(one.spec.driver))
+
+    def _published(self) -> tuple[Slice, ...]:
+        """Of drivers, and of files; a pool that a driver publishes is its own."""
+        published = [one for driver in self._drivers.values() for one in driver.slices()]
+        published += self._paced()
+        pools = {(one.spec.driver, one.spec.pool.name) for one in published}
+        from_files = [one for one in self._objects.slices if (one.spec.driver, one.spec.pool.name) not in pools]
+        return (*published, *from_files)
+
+    def _paced(self) -> list[Slice]:
+        given = (one for publish in self.publishers for one in publish())
+        found, changes = self._pace.paced(given, self._clock.now_s())
+        for one in changes:
+            log.info("slices_delayed" if one.is_flood else "slices_in_time", driver=one.pool[0], pool=one.pool[1])
+            if one.is_flood:
+                text = printable(str(one))
+                self._tell(Event(id="", is_warning=True, reason="SlicesDelayed", message=text, plane="devices"))
+        return found
+
+    def catch_up(self) -> bool:
+        """Now and then: what was held back may count by now. Whether anything was."""
+        if not self._pace.is_behind:
+            return False
+        self._paced()
+        self.changed()
+        return True
+
+    def look_at_pools(self) -> bool:
+        """Reports each fault of a pool that gives no devices, once. Returns whether any slice changed."""
+        slices = self.slices()
+        if len(slices) == len(self._looked_at) and all(map(is_, slices, self._looked_at)):
+            return False
+        self._looked_at = slices
+        before = self.invalid_pools
+        self.invalid_pools = {str(one): one.invalid for one in gather(slices, self.node) if one.invalid}
+        for name, why in sorted(self.invalid_pools.items() - before.items()):
+            text = printable(f"pool {name} gives no devices, for it is invalid: {why}")
+            self._tell(Event(id="", is_warning=True, reason="PoolInvalid", message=text, plane="devices"))
+        return before != self.invalid_pools
+
+    def classes(self) -> Mapping[str, DeviceClass]:
+        own = {one.metadata.name: one for driver in self._drivers.values() for one in driver.classes()}
+        return {**own, **self._objects.classes}
+
+    async def hold(self, pod: PodSpec) -> None:
+        """All claims of a pod are prepared for it when this returns. Raises DevicesNotReady."""
+        if not pod.spec.resource_claims:
+            return
+        await self._loaded.wait()
+        if not self._has_read:
+            raise DevicesNotReady(UNALLOCATABLE, "the manifests of claims are being read")
+        try:
+            claims = claims_of_pod(pod, self._objects)
+        except NotThere as error:
+            # What it holds already is not taken away with the manifest.
+            if not self._holds_all(pod):
+                raise DevicesNotReady(UNALLOCATABLE, str(error)) from error
+            claims = []
+        held = [one.uid for one in self.records.values() if one.held_by(pod.uid)]
+        uids = sorted({*held, *(one.claim.metadata.uid for one in claims)})
+        async with self._alone_with(uids):
+            errors = await self._settle([uid for uid in held if self._is_leftover(uid)], gone=())
+            if errors:
+                raise DevicesNotReady(FAILED_PREPARE, "; ".join(dict.fromkeys(errors.values())))
+            if not self._holds_all(pod):
+                await self._allocate(pod, claims)
+                uids = [one.uid for one in self.records.values() if one.held_by(pod.uid)]
+            errors = await self._settle(uids, gone=())
+        if errors:
+            raise DevicesNotReady(FAILED_PREPARE, "; ".join(dict.fromkeys(errors.values())))
+
+    def _is_leftover(self, uid: str) -> bool:
+        """Of an end, or of a boot, before this one; what is of it has to go first."""
+        record = self.records.get(uid)
+        return record is not None and (record.is_ending or record.boot_id != self._settings().boot_id)
+
+    def _holds_all(self, pod: PodSpec) -> bool:
+        """It keeps what it has, whatever the manifests say by now."""
+        wanted = {one.name for one in pod.spec.resource_claims}
+        found = {
+            entry
+            for one in self.records.values()
+            if (holder := one.held_by(pod.uid)) is not None and not self._is_leftover(one.uid)
+            for entry in holder.entries
+        }
+        return wanted <= found
+
+    async def _allocate(self, pod: PodSpec, claims: Sequence[ClaimOfPod]) -> None:
+        """All of them or none. Raises DevicesNotReady."""
+        async with self._search:
+            new: list[ClaimRecord] = []
+            missing: list[ClaimOfPod] = []
+            for one in claims:
+                holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
+                known = self.records.get(one.claim.metadata.uid)
+                if known is None:
+                    self._check_free(one)
+                    missing.append(one)
+                else:
+                    self._check_room(known, pod.uid)
+                    new.append(known.with_holder(holder))
+            new += await self._found(pod, missing)
+            for record in new:
+                await self._save_first(record)
+            for record in new:
+                if record.uid in {one.claim.metadata.uid for one in missing}:
+                    devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in record.results)
+                    self._say(record, "ClaimAllocated", f"got {devices or 'no devices, as it asks for none'}")
+
+    def _check_free(self, one: ClaimOfPod) -> None:
+        old = next((it for it in self.records.values() if it.key == one.claim.key), None)
+        if old is not None:
+            text = f"claim {one.claim.key} has changed, and the old claim is still in use"
+            raise DevicesNotReady(UNALLOCATABLE, text)
+
+    def _check_room(self, known: ClaimRecord, uid: str) -> None:
+        if self._is_leftover(known.uid):
+            raise DevicesNotReady(UNALLOCATABLE, f"claim {known.key} is being given back")
+        if known.held_by(uid) is None and len(known.holders) >= MOST_HOLDERS:
+            raise DevicesNotReady(UNALLOCATABLE, f"claim {known.key} is held by {MOST_HOLDERS} pods already")
+
+    async def _found(self, pod: PodSpec, missing: Sequence[ClaimOfPod]) -> list[ClaimRecord]:
+        if not missing:
+            return []
+        settings = self._settings()
+        if doubts := self.doubts():
+            raise DevicesNotReady(CLAIM_ERROR, "; ".join(doubts))
+        for one in missing:
+            self._check_admin(one.claim, settings)
+        given = [one for one in missing if one.claim.status.allocation is not None]
+        if given:
+            self._check_given(given)
+            rest = [one for one in missing if one not in given]
+            return [*(self._recorded(pod, one, one.claim) for one in given), *await self._found(pod, rest)]
+        question = self.question(tuple(one.claim for one in missing))
+        began_s = self._clock.now_s()
+        try:
+            # Expressions take as long as they like, within bounds; only one search is under way at a time.
+            answer = await asyncio.to_thread(search, question)
+        except CannotAllocate as error:
+            self.metrics.allocated("error", self._clock.now_s() - began_s, 0)
+            raise DevicesNotReady(CLAIM_ERROR, str(error)) from error
+        outcome = "waits" if answer.given is None else "allocated"
+        self.metrics.allocated(outcome, self._clock.now_s() - began_s, answer.tried)
+        if answer.given is None:
+            left = sorted({one.spec.driver for one in self._published() if self.has_left(one.spec.driver)})
+            away = f"; driver-away: devices of {', '.join(left)} do not count until it is back" if left else ""
+            raise DevicesNotReady(UNALLOCATABLE, f"{answer.stuck}{away}")
+        found = []
+        for one, allocated in zip(missing, allocations(answer, settings.node.name), strict=True):
+            status = ClaimStatus(allocation=msgspec.convert(allocated, Allocation))
+            found.append(self._recorded(pod, one, replace(one.claim, status=status)))
+        return found
+
+    def _check_given(self, given: Sequence[ClaimOfPod]) -> None:
+        """Accepts the devices that a status names, unless another claim holds one that cannot be shared."""
+        question = self.question(tuple(one.claim for one in given))
+        holdings = Holdings(question.existing, gather(question.slices, question.node))
+        for claim in question.claims:
+            for one in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+                device = DeviceId(one.driver, one.pool, one.device)
+                if not one.admin_access and (holder := holdings.holder(device)):
+                    text = f"the status of claim {claim.key} has device {device}, which claim {holder} has"
+                    raise DevicesNotReady(UNALLOCATABLE, text)
+
+    def _recorded(self, pod: PodSpec, one: ClaimOfPod, claim: Claim) -> ClaimRecord:
+        holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
+        record = new_record(claim, is_made=one.is_made, boot_id=self._settings().boot_id, holder=holder)
+        return replace(record, since_s=self._clock.wall_s())
+
+    def question(self, claims: tuple[Claim, ...]) -> Question:
+        asked = {one.metadata.uid for one in claims}
+        existing = [one.claim for one in self.records.values() if one.uid not in asked]
+        existing += [one for one in self._trusted() if one.metadata.uid not in {*asked, *self.records}]
+        return Question(
+            node=self._settings().node,
+            slices=self.slices(),
+            classes=self.classes(),
+            existing=tuple(existing),
+            claims=claims,
+            unhealthy=self.unhealthy(),
+        )
+
+    def _trusted(self) -> list[Claim]:
+        """Claims of manifests that have devices already, by their status."""
+        return [with_uid(one) for one in self._objects.claims.values() if one.status.allocation is not None]
+
+    def _check_admin(self, claim: Claim, settings: ManagerSettings) -> None:
+        wishes = [one.exactly for one in claim.spec.devices.requests if one.exactly is not None]
+        if any(one.admin_access for one in wishes) and claim.metadata.namespace not in settings.admin_namespaces:
+            text = (
+                f"claim {claim.key} asks for adminAccess; devices.manager.adminNamespaces does not name its namespace"
+            )
+            raise DevicesNotReady(CLAIM_ERROR, text)
+
+    async def release(self, uid: str) -> None:
+        """The pod holds nothing any more. Raises DevicesNotReleased."""
+        await self._loaded.wait()
+        uids = sorted(one.uid for one in self.records.values() if one.held_by(uid))
+        if not uids:
+            return
+        async with self._alone_with(uids):
+            errors = await self._settle(uids, gone=(uid,))
+        if errors:
+            raise DevicesNotReleased("; ".join(dict.fromkeys(errors.values())))
+
+    async def reconcile(self, pods: Callable[[], Collection[str]]) -> None:
+        """What pods hold that are there no more is given back. Which those are is asked for each claim
+        anew: giving one back may take long, and pods begin meanwhile."""
+        await self._loaded.wait()
+        for uid, record in list(self.records.items()):
+            async with self._alone_with([uid]):
+                known = self.records.get(uid)
+                living = pods()
+                gone = tuple(one.uid for one in known.holders if one.uid not in living) if known is not None else ()
+                errors = await self._settle([uid], gone) if gone or self._is_leftover(uid) else {}
+            for text in errors.values():
+                log.warning("claim_not_given_back", claim=record.key, error=text)
+
+    async def _settle(self, uids: Sequence[str], gone: Sequence[str]) -> dict[str, str]:
+        """Carry out what is planned for these claims until nothing is left, or something fails; what failed, by
+        claim."""
+        boot_id = self._settings().boot_id
+        while True:
+            records = [self.records[uid] for uid in uids if uid in self.records]
+            pods = {holder.uid for one in records for holder in one.holders} - set(gone)
+            steps = plan(records, pods, boot_id)
+            calls = [step for step in steps if isinstance(step, Prepare | Unprepare)]
+            writes = [step for step in steps if isinstance(step, Leave | Mark | Forget)]
+            errors: dict[str, str] = {}
+            for step in writes:
+                try:
+                    await self._write(step)
+                except OSError as error:
+                    errors[step.uid] = f"the record of claim {self.records[step.uid].key} cannot be written: {error}"
+            if not writes:
+                for told in await asyncio.gather(*(self._call(step) for step in calls)):
+                    errors.update(told)
+            if errors or not steps:
+                return errors
+
+    async def _write(self, step: Leave | Mark | Forget) -> None:
+        record = self.records[step.uid]
+        match step:
+            case Leave(pods=pods):
+                await self._save_anyway(record.without_holders(pods))
+            case Mark(driver=driver, stage=Stage.PREPARING):
+                await self._save_first(self._at(record, driver, Stage.PREPARING))
+            case Mark(driver=driver, stage=stage):
+                await self._save_anyway(self._at(record, driver, stage))
+            case Forget():
+                await self._files.remove(record_name(step.uid))
+                del self.records[step.uid]
+                self.problems.pop(step.uid, None)
+                self._say(record, "ClaimReleased", "gave its devices back")
+                self.changed()
+
+    def _at(
+        self, record: ClaimRecord, driver: str, stage: Stage, devices: tuple[PreparedDevice, ...] | None = None
+    ) -> ClaimRecord:
+        return replace(record.at(driver, stage, devices), since_s=self._clock.wall_s())
+
+    async def forget(self, uid: str) -> None:
+        """Drop the record at an operator's request. Raises Refused."""
+        name = f"{uid}.json"
+        if name in self.unreadable:
+            await self._files.remove(f"{BAD_FOLDER}/{name}")
+            del self.unreadable[name]
+            log.warning("claim_record_forgotten", record=name)
+        elif uid in self.records:
+            async with self._alone_with([uid]):
+                record = self.records[uid]
+                await self._write(Forget(uid))
+                log.warning("claim_record_forgotten", claim=record.key, record=name)
+        elif any(one.uid == uid for one in self.unrecorded()):
+            self._disowned.add(uid)
+            log.warning("claim_disowned", uid=uid)
+        else:
+            raise Refused(
+                "not_found", f"no claim with uid {uid} has a record here; `kepctl get claims -o wide` has them"
+            )
+        self.changed()
+
+    async def _save_first(self, record: ClaimRecord) -> None:
+        """What is not on the disk is not begun. Who is interrupted here does not know what the disk has, and takes it
+        for written."""
+        before = self.records.get(record.uid)
+        self.records[record.uid] = record
+        try:
+            await self._files.write(record_name(record.uid), encode_record(record))
+        except OSError as error:
+            if before is None:
+                del self.records[record.uid]
+            else:
+                self.records[record.uid] = before
+            text = f"the record of claim {record.key} cannot be written: {error}"
+            raise DevicesNotReady(FAILED_PREPARE, text) from error
+
+    async def _save_anyway(self, record: ClaimRecord) -> None:
+        """A full disk keeps no pod from ending; who starts anew asks once more."""
+        self.records[record.uid] = record
+        try:
+            await self._files.write(record_name(record.uid), encode_record(record))
+        except OSError as error:
+            log.warning("claim_record_not_saved", claim=record.key, error=str(error))
+
+    async def _call(self, step: Prepare | Unprepare) -> dict[str, str]:
+        """Ask one driver; what failed, by claim."""
+        asked = [self.records[uid] for uid in step.uids]
+        is_prepare = isinstance(step, Prepare)
+        answers = await self._answers(step.driver, asked, is_prepare=is_prepare)
+        errors: dict[str, str] = {}
+        for uid, answer in answers.items():
+            if answer.error:
+                errors[uid] = answer.error
+                self.problems[uid] = (answer.error, self._clock.wall_s())
+                continue
+            self.problems.pop(uid, None)
+            stage = Stage.PREPARED if is_prepare else Stage.RELEASED
+            devices = answer.devices if is_prepare else ()
+            await self._save_anyway(self._at(self.records[uid], step.driver, stage, devices))
+        return errors
+
+    async def _answers(self, name: str, asked: Sequence[ClaimRecord], *, is_prepare: bool) -> Answers:
+        driver = self._drivers.get(name)
+        why = f"driver {name} is not registered" if driver is None else driver.why_away
+        if driver is None or why:
+            return {one.uid: ClaimAnswer(error=f"driver-away: {why}") for one in asked}
+        limit_s = self._settings().call_limit_s + driver.extra_s(asked, is_prepare=is_prepare)
+        call = driver.prepare if is_prepare else driver.unprepare
+        try:
+            async with asyncio.timeout(limit_s + OVERTIME_S):
+                answers = await call(asked)
+        except TimeoutError:
+            text = f"driver {name} did not answer within {limit_s:g} s"
+            return {one.uid: ClaimAnswer(error=text) for one in asked}
+        except DriverFailed as error:
+            return {one.uid: ClaimAnswer(error=f"driver {name}: {printable(str(error))}") for one in asked}
+        return checked(name, asked, answers, is_prepare=is_prepare)
+
+    async def edits(self, pod: PodSpec, container: ContainerSpec, runtime: RuntimeFeatures) -> ContainerDevices:
+        """What a container gets of the devices of its pod. Raises DevicesNotReady."""
+        uses = container.fields.resources.claims
+        if not uses:
+            return NO_DEVICES
+        await self._loaded.wait()
+        ids: dict[str, None] = {}
+        notes: list[str] = []
+        for use in uses:
+            record = next((one for one in self.records.values() if _is_meant(one, pod.uid, use.name)), None)
+            if record is None:
+                raise DevicesNotReady(FAILED_PREPARE, f"pod claim {use.name} is not held by the pod")
+            if use.request and not any(True for _ in devices_of(record, use.request)) and not _has(record, use.request):
+                text = f"claim {record.key} has no request {use.request}"
+                raise DevicesNotReady(CLAIM_ERROR, text)
+            ids.update(dict.fromkeys(ids_of(record, use.request)))
+            notes.append(note_of(record.key, record.uid))
+        note = ((CLAIMS_NOTE, ",".join(dict.fromkeys(notes))),)
+        return replace(await self.resolved(list(ids), runtime), notes=note)
+
+    async def resolved(self, ids: list[str], runtime: RuntimeFeatures) -> ContainerDevices:
+        """What CDI ids come to on this runtime. Raises DevicesNotReady."""
+        try:
+            return await self._merged(ids, runtime)
+        except CannotMerge as error:
+            raise DevicesNotReady(NOT_SUPPORTED, str(error)) from error
+
+    async def _merged(self, ids: list[str], runtime: RuntimeFeatures) -> ContainerDevices:
+        """Either ids or what they stand for."""
+        if not ids:
+            return NO_DEVICES
+        catalogue = await self._with_all(ids)
+        resolved = [catalogue.resolve(one) for one in ids]
+        if runtime.has_cdi and not self._settings().always_merges:
+            check_seen(resolved, runtime.cdi_directories)
+            return ContainerDevices(cdi_ids=tuple(ids))
+        host = await self.cdi.nodes(nodes_of(resolved))
+        return merge(resolved, host, self._settings().private)
+
+    async def _with_all(self, ids: list[str]) -> Catalogue:
+        """Drivers write late: what is not there is waited for, a little."""
+        until_s = self._clock.now_s() + CDI_WAIT_S
+        while True:
+            catalogue = await self.cdi.catalogue()
+            try:
+                for one in ids:
+                    catalogue.resolve(one)
+            except NotResolved:
+                if self._clock.now_s() >= until_s:
+                    raise
+                await self._clock.sleep(CDI_LOOK_S)
+            else:
+                return catalogue
+
+    @asynccontextmanager
+    async def _alone_with(self, uids: Sequence[str]) -> AsyncIterator[None]:
+        """In one order for all, so that nobody waits in a ring."""
+        async with AsyncExitStack() as stack:
+            for uid in sorted(uids):
+                await stack.enter_async_context(self._locks.setdefault(uid, asyncio.Lock()))
+            yield
+
+    def _say(self, record: ClaimRecord, reason: str, text: str) -> None:
+        self._tell(
+            Event(
+                id="",
+                is_warning=False,
+                reason=reason,
+                message=f"claim {record.key} {text}",
+                plane="devices",
+                namespace=record.claim.metadata.namespace,
+                object_name=record.claim.metadata.name,
+            )
+        )
+
+
+def _is_meant(record: ClaimRecord, pod: str, entry: str) -> bool:
+    holder = record.held_by(pod)
+    return holder is not None and entry in holder.entries
+
+
+def _has(record: ClaimRecord, request: str) -> bool:
+    return any(one.name == request for one in record.claim.spec.devices.requests)

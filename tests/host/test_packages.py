@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The core where the planes that are packages of their own are not installed."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from agent.config.packages import PACKAGES
+from agent.model.exit_codes import BAD_CONFIGURATION, USAGE
+from tests.host.process import PROGRAMS, Kepd
+
+# A module that is None here is one that cannot be found.
+WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({[one.replace('-', '_') for one in PACKAGES.values()]}))\n"
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> dict[str, str]:
+    """The environment of a process that has the core alone."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(WITHOUT)
+    return {"PYTHONPATH": str(tmp_path / "site"), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+def run(core: dict[str, str], program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([PROGRAMS / program, *words], env=core, capture_output=True, text=True, check=False)
+
+
+def test_the_daemon_runs_and_says_what_is_not_installed(tmp_path: Path, core: dict[str, str], free_port: int) -> None:
+    with Kepd(tmp_path, free_port, **core) as kepd:
+        kepd.start().wait(lambda: kepd.get("/livez")[0] == 200, "an answer")
+        planes = kepd.ctl("get", "planes").stdout
+        refused = kepd.ctl("get", "devices")
+
+    assert "not installed here: it is the package kepd-dns" in planes
+    assert "not installed here: it is the package kepd-devices" in planes
+    assert refused.returncode != 0
+    assert "devices plane does not run here; it is not installed here: it is the package" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("plane", "switches"),
+    [("dns", ("dns.enabled=true", "services.enabled=true")), ("devices", ("devices.driver.enabled=true",))],
+)
+def test_a_plane_that_is_switched_on_must_be_installed(core: dict[str, str], plane: str, switches: tuple[str]) -> None:
+    settings = [word for switch in switches for word in ("--set", switch)]
+
+    checked = run(core, "kepd", "config", "check", *settings)
+
+    assert checked.returncode == BAD_CONFIGURATION
+    assert f"{plane}: is switched on, and not installed here: it is the package kepd-{plane}" in checked.stderr
+
+
+@pytest.mark.parametrize("words", [("explain", "dns", "web"), ("explain", "claim", "web")])
+def test_what_kepctl_reads_without_a_daemon_is_refused(core: dict[str, str], tmp_path: Path, words: tuple[str]) -> None:
+    told = run(core, "kepctl", *words, "--from-files", str(tmp_path))
+
+    assert told.returncode == USAGE
+    assert "not installed here: it is the package" in told.stderr
