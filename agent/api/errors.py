@@ -31,6 +31,7 @@ class FailureReason(StrEnum):
     MALFORMED_REQUEST = "MALFORMED_REQUEST"
     NEEDS_RESTART = "NEEDS_RESTART"
     NOT_PERMITTED = "NOT_PERMITTED"
+    NOT_WATCHED = "NOT_WATCHED"
     NODE_LOGS_OFF = "NODE_LOGS_OFF"
     NO_CHECKPOINT = "NO_CHECKPOINT"
     NO_JOURNAL = "NO_JOURNAL"
@@ -66,6 +67,8 @@ REFUSALS = {
     "no_checkpoint": (code_pb2.FAILED_PRECONDITION, FailureReason.NO_CHECKPOINT),
     "no_room": (code_pb2.RESOURCE_EXHAUSTED, FailureReason.NO_CHECKPOINT),
     "no_journal": (code_pb2.FAILED_PRECONDITION, FailureReason.NO_JOURNAL),
+    "no_object": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_OBJECT),
+    "selection": (code_pb2.INVALID_ARGUMENT, FailureReason.MALFORMED_REQUEST),
     "no_log": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_LOG),
 }
 

@@ -72,7 +72,7 @@ StreamMethod = Callable[[Message], AsyncIterator[Message | bytes]]
 Observer = Callable[[str, str], None]
 
 
-def _method_of(implementation: object, method: MethodDescriptor) -> Any:  # noqa: ANN401  # each kind has its own
+def served_method(implementation: object, method: MethodDescriptor) -> Any:  # noqa: ANN401  # each kind has its own
     if isinstance(implementation, Absent):
         return implementation.stream if method.server_streaming else implementation.answer
     return getattr(implementation, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
@@ -113,7 +113,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
         for method in service.methods:
-            served = _method_of(implementation, method)
+            served = served_method(implementation, method)
             level = level_of(method)
             path = f"/{service.full_name}/{method.name}"
             if method.client_streaming:

@@ -193,7 +193,7 @@ def failure(error: "grpc.RpcError", path: str) -> CommandFailed:
         text = TOO_LATE
     if len(violations) > 1:
         text = "\n".join([text.partition(": ")[0], *(f"  {violation}" for violation in violations)])
-    return CommandFailed(text, EXIT_CODES.get(code.name, FAILURE))
+    return CommandFailed(text, EXIT_CODES.get(code.name, FAILURE), _reason(error))
 
 
 def _violations(error: "grpc.RpcError") -> list[str]:

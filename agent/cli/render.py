@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,47 +16,54 @@ from click.shell_completion import CompletionItem
 from agent.cli.plain_rows import print_plain
 from agent.cli.session import Session
 from agent.cli.terminal import clean, unfiltered
-from agent.kinds.table import Grid, Listing, Paragraph
+from agent.kinds.table import Grid, Item, Listing, Paragraph, Table, table_of
 from agent.model.finding import printable
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "jsonpath=TEMPLATE", "custom-columns=TITLE:PATH,…")
-Item = TypeVar("Item", bound="Message")
 STATE_STYLES = {
     "ready": "green", "running": "green", "succeeded": "green", "failed": "red", "degraded": "yellow",
     "pending": "yellow", "starting": "yellow", "absent": "dim", "off": "dim", "waiting": "yellow",
 }  # fmt: skip
 
 
-def print_listing(listing: Listing[Item], output: str, session: Session, *, is_one: bool = False) -> None:
+def print_listing(listing: Listing[Item], output: str, session: Session) -> None:
+    """A list that the command made itself."""
+    print_table(table_of(listing, is_wide=output == "wide", with_objects=wants_objects(output)), output, session)
+
+
+def print_table(table: Table, output: str, session: Session, *, is_one: bool = False) -> None:
     """`is_one`: exactly this object was asked for by name, so programs get it without a list around it."""
     if wants_objects(output):
-        print_objects(_data_of(listing, is_one=is_one), output)
+        print_objects(_data_of(table, is_one=is_one), output)
         return
     if output == "name":
-        for item in listing.items:
-            click.echo(listing.name(item))
+        for row in table.rows:
+            click.echo(row.shown)
         return
-    columns = [column for column in listing.columns if output == "wide" or not column.wide]
-    if not listing.items:
-        click.echo(listing.empty or "nothing to show", err=True)
+    if not table.rows:
+        click.echo(table.empty or "nothing to show", err=True)
         return
-    rows = [[column.cell(item) for column in columns] for item in listing.items]
-    _print_rows([column.title for column in columns], rows, session)
-    for note in listing.notes:
+    _print_rows([one.title for one in table.columns], [row.cells for row in table.rows], session)
+    for note in table.notes:
         click.echo(note, err=True)
 
 
-def _data_of(listing: Listing[Item], *, is_one: bool) -> object:
-    if listing.whole is not None:
-        return _plain(listing.whole)
-    if listing.objects is None:
-        return {"kind": listing.kind, "items": [_plain(item) for item in listing.items]}
+def objects_of(table: Table) -> list[Any]:
+    """Each once, in the order of rows."""
+    return [json.loads(one) for one in dict.fromkeys(row.object for row in table.rows)]
+
+
+def _data_of(table: Table, *, is_one: bool) -> object:
+    if table.whole:
+        return json.loads(table.whole)
+    objects = objects_of(table)
+    if not table.is_kubernetes:
+        return {"kind": table.kind, "items": objects}
     from agent.kinds.kube_shape import list_of
 
-    objects = listing.objects(listing.items)
     return objects[0] if is_one and len(objects) == 1 else list_of(objects)
 
 

@@ -17,9 +17,11 @@ OTHER_SOCKETS = "/run/kepd-*/kepd.sock"
 class CommandFailed(Exception):
     """A command cannot do what was asked. The text says why and what would help."""
 
-    def __init__(self, text: str, exit_code: int = FAILURE) -> None:
+    def __init__(self, text: str, exit_code: int = FAILURE, reason: str = "") -> None:
+        """`reason` is the daemon's word for it."""
         super().__init__(text)
         self.exit_code = exit_code
+        self.reason = reason
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a kepctl begins. `get pods` in its common forms, and names of pods after Tab, are answered here, before click,
-gRPC and protobuf are loaded.
+"""Where a kepctl begins. `get` in its common forms, and names after Tab, are answered here, before click, gRPC and
+protobuf are loaded.
 
 Such a command is asked often, by people and by scripts, and nearly all of its time was imports. What is not among the
 common forms, and whatever fails, goes the usual way, which says why.
@@ -9,13 +9,18 @@ common forms, and whatever fails, goes the usual way, which says why.
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
-from agent.cli.quick.words import PODS, words_and_options
-from agent.model.exit_codes import DEADLINE, FAILURE, INTERRUPTED
-
-if TYPE_CHECKING:
-    from agent.kinds.table import Listing
+from agent.cli.plain_rows import print_plain
+from agent.cli.quick.rows import quick_rows
+from agent.cli.quick.words import words_and_options
+from agent.cli.session import TOO_LATE, Session
+from agent.cli.terminal import clean_streams
+from agent.kinds.registry import BY_WORD
+from agent.kinds.selection import Scope, picked
+from agent.kinds.table import Table
+from agent.model.exit_codes import DEADLINE, FAILURE, INTERRUPTED, NOT_FOUND, USAGE
+from agent.model.finding import printable
+from agent.model.refused import Refused
 
 TIMEOUT_S = 10.0
 """The default of `--timeout`."""
@@ -23,44 +28,34 @@ OUTPUTS = ("table", "wide", "name")
 
 
 def common_form(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]] | None:
-    """The words and options of a `get pods` that can be answered here; None for all else."""
+    """The words and options of a `get` of one kind that can be answered here; None for all else."""
     found = words_and_options(arguments)
     if found is None:
         return None
     words, options = found
-    is_known = words[:1] == ["get"] and len(words) > 1 and words[1] in PODS and not any("/" in one for one in words)
+    is_known = words[:1] == ["get"] and len(words) > 1 and words[1] in BY_WORD and not any("/" in one for one in words)
     is_plain = options.get("output", "table") in OUTPUTS and not {"namespace", "everywhere"} <= options.keys()
     return (words[1:], options) if is_known and is_plain else None
 
 
-def listed_pods(words: Sequence[str], options: Mapping[str, str]) -> "Listing[Any] | None":
-    """Those that are asked for; None where the usual way has more to say. Raises CommandFailed."""
-    from agent.cli.objects.selection import Scope, picked
-    from agent.cli.objects.words import parse_wanted
-    from agent.cli.quick.pods import quick_pods
-    from agent.cli.session import TOO_LATE, CommandFailed, Session
-    from agent.kinds.pods.pods import pod_listing
-
+def listed_rows(words: Sequence[str], options: Mapping[str, str]) -> Table | None:
+    """Those that are asked for; None where the usual way has more to say. Raises Refused."""
     paths = Session(endpoint=options.get("endpoint")).sockets()
-    try:
-        pods = quick_pods(paths[0], TIMEOUT_S) if len(paths) == 1 else None
-    except TimeoutError as error:
-        raise CommandFailed(TOO_LATE, DEADLINE) from error
-    if not pods:
+    if len(paths) != 1:
         return None
-    scope = Scope(options.get("namespace", ""), options.get("selector", ""))
-    listing = picked(pod_listing(pods), parse_wanted(words)[0], scope)
-    return listing if listing.items else None
+    kind, scope = BY_WORD[words[0]], Scope(options.get("namespace", ""), options.get("selector", ""))
+    table = quick_rows(paths[0], kind, scope, TIMEOUT_S, is_wide=options.get("output") == "wide")
+    if table is not None and words[1:]:
+        table.rows, table.notes = picked(table.rows, kind, words[1:], scope.namespace), ()
+    return table if table is not None and table.rows else None
 
 
-def print_pods(listing: "Listing[Any]", output: str) -> None:
-    from agent.cli.plain_rows import print_plain
-
+def print_rows(table: Table, output: str) -> None:
     if output == "name":
-        sys.stdout.write("".join(f"{listing.name(pod)}\n" for pod in listing.items))
+        sys.stdout.write("".join(f"{row.shown}\n" for row in table.rows))
         return
-    columns = [column for column in listing.columns if output == "wide" or not column.wide]
-    print_plain([one.title for one in columns], [[one.cell(pod) for one in columns] for pod in listing.items])
+    print_plain([one.title for one in table.columns], [row.cells for row in table.rows])
+    sys.stderr.write("".join(f"{printable(note)}\n" for note in table.notes))
 
 
 def answered(arguments: Sequence[str]) -> bool:
@@ -70,20 +65,20 @@ def answered(arguments: Sequence[str]) -> bool:
     form = None if sys.stdout.isatty() else common_form(arguments)
     if form is None:
         return False
-    from agent.cli.session import CommandFailed
-    from agent.cli.terminal import clean_streams
-
     clean_streams()
     words, options = form
     try:
-        listing = listed_pods(words, options)
-    except CommandFailed as error:
+        table = listed_rows(words, options)
+    except Refused as error:
         sys.stderr.write(f"kepctl: {error}\n")
-        sys.exit(error.exit_code)
-    if listing is not None:
-        print_pods(listing, options.get("output", "table"))
+        sys.exit(NOT_FOUND if error.kind == "no_object" else USAGE)
+    except TimeoutError:
+        sys.stderr.write(f"kepctl: {TOO_LATE}\n")
+        sys.exit(DEADLINE)
+    if table is not None:
+        print_rows(table, options.get("output", "table"))
         sys.stdout.flush()
-    return listing is not None
+    return table is not None
 
 
 def completed() -> bool:
@@ -91,8 +86,6 @@ def completed() -> bool:
 
     text = completion(os.environ)
     if text is not None:
-        from agent.cli.terminal import clean_streams
-
         clean_streams()
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()

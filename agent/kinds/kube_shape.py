@@ -138,11 +138,13 @@ def _service_ports(service: pb.Service) -> list[Object]:
     return list(found.values())
 
 
-def slice_objects(endpoints: Sequence[pb.Endpoint]) -> list[Object]:
-    """EndpointSlices: the endpoints of one Service and family whose ports have the same numbers."""
+def slice_objects(endpoints: Sequence[pb.Endpoint]) -> list[tuple[Object, list[int]]]:
+    """EndpointSlices: the endpoints of one Service and family whose ports have the same numbers, with their places."""
     by_address: dict[tuple[str, str, str, str], list[pb.Endpoint]] = {}
-    for one in endpoints:
+    places: dict[int, int] = {}
+    for place, one in enumerate(endpoints):
         by_address.setdefault((one.namespace, one.service, one.family, _host(one)), []).append(one)
+        places[id(one)] = place
     slices: dict[tuple[str, str, str, Ports], list[Sequence[pb.Endpoint]]] = {}
     for (namespace, service, family, _), ports in by_address.items():
         numbers: Ports = tuple(sorted({(one.port, one.protocol, _port(one)) for one in ports}))
@@ -152,20 +154,16 @@ def slice_objects(endpoints: Sequence[pb.Endpoint]) -> list[Object]:
     for (namespace, service, family, group), found in slices.items():
         stem = f"{service}-{family.lower()}"
         counts[f"{namespace}/{stem}"] = place = counts.get(f"{namespace}/{stem}", 0) + 1
-        made.append(
-            {
-                "apiVersion": "discovery.k8s.io/v1",
-                "kind": "EndpointSlice",
-                "metadata": {
-                    "name": stem if place == 1 else f"{stem}-{place}",
-                    "namespace": namespace,
-                    "labels": {"kubernetes.io/service-name": service},
-                },
-                "addressType": family,
-                "ports": [{"name": name, "protocol": protocol, "port": port} for name, protocol, port in group],
-                "endpoints": [_endpoint(ports) for ports in found],
-            }
-        )
+        metadata = {
+            "name": stem if place == 1 else f"{stem}-{place}",
+            "namespace": namespace,
+            "labels": {"kubernetes.io/service-name": service},
+        }
+        body: Object = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata}
+        body["addressType"] = family
+        body["ports"] = [{"name": name, "protocol": protocol, "port": port} for name, protocol, port in group]
+        body["endpoints"] = [_endpoint(ports) for ports in found]
+        made.append((body, sorted(places[id(one)] for ports in found for one in ports)))
     return made
 
 

@@ -20,6 +20,8 @@ class Kind(msgspec.Struct, frozen=True):
     api: str = ""
     has_namespace: bool = True
     module: str = ""
+    is_of_each_daemon: bool = False
+    """Where several run on a node, each has some."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -69,7 +71,7 @@ KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
         Kind("cdi", "cdidevice", has_namespace=False),
     ),
     "calls": (
-        Kind("holds", "hold", has_namespace=False),
+        Kind("holds", "hold", has_namespace=False, is_of_each_daemon=True),
         Kind("proxy", "method", has_namespace=False),
     ),
 }

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a kind is shown: what is asked of the daemon, and what its answers are as objects and rows.
 
-The module of a kind has one `SHOWN`. It asks nobody itself: kepctl asks over its socket, and a door of the daemon could
-ask inside of it.
+The module of a kind has one `SHOWN`, and `describe` where an object has more to tell than its row. It asks nobody
+itself: `api/kind_service.py` does, inside of the daemon.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from agent.kinds.described import Described
 from agent.kinds.registry import FOLDERS, Kind
 from agent.kinds.table import Listing
 
@@ -48,6 +49,12 @@ class Watch(msgspec.Struct, frozen=True):
     shows_last: bool = False
 
 
+Describing = Generator[Ask, Any, Described]
+"""Yields what to ask, and is sent the answers; None for one that may fail and does."""
+Describe = Callable[[Kind, str, str], Describing]
+"""Of an object by its namespace (empty: not said) and its name, in full or for short."""
+
+
 class Shown(msgspec.Struct, frozen=True):
     """`asks`: the first answer has the objects; `listing` has None for an answer that may fail and did. A kind without
     `watch` is looked at again and again."""
@@ -57,8 +64,18 @@ class Shown(msgspec.Struct, frozen=True):
     watch: Callable[[How], Watch] | None = None
 
 
+def _module(kind: Kind) -> Any:  # noqa: ANN401  # each has what its kind can
+    return import_module(f"agent.kinds.{FOLDERS[kind]}.{kind.module or kind.plural}")
+
+
 def shown_of(kind: Kind) -> Shown:
-    found: Shown = import_module(f"agent.kinds.{FOLDERS[kind]}.{kind.module or kind.plural}").SHOWN
+    found: Shown = _module(kind).SHOWN
+    return found
+
+
+def described_by(kind: Kind) -> Describe | None:
+    """None for a kind that has no more to tell than its row."""
+    found: Describe | None = getattr(_module(kind), "describe", None)
     return found
 
 

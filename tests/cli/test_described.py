@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent.cli.texts.described import pod_lines, service_lines
+from agent.kinds.described import event_lines
+from agent.kinds.pods.described_pod import pod_lines
+from agent.kinds.services.services import service_lines
 from agent.model.event import Event
 from agent.pods.attach.pod_service import _pod, _with_spec
 from agent.wire.kepd.v1 import node_pb2
@@ -63,7 +65,7 @@ async def test_a_pod_is_told_in_sections_with_its_events_last(tmp_path: Path, sh
 def described(**fields: Any) -> list[str]:
     """What is told of a container after its limits."""
     world = World(make_pod([container("a", **fields)])).run(1)
-    lines = list(pod_lines(_with_spec(shown(world)), "", []))
+    lines = list(pod_lines(_with_spec(shown(world)), ""))
     return lines[lines.index("    Limits:            none") + 1 : lines.index("Conditions:")]
 
 
@@ -103,7 +105,7 @@ def test_what_a_manifest_says_cannot_steer_the_terminal() -> None:
 
 def test_how_the_instance_before_ended_stands_below_its_state() -> None:
     world = World(make_pod(("app",)), {"app": [Runs(2, 3)]}).run(5)
-    lines = list(pod_lines(_pod(shown(world)), "", []))
+    lines = list(pod_lines(_pod(shown(world)), ""))
     at = lines.index("    Last State:        Terminated")
 
     assert lines[at + 1 : at + 3] == ["      Reason:          Error", "      Exit Code:       3"]
@@ -113,7 +115,7 @@ def test_how_the_instance_before_ended_stands_below_its_state() -> None:
 
 def test_an_error_is_told_once() -> None:
     world = World(make_pod(("app",)), fails={"app": "ErrImagePull"}).run(5)
-    text = "\n".join(pod_lines(_pod(shown(world)), "app: no image, again in 4 s", []))
+    text = "\n".join(pod_lines(_pod(shown(world)), "app: no image, again in 4 s"))
 
     assert text.count("no image") == 1
     assert "Waits For:         app: ErrImagePull, again in 4 s" in text
@@ -122,7 +124,7 @@ def test_an_error_is_told_once() -> None:
 def test_zeros_are_told_where_they_say_something() -> None:
     world = World(make_pod(("app",), restartPolicy="Never"), {"app": [Runs(1, 0)]}).run(5)
 
-    assert "      Exit Code:       0" in list(pod_lines(_pod(shown(world)), "", []))
+    assert "      Exit Code:       0" in list(pod_lines(_pod(shown(world)), ""))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_requests_and_limits_are_shown_by_container_and_for_the_pod(
 ) -> None:
     """RES-02: a request that is missing is the limit."""
     pod = make_pod([container("a", resources=resources)], **spec)
-    told = list(pod_lines(_pod(shown(World(pod))), "", []))
+    told = list(pod_lines(_pod(shown(World(pod))), ""))
 
     assert [line for line in told if line.lstrip().startswith(("Requests:", "Limits:"))] == lines
 
@@ -162,7 +164,7 @@ def test_a_service_shows_why_each_endpoint_is_used_or_not() -> None:
     service = pb.Service(namespace="default", name="web", type="NodePort", ports=[port], is_programmed=True)
     endpoint = pb.Endpoint(endpoint="10.0.0.1:80", port="http", state="not ready", reason="it is not ready")
     event = node_pb2.Event(type="Warning", reason="InvalidService", message="m")
-    lines = list(service_lines(service, [endpoint], [event]))
+    lines = [*service_lines(service, [endpoint]), *event_lines([event])]
 
     assert "IPs:               none" in lines
     assert "  http  80/TCP  30080     IPv4    0 of 1          reject" in lines

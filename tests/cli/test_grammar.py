@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.objects.selectors import parse_selector
-from agent.cli.objects.words import find_named, parse_wanted, qualified
+from agent.cli.objects.words import find_named, parse_selector, parse_wanted, qualified
 from agent.cli.session import CommandFailed
 from agent.kinds.registry import BY_WORD, Named
 from agent.model.exit_codes import NOT_FOUND, USAGE

@@ -13,11 +13,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from msgspec.structs import replace
 
 from agent.cli.quick.completion import asked
-from agent.cli.quick.pods import ANSWER, decoded
+from agent.cli.quick.rows import ANSWER, decoded
 from agent.cli.start import common_form
 from agent.model.exit_codes import NOT_FOUND
 from agent.model.pods.state import ContainerState, PodState
-from agent.wire.kepd.v1 import pod_pb2
+from agent.model.services.report import ServiceReport
+from agent.wire.kepd.v1 import kind_pb2
 from tests.cli.node_in_process import Node, running_node
 
 HEAVY = ("click", "grpc", "google", "ssl", "asyncio", "structlog", "yaml", "rich", "logging", "jinja2")
@@ -25,7 +26,7 @@ TOLD = f"import atexit, sys; atexit.register(lambda: print([m for m in {HEAVY} i
 POD = PodState(namespace="default", name="web", uid="u-1", phase="Running", created_at_s=1.0, labels={"app": "web"})
 FORMS = (
     "get pods", "pods", "get po -o wide", "get pod web-1 web-0", "get pods -n other", "get pods -o name -A",
-    "get pods -l app=web", "get pods --namespace=other --output wide",
+    "get pods -l app=web", "get pods --namespace=other --output wide", "get planes", "get svc web",
 )  # fmt: skip
 
 
@@ -36,6 +37,7 @@ def fill(node: Node) -> None:
         node.pods.pods.put(pod.key, pod)
     other = replace(POD, namespace="other", name="lone", labels={})
     node.pods.pods.put(other.key, other)
+    node.services.reports = [ServiceReport(namespace="default", name="web", type="ClusterIP")]
 
 
 def run(entry: str, *words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -57,7 +59,7 @@ def test_a_common_form_says_what_the_usual_way_says(short_path: Path, form: str)
 
 @pytest.mark.parametrize(
     "form",
-    ["get pods -w", "get pods -o json", "get pods pod/web", "get services", "get pods -n a -A", "get pods --timeout 3",
+    ["get pods -w", "get pods -o json", "get pods pod/web", "get pods -n a -A", "get pods --timeout 3",
      "get", "get pods -n", "get pods -n a -n b", "pods --help", "get pods,services", "-- get pods"],
 )  # fmt: skip
 def test_all_else_goes_the_usual_way(form: str) -> None:
@@ -87,7 +89,8 @@ NAMES_ASKED = (
     ("get pods we", "web-0"), ("pods we", "web-0"), ("get pod/we", "pod/web-0"), ("get po web-0 ", "web-1"),
     ("get pods -n other ", "lone"), ("get pods ot", "other/lone"), ("logs we", "web-0"), ("logs -f web-0 ", "web-1"),
     ("exec we", "web-0"), ("exec -it we", "web-0"), ("describe pod we", "web-0"),
-    ("describe pod/we", "pod/web-0"), ("delete pod we", "web-0"), ("delete pod web-0 we", "web-1"), ("logs nobody", ""),
+    ("describe pod/we", "pod/web-0"), ("get svc we", "web"), ("get svc/we", "svc/web"),
+    ("delete pod we", "web-0"), ("delete pod web-0 we", "web-1"), ("logs nobody", ""),
 )  # fmt: skip
 
 
@@ -112,8 +115,8 @@ def test_other_shells_get_them_in_their_form(short_path: Path, shell: str) -> No
 
 @pytest.mark.parametrize(
     "line",
-    ["", "ge", "get ", "get po", "get svc we", "get svc/we", "get pods -", "get pods -o ", "get pods -o wide we",
-     "exec web-0 ", "exec -c a we", "describe pod web-0 ", "describe pod web-0 pod/", "describe node ", "delete we",
+    ["", "ge", "get ", "get po", "get pods -", "get pods -o ", "get pods -o wide we",
+     "exec web-0 ", "exec -c a we", "describe pod web-0 ", "describe pod web-0 pod/", "delete we",
      "logs 'we", "logs w\\e", "explain pod we", "-- logs we", "rollout status we", "cp logs we"],
 )  # fmt: skip
 def test_all_else_after_tab_goes_the_usual_way(line: str) -> None:
@@ -131,20 +134,20 @@ def assert_as_described(fields: Mapping[int, tuple[str, Any]], descriptor: Descr
         if field.message_type is not None:
             assert_as_described(inner, field.message_type)
         else:
-            assert inner == field.default_value
-            assert type(inner) is type(field.default_value)
+            assert inner == ("" if field.is_repeated else field.default_value)
+            assert field.is_repeated or type(inner) is type(field.default_value)
             assert field.type not in (FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SINT64)
 
 
 def test_the_fields_are_those_of_the_interface() -> None:
-    assert_as_described(ANSWER, pod_pb2.ListPodsResponse.DESCRIPTOR)
+    assert_as_described(ANSWER, kind_pb2.ListRowsResponse.DESCRIPTOR)
 
 
 def test_half_a_message_is_none() -> None:
-    pod = pod_pb2.Pod(name="web", containers=[pod_pb2.Container(name="a", restart_count=1 << 20)])
-    whole = pod_pb2.ListPodsResponse(pods=[pod]).SerializeToString()
+    row = kind_pb2.TableRow(name="web", cells=["näher", ""])
+    whole = kind_pb2.ListRowsResponse(rows=[row]).SerializeToString()
 
-    assert decoded(whole, ANSWER).pods[0].containers[0].restart_count == 1 << 20
+    assert decoded(whole, ANSWER).rows[0].cells == ["näher", ""]
     for length in range(1, len(whole)):
         with pytest.raises((ValueError, IndexError)):
             decoded(whole[:length], ANSWER)

@@ -3,8 +3,8 @@
 
 import click
 
-from agent.cli.objects.words import nearest
 from agent.kinds.registry import BY_WORD
+from agent.kinds.selection import nearest
 
 # What a kind is called where a command has its own word for it.
 OTHER_WORDS = {"service": "route", "image": "pull"}

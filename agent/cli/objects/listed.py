@@ -1,36 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of a kind, asked of the daemon. Modules of kinds are imported when one is asked for: most of what a short
-command costs is its imports."""
+"""The rows of a kind, asked of the daemon."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agent.cli.objects.words import failing
 from agent.cli.session import CommandFailed
 from agent.kinds.registry import Kind
-from agent.kinds.shown import AnyListing, Ask, How, shown_of
-from agent.model.exit_codes import CONFLICT, FAILURE
+from agent.kinds.selection import Scope, picked
+from agent.kinds.table import Table
+from agent.wire.kepd.v1 import kind_pb2 as pb
 
 if TYPE_CHECKING:
     from agent.cli.client import Client
 
-
-def listed(daemon: "Client", kind: Kind, *, with_objects: bool = False, is_wide: bool = False) -> AnyListing:
-    shown = shown_of(kind)
-    return shown.listing(kind, answers_to(daemon, shown.asks(kind, How(with_objects, is_wide))))
+SERVICE = "kepd.v1.KindService"
+EVERYTHING = Scope()
 
 
-def answers_to(daemon: "Client", asks: Sequence[Ask]) -> list[Any]:
-    """None for one that may fail, because its plane is off; where all do, the first says why."""
-    found: list[Any] = []
-    failed: list[CommandFailed] = []
-    for ask in asks:
+def listed(
+    daemon: "Client", kind: Kind, scope: Scope = EVERYTHING, *, with_objects: bool = False, is_wide: bool = False
+) -> Table:
+    """Of the daemon whose plane it is; of what each of them has, of all."""
+    request = pb.ListRowsRequest(
+        kind=kind.plural, namespace=scope.namespace, selector=scope.selector, is_wide=is_wide, with_objects=with_objects
+    )
+    if not kind.is_of_each_daemon or daemon.other is None:
+        return as_table(daemon.call(f"{SERVICE}/ListRows", request, pb.ListRowsResponse))
+    tables, failed = [], []
+    asked: Client | None = daemon
+    while asked is not None:
         try:
-            found.append(daemon.call(ask.method, ask.request, ask.answer))
+            tables.append(as_table(asked.call(f"{SERVICE}/ListRows", request, pb.ListRowsResponse)))
         except CommandFailed as error:
-            if not ask.may_fail or error.exit_code not in (CONFLICT, FAILURE):
-                raise
             failed.append(error)
-            found.append(None)
-    if failed and len(failed) == len(found):
+        asked = asked.other
+    if not tables:
         raise failed[0]
-    return found
+    first = tables[0]
+    rows = {row.shown: row for table in reversed(tables) for row in table.rows}
+    first.rows = list(rows.values())
+    first.notes = list(dict.fromkeys(note for table in tables for note in table.notes))
+    return first
+
+
+def as_table(found: pb.ListRowsResponse) -> Table:
+    """Rows that share an object have it all."""
+    rows = list(found.rows)
+    for place, row in enumerate(rows):
+        if row.rows_back:
+            row.object = rows[place - row.rows_back].object
+    return Table(
+        found.kind, found.columns, rows, found.is_kubernetes, found.empty, found.notes, found.whole  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def named_of(table: Table, kind: Kind, names: Sequence[str], namespace: str) -> Table:
+    """With the rows that are named; all of them without names."""
+    if names:
+        with failing():
+            table.rows = picked(table.rows, kind, names, namespace)
+        table.notes = ()
+    return table

@@ -6,13 +6,18 @@
 Imports nothing heavy, for completion waits for it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
 from agent.cli.session import CommandFailed
+from agent.kinds import selection, selectors
 from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, KINDS, Kind, Named
+from agent.kinds.selection import nearest
+from agent.kinds.selectors import Test
 from agent.model.exit_codes import NOT_FOUND, USAGE
+from agent.model.refused import Refused
 
 # Kinds of Kubernetes that kepd does not have. As the first of several words each is a kind and never a pod's name:
 # what ends pods must not end one that is called like the object of another kind.
@@ -43,12 +48,6 @@ def kind_of(word: str, what: str = "list") -> Kind:
     close = nearest(word.lower(), [kind.plural for kind in KINDS]) or nearest(word.lower(), BY_WORD)
     hint = f'did you mean "{close}"?' if close else f"kinds are {', '.join(kind.plural for kind in KINDS)}"
     raise CommandFailed(f'no {what} of "{word}"; {hint}', USAGE)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(word, list(known), n=1)), "")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -96,41 +95,25 @@ def qualified(word: str, kind: str, namespace: str) -> str:
     return f"{given or DEFAULT_NAMESPACE}/{name}"
 
 
+@contextmanager
+def failing() -> Iterator[None]:
+    """What is refused in here fails the command."""
+    try:
+        yield
+    except Refused as error:
+        raise CommandFailed(str(error), NOT_FOUND if error.kind == "no_object" else USAGE) from error
+
+
+def parse_selector(text: str) -> Test:
+    with failing():
+        return selectors.parse_selector(text)
+
+
 def split_name(text: str, namespace: str = "") -> tuple[str, str]:
-    """`namespace/name`, or a name in the namespace of `-n`, which may be empty: not said."""
-    given, slash, name = text.partition("/")
-    if not slash:
-        return namespace, text
-    if namespace and given != namespace:
-        raise CommandFailed(f'"{text}" and -n {namespace} name two namespaces; expected one', USAGE)
-    return given, name
+    with failing():
+        return selection.split_name(text, namespace)
 
 
 def find_named(kind: Kind, text: str, known: Iterable[Named], namespace: str = "", *, elsewhere: bool = True) -> Named:
-    """The one object that a full or short name means; every command asks here.
-
-    A namespace that is not said is `default`; if nothing is called so there, the only one of all others, but not for
-    commands that change something (`elsewhere`)."""
-    given, name = split_name(text, namespace) if kind.has_namespace else ("", text)
-    everything = list(known)
-    sought = given or (DEFAULT_NAMESPACE if kind.has_namespace else "")
-    there = [one for one in everything if one.namespace == sought or not kind.has_namespace]
-    others = [one for one in everything if not given and one not in there]
-    for scope in (there, others if elsewhere else []):
-        # A full name beats a short one.
-        for matches in ([one for one in scope if one.name == name], [one for one in scope if one.short == name]):
-            if len(matches) == 1:
-                return matches[0]
-            if matches:
-                shown = ", ".join(sorted(one.key for one in matches))
-                raise CommandFailed(f'"{text}" may mean {shown}; name one of them in full', USAGE)
-    raise CommandFailed(f'no {kind.singular} "{text}"{_hint(name, there, others)}', NOT_FOUND)
-
-
-def _hint(name: str, there: Sequence[Named], others: Sequence[Named]) -> str:
-    found = next((one for one in others if name in (one.name, one.short)), None)
-    if found is not None:
-        return f"; there is {found.key}: say -n {found.namespace}"
-    words = {word: one for one in (*others, *there) for word in (one.name, one.short) if word}
-    close = nearest(name, words)
-    return f'; did you mean "{close}"?' if close else ""
+    with failing():
+        return selection.find_named(kind, text, known, namespace, elsewhere=elsewhere)

@@ -6,8 +6,8 @@ from typing import Any
 
 from agent.cli.client import Client
 from agent.cli.objects.words import find_named
+from agent.kinds.pods import workloads
 from agent.kinds.pods.manifests import SERVICE
-from agent.kinds.pods.workloads import part
 from agent.kinds.registry import BY_WORD, Kind, Named
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
@@ -30,16 +30,4 @@ def find_workload(daemon: Client, kind: Kind, name: str, *, elsewhere: bool = Tr
 
 def pods_of(daemon: Client, kind: Kind, found: Named, made: dict[str, Any]) -> list[pod_pb2.Pod]:
     answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    wanted = {"job-name": found.name[:63].rstrip("-.")}
-    # What kepd adds tells pods of one kind from those of others with the same labels.
-    added = {"Deployment": "pod-template-hash", "DaemonSet": "controller-revision-hash"}.get(kind.api, "")
-    if added:
-        wanted = part(made, "spec", "selector", "matchLabels")
-    return [
-        pod
-        for pod in answer.pods
-        if pod.namespace == found.namespace
-        and pod.name.startswith(f"{found.name}-")
-        and wanted.items() <= dict(pod.labels).items()
-        and (not added or added in pod.labels)
-    ]
+    return workloads.pods_of(kind, found, made, answer.pods)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names of pods after Tab without click and protobuf, whose import is most of what a completion takes.
+"""Names after Tab without click and protobuf, whose import is most of what a completion takes.
 
-Answers the commands that name pods most often; None for all else, which goes the usual way (completing.py).
+Answers the commands that name objects most often; None for all else, which goes the usual way (completing.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from agent.cli.quick.words import PODS, words_and_options
-from agent.kinds.registry import DEFAULT_NAMESPACE, Named
+from agent.cli.quick.words import words_and_options
+from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, Named
 
 VARIABLE = "_KEPCTL_COMPLETE"
 LIMIT_S = 0.5
@@ -27,6 +27,7 @@ SHOWN = {"bash_complete": "plain,{}", "zsh_complete": "plain\n{}\n_", "fish_comp
 class CompletionQuestion(msgspec.Struct, frozen=True):
     """`typed` is the beginning of a name, and `prefix` stands before each name."""
 
+    kind: str
     typed: str
     prefix: str = ""
     namespace: str = ""
@@ -34,7 +35,7 @@ class CompletionQuestion(msgspec.Struct, frozen=True):
 
 
 def asked(environment: Mapping[str, str]) -> CompletionQuestion | None:
-    """What a shell asks for, if it is names of pods."""
+    """What a shell asks for, if it is names of a kind."""
     line = _line(environment)
     if line is None:
         return None
@@ -46,23 +47,24 @@ def asked(environment: Mapping[str, str]) -> CompletionQuestion | None:
     words, options = found
     if not words or words[0] != (command if command != "pods" else "get") or options.keys() - {"namespace", "endpoint"}:
         return None
-    prefix, rest = _prefix(words, typed)
-    if prefix is None:
+    kind, prefix, rest = _beginning(words, typed)
+    if not kind:
         return None
-    return CompletionQuestion(rest, prefix, options.get("namespace", ""), options.get("endpoint", ""))
+    return CompletionQuestion(kind, rest, prefix, options.get("namespace", ""), options.get("endpoint", ""))
 
 
-def _prefix(words: Sequence[str], typed: str) -> tuple[str | None, str]:
-    """What is before each name, and what is typed of one; None where no pods are meant."""
+def _beginning(words: Sequence[str], typed: str) -> tuple[str, str, str]:
+    """The kind, what is before each name, and what is typed of one; no kind where no name is meant."""
     command, given = words[0], words[1:]
+    is_full = bool(given) and command in ONE_NAME
     if command in OF_PODS:
-        return (None if given and command in ONE_NAME else ""), typed
+        return "" if is_full else "pods", "", typed
     kind, slash, rest = typed.partition("/")
-    if slash and kind in PODS and not (given and command in ONE_NAME):
-        return f"{kind}/", rest
-    if not given or given[0] not in PODS or (len(given) > 1 and command in ONE_NAME):
-        return None, typed
-    return "", typed
+    if slash and kind in BY_WORD and not given:
+        return kind, f"{kind}/", rest
+    if not given or given[0] not in BY_WORD or (is_full and len(given) > 1):
+        return "", "", typed
+    return given[0], "", typed
 
 
 def _line(environment: Mapping[str, str]) -> tuple[list[str], str] | None:
@@ -102,16 +104,17 @@ def completion(environment: Mapping[str, str]) -> str | None:
     wanted = asked(environment)
     if wanted is None:
         return None
-    from agent.cli.quick.pods import quick_pods
+    from agent.cli.quick.rows import quick_rows
     from agent.cli.session import Session
+    from agent.kinds.selection import Scope
 
     paths = Session(endpoint=wanted.endpoint or None).sockets()
     try:
-        pods = quick_pods(paths[0], LIMIT_S) if len(paths) == 1 else None
+        table = quick_rows(paths[0], BY_WORD[wanted.kind], Scope(), LIMIT_S) if len(paths) == 1 else None
     except TimeoutError:
-        pods = ()
-    if pods is None:
+        return ""
+    if table is None:
         return None
-    known = (Named(pod.namespace, pod.name, pod.manifest_name) for pod in pods)
+    known = (Named(row.namespace, row.name, row.short) for row in table.rows)
     form = SHOWN[environment[VARIABLE]]
     return "\n".join(form.format(wanted.prefix + name) for name in offered(known, wanted.namespace, wanted.typed))

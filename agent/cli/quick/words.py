@@ -7,7 +7,6 @@ WITH_VALUE = {
     "--endpoint": "endpoint", "-n": "namespace", "--namespace": "namespace", "-o": "output", "--output": "output",
     "-l": "selector", "--selector": "selector",
 }  # fmt: skip
-PODS = ("pods", "pod", "po")
 
 
 def words_and_options(arguments: Sequence[str], flags: Collection[str] = ()) -> tuple[list[str], dict[str, str]] | None:

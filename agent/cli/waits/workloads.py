@@ -11,7 +11,7 @@ from agent.cli.client import Client
 from agent.cli.objects.jsonpath import read_path, shown
 from agent.cli.objects.workload_pods import find_workload, workload_kind
 from agent.cli.session import CommandFailed
-from agent.kinds.pods.workloads import items, part
+from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import Kind
 from agent.model.exit_codes import DEADLINE, FAILURE, NOT_FOUND, USAGE
 

@@ -2,33 +2,23 @@
 """Deployments, DaemonSets and Jobs, in kubectl's columns."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from agent.kinds.ages import age
+from agent.kinds.described import Described, events_of
+from agent.kinds.pods.described_workload import workload_lines
 from agent.kinds.pods.manifests import ask_for, object_listing
-from agent.kinds.registry import Kind
-from agent.kinds.shown import AnyListing, Shown
+from agent.kinds.pods.parts import created_at, items, part
+from agent.kinds.registry import Kind, Named
+from agent.kinds.selection import find_named
+from agent.kinds.shown import AnyListing, Ask, Describing, Shown
 from agent.kinds.table import Column, Columns
 from agent.wire.kepd.v1 import object_pb2 as pb
+from agent.wire.kepd.v1 import pod_pb2
 
 Made = dict[str, Any]
-
-
-def part(made: object, *names: str) -> dict[str, Any]:
-    """A map inside of a manifest, which may be one with faults; an empty one for anything else."""
-    for name in names:
-        made = made.get(name) if isinstance(made, Mapping) else None
-    return dict(made) if isinstance(made, Mapping) else {}
-
-
-def items(made: object, *names: str) -> list[dict[str, Any]]:
-    """The maps in a list."""
-    listed = part(made, *names[:-1]).get(names[-1])
-    return [dict(one) for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
 def _made(one: pb.Object) -> Made:
@@ -69,14 +59,6 @@ def _duration(one: pb.Object) -> str:
     end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else datetime.now(UTC)
     seconds = int((end - datetime.fromisoformat(status["startTime"])).total_seconds())
     return f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
-
-
-def created_at(made: object) -> Timestamp:
-    """Zero for what does not say it."""
-    stamp, text = Timestamp(), part(made, "metadata").get("creationTimestamp")
-    if text:
-        stamp.FromJsonString(str(text))
-    return stamp
 
 
 AGE: Column[pb.Object] = Column("AGE", lambda one: age(created_at(_made(one))))
@@ -124,3 +106,34 @@ def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
 
 
 SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)
+
+
+def describe(kind: Kind, namespace: str, name: str) -> Describing:
+    objects = (yield ask_for(kind)).objects
+    known = [Named(one.namespace, one.name) for one in objects]
+    found = find_named(kind, name, known, namespace)
+    made = _made(objects[known.index(found)])
+    request = pod_pb2.ListPodsRequest()
+    listed = yield Ask("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse, may_fail=True)
+    pods = pods_of(kind, found, made, listed.pods if listed else ())
+    events = [events_of(found.namespace, found.name, kind.api)]
+    return Described(
+        tuple(workload_lines(kind.api, made, pods)), [*events, *(events_of(one.namespace, one.name) for one in pods)]
+    )
+
+
+def pods_of(kind: Kind, found: Named, made: Made, pods: Sequence[pod_pb2.Pod]) -> list[pod_pb2.Pod]:
+    """By the labels that it selects."""
+    wanted = {"job-name": found.name[:63].rstrip("-.")}
+    # What kepd adds tells pods of one kind from those of others with the same labels.
+    added = {"Deployment": "pod-template-hash", "DaemonSet": "controller-revision-hash"}.get(kind.api, "")
+    if added:
+        wanted = part(made, "spec", "selector", "matchLabels")
+    return [
+        pod
+        for pod in pods
+        if pod.namespace == found.namespace
+        and pod.name.startswith(f"{found.name}-")
+        and wanted.items() <= dict(pod.labels).items()
+        and (not added or added in pod.labels)
+    ]

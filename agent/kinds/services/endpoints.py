@@ -31,7 +31,7 @@ def _listing(answer: pb.ListEndpointsResponse) -> AnyListing:
         "Endpoint", answer.endpoints, COLUMNS, lambda one: f"endpoint/{one.endpoint}", "no endpoints",
         named=lambda one: Named(one.namespace, one.service),
         labels=lambda one: {"kubernetes.io/service-name": one.service},
-        objects=slice_objects,
+        grouped=slice_objects,
     )  # fmt: skip
 
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services, and what is programmed of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agent.kinds.described import Described, entries_of, events_of, grid
 from agent.kinds.kube_shape import labels_of, manifest_object, service_object
 from agent.kinds.pods.manifests import ask_for
 from agent.kinds.registry import Kind, Named
-from agent.kinds.shown import AnyListing, Ask, How, Shown, Watch
+from agent.kinds.selection import find_named
+from agent.kinds.shown import AnyListing, Ask, Describing, How, Shown, Watch
 from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
@@ -80,3 +82,41 @@ SHOWN = Shown(
         "service", pb.ListServicesResponse, "services",
     ),
 )  # fmt: skip
+
+
+def describe(kind: Kind, namespace: str, name: str) -> Describing:
+    listed = yield Ask(f"{SERVICE}/ListServices", pb.ListServicesRequest(), pb.ListServicesResponse)
+    found = find_named(kind, name, [Named(one.namespace, one.name) for one in listed.services], namespace)
+    service = next(one for one in listed.services if (one.namespace, one.name) == (found.namespace, found.name))
+    request = pb.ListEndpointsRequest(service=found.key)
+    endpoints = (yield Ask(f"{SERVICE}/ListEndpoints", request, pb.ListEndpointsResponse)).endpoints
+    return Described(tuple(service_lines(service, endpoints)), (events_of(found.namespace, found.name),))
+
+
+def service_lines(service: pb.Service, endpoints: Sequence[pb.Endpoint]) -> Iterator[str]:
+    affinity = f"ClientIP, {service.affinity_s} s" if service.affinity_s else "None"
+    head = (
+        ("Name", service.name),
+        ("Namespace", service.namespace),
+        ("Type", service.type),
+        ("IPs", ", ".join(service.cluster_ips) or "none"),
+        ("External IPs", ", ".join(service.external_ips)),
+        ("Session Affinity", affinity),
+        ("Policies", service.policies),
+        ("Programmed", "yes" if service.is_programmed else "no"),
+        ("Findings", "; ".join(service.findings)),
+    )
+    yield from entries_of("", iter(head))
+    yield "Ports:"
+    ports = [
+        (one.name or "-", f"{one.port}/{one.protocol}", str(one.node_port or "-"), one.family,
+         f"{one.used} of {one.total}", one.verdict or "ok")
+        for one in service.ports
+    ]  # fmt: skip
+    yield from grid(("Name", "Port", "NodePort", "Family", "Endpoints Used", "State"), ports)
+    yield "Endpoints:" if endpoints else "Endpoints:  <none>"
+    rows = [
+        (one.endpoint, one.port or "-", one.node or "-", one.state, "yes" if one.is_used else "no", one.reason)
+        for one in endpoints
+    ]
+    yield from grid(("Address", "Port", "Node", "State", "Used", "Why"), rows)

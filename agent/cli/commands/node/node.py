@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl status`, `health` and `doctor`: the node, whether all is well, and what should be changed on it."""
 
+import json
+
 import click
 from grpc_health.v1 import health_pb2
 
 from agent.cli.client import Client, connected
 from agent.cli.objects.listed import listed
-from agent.cli.render import output_option, print_listing, print_message
+from agent.cli.render import output_option, print_listing, print_message, print_table
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.ages import age
 from agent.kinds.registry import BY_WORD
@@ -34,7 +36,7 @@ def status(session: Session, output: str) -> None:
         waits = f"waits for {', '.join(node.drain.waits_for)}" if node.drain.waits_for else "all pods have ended"
         click.echo(f"drained  by {node.drain.by}, {age(node.drain.began_at)} ago; {waits}; kepctl uncordon ends it")
     click.echo()
-    print_listing(planes, "table", session)
+    print_table(planes, "table", session)
 
 
 @click.command()
@@ -45,9 +47,9 @@ def health(session: Session, output: str) -> None:
     request = health_pb2.HealthListRequest()
     with connected(session) as daemon:
         answer = daemon.call("grpc.health.v1.Health/List", request, health_pb2.HealthListResponse)
-        planes = listed(daemon, BY_WORD["planes"]).items if output == "table" else ()
+        planes = listed(daemon, BY_WORD["planes"], with_objects=True).rows if output == "table" else ()
     if output == "table":
-        told = {plane.name: plane.message for plane in planes}
+        told = {plane.name: json.loads(plane.object).get("message", "") for plane in planes}
         for name, state in sorted(answer.statuses.items()):
             word = "ok" if state.status == health_pb2.HealthCheckResponse.SERVING else "NOT OK"
             click.echo(f"{word:8}{name or 'kepd':16}{told.get(name, '')}".rstrip())

@@ -9,7 +9,7 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.durations import Duration
-from agent.cli.objects.selection import namespace_option
+from agent.cli.objects.scope_options import namespace_option
 from agent.cli.objects.words import qualified
 from agent.cli.plain_rows import print_plain
 from agent.cli.render import output_option, print_data, print_listing, wants_objects

@@ -15,7 +15,7 @@ from agent.cli.objects.pod_names import find_pod
 from agent.cli.objects.workload_pods import find_workload, pods_of
 from agent.cli.render import output_option, print_message
 from agent.cli.session import Session
-from agent.cli.texts.described_workload import explained_workload
+from agent.cli.texts.explained_workload import explained_workload
 from agent.kinds.images.pulls import stage_line
 from agent.kinds.registry import BY_WORD
 from agent.wire.kepd.v1 import image_pb2, pod_pb2

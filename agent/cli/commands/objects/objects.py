@@ -20,12 +20,13 @@ from agent.cli.objects.manifest_files import (
     read_files,
     send_objects,
 )
-from agent.cli.objects.selection import Scope, in_scope, named, scope_options
+from agent.cli.objects.scope_options import scope_options
 from agent.cli.objects.words import Wanted, find_named, parse_wanted
 from agent.cli.session import CommandFailed, Session
 from agent.config.manifest_documents import ManifestObject
-from agent.kinds.pods.workloads import part
+from agent.kinds.pods.parts import part
 from agent.kinds.registry import BY_API, BY_WORD, Kind, Named
+from agent.kinds.selection import Scope
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
@@ -184,8 +185,8 @@ def _selected(
         if one.names:
             raise CommandFailed("names and -l or --all exclude each other; expected one", USAGE)
         scope = Scope("" if everywhere else namespace or "default", selector)
-        listing = in_scope(listed(daemon, one.kind, with_objects=True), one.kind, scope)
-        found += [(one.kind, named(listing, item).key) for item in listing.items]
+        rows = listed(daemon, one.kind, scope).rows
+        found += [(one.kind, Named(row.namespace, row.name).key) for row in rows]
     return found
 
 

@@ -13,14 +13,14 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import patient
 from agent.cli.completing import complete_objects
 from agent.cli.objects.manifest_files import SERVICE, called, send_objects
-from agent.cli.objects.selection import namespace_option
+from agent.cli.objects.scope_options import namespace_option
 from agent.cli.objects.words import parse_wanted
 from agent.cli.objects.workload_pods import PLURALS, find_workload
 from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.workloads import LOOK_S, progress
 from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import parse_documents, plain
-from agent.kinds.pods.workloads import items
+from agent.kinds.pods.parts import items
 from agent.kinds.registry import BY_API, Kind, Named
 from agent.model.exit_codes import DEADLINE, FAILURE, USAGE
 from agent.wire.kepd.v1 import object_pb2 as pb

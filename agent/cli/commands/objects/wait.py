@@ -11,8 +11,7 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import SERVICE
 from agent.cli.objects.jsonpath import read_path, shown
 from agent.cli.objects.pod_names import find_pod
-from agent.cli.objects.selectors import parse_selector
-from agent.cli.objects.words import parse_wanted
+from agent.cli.objects.words import parse_selector, parse_wanted
 from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.workloads import wait_workloads, workload_targets
 from agent.kinds.registry import BY_WORD

@@ -8,7 +8,7 @@ import click
 from agent.cli.client import ask
 from agent.cli.render import output_option, print_message
 from agent.cli.session import Session
-from agent.cli.texts.described import grid
+from agent.kinds.described import grid
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import node_pb2
 

@@ -15,7 +15,7 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import SERVICE
 from agent.cli.durations import Duration
 from agent.cli.objects.pod_names import find_container
-from agent.cli.objects.selectors import parse_selector
+from agent.cli.objects.words import parse_selector
 from agent.cli.objects.workload_pods import find_workload, pods_of, workload_kind
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.registry import Kind

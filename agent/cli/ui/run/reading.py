@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
 from agent.cli.client import Client, connected
-from agent.cli.commands.objects.describe import pod_described, service_described
+from agent.cli.commands.objects.describe import described
 from agent.cli.commands.objects.explain import explained_head
 from agent.cli.commands.pods.pods import picture_of
 from agent.cli.session import CommandFailed, Session
@@ -17,6 +17,7 @@ from agent.cli.ui.board import Board
 from agent.cli.ui.screen import HELP, Page
 from agent.cli.ui.view import Wish
 from agent.kinds.images.pulls import stage_line
+from agent.kinds.registry import BY_WORD
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
 
@@ -136,10 +137,8 @@ def _explained(daemon: Client, panel: str, item: object, key: str) -> Iterator[s
 
 
 def _described(daemon: Client, panel: str, item: object, key: str) -> Iterable[str]:
-    if panel == "pods":
-        return pod_described(daemon, key)
-    if panel == "services":
-        return service_described(daemon, key)
+    if panel in ("pods", "services"):
+        return described(daemon, BY_WORD[panel], key)
     return _of_event(item) if isinstance(item, node_pb2.Event) else _of_pull(item)
 
 

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl describe` of a Deployment, DaemonSet or Job: what it wants, how far it has come, its pods, their events."""
+"""A Deployment, DaemonSet or Job in full: what it wants, how far it has come, its pods."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.cli.session import CommandFailed
-from agent.cli.texts.described import entries_of, event_lines, grid, joined, moment
-from agent.cli.waits.workloads import progress
 from agent.kinds.ages import age
-from agent.kinds.pods.workloads import created_at, items, part
-from agent.kinds.registry import Kind
+from agent.kinds.described import entries_of, grid, joined, moment
+from agent.kinds.pods.parts import created_at, items, part
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import node_pb2, pod_pb2
+from agent.wire.kepd.v1 import pod_pb2
 
 Made = Mapping[str, Any]
 TITLES = {
@@ -26,9 +23,7 @@ ASKED = (
 )  # fmt: skip
 
 
-def workload_lines(
-    kind: str, made: Made, pods: Sequence[pod_pb2.Pod], events: Sequence[node_pb2.Event]
-) -> Iterator[str]:
+def workload_lines(kind: str, made: Made, pods: Sequence[pod_pb2.Pod]) -> Iterator[str]:
     yield from entries_of("", _head(kind, made))
     conditions = items(made, "status", "conditions")
     yield "Conditions:" if conditions else "Conditions:  <none>"
@@ -51,7 +46,6 @@ def workload_lines(
             for one in listed
         ],
     )
-    yield from event_lines(events)
 
 
 def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
@@ -71,23 +65,3 @@ def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
     yield "Status", ", ".join(f"{status.get(name, 0)} {name}" for name in TITLES[kind])
     yield "Started", str(status.get("startTime", ""))
     yield "Completed", str(status.get("completionTime", ""))
-
-
-def explained_workload(kind: Kind, made: Mapping[str, Any], pods: Sequence[pod_pb2.Pod]) -> Iterator[str]:
-    """How far it has come, what it says of itself, and what each of its pods waits for that is not ready."""
-    metadata = part(made, "metadata")
-    try:
-        text = progress(kind, dict(made))[1]
-    except CommandFailed as error:
-        text = str(error)
-    name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
-    yield printable(f"{kind.api.upper()} {name}  {text}")
-    for one in items(made, "status", "conditions"):
-        yield printable(f"- {one.get('type')} is {one.get('status')}: {one.get('reason')}: {one.get('message')}")
-    if not pods:
-        yield "- it has no pods"
-    for pod in sorted(pods, key=lambda one: one.name):
-        is_ready = any(one.type == "Ready" and one.status for one in pod.conditions)
-        if not is_ready and pod.phase != "Succeeded":
-            why = f"; waits for: {pod.waits_for}" if pod.waits_for else ""
-            yield printable(f"- pod {pod.name}: {pod.status or pod.phase}{why}; see kepctl explain pod {pod.name}")

@@ -4,8 +4,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from agent.cli.session import CommandFailed
-from agent.model.exit_codes import USAGE
+from agent.model.refused import Refused
 
 KEY = r"[A-Za-z0-9][A-Za-z0-9._/-]*"
 VALUE = r"[A-Za-z0-9._-]*"
@@ -35,4 +34,4 @@ def _test(part: str) -> Test:
         sign, key = found.groups()
         return lambda labels: (key in labels) == (not sign)
     wrong = f'"{part}" is no part of a label selector; expected KEY=VALUE, KEY!=VALUE, KEY, !KEY or KEY in (A,B)'
-    raise CommandFailed(wrong, USAGE)
+    raise Refused("selection", wrong)

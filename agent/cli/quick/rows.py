@@ -1,49 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods of a node without protobuf's library: what `get pods` and completion need of them, under the same names.
+"""The rows of a kind without protobuf's library: what `get` and completion need of them, under the same names.
 
 The import of that library and of the generated messages costs more than the whole rest of a short command. Fields that
 are not named here are skipped. Whatever is not as expected is None, and the caller asks in the usual way.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.cli.quick.call import quick_call
+from agent.kinds.selection import Scope
+from agent.kinds.table import Table
 
-LIST_PODS = "kepd.v1.PodService/ListPods"
+if TYPE_CHECKING:
+    from agent.kinds.registry import Kind
+
+LIST_ROWS = "kepd.v1.KindService/ListRows"
 MOST_BYTES = 16 << 20
 VARINT, EIGHT_BYTES, TEXT, FOUR_BYTES = 0, 1, 2, 5
 MOST_VARINT_BITS = 70
+KIND, NAMESPACE, SELECTOR, IS_WIDE = 2, 3, 4, 5
+"""Numbers of fields of the request."""
 
 Fields = Mapping[int, tuple[str, Any]]
 """The name of each number, and a value's default: of a message its fields, in a list if there may be several."""
 
-STAMP: Fields = MappingProxyType({1: ("seconds", 0)})
-CONTAINER: Fields = MappingProxyType({8: ("restart_count", 0), 11: ("kind", ""), 12: ("ready", False)})
-LABEL: Fields = MappingProxyType({1: ("key", ""), 2: ("value", "")})
-POD: Fields = MappingProxyType({
-    1: ("namespace", ""), 2: ("name", ""), 3: ("uid", ""), 4: ("phase", ""), 5: ("message", ""), 6: ("ip", ""),
-    7: ("containers", [CONTAINER]), 9: ("created_at", STAMP), 10: ("status", ""), 17: ("labels", [LABEL]),
-    20: ("manifest_name", ""), 34: ("name_servers", ""),
+COLUMN: Fields = MappingProxyType({1: ("title", "")})
+ROW: Fields = MappingProxyType({
+    1: ("cells", [""]), 2: ("shown", ""), 3: ("namespace", ""), 4: ("name", ""), 5: ("short", ""),
 })  # fmt: skip
 PAGE: Fields = MappingProxyType({1: ("next_page_token", "")})
-ANSWER: Fields = MappingProxyType({1: ("pods", [POD]), 2: ("meta", PAGE)})
+ANSWER: Fields = MappingProxyType({
+    1: ("meta", PAGE), 2: ("kind", ""), 3: ("columns", [COLUMN]), 4: ("rows", [ROW]), 7: ("notes", [""]),
+})  # fmt: skip
 
 
-def quick_pods(path: str, timeout_s: float) -> Sequence[Any] | None:
-    """All pods, or None if they are to be had in the usual way only. Raises TimeoutError."""
+def quick_rows(path: str, kind: "Kind", scope: Scope, timeout_s: float, *, is_wide: bool = False) -> Table | None:
+    """All of them, or None if they are to be had in the usual way only. Raises TimeoutError."""
+    texts = {KIND: kind.plural, NAMESPACE: scope.namespace, SELECTOR: scope.selector}
     try:
-        body = quick_call(path, LIST_PODS, b"", timeout_s, MOST_BYTES)
+        request = b"".join(_text(number, text) for number, text in texts.items() if text)
+        request += bytes((IS_WIDE << 3, 1)) if is_wide else b""
+        body = quick_call(path, LIST_ROWS, request, timeout_s, MOST_BYTES)
         answer = None if body is None else decoded(body, ANSWER)
     except (ValueError, IndexError):
         return None
     if answer is None or answer.meta.next_page_token:
         return None
-    for pod in answer.pods:
-        pod.labels = {label.key: label.value for label in pod.labels}
-    pods: Sequence[Any] = answer.pods
-    return pods
+    return Table(answer.kind, answer.columns, answer.rows, notes=answer.notes)
+
+
+def _text(number: int, text: str) -> bytes:
+    """Raises ValueError for one whose length would take two bytes."""
+    data = text.encode()
+    if len(data) > 127:
+        raise ValueError(text)
+    return bytes((number << 3 | TEXT, len(data))) + data
 
 
 def decoded(data: bytes, fields: Fields) -> SimpleNamespace:
@@ -56,7 +69,7 @@ def decoded(data: bytes, fields: Fields) -> SimpleNamespace:
         if (wire == VARINT) != isinstance(kind, int):
             raise ValueError(name)
         if isinstance(kind, list):
-            found[name].append(decoded(value, kind[0]))
+            found[name].append(value.decode() if isinstance(kind[0], str) else decoded(value, kind[0]))
         elif isinstance(kind, Mapping):
             found[name] = decoded(value, kind)
         else:

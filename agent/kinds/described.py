@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What descriptions of objects are made of: entries, tables and events, in kubectl's words."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC
+
+import msgspec
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from agent.kinds.ages import age
+from agent.wire.kepd.v1 import node_pb2
+
+WIDTH = 18
+
+
+class Described(msgspec.Struct, frozen=True):
+    """`event_filters`, as ListEvents takes them: which events belong below the lines."""
+
+    lines: Sequence[str]
+    event_filters: Sequence[str] = ()
+
+
+def event_lines(events: Sequence[node_pb2.Event]) -> Iterator[str]:
+    yield "Events:" if events else "Events:  <none>"
+    rows = [
+        (one.type, one.reason, f"{age(one.last_seen)}{f' (x{one.count})' if one.count > 1 else ''}", one.message)
+        for one in events
+    ]
+    yield from grid(("Type", "Reason", "Age", "Message"), rows)
+
+
+def entries_of(indent: str, entries: Iterator[tuple[str, str]]) -> Iterator[str]:
+    """What is empty is left out; lines of a message stand below each other."""
+    for title, value in entries:
+        if value:
+            head = f"{indent}{title + ':':{WIDTH}} "
+            yield head + value.strip("\n").replace("\n", "\n" + " " * len(head))
+
+
+def grid(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    if not rows:
+        return
+    whole = [titles, *([" ".join(cell.split()) for cell in row] for row in rows)]
+    widths = [max(len(row[place]) for row in whole) for place in range(len(titles))]
+    for row in whole:
+        yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def joined(given: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={given[name]}" for name in sorted(given))
+
+
+def moment(stamp: Timestamp) -> str:
+    if not stamp.seconds:
+        return ""
+    return f"{stamp.ToDatetime(UTC):%Y-%m-%dT%H:%M:%SZ} ({age(stamp)} ago)"
+
+
+def events_of(namespace: str, name: str, kind: str | None = None) -> str:
+    """Those of one object, or (empty) of the node itself; `kind`: of this kind alone, of a pod an empty word."""
+    return f"namespace={namespace},object_name={name}" + (f",object_kind={kind}" if kind is not None else "")

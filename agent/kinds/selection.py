@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which objects of a kind are meant: by namespace, by labels, by names in full or for short.
+
+Every command and every door asks here, so a word means the same everywhere. Raises Refused.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from agent.kinds.registry import DEFAULT_NAMESPACE, Kind, Named
+from agent.kinds.table import Item, Listing, named
+from agent.model.refused import Refused
+
+
+class HasNames(Protocol):
+    """A row of a table, whoever decoded it."""
+
+    shown: str
+    namespace: str
+    name: str
+    short: str
+
+
+Row = TypeVar("Row", bound=HasNames)
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Empty: nothing is left out."""
+
+    namespace: str = ""
+    selector: str = ""
+
+
+def in_scope(listing: Listing[Item], kind: Kind, scope: Scope) -> Listing[Item]:
+    """Without what the scope leaves out."""
+    items = list(listing.items)
+    if scope.namespace and kind.has_namespace:
+        items = [item for item in items if named(listing, item).namespace == scope.namespace]
+    if scope.selector:
+        from agent.kinds.selectors import parse_selector
+
+        labels, holds = listing.labels, parse_selector(scope.selector)
+        if labels is None:
+            raise Refused("selection", f"{kind.plural} have no labels, so -l selects none of them")
+        items = [item for item in items if holds(labels(item))]
+    empty = listing.empty
+    if scope.namespace or scope.selector:
+        where = f" in namespace {scope.namespace}" if scope.namespace else ""
+        empty = f"no {kind.plural}{where}" + (f" with labels {scope.selector}" if scope.selector else "")
+    return msgspec.structs.replace(listing, items=items, empty=empty)
+
+
+def picked(rows: Sequence[Row], kind: Kind, names: Sequence[str], namespace: str) -> list[Row]:
+    """The rows that are named, in that order; all of them without names."""
+    if not names:
+        return list(rows)
+    known = [(Named(row.namespace, row.name, row.short), row) for row in rows]
+    found: dict[int, Row] = {}
+    for name in names:
+        found |= {id(row): row for row in _meant(known, kind, name, namespace)}
+    return list(found.values())
+
+
+def _meant(known: Sequence[tuple[Named, Row]], kind: Kind, name: str, namespace: str) -> Sequence[Row]:
+    """By its names, else by the last part of what `-o name` prints, as of an endpoint the address."""
+    try:
+        one = find_named(kind, name, dict.fromkeys(found for found, _ in known), namespace)
+    except Refused as error:
+        rows = [row for _, row in known if name in (row.shown.partition("/")[2], row.shown.rpartition("/")[2])]
+        if error.kind != "no_object" or not rows:
+            raise
+        return rows
+    return [row for found, row in known if found == one]
+
+
+def split_name(text: str, namespace: str = "") -> tuple[str, str]:
+    """`namespace/name`, or a name in the namespace of `-n`, which may be empty: not said."""
+    given, slash, name = text.partition("/")
+    if not slash:
+        return namespace, text
+    if namespace and given != namespace:
+        raise Refused("selection", f'"{text}" and -n {namespace} name two namespaces; expected one')
+    return given, name
+
+
+def find_named(kind: Kind, text: str, known: Iterable[Named], namespace: str = "", *, elsewhere: bool = True) -> Named:
+    """The one object that a full or short name means.
+
+    A namespace that is not said is `default`; if nothing is called so there, the only one of all others, but not for
+    commands that change something (`elsewhere`)."""
+    given, name = split_name(text, namespace) if kind.has_namespace else ("", text)
+    everything = list(known)
+    sought = given or (DEFAULT_NAMESPACE if kind.has_namespace else "")
+    there = [one for one in everything if one.namespace == sought or not kind.has_namespace]
+    others = [one for one in everything if not given and one not in there]
+    for scope in (there, others if elsewhere else []):
+        # A full name beats a short one.
+        for matches in ([one for one in scope if one.name == name], [one for one in scope if one.short == name]):
+            if len(matches) == 1:
+                return matches[0]
+            if matches:
+                shown = ", ".join(sorted(one.key for one in matches))
+                raise Refused("selection", f'"{text}" may mean {shown}; name one of them in full')
+    raise Refused("no_object", f'no {kind.singular} "{text}"{_hint(name, there, others)}')
+
+
+def _hint(name: str, there: Sequence[Named], others: Sequence[Named]) -> str:
+    found = next((one for one in others if name in (one.name, one.short)), None)
+    if found is not None:
+        return f"; there is {found.key}: say -n {found.namespace}"
+    words = {word: one for one in (*others, *there) for word in (one.name, one.short) if word}
+    close = nearest(name, words)
+    return f'; did you mean "{close}"?' if close else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), n=1)), "")
