@@ -23,10 +23,10 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.services.attach.event_writer import EventWriter
-from agent.services.attach.flow_offload import FlowOffload
 from agent.services.objects.node_state import NodeSettings
+from agent.services.run.cluster.event_writer import EventWriter
 from agent.services.run.intake import ServiceInputs
+from agent.services.run.kernel.flow_offload import FlowOffload
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane

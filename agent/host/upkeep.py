@@ -20,7 +20,7 @@ from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
 if TYPE_CHECKING:
     from agent.config.document import Configuration, NodeSection
-    from agent.services.attach.leftovers import Leftover
+    from agent.services.run.kernel.leftovers import Leftover
 
 Files = tuple[Path | None, tuple[str, ...], str | None]
 
@@ -132,10 +132,10 @@ async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool
     from agent.drivers.interfaces.families import host_families
     from agent.drivers.nft.driver import NftTable
     from agent.kit.plane_lock import held_plane_lock
-    from agent.services.attach.boot_guard import GUARD_FILE
-    from agent.services.attach.leftovers import our_leftovers
     from agent.services.attach.settings import services_scope
-    from agent.services.attach.takeover import running_kube_proxies
+    from agent.services.run.kernel.boot_guard import GUARD_FILE
+    from agent.services.run.kernel.leftovers import our_leftovers
+    from agent.services.run.kernel.takeover import running_kube_proxies
 
     with held_plane_lock("services", services_scope(), node.run_directory):
         guard = Path(node.state_directory) / GUARD_FILE
@@ -174,7 +174,7 @@ async def _lift_taint(configuration: "Configuration", *, is_dry: bool) -> None:
     from agent.drivers.kube.client import KubeClient
     from agent.drivers.kube.errors import KubeError
     from agent.drivers.kube.kubeconfig import find_access
-    from agent.services.attach.startup_taint import STARTUP_TAINT, lift_taint
+    from agent.services.run.cluster.startup_taint import STARTUP_TAINT, lift_taint
 
     try:
         access = find_access(kubernetes.kubeconfig, kubernetes.servers, os.environ)
@@ -216,8 +216,8 @@ def takeover(
     async def work() -> int:
         from agent.drivers.interfaces.families import host_families
         from agent.drivers.nft.driver import NftTable
-        from agent.services.attach.leftovers import kube_proxys_leftovers
-        from agent.services.attach.takeover import Takeover, running_kube_proxies
+        from agent.services.run.kernel.leftovers import kube_proxys_leftovers
+        from agent.services.run.kernel.takeover import Takeover, running_kube_proxies
 
         found = []
         for family in host_families():

@@ -10,8 +10,8 @@ from typing import Any
 from click.testing import CliRunner
 
 from agent.cli.commands.pods.pods import timeline
-from agent.cli.texts.timeline_svg import picture_as_svg
 from agent.pods.view.timeline import Bar, Mark, Picture, Row
+from agent.pods.view.timeline_svg import picture_as_svg
 from scripts.pictures.route_svg import route_as_svg
 from tests.images.queue.simulator import KEPD, Ask, Simulation
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cli.commands.pods.pods import timeline
-from agent.cli.texts.timeline_svg import picture_as_svg, pictures_as_page
 from agent.pods.view.history import Moment
 from agent.pods.view.timeline import Picture, draw_picture
+from agent.pods.view.timeline_svg import picture_as_svg, pictures_as_page
 
 SVG = "{http://www.w3.org/2000/svg}"
 CHROMIUM = os.environ.get("KEPD_CHROMIUM", "")

@@ -16,9 +16,9 @@ from agent.model.services.iptables_error import ExtensionMissing, LockHeld
 from agent.model.services.iptables_rules import CANARY, OWNER, Content, RulesChange, Variant, as_saved, is_ours
 from agent.model.services.nft_error import NftMissing, OutcomeUnknown, RulesRefused
 from agent.model.services.nft_table import Family
-from agent.services.attach.leftovers import remove_chains
 from agent.services.iptables.frame import JUMPS
 from agent.services.iptables.mirror import IptablesMirror, difference, removal
+from agent.services.run.kernel.leftovers import remove_chains
 from tests.fakes.iptables import FakeIptables, FakeTables
 from tests.lab.namespace import Namespace
 from tests.services.iptables.iptables_cases import all_kinds, settings_for

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agent import __version__
-from agent.services.attach.startup_taint import EFFECT, STARTUP_TAINT
+from agent.services.run.cluster.startup_taint import EFFECT, STARTUP_TAINT
 from tests.deploy.kustomize import Rendered, render
 from tests.deploy.manifest_shape import Container, DaemonSet, PodSpec, Probe, checked_object
 from tests.host.process import PROGRAMS, ROOT

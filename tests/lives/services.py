@@ -18,10 +18,10 @@ from agent.model.services.nft_table import CLIENTS, AffineClient, Batch
 from agent.model.services.service import ServiceKey
 from agent.services.attach.health import ServiceHealth
 from agent.services.attach.manifests import HintLedger, read_service_objects
-from agent.services.attach.source import KubeServices
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.affinity_keeper import AffinityKeeper
+from agent.services.run.cluster.source import KubeServices
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.kernel_counts import KernelCounts
@@ -34,8 +34,8 @@ from tests.drivers.kube.following import service
 from tests.fakes.conntrack import FakeConntrack
 from tests.lives.figures import Watched, until
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
-from tests.services.attach.test_service_source import slice_of
 from tests.services.making import make_service, make_slice
+from tests.services.run.cluster.test_service_source import slice_of
 from tests.services.run.test_connection_ender import GOES, STAYS, EndingNode
 from tests.services.run.test_family_sync import Picky
 from tests.services.run.test_metrics import Node

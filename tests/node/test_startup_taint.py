@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.services.attach.startup_taint import STARTUP_TAINT
+from agent.services.run.cluster.startup_taint import STARTUP_TAINT
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.kube.following import service

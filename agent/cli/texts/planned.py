@@ -12,8 +12,6 @@ import click
 import msgspec
 
 from agent.cli.session import CommandFailed
-from agent.cli.texts.timeline import picture_as_text
-from agent.cli.texts.timeline_svg import picture_as_svg, pictures_as_page
 from agent.model.exit_codes import USAGE
 from agent.model.pods.container_fields import Hook
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
@@ -26,6 +24,8 @@ from agent.pods.view.forecast import Assumption, HookAssumption, forecast_start,
 from agent.pods.view.history import Moment
 from agent.pods.view.simulation import Beginning
 from agent.pods.view.timeline import Picture, moments_of_forecast
+from agent.pods.view.timeline_svg import picture_as_svg, pictures_as_page
+from agent.pods.view.timeline_text import picture_as_text
 
 WIDEST = 160
 INIT_S = 1.0

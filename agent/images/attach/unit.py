@@ -258,7 +258,7 @@ def _pod_source(shared: _Shared, puller: Puller) -> PodSource | None:
     kube = shared.inputs.find_kube()
     if kube is None:
         return None
-    from agent.images.attach.pod_source import KubePods
+    from agent.images.run.cluster.pod_source import KubePods
 
     return KubePods(kube, shared.node, puller.pod_gone, shared.inputs.endings.note)
 
@@ -267,7 +267,7 @@ def _rollout_source(shared: _Shared) -> RolloutSource | None:
     kube = shared.inputs.find_kube()
     if kube is None:
         return None
-    from agent.images.attach.rollout_source import KubeRollouts
+    from agent.images.run.cluster.rollout_source import KubeRollouts
 
     return KubeRollouts(kube, shared.node, clock=shared.inputs.clock)
 

@@ -28,13 +28,8 @@ from agent.model.event import Event
 from agent.model.refused import Refused
 from agent.model.services.nft_table import Family
 from agent.services.attach.addresses import addresses_now, follow_addresses, follow_interfaces
-from agent.services.attach.backend import RulesBackend, make_backend, may_share
-from agent.services.attach.boot_guard import GUARD_FILE, BootGuard
-from agent.services.attach.event_writer import EventWriter
 from agent.services.attach.files import ManifestServices, NamesFollower, NoPods, PodsHere
-from agent.services.attach.flow_offload import FlowOffload
 from agent.services.attach.health import ServiceHealth
-from agent.services.attach.missing_rules import BOOT_FILE, MissingRules
 from agent.services.attach.settings import (
     chooses_services_by,
     ending_settings,
@@ -46,15 +41,20 @@ from agent.services.attach.settings import (
     services_scope,
     tracking_limits,
 )
-from agent.services.attach.snapshot_file import SNAPSHOT_FILE, SnapshotFile
-from agent.services.attach.source import KubeServices
-from agent.services.attach.startup_taint import TAINT, StartupTaint, TaintWork
-from agent.services.attach.takeover import Takeover
 from agent.services.objects.addresses import address_of
 from agent.services.run.affinity_keeper import AffinityKeeper
+from agent.services.run.cluster.event_writer import EventWriter
+from agent.services.run.cluster.snapshot_file import SNAPSHOT_FILE, SnapshotFile
+from agent.services.run.cluster.source import KubeServices
+from agent.services.run.cluster.startup_taint import TAINT, StartupTaint, TaintWork
 from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import ServiceInputs
+from agent.services.run.kernel.backend import RulesBackend, make_backend, may_share
+from agent.services.run.kernel.boot_guard import GUARD_FILE, BootGuard
+from agent.services.run.kernel.flow_offload import FlowOffload
+from agent.services.run.kernel.missing_rules import BOOT_FILE, MissingRules
+from agent.services.run.kernel.takeover import Takeover
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics

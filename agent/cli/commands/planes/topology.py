@@ -14,13 +14,13 @@ import msgspec
 from agent.cli.objects.words import qualified
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
-from agent.cli.texts.topology import hints_text, plan_text, spread_text
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.model.exit_codes import USAGE
 from agent.model.nodes.node import ZONE_LABEL
 from agent.topology.explain.documents import NotThereError, explain_hints, explain_spread, plan_for_pod
 from agent.topology.explain.hints import HintsExplanation
 from agent.topology.explain.spread import SpreadExplanation
+from agent.topology.explain.texts import hints_text, plan_text, spread_text
 from agent.topology.hints.capacity import read_zone_quantities
 from agent.topology.hints.zones import ZonePlan, parse_replicas, parse_zones, plan_zones
 from agent.topology.manifest.objects import Document, Manifests, read_manifests

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from agent.services.attach.takeover import running_kube_proxies
+from agent.services.run.kernel.takeover import running_kube_proxies
 
 ALL, NONE = "CapEff:\t000001ffffffffff\n", "CapEff:\t0000000000000000\n"
 

@@ -5,7 +5,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agent.images.attach.rollout_source import SPREAD_S, KubeRollouts
+from agent.images.run.cluster.rollout_source import SPREAD_S, KubeRollouts
 from tests.drivers.kube.fake import FakeKube
 from tests.fakes.clock import FakeClock
 

@@ -5,7 +5,7 @@ import asyncio
 
 from agent.model.services.nft_error import NftFailed
 from agent.model.services.nft_table import Family
-from agent.services.attach.backend import RETRY_S, OldBackendCleanup
+from agent.services.run.kernel.backend import RETRY_S, OldBackendCleanup
 from agent.services.run.sync_report import SyncReport
 from tests.fakes.clock import FakeClock
 

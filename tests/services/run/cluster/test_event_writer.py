@@ -9,9 +9,9 @@ import pytest
 
 from agent.drivers.kube import errors
 from agent.model.event import Event
-from agent.services.attach import event_writer
-from agent.services.attach.event_writer import EventWriter
 from agent.services.objects.node_state import NodeSettings
+from agent.services.run.cluster import event_writer
+from agent.services.run.cluster.event_writer import EventWriter
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane

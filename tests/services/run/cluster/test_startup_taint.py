@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent.drivers.kube import errors
 from agent.drivers.kube.resource import NODES, Changed, Replaced
 from agent.model.kube_objects import NodeTaint
-from agent.services.attach.startup_taint import LONGEST_RETRY_S, STARTUP_TAINT, StartupTaint, lifting
+from agent.services.run.cluster.startup_taint import LONGEST_RETRY_S, STARTUP_TAINT, StartupTaint, lifting
 from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import QuickClock
 

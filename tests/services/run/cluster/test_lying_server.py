@@ -15,8 +15,8 @@ import pytest
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
 from agent.model.services.nft_table import Batch
-from agent.services.attach.source import KubeServices
 from agent.services.objects.node_state import NodeSettings
+from agent.services.run.cluster.source import KubeServices
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
@@ -25,7 +25,7 @@ from tests.drivers.kube.certificates import Certificates, make_certificates, ren
 from tests.drivers.kube.fake_objects import FakeObjects
 from tests.drivers.kube.following import client_of, service
 from tests.fakes.nft import FakeKernel, FakeNft
-from tests.services.attach.test_service_source import slice_of
+from tests.services.run.cluster.test_service_source import slice_of
 
 WITHIN_S = 30.0
 WEB, AFTER, MOVED = "10.0.0.10", "10.0.0.77", "10.0.0.20"
@@ -252,7 +252,7 @@ async def test_no_lie_about_others_takes_a_service_away_or_holds_up_the_next_cha
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SVN-110, SY-2, IN-12."""
-    monkeypatch.setattr("agent.services.attach.source.AGAIN_S", 0.05)
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.05)
     certificates = make_certificates(tmp_path_factory.mktemp("certificates"))
     async with serving(certificates) as server, node_beside(server) as node:
         await lie(node)

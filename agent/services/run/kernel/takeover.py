@@ -15,7 +15,7 @@ import structlog
 from agent.drivers.nft.driver import NftTable
 from agent.drivers.node_programs import status_of
 from agent.model.services.nft_table import Family
-from agent.services.attach.leftovers import kube_proxys_leftovers
+from agent.services.run.kernel.leftovers import kube_proxys_leftovers
 
 log = structlog.get_logger(plane="services")
 

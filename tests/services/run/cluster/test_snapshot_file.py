@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agent.model.services.service import ServiceKey
-from agent.services.attach.snapshot_file import EVERY_S, FIRST_S, SnapshotFile
 from agent.services.objects.node_state import NodeSettings
+from agent.services.run.cluster.snapshot_file import EVERY_S, FIRST_S, SnapshotFile
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView

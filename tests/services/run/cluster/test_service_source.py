@@ -12,9 +12,9 @@ from agent.drivers.kube.connection import METADATA
 from agent.drivers.kube.reflector import LONGEST_WAIT_S
 from agent.model.event import Event
 from agent.model.services.service import ServiceKey
-from agent.services.attach.source import KubeServices
 from agent.services.objects.lists import KUBERNETES, doubt
 from agent.services.objects.node_state import NodeSettings
+from agent.services.run.cluster.source import KubeServices
 from agent.services.run.intake import ServiceInputs
 from tests.drivers.kube.api_server import ApiServer, Seen, serving
 from tests.drivers.kube.certificates import Certificates, make_certificates
@@ -195,7 +195,7 @@ async def test_objects_without_room_are_kept_when_there_is_some(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SY-12: what was kept stays meanwhile, and nobody else needs to change for it."""
-    monkeypatch.setattr("agent.services.attach.source.AGAIN_S", 0.01)
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
     server.objects.put("services", service("web"))
     server.objects.put("endpointslices", slice_of("web", "10.1.0.1"))
     async with following(server) as found:
@@ -230,7 +230,7 @@ async def test_a_list_that_lost_everything_takes_nothing_until_it_stays_so(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SVN-110: it is listed again and again meanwhile, told once, and what changes in between counts."""
-    monkeypatch.setattr("agent.services.attach.source.AGAIN_S", 0.01)
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
     fill(server)
     async with following(server) as found:
         await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
@@ -242,7 +242,7 @@ async def test_a_list_that_lost_everything_takes_nothing_until_it_stays_so(
         assert sorted(doubts(found)) == ["EndpointSlice", "Service"]
         server.objects.put("services", service("new", clusterIP="10.0.0.77"))
         await found.until(lambda: found.services() == {"web", "new"})
-        monkeypatch.setattr("agent.services.attach.source.DOUBT_S", 0.0)
+        monkeypatch.setattr("agent.services.run.cluster.source.DOUBT_S", 0.0)
         await found.until(lambda: found.services() == {"new"})
         await found.until(lambda: found.addresses("web") == [])
         assert not [key for key in found.intake.findings if key[0] == "List"]
@@ -250,7 +250,7 @@ async def test_a_list_that_lost_everything_takes_nothing_until_it_stays_so(
 
 async def test_a_list_that_is_whole_again_is_taken_at_once(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """SVN-110."""
-    monkeypatch.setattr("agent.services.attach.source.AGAIN_S", 0.01)
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
     fill(server)
     async with following(server) as found:
         await asyncio.wait_for(found.intake.arrived.wait(), WITHIN_S)
@@ -264,7 +264,7 @@ async def test_a_list_that_is_whole_again_is_taken_at_once(server: ApiServer, mo
 
 async def test_at_a_start_an_empty_list_takes_no_rules_away(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """SVN-110: nothing counts as arrived, so nothing is written."""
-    monkeypatch.setattr("agent.services.attach.source.AGAIN_S", 0.01)
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
     made = Following()
     async with client_of(server, clock=QuickClock()) as client:
         source = KubeServices(lambda: client, made.intake, "node-a", has_rules=lambda: True)

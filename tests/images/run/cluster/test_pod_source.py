@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from agent.images.attach.pod_source import KubePods, pod_images
 from agent.images.prefetch.plan import PodImage
+from agent.images.run.cluster.pod_source import KubePods, pod_images
 from agent.model.kube_objects import Pod
 from agent.model.pods.ending import EndingPods
 from tests.drivers.kube.fake import FakeKube

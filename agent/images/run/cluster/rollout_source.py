@@ -23,8 +23,8 @@ from agent.drivers.kube.resource import (
     Replaced,
     Resource,
 )
-from agent.images.attach.pod_source import spec_images
 from agent.images.prefetch.plan import PodImage
+from agent.images.run.cluster.pod_source import spec_images
 from agent.model.images.pull import NO_POD
 from agent.model.kube_objects import Pod, Workload
 

@@ -12,11 +12,11 @@ import pytest
 from agent.drivers.interfaces.links import Link
 from agent.model.event import Event
 from agent.model.services.nft_error import NftFailed
-from agent.services.attach import flow_offload
-from agent.services.attach.flow_offload import REST_S, FlowOffload
 from agent.services.nftables.flowtable import addition_text, probe_text, removal_text
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import ServiceInputs
+from agent.services.run.kernel import flow_offload
+from agent.services.run.kernel.flow_offload import REST_S, FlowOffload
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane

@@ -15,8 +15,8 @@ from agent.drivers.kube import errors
 from agent.drivers.kube.resource import NODES, Changed, Replaced
 from agent.model.kube_objects import NodeTaint
 from agent.model.services.nft_error import NftFailed, RivalFound
-from agent.services.attach.missing_rules import FIRST_REST_S, LONGEST_REST_S, FlapGuard, MissingRules
-from agent.services.attach.startup_taint import (
+from agent.services.objects.node_state import NodeSettings
+from agent.services.run.cluster.startup_taint import (
     EFFECT,
     STARTUP_TAINT,
     TAINT,
@@ -25,8 +25,8 @@ from agent.services.attach.startup_taint import (
     adding,
     lift_taint,
 )
-from agent.services.objects.node_state import NodeSettings
 from agent.services.run.intake import ServiceInputs
+from agent.services.run.kernel.missing_rules import FIRST_REST_S, LONGEST_REST_S, FlapGuard, MissingRules
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
 from tests.drivers.kube.fake import FakeKube
