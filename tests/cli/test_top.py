@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 from agent.api.messages import to_message
 from agent.cli.commands.node.top import TopScreen
 from agent.cli.session import CommandFailed
-from agent.cli.ui.cells import line_width
-from agent.cli.ui.screen import Size
-from agent.cli.usage.listings import (
+from agent.cli.texts.usage import (
     ORDERS,
     cores_text,
     node_listing,
@@ -21,9 +19,11 @@ from agent.cli.usage.listings import (
     stalls_text,
     worst_stall,
 )
-from agent.cli.usage.screen import TopView, bar, draw_top, fitting_cells, press
 from agent.model.nodes.usage_report import ContainerUsage, NodeUsage, PodUsage, Stalls, Usage, UsageReport
 from agent.wire.kepd.v1 import node_pb2 as pb
+from kepd_ui.cells import line_width
+from kepd_ui.screen import Size
+from kepd_ui.top_screen import TopView, bar, draw_top, fitting_cells, press
 
 MIB = 1 << 20
 SOME = Usage(

@@ -51,6 +51,13 @@ def test_a_plane_that_is_switched_on_must_be_installed(core: dict[str, str], pla
     assert f"{plane}: is switched on, and not installed here: it is the package kepd-{plane}" in checked.stderr
 
 
+def test_live_screens_are_refused(core: dict[str, str]) -> None:
+    told = run(core, "kepctl", "ui")
+
+    assert told.returncode == USAGE
+    assert "the live screen is not installed here: it is the package kepd-ui" in told.stderr
+
+
 @pytest.mark.parametrize("words", [("explain", "dns", "web"), ("explain", "claim", "web")])
 def test_what_kepctl_reads_without_a_daemon_is_refused(core: dict[str, str], tmp_path: Path, words: tuple[str]) -> None:
     told = run(core, "kepctl", *words, "--from-files", str(tmp_path))

@@ -14,7 +14,7 @@ from agent.cli.objects.words import qualified
 from agent.cli.plain_rows import print_plain
 from agent.cli.render import output_option, print_data, print_listing, wants_objects
 from agent.cli.session import CommandFailed, Session
-from agent.cli.usage.listings import (
+from agent.cli.texts.usage import (
     ORDERS,
     WHAT,
     container_columns,
@@ -24,6 +24,7 @@ from agent.cli.usage.listings import (
     ordered_rows,
     pod_usage_listing,
 )
+from agent.config.packages import is_installed
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import node_pb2
 
@@ -64,8 +65,9 @@ def top(
         if not watch:
             shown.print(daemon.call(METHOD, node_pb2.ListStatsRequest(), node_pb2.ListStatsResponse), output, session)
             return 0
-        if output == "table" and of != "node" and sys.stdout.isatty() and sys.stdin.isatty():
-            from agent.cli.usage.live import run_live
+        is_screen = sys.stdout.isatty() and sys.stdin.isatty() and is_installed("ui")
+        if output == "table" and of != "node" and is_screen:
+            from kepd_ui.run.top import run_live
 
             first = daemon.call(METHOD, node_pb2.ListStatsRequest(), node_pb2.ListStatsResponse)
             return run_live(session, (first, watched(daemon, every_s)), shown, every_s)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from agent.cli.client import connected
 from agent.cli.session import Session
-from agent.cli.ui.board import Board, Head
-from agent.cli.ui.run.feeds import Feeds
-from agent.cli.ui.run.reading import BoardReading
-from agent.cli.ui.run.terminal import Terminal, TerminalGone, check_terminal
-from agent.cli.ui.screen import draw, room_of
-from agent.cli.ui.view import Chosen, View, Wish, on_key
 from agent.wire.kepd.v1 import node_pb2
+from kepd_ui.board import Board, Head
+from kepd_ui.run.feeds import Feeds
+from kepd_ui.run.reading import BoardReading
+from kepd_ui.run.terminal import Terminal, TerminalGone, check_terminal
+from kepd_ui.screen import draw, room_of
+from kepd_ui.view import Chosen, View, Wish, on_key
 
 SHORTEST_REDRAW_S = 0.25
 """Of news. A key is answered at once."""

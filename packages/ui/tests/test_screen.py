@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.cli.ui.board import PANELS, Board, Counted, Lost, News
-from agent.cli.ui.cells import Line, line_width
-from agent.cli.ui.screen import Page, Size, draw, panel_rows, room_of
-from agent.cli.ui.view import Chosen, View, Wish, on_key
 from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from kepd_ui.board import PANELS, Board, Counted, Lost, News
+from kepd_ui.cells import Line, line_width
+from kepd_ui.screen import Page, Size, draw, panel_rows, room_of
+from kepd_ui.view import Chosen, View, Wish, on_key
 
 ADDED, BOOKMARK = list_pb2.CHANGE_TYPE_ADDED, list_pb2.CHANGE_TYPE_BOOKMARK
 DELETED = list_pb2.CHANGE_TYPE_DELETED

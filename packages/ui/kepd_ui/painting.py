@@ -6,7 +6,7 @@ Lines are cleaned before they come here; the only control sequences are the ones
 
 from collections.abc import Sequence
 
-from agent.cli.ui.cells import Line
+from kepd_ui.cells import Line
 
 STYLES = {"bold": "1", "dim": "2", "reverse": "7", "red": "31", "green": "32", "yellow": "33"}
 COLOURS = frozenset(("red", "green", "yellow"))

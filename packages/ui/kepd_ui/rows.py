@@ -7,8 +7,6 @@ from typing import Any
 import msgspec
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.cli.ui.board import STAGES_AT_WORK, key_of
-from agent.cli.ui.cells import Line, Span, cut_line, fit, span
 from agent.kinds.ages import age_of
 from agent.kinds.amounts import rate, size
 from agent.kinds.amounts import span as seconds
@@ -16,6 +14,8 @@ from agent.kinds.images.pulls import stage_line
 from agent.kinds.pods.pods import POD_COLUMNS
 from agent.kinds.services.services import COLUMNS as SERVICE_COLUMNS
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from kepd_ui.board import STAGES_AT_WORK, key_of
+from kepd_ui.cells import Line, Span, cut_line, fit, span
 
 BAR = 20
 ORDER = ("init", "sidecar", "main", "ephemeral")

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from agent.model.pods.state import ContainerState, PodState
 from agent.wire.kepd.v1 import node_pb2
+from packages.ui.tests.in_tmux import Window, window
 from tests.cli.node_in_process import Node, running_node
-from tests.cli.ui.in_tmux import Window, window
 from tests.host.process import PROGRAMS, kepctl
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux; scripts/prepare installs it")
@@ -83,7 +83,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(short_path: Path, number: signal
 
 def test_a_failure_leaves_the_terminal_as_it_was_and_is_seen(short_path: Path) -> None:
     """Whatever fails in the program itself: here its redraw, in an interpreter where drawing raises."""
-    broken = "import agent.cli.ui.run.loop as loop; loop.draw = lambda *_: 1 / 0"
+    broken = "import kepd_ui.run.loop as loop; loop.draw = lambda *_: 1 / 0"
     code = f"{broken}; from agent.cli.main import main; main()"
     with running_node(short_path, fill) as node:
         command = [str(PROGRAMS / "python"), "-c", code, "--endpoint", str(node.path), "ui"]

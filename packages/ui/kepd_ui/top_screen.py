@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.cli.ui.cells import Line, Span, cut_line, fit, span
-from agent.cli.ui.screen import Size
-from agent.cli.usage.listings import (
+from agent.cli.texts.usage import (
     ContainerRow,
     container_rows,
     cores_text,
@@ -26,6 +24,8 @@ from agent.cli.usage.listings import (
 )
 from agent.kinds.ages import age
 from agent.wire.kepd.v1 import node_pb2 as pb
+from kepd_ui.cells import Line, Span, cut_line, fit, span
+from kepd_ui.screen import Size
 
 EIGHTHS, ASCII = "▏▎▍▌▋▊▉█", "#"
 WIDE_BAR, NARROW_BAR = 10, 5

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agent.cli.ui.board import PANELS, Board
-from agent.cli.ui.cells import Line, Span, cut, cut_line, line_width, span
-from agent.cli.ui.rows import ORDER_LEGEND, Look, row_of, titles_of
-from agent.cli.ui.view import ABOUT, Chosen, ScreenSize, View, place_of
 from agent.wire.kepd.v1 import node_pb2
+from kepd_ui.board import PANELS, Board
+from kepd_ui.cells import Line, Span, cut, cut_line, line_width, span
+from kepd_ui.rows import ORDER_LEGEND, Look, row_of, titles_of
+from kepd_ui.view import ABOUT, Chosen, ScreenSize, View, place_of
 
 HEAD, FOOT = 1, 1
 FRAME = 2

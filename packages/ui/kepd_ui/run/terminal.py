@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from agent.cli.session import CommandFailed
-from agent.cli.ui.cells import Line
-from agent.cli.ui.keys import read_keys
-from agent.cli.ui.painting import ENTER, LEAVE, painted
-from agent.cli.ui.screen import Size
 from agent.model.exit_codes import USAGE
+from kepd_ui.cells import Line
+from kepd_ui.keys import read_keys
+from kepd_ui.painting import ENTER, LEAVE, painted
+from kepd_ui.screen import Size
 
 ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 READ_BYTES = 4096

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.cli.ui.board import Began, Board, Counted, Lost, News
-from agent.cli.ui.cells import Line, Span, cut, cut_line, fit, line_width, span, width_of
-from agent.cli.ui.keys import read_keys
-from agent.cli.ui.painting import painted
 from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2
+from kepd_ui.board import Began, Board, Counted, Lost, News
+from kepd_ui.cells import Line, Span, cut, cut_line, fit, line_width, span, width_of
+from kepd_ui.keys import read_keys
+from kepd_ui.painting import painted
 
 ADDED, MODIFIED = list_pb2.CHANGE_TYPE_ADDED, list_pb2.CHANGE_TYPE_MODIFIED
 DELETED, BOOKMARK = list_pb2.CHANGE_TYPE_DELETED, list_pb2.CHANGE_TYPE_BOOKMARK

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from agent.cli.ui.board import PANELS, Board
-from agent.cli.ui.rows import text_of
+from kepd_ui.board import PANELS, Board
+from kepd_ui.rows import text_of
 
 LONGEST_FILTER = 80
 MOVES = {"up": -1, "k": -1, "down": 1, "j": 1}

@@ -12,14 +12,14 @@ from agent.cli.commands.objects.describe import described
 from agent.cli.commands.objects.explain import explained_head
 from agent.cli.commands.pods.pods import picture_of
 from agent.cli.session import CommandFailed, Session
-from agent.cli.ui.board import Board
-from agent.cli.ui.screen import HELP, Page
-from agent.cli.ui.view import Wish
 from agent.kinds.images.pulls import stage_line
 from agent.kinds.registry import BY_WORD
 from agent.model.finding import printable
 from agent.pods.view.timeline_text import picture_as_text
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from kepd_ui.board import Board
+from kepd_ui.screen import HELP, Page
+from kepd_ui.view import Wish
 
 MOST_LINES = 5000
 LONGEST_LINE = 4000

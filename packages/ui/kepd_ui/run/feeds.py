@@ -14,9 +14,9 @@ from typing import Any
 
 from agent.cli.client import Client
 from agent.cli.session import CommandFailed
-from agent.cli.ui.board import PANELS, Began, Head, Lost, News, Told, counted
 from agent.model.exit_codes import CONFLICT
 from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from kepd_ui.board import PANELS, Began, Head, Lost, News, Told, counted
 
 MOST_WAITING = 4096
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0

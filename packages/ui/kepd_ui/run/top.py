@@ -12,9 +12,9 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from agent.cli.session import CommandFailed, Session
-from agent.cli.ui.run.terminal import Terminal, TerminalGone, check_terminal
-from agent.cli.usage.screen import TopView, draw_top, press, rows_of
 from agent.wire.kepd.v1 import node_pb2
+from kepd_ui.run.terminal import Terminal, TerminalGone, check_terminal
+from kepd_ui.top_screen import TopView, draw_top, press, rows_of
 
 SIGNALLED = 128
 TICK_S = 1.0

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What is used now, as lists and as a screen."""
