@@ -185,6 +185,7 @@ def main() -> None:
     """Entry point: every way to fail has its exit code and one line on standard error."""
     from agent.cli.session import CommandFailed
     from agent.cli.terminal import clean_streams
+    from agent.model.refused import Refused
 
     clean_streams()
     signal.signal(signal.SIGINT, _interrupted)
@@ -195,6 +196,9 @@ def main() -> None:
             raise
         click.echo(f"kepctl: {error}", err=True)
         sys.exit(error.exit_code)
+    except Refused as error:
+        click.echo(f"kepctl: {error}", err=True)
+        sys.exit(USAGE)
     except click.UsageError as error:
         error.show()
         sys.exit(USAGE)

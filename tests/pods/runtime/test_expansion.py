@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.cli.objects.jsonpath import MOST_SIGNS, render
-from agent.cli.session import CommandFailed
 from agent.config.strict_yaml import UnreadableYaml, parse_documents
+from agent.model.jsonpath import MOST_SIGNS, render
 from agent.model.pods.pod import PodSpec
+from agent.model.refused import Refused
 from agent.pods.manifest.objects import Source
 from agent.pods.runtime.environment import (
     MOST_PROGRAM_BYTES,
@@ -211,7 +211,7 @@ def test_a_template_writes_little_of_little(template: str) -> None:
         for one in (listed, deep):
             try:
                 assert len(render(template, one)) <= MOST_SIGNS
-            except CommandFailed as failed:
+            except Refused as failed:
                 assert "more than" in str(failed)
 
 

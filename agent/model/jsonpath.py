@@ -13,8 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from agent.cli.session import CommandFailed
-from agent.model.exit_codes import USAGE
+from agent.model.refused import Refused
 
 Values = list[object]
 TOKEN = re.compile(
@@ -204,5 +203,5 @@ def _operand(text: str, item: object) -> Values:
         raise _wrong(text, "expected a text in quotes, a number, true or false") from error
 
 
-def _wrong(text: str, why: str) -> CommandFailed:
-    return CommandFailed(f"jsonpath {text}: {why}", USAGE)
+def _wrong(text: str, why: str) -> Refused:
+    return Refused("selection", f"jsonpath {text}: {why}")
