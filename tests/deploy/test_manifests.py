@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner, Result
 
 from agent import __version__
+from agent.host.main import main
 from agent.services.run.cluster.startup_taint import EFFECT, STARTUP_TAINT
 from tests.deploy.kustomize import Rendered, render
 from tests.deploy.manifest_shape import Container, DaemonSet, PodSpec, Probe, checked_object
-from tests.host.process import PROGRAMS, ROOT
+from tests.host.process import ROOT
 
 DEPLOY = ROOT / "deploy"
 OVERLAYS = ["base", *sorted(f"overlays/{path.name}" for path in (DEPLOY / "overlays").iterdir())]
@@ -64,16 +66,12 @@ def test_kubectl_renders_the_same_as_we(overlay: str) -> None:
     assert render(DEPLOY / overlay) == theirs
 
 
-def start_up(overlay: str, container: Container, **more: str) -> subprocess.CompletedProcess[str]:
+def start_up(overlay: str, container: Container, **more: str) -> Result:
     """`kepd config check` with the flags and the environment of a container."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("KEPD_", "KUBERNETES_"))}
+    outside = dict.fromkeys(key for key in os.environ if key.startswith(("KEPD_", "KUBERNETES_")))
     data: dict[str, str] = render(DEPLOY / overlay)["ConfigMap", "kepd"]["data"]
-    flags = container.args[1:]
-    return subprocess.run(
-        [str(PROGRAMS / "kepd"), "config", "check", *flags],
-        env=environment | IN_POD | {"KEPD_NODE__NAME": "n1"} | data | more,
-        capture_output=True, text=True, check=False, timeout=30,
-    )  # fmt: skip
+    environment = outside | IN_POD | {"KEPD_NODE__NAME": "n1"} | data | more
+    return CliRunner().invoke(main, ["config", "check", *container.args[1:]], env=environment)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -84,8 +82,8 @@ def test_kepd_takes_the_configuration_of_its_containers(overlay: str) -> None:
         filled = start_up(overlay, container, KEPD_KUBERNETES__SERVERS=SERVERS)
         empty = start_up(overlay, container, KEPD_KUBERNETES__SERVERS="[]")
 
-        assert filled.returncode == 0, filled.stderr
-        assert (empty.returncode, "kubernetes.servers" in empty.stdout + empty.stderr) == (78, True)
+        assert filled.exit_code == 0, filled.output
+        assert (empty.exit_code, "kubernetes.servers" in empty.output) == (78, True)
 
 
 def test_the_cluster_of_kind_is_filled_in() -> None:

@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 import yaml
@@ -47,10 +48,16 @@ SHARED = {"kepd-rollouts": {"kepd-images"}, "kepd-taint": {"kepd-services"}}
 """A role that is bound only beside others leaves to them what they grant."""
 
 
-def asking_modules() -> Iterator[tuple[str, ast.Module, set[str]]]:
+@cache
+def asking_modules() -> list[tuple[str, ast.Module, set[str]]]:
+    return list(_asking_modules())
+
+
+def _asking_modules() -> Iterator[tuple[str, ast.Module, set[str]]]:
     """Every module outside the driver that names a resource, with those names."""
-    for path in modules():
-        tree = ast.parse(path.read_text())
+    texts = {path: path.read_text() for path in modules()}
+    for path in (path for path, text in texts.items() if resources.__name__ in text):
+        tree = ast.parse(texts[path])
         imports = [one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)]
         names = {alias.name for one in imports if one.module == resources.__name__ for alias in one.names}
         asked = {name for name in names if isinstance(getattr(resources, name), resources.Resource)}

@@ -5,6 +5,8 @@ import asyncio
 import heapq
 from itertools import count
 
+TURNS, IDLE_TURNS = 20, 3
+
 
 class FakeClock:
     """Time stands still until `advance` is called."""
@@ -45,5 +47,10 @@ class FakeClock:
 
     @staticmethod
     async def _settle() -> None:
-        for _ in range(20):
+        """Turns until nobody has anything to do, and a few more for what comes from outside the loop."""
+        ready, idle = asyncio.get_running_loop()._ready, 0  # type: ignore[attr-defined]
+        for _ in range(TURNS):
             await asyncio.sleep(0)
+            idle = 0 if ready else idle + 1
+            if idle == IDLE_TURNS:
+                return

@@ -359,9 +359,7 @@ def mutated(corpus: list[bytes], dice: random.Random) -> bytes:
     return bytes(one)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_million_mutated_packets_raise_nothing_but_malformed() -> None:
+def test_200_000_mutated_packets_raise_nothing_but_malformed() -> None:
     """DNS-90, DNS-91: and what dnspython calls well formed beyond doubt is read."""
     asked = ask("web.default.svc.cluster.local")
     questions = [asked, ask("a.b", "TXT", options=False), ask("x.y.z", is_dnssec=True)]
@@ -374,9 +372,8 @@ def test_a_million_mutated_packets_raise_nothing_but_malformed() -> None:
     ]
     reading = [read_question(one) for one in (asked, ask("web.a"), ask("a.b", "MX"))]
     dice = random.Random(20)
-    began_s = time.process_time()
 
-    for _ in range(500_000):
+    for _ in range(100_000):
         with suppress(Malformed):
             read_question(mutated(questions, dice))
         message = mutated(answers, dice)
@@ -387,8 +384,6 @@ def test_a_million_mutated_packets_raise_nothing_but_malformed() -> None:
             assert plain in (None, whole)
             plain = None
         assert plain is None
-
-    print(f"{time.process_time() - began_s:.1f} s for 10^6 packets with their making")
 
 
 def test_types_without_names_are_shown_as_they_are() -> None:
