@@ -19,9 +19,11 @@ __all__ = ["lab", "network", "network_of_module", "throttle"]
 
 # They take longest, some with few tests. First of all, so that at the end no process works on one of them alone.
 SLOWEST = (
-    "test_images", "test_services_daemon", "test_systemd_boot", "test_pod_timelines", "test_hostile_services",
-    "test_hostile_callers", "test_cri_proxy", "test_services", "test_upkeep", "test_pod_kills", "test_cri_endpoint",
-    "test_pod_life",
+    "test_images", "test_services", "test_hostile_services", "test_pod_timelines", "test_cri_proxy",
+    "test_systemd_boot", "test_services_daemon", "test_dns_cluster", "test_dns", "test_hostile_clients",
+    "test_eviction", "test_pod_life", "test_devices", "test_documents", "test_cri_endpoint", "test_everyday",
+    "test_greed", "test_pod_streams", "test_hostile_containers", "test_pod_kills", "test_observation", "test_daemon",
+    "test_upkeep", "test_workloads", "test_service_tampering", "test_boot_guard", "test_debug", "test_broken_starts",
 )  # fmt: skip
 
 # How long an example takes says nothing on a machine that has other work.

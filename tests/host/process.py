@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from tests.host.forked_kepctl import begin_serving, forked_kepctl
+from tests.host.forked_kepd import ForkedKepd
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
+# Before a command: it is executed all the same.
+ITSELF = ("env",)
 HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
 
 
@@ -33,7 +36,8 @@ class Kepd:
         prefix: Sequence[str] = (),
         **environment: str,
     ) -> None:
-        """`prefix` is put before the command, to run it in another namespace for instance."""
+        """`prefix` is put before the command, to run it in another namespace for instance. In a test, a command without
+        one is not executed: the daemon is a child of a process that has its modules."""
         self.folder = folder
         self.prefix = tuple(prefix)
         self.port = port
@@ -44,7 +48,9 @@ class Kepd:
         self.write_config(endpoint or f"unix://{folder}/none.sock", extra)
         # Pods of tests stay, however full the disk of the machine is that they run on.
         self.environment = {"KEPD_PODS__EVICTION__MODE": "off", **os.environ, **environment}
-        self.process: subprocess.Popen[str] | None = None
+        is_in_test = "PYTEST_VERSION" in os.environ
+        self.is_executed = bool(prefix) or not is_in_test or "PYTHONPROFILEIMPORTTIME" in environment
+        self.process: subprocess.Popen[str] | ForkedKepd | None = None
         self.log = folder / "kepd.log"
 
     def write_config(self, endpoint: str, extra: str = "") -> None:
@@ -58,9 +64,15 @@ class Kepd:
     def start(self, *flags: str) -> "Kepd":
         """Start it; `wait_http` tells when it answers."""
         begin_serving()
-        command = [*self.prefix, str(PROGRAMS / "kepd"), "run", "--config", str(self.config), *flags]
+        arguments = ["run", "--config", str(self.config), *flags]
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment, text=True, cwd="/")
+            if self.is_executed:
+                command = [*self.prefix, str(PROGRAMS / "kepd"), *arguments]
+                self.process = subprocess.Popen(
+                    command, stdout=log, stderr=log, env=self.environment, text=True, cwd="/"
+                )
+            else:
+                self.process = ForkedKepd(arguments, self.environment, log)
         return self
 
     def __enter__(self) -> Self:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.model.exit_codes import BAD_CONFIGURATION
-from tests.host.process import Kepd
+from tests.host.process import ITSELF, Kepd
 
 
 def doctor(kepd: Kepd) -> list[Any]:
@@ -16,7 +16,7 @@ def doctor(kepd: Kepd) -> list[Any]:
 
 
 def test_a_kepd_names_the_drop_ins_that_it_does_not_read_any_more(short_path: Path, free_port: int) -> None:
-    kepd = Kepd(short_path, free_port)
+    kepd = Kepd(short_path, free_port, prefix=ITSELF)
     kepd.config = kepd.config.rename(short_path / "services.yaml")
     (short_path / "config.d").mkdir()
     (short_path / "config.d" / "a.yaml").write_text("[")
@@ -37,7 +37,7 @@ def test_a_kepd_names_the_drop_ins_that_it_does_not_read_any_more(short_path: Pa
 
 
 def test_one_that_cannot_start_without_them_names_them_too(short_path: Path, free_port: int) -> None:
-    kepd = Kepd(short_path, free_port, extra="pods: {relist: never}\n")
+    kepd = Kepd(short_path, free_port, extra="pods: {relist: never}\n", prefix=ITSELF)
     kepd.config = kepd.config.rename(short_path / "cri.yaml")
     (short_path / "config.d").mkdir()
     (short_path / "config.d" / "a.yaml").write_text("[")

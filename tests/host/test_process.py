@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.host.process import HEAD, PROGRAMS, Kepd, NotifySocket
+from tests.host.process import HEAD, ITSELF, PROGRAMS, Kepd, NotifySocket
 
 
 @pytest.fixture
 def kepd(short_path: Path, free_port: int) -> Iterator[Kepd]:
-    with Kepd(short_path, free_port) as daemon:
+    with Kepd(short_path, free_port, prefix=ITSELF) as daemon:
         yield daemon
 
 
@@ -144,7 +144,7 @@ def test_the_service_manager_hears_ready_reload_status_watchdog_and_stop(short_p
     """SYS-01 to SYS-04."""
     manager = NotifySocket(short_path / "notify")
     environment = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "2000000"}
-    with Kepd(short_path, free_port, **environment) as kepd:
+    with Kepd(short_path, free_port, prefix=ITSELF, **environment) as kepd:
         kepd.start("--planes", "")
         assert "STATUS=runtime: " in manager.next("READY=1")
         manager.next("WATCHDOG=1")
@@ -203,7 +203,7 @@ def test_directories_that_are_not_ours_alone_are_refused_and_left_as_they_are(sh
     shared = short_path / "run"
     shared.mkdir()
     shared.chmod(0o777)
-    with Kepd(short_path, free_port) as kepd:
+    with Kepd(short_path, free_port, prefix=ITSELF) as kepd:
         kepd.start("--planes", "")
         assert kepd.process is not None
         assert kepd.process.wait(10) == 6
@@ -222,7 +222,7 @@ def test_what_was_edited_meanwhile_does_not_ride_along_with_config_set(kepd: Kep
 
 def test_a_socket_from_the_service_manager_is_taken_over(short_path: Path, free_port: int) -> None:
     """SYS-08: connects made while the daemon starts wait instead of failing."""
-    kepd = Kepd(short_path, free_port)
+    kepd = Kepd(short_path, free_port, prefix=ITSELF)
     kepd.socket.parent.mkdir()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(kepd.socket))
@@ -247,7 +247,7 @@ def test_a_socket_from_the_service_manager_is_taken_over(short_path: Path, free_
 
 @pytest.mark.node
 def test_two_daemons_do_not_run_one_plane_for_one_runtime(short_path: Path, free_port: int) -> None:
-    with Kepd(short_path, free_port) as first:
+    with Kepd(short_path, free_port, prefix=ITSELF) as first:
         first.start("--planes", "pods")
         first.wait(lambda: first.get("/livez")[0] == 200, "an answer")
         other = short_path / "other"
@@ -255,7 +255,7 @@ def test_two_daemons_do_not_run_one_plane_for_one_runtime(short_path: Path, free
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        with Kepd(other, port, endpoint=f"unix://{short_path}/none.sock") as second:
+        with Kepd(other, port, endpoint=f"unix://{short_path}/none.sock", prefix=ITSELF) as second:
             second.start("--planes", "pods")
             page = second.wait(lambda: (got := second.get("/readyz"))[1].count("is held by process") and got, "refusal")
             assert f"is held by process {first.process.pid if first.process else 0}" in page[1]

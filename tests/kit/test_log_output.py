@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.kit.log_output import LogOutput
-from tests.host.process import PROGRAMS, Kepd
+from tests.host.process import ITSELF, PROGRAMS, Kepd
 
 
 def unread_pipe() -> int:
@@ -57,7 +57,7 @@ def test_a_reader_that_stops_holds_nothing_up_and_hears_whole_lines_again() -> N
 
 @pytest.fixture
 def kepd(short_path: Path, free_port: int) -> Iterator[Kepd]:
-    with Kepd(short_path, free_port) as daemon:
+    with Kepd(short_path, free_port, prefix=ITSELF) as daemon:
         daemon.log.touch()
         yield daemon
 

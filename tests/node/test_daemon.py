@@ -242,23 +242,6 @@ def test_a_hung_registry_blocks_no_other_pull(kepd: Kepd, lab: Lab, throttle: Th
     kepd.wait_ready()
 
 
-def test_pulls_that_fail_are_tried_later_and_later(kepd: Kepd, lab: Lab, throttle: Throttle) -> None:
-    """Counted at the registry; a change of the manifest is tried at once."""
-    lab.push(Image(name="node/refused"))
-    throttle.inject(Fault(kind="status", status=404))
-    kepd.start("--planes", "pods").wait_ready()
-    write_pod(kepd, lab.throttled(Image(name="node/refused")), "bad")
-    kepd.wait(lambda: len(attempts(throttle)) >= 2, "two attempts", within_s=30)
-    first, second = attempts(throttle)[:2]
-
-    assert second - first >= 10
-    assert "again in " in message(kepd, "bad-n1")
-    throttle.clear()
-    write_pod(kepd, lab.throttled(Image(name="node/refused")), "bad", grace_s=3)
-    kepd.wait(lambda: list(running(kepd)) == ["bad-n1"], "it runs")
-    kepd.wait_ready()
-
-
 def attempts(throttle: Throttle) -> list[float]:
     """When the image was asked for; one attempt asks several times, but not for as long as the shortest pause."""
     asked = [request.started_s for request in throttle.requests("node/refused")]
