@@ -20,7 +20,7 @@ from agent.drivers.traces.messages import Shape
 from agent.model.images.pull import PullPhase
 from agent.model.pods.pod import PodSpec
 from agent.model.runtime.call_notes import CallNote
-from agent.pods.view.history import Moment
+from agent.pods.plan.remembered import Moment
 from agent.pods.view.trace import Operation, operation_trace, start_spans, stop_spans
 from bench.proxy import TURN, TURNS, Client, Kepd, Row, quantiles
 from tests.collector import Collector

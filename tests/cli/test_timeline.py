@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from agent.cli.commands.pods.pods import timeline
 from agent.cli.commands.pods.stop_plan import stop
-from agent.pods.view.history import Moment
+from agent.pods.plan.remembered import Moment
 from agent.pods.view.timeline import Bar, Picture, draw_picture
 from agent.pods.view.timeline_svg import picture_as_svg
 from agent.pods.view.timeline_text import picture_as_text

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cli.commands.pods.pods import timeline
-from agent.pods.view.history import Moment
+from agent.pods.plan.remembered import Moment
 from agent.pods.view.timeline import Picture, draw_picture
 from agent.pods.view.timeline_svg import picture_as_svg, pictures_as_page
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.pods.run.disk.network_results import RESULTS
+from agent.pods.run.disk.lost_networks import RESULTS
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.host.process import Kepd
 from tests.lab import Image, Lab

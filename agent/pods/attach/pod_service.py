@@ -20,8 +20,7 @@ from agent.model.pods.container_fields import Container
 from agent.model.pods.shown_spec import without_copy, without_values
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.refused import Refused
-from agent.pods.run.commands import LogPlace, PodCommands
-from agent.pods.run.stream_urls import StreamUrls
+from agent.pods.run.commands import LogPlace, PodCommands, StreamUrls
 from agent.wire.kepd.v1 import pod_pb2 as pb
 
 LOG_POLL_S = 0.2

@@ -19,9 +19,9 @@ from agent.config.sections.pods import PodEviction
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.kit.configuration import BOOT_ID
 from agent.model.nodes.control_group import GroupShape
+from agent.pods.plan.admit import labels_of_node
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.plan.evict import EvictionRules, Threshold
-from agent.pods.plan.node_match import labels_of_node
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.scarcity.checkpoints import CheckpointRules
 from agent.pods.run.pod_context import PodNodeFacts, PodSettings

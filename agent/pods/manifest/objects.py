@@ -7,7 +7,6 @@ A document with any fault gives no pod; reading.py decides what follows. Never: 
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
@@ -22,12 +21,12 @@ from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.validation import check_pod, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
+from agent.pods.runtime.environment import Source
 from agent.pods.runtime.names import log_directory_name
 from agent.pods.workloads.reading import VERSIONS, read_workload
 from agent.pods.workloads.workload import Workload
 
 Read = TypeVar("Read", bound=msgspec.Struct)
-
 LONGEST_NAME = 253
 LONGEST_FILE_NAME = 255
 MOST_DATA_BYTES = 1 << 20
@@ -79,24 +78,6 @@ class NodeIdentity(msgspec.Struct, frozen=True):
     @property
     def suffix(self) -> str:
         return f"-{self.node}" if self.has_name_suffix else ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """A ConfigMap or Secret; no text shows its values. `binary` keys have values that are no text: volumes can have
-    them, variables cannot."""
-
-    kind: str
-    namespace: str
-    name: str
-    data: Mapping[str, bytes] = field(repr=False)
-    file: str = ""
-    source: str = ""
-    binary: frozenset[str] = frozenset()
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        return self.kind, self.namespace, self.name
 
 
 class Objects(msgspec.Struct):

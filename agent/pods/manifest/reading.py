@@ -6,17 +6,20 @@ document that is gone from a faultless file ends its pod. Of two pods with one n
 stays, else the first file wins. A source in a document comes before one in a directory.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.model.finding import Finding, printable
+from agent.model.pods.container_fields import Container
+from agent.model.pods.fields import Volume
 from agent.model.pods.pod import PodSpec
-from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
+from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about
 from agent.pods.ports import Snapshot
+from agent.pods.runtime.environment import Source
 from agent.pods.workloads.reading import workload_warnings
 from agent.pods.workloads.workload import Workload
 
@@ -24,6 +27,7 @@ MOST_MADE = 1000
 """How many pods all Deployments, DaemonSets and Jobs may ask for together; `pods.maxPods` run of them."""
 Key = tuple[str, str, str]
 EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
+CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 
 
 class FileReading(msgspec.Struct, frozen=True):
@@ -233,3 +237,35 @@ class _Claims:
         for pod in self.pods.values():
             found.setdefault(pod.file, []).append(pod)
         return {path: tuple(pods) for path, pods in found.items()}
+
+
+def source_references(pod: PodSpec) -> frozenset[tuple[str, str, str]]:
+    volumes = (which for volume in pod.spec.volumes for which in _of_volume(volume))
+    variables = (which for one in pod.containers for which in _of_container(one.fields))
+    pulls = ((SECRET, one.name) for one in pod.spec.image_pull_secrets)
+    return frozenset((kind, pod.namespace, name) for kind, name in (*volumes, *variables, *pulls))
+
+
+def _of_volume(volume: Volume) -> Iterator[tuple[str, str]]:
+    if volume.config_map is not None:
+        yield CONFIG_MAP, volume.config_map.name
+    if volume.secret is not None:
+        yield SECRET, volume.secret.secret_name
+    for part in volume.projected.sources if volume.projected is not None else ():
+        if part.config_map is not None:
+            yield CONFIG_MAP, part.config_map.name
+        if part.secret is not None:
+            yield SECRET, part.secret.name
+
+
+def _of_container(container: Container) -> Iterator[tuple[str, str]]:
+    for entry in container.env_from:
+        if entry.config_map_ref is not None:
+            yield CONFIG_MAP, entry.config_map_ref.name
+        if entry.secret_ref is not None:
+            yield SECRET, entry.secret_ref.name
+    for env in container.env:
+        if env.value_from is not None and env.value_from.config_map_key_ref is not None:
+            yield CONFIG_MAP, env.value_from.config_map_key_ref.name
+        if env.value_from is not None and env.value_from.secret_key_ref is not None:
+            yield SECRET, env.value_from.secret_key_ref.name

@@ -10,9 +10,10 @@ import msgspec
 
 from agent.model.finding import Finding
 from agent.model.pods.source_folder import SourceFolder
-from agent.pods.manifest.objects import Source, binary_keys
+from agent.pods.manifest.objects import binary_keys
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, Complaints
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, is_data_key
+from agent.pods.runtime.environment import Source
 
 LONGEST_NAME = 253
 

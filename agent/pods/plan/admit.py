@@ -1,20 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the node has room for a pod: ports of the node, CPU, memory, and the number of pods.
+"""Whether a pod may begin here: whether it is meant for this node, and has room; and who goes for a critical one.
 
 The reasons are a kubelet's. There a pod that is refused has failed; a pod from a file waits until there is room. What
 a pod has already it keeps: only what it asks for beyond that can be refused, so that a node that became smaller ends
-nothing. Whom a critical pod displaces, `preempt` says. Pure.
+nothing. Nodes share manifests by `nodeSelector` and required node affinity; preferences and taints do not count, for a
+manifest lies beside a node on purpose. Pure.
 """
+
+import platform
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from agent.model.nodes.terms import term_fits
+from agent.model.pods.fields import PodFields
 from agent.model.pods.pod import ContainerKind, PodSpec
+from agent.pods.plan.drain import CLASSES, priority_of
+from agent.pods.plan.remembered import PodOutcome
 from agent.pods.runtime.qos import pod_needs
 from agent.pods.runtime.volume_plan import written_paths
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - what a port without an address means
 PREFIX = "Pod was rejected: "
 PORTS = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+REFUSAL = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+CRITICAL_PRIORITY = CLASSES["system-cluster-critical"]
+REASON = "Preempting"
+MESSAGE = "Preempted in order to admit critical pod"
+OUTCOME = PodOutcome(phase="Failed", reason=REASON, message=MESSAGE)
+CPU, MEMORY, PODS = "cpu", "memory", "pods"
+# What is still missing, by resource; what is not missing has no entry.
+Missing = Mapping[str, int]
 
 
 class HostPort(msgspec.Struct, frozen=True, order=True):
@@ -149,3 +166,91 @@ def why_refused(pod: PodSpec, had_by: str, places: Places, capacity: Capacity) -
         if holder := places.holder(port, had_by):
             return Refusal("NodePorts", f"{PREFIX}{PORTS}: {port} is used by {holder}")
     return None
+
+
+def labels_of_node(name: str, configured: Mapping[str, str]) -> dict[str, str]:
+    machine = platform.machine()
+    return {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": ARCHITECTURES.get(machine, machine),
+        **configured,
+    }
+
+
+def why_not_here(spec: PodFields, labels: Mapping[str, str], node: str) -> str:
+    """Empty for a pod that may run."""
+    wrong = [_said(key, value, labels) for key, value in spec.node_selector.items() if labels.get(key) != value]
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    if required is not None and not any(term_fits(term, labels, node) for term in required.node_selector_terms):
+        wrong.append(f"none of {len(required.node_selector_terms)} nodeSelectorTerms fits")
+    return f"{REFUSAL}: {'; '.join(wrong)} (labels: node.labels of the configuration)" if wrong else ""
+
+
+def _said(key: str, value: str, labels: Mapping[str, str]) -> str:
+    mine = f"is {labels[key]!r}" if key in labels else "is not set"
+    return f"nodeSelector wants {key}={value}, which here {mine}"
+
+
+class Occupant(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that has a place."""
+
+    uid: str
+    asked: AskedResources
+    qos: str = "BestEffort"
+    is_critical: bool = False
+    is_ending: bool = False
+
+
+def is_critical(pod: PodSpec) -> bool:
+    return priority_of(pod.spec) >= CRITICAL_PRIORITY
+
+
+def plan_preemption(pod: PodSpec, there: Sequence[Occupant], capacity: Capacity) -> tuple[str, ...]:
+    """Uids of the pods to end, those that lose least first; none where nothing, or nothing that helps, can end."""
+    staying = [one for one in there if not one.is_ending]
+    candidates = sorted((one for one in staying if not one.is_critical), key=lambda one: one.uid)
+    missing = _missing(asked_by(pod), staying, capacity)
+    if not is_critical(pod) or not missing or _without(missing, candidates):
+        return ()
+    best_effort, burstable, guaranteed = (
+        [one for one in candidates if one.qos == qos] for qos in ("BestEffort", "Burstable", "Guaranteed")
+    )
+    last = _nearest(guaranteed, _without(missing, best_effort + burstable))
+    then = _nearest(burstable, _without(missing, best_effort + last))
+    first = _nearest(best_effort, _without(missing, then + last))
+    return tuple(one.uid for one in (*first, *then, *last))
+
+
+def _amounts(asked: AskedResources) -> dict[str, int]:
+    return {CPU: asked.milli_cpus, MEMORY: asked.memory_bytes, PODS: 1}
+
+
+def _missing(wanted: AskedResources, staying: Sequence[Occupant], capacity: Capacity) -> Missing:
+    room = {CPU: capacity.milli_cpus, MEMORY: capacity.memory_bytes, PODS: capacity.pods}
+    used = {name: sum(_amounts(one.asked)[name] for one in staying) for name in room}
+    short = {name: used[name] + amount - room[name] for name, amount in _amounts(wanted).items() if amount}
+    return {name: amount for name, amount in short.items() if amount > 0}
+
+
+def _without(missing: Missing, gone: Sequence[Occupant]) -> Missing:
+    left = {name: amount - sum(_amounts(one.asked)[name] for one in gone) for name, amount in missing.items()}
+    return {name: amount for name, amount in left.items() if amount > 0}
+
+
+def _nearest(pods: Sequence[Occupant], missing: Missing) -> list[Occupant]:
+    """As many as are needed, which is certain to be enough."""
+    left, chosen = list(pods), list[Occupant]()
+    while missing and left:
+        best = min(left, key=lambda one: (_distance(one, missing), one.asked.memory_bytes, one.asked.milli_cpus))
+        left.remove(best)
+        chosen.append(best)
+        missing = _without(missing, [best])
+    return chosen
+
+
+def _distance(one: Occupant, missing: Missing) -> float:
+    """Squares of the shares that would still be missing; more than what is missing counts as exact."""
+    amounts = _amounts(one.asked)
+    return sum((max(amount - amounts[name], 0) / amount) ** 2 for name, amount in missing.items())

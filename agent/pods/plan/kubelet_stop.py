@@ -11,8 +11,18 @@ from math import floor
 import msgspec
 
 from agent.model.pods.pod import ContainerKind
-from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger
-from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RunHook, Signal, StopStep
+from agent.pods.plan.stop_state import (
+    ContainerEnding,
+    DropHook,
+    HookPhase,
+    Kill,
+    Pass,
+    RunHook,
+    Signal,
+    Stop,
+    StopStep,
+    Trigger,
+)
 
 LEAST_AFTER_SIGNAL_S = 2
 TINY_S = 1e-9

@@ -2,14 +2,17 @@
 """What kepd remembers of a pod beyond what the runtime reports; written down, so that a restart forgets nothing.
 
 Hooks that ran, probes' last words, back-off, problems, a stop under way, and how it all ended. Times are on the
-monotonic clock of one boot.
+monotonic clock; after a reboot they mean nothing any more, outcomes and counts do. Never: holds values of Secrets.
 """
 
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from agent.model.finding import printable
 from agent.model.pods.container_fields import Resources
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.plan.restart import BackOff, may_restart
@@ -17,12 +20,17 @@ from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 from agent.pods.runtime.observed import Instance, Stage
 from agent.pods.runtime.pod_group import PodLimits
 
+MOST_KEPT, MOST_PAST = 400, 50
 # How a pod ended for which there was no place any more, for a while.
 PASSING = ("Terminated", "Preempting")
 # Why a container is ended for another to take its place: by request, or for other resources.
 RENEWING = ("asked", "resize")
 # What containerd says of a container whose process it never let run.
 START_ERROR = "StartError"
+FOLDER = "records"
+FORMAT = 1
+SHUTDOWN_REASON = "Terminated"
+MOMENTS_KEPT = 200
 
 
 class Failing(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,3 +189,81 @@ def resumed_memory(memory: Memory) -> Memory:
     stop = resumed(memory.stop) if memory.stop is not None else None
     ends = {name: resumed(one) for name, one in memory.ends.items()}
     return replace(memory, containers=containers, stop=stop, ends=ends)
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing. `at_s` is wall time; `container` is empty for what concerns the pod."""
+
+    at_s: float
+    kind: str
+    container: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+
+class History:
+    def __init__(self, moments: Iterable[Moment] = ()) -> None:
+        self._moments: deque[Moment] = deque(moments, MOST_KEPT)
+
+    def add(self, moment: Moment) -> None:
+        self._moments.append(moment)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        return tuple(self._moments)
+
+
+class PastPods(OrderedDict[str, tuple[tuple[Moment, ...], tuple[str, ...]]]):
+    """What happened to the last pods that are gone, and their containers, by key."""
+
+    def add(self, key: str, moments: tuple[Moment, ...], containers: Iterable[str]) -> None:
+        self[key] = (moments, tuple(containers))
+        self.move_to_end(key)
+        while len(self) > MOST_PAST:
+            self.popitem(last=False)
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    pod: PodSpec
+    memory: Memory = msgspec.field(default_factory=Memory)
+    moments: tuple[Moment, ...] = ()
+    boot_id: str = ""
+    format: int = FORMAT
+
+
+def record_name(uid: str) -> str:
+    return f"{FOLDER}/{uid}.json"
+
+
+def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
+    # Names that are no UTF-8 have no place in JSON; whoever compares files makes them printable first.
+    pod = dataclasses.replace(pod, file=printable(pod.file), source=printable(pod.source))
+    record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
+    return msgspec.json.encode(record)
+
+
+def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> Record:
+    """From the disk, as it stands now. Raises ValueError for what cannot be read."""
+    try:
+        record = msgspec.json.decode(content, type=Record)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    if record.format != FORMAT:
+        raise ValueError(f"format {record.format} is not {FORMAT}")
+    is_same_boot = bool(boot_id) and record.boot_id == boot_id
+    memory = resumed_memory(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
+    return msgspec.structs.replace(record, memory=memory)
+
+
+def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
+    """Nothing runs; what was counted stays counted. A pod that ended because the node went down is wanted
+    again, unless its policy is to run once."""
+    memory = record.memory
+    is_over = memory.outcome is not None and (
+        memory.outcome.reason != SHUTDOWN_REASON or record.pod.spec.restart_policy == "Never"
+    )
+    return msgspec.structs.replace(
+        begun_anew(memory, {}),
+        first_seen_s=now_s - max(wall_s - memory.first_seen_wall_s, 0.0),
+        outcome=memory.outcome if is_over else None,
+    )

@@ -29,8 +29,22 @@ from msgspec.structs import replace
 from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.kubelet_stop import kubelet_step, kubelet_wake_s, may_kubelet_stop_sandbox
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, exited, hook_ended
-from agent.pods.plan.stop_steps import DropHook, Kill, Pass, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
+from agent.pods.plan.stop_state import (
+    ContainerEnding,
+    DropHook,
+    HookPhase,
+    Kill,
+    Pass,
+    RestartSidecar,
+    RunHook,
+    Signal,
+    Stop,
+    StopPodSandbox,
+    StopStep,
+    Trigger,
+    exited,
+    hook_ended,
+)
 
 # Between signal and SIGKILL.
 LEAST_AFTER_SIGNAL_S = 2.0

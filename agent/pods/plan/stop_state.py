@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the end of a pod, or of one of its containers, has come; written down before each step.
+"""How far the end of a pod, or of one of its containers, has come, and the steps that an end is made of.
 
-Times are seconds of one clock that goes on over restarts of kepd. Never: decides what is done next; stop.py does.
+The state is written down before each step. Times are seconds of one clock that goes on over restarts of kepd. Never:
+decides what is done next; stop.py does.
 """
 
 from collections.abc import Callable, Sequence
@@ -156,3 +157,65 @@ def resumed(stop: Stop) -> Stop:
         return one
 
     return replace(stop, containers=tuple(resume(one) for one in stop.containers))
+
+
+class RunHook(msgspec.Struct, frozen=True):
+    name: str
+
+    def __str__(self) -> str:
+        return f"run the preStop hook of {self.name}"
+
+
+class DropHook(msgspec.Struct, frozen=True):
+    """Wait for the hook no longer."""
+
+    name: str
+    phase: HookPhase
+
+    def __str__(self) -> str:
+        return f"abandon the preStop hook of {self.name} ({self.phase})"
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Send the stop signal; the runtime kills after `timeout_s` even if kepd is gone by then."""
+
+    name: str
+    timeout_s: int
+
+    def __str__(self) -> str:
+        return f"signal {self.name}, SIGKILL within {self.timeout_s} s"
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """A container's turn came after it had died: nothing to signal, others may go on. Kubelet profile only."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"skip {self.name}, which has ended"
+
+
+class Kill(msgspec.Struct, frozen=True):
+    name: str
+
+    def __str__(self) -> str:
+        return f"kill {self.name}"
+
+
+class RestartSidecar(msgspec.Struct, frozen=True):
+    """A sidecar died too early and is still needed."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"restart {self.name}, which others still need"
+
+
+class StopPodSandbox(msgspec.Struct, frozen=True):
+    """The last container is gone."""
+
+    def __str__(self) -> str:
+        return "stop the sandbox"
+
+
+StopStep = RunHook | DropHook | Signal | Pass | Kill | RestartSidecar | StopPodSandbox

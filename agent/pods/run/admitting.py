@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets pods begin or not, as plan/admit.py and plan/node_match.py decide, and shows those that may not.
+"""Lets pods begin or not, as plan/admit.py decides, and shows those that may not.
 
 A pod that belongs to another node, or that comes while the node goes down, is shown as Failed. One that waits for room
 or for the end of a drain is Pending. What ends for a critical pod begins anew when there is room again. Never: begins
@@ -15,10 +15,22 @@ from agent.model.feed import Feed
 from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
-from agent.pods.plan.admit import PREFIX, AskedResources, Capacity, Refusal, asked_by, why_refused
+from agent.pods.plan.admit import (
+    MESSAGE,
+    OUTCOME,
+    PREFIX,
+    REASON,
+    AskedResources,
+    Capacity,
+    Occupant,
+    Refusal,
+    asked_by,
+    is_critical,
+    plan_preemption,
+    why_not_here,
+    why_refused,
+)
 from agent.pods.plan.drain import priority_of
-from agent.pods.plan.node_match import why_not_here
-from agent.pods.plan.preempt import MESSAGE, OUTCOME, REASON, Occupant, is_critical, plan_preemption
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.plan.scarcity.victims import EVICTED
 from agent.pods.run.keeper import PodWorker

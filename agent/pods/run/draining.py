@@ -1,10 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends all pods of the node, as plan/drain.py plans it. A drain that is cancelled leaves pods that end ending."""
+"""Ends all pods of the node, as plan/drain.py plans it, for people and before the node goes down.
 
-from collections.abc import Sequence
+A drain that is cancelled leaves pods that end ending. The shutdown of the node is held up until they have ended:
+
+    run
+    ├── watch: connect, raise the longest delay where it is too short, take the lock, follow the news; again after a gap
+    └── drain: while a shutdown is being prepared
+    before_end: the drain again, where systemd ends kepd before it is over, or without a word of logind
+
+That does nothing while the rules allow no delay. Where none of them was configured, a node without systemd is no fault.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
 
 import structlog
 
+from agent.model.clock import Clock
+from agent.model.component import Report
+from agent.model.finding import Advice
 from agent.pods.plan.drain import (
     Candidate,
     EndPod,
@@ -15,9 +29,10 @@ from agent.pods.plan.drain import (
     plan_drain,
     priority_of,
 )
-from agent.pods.plan.record import SHUTDOWN_REASON
-from agent.pods.plan.remembered import PodOutcome
-from agent.pods.run.containment import contained
+from agent.pods.plan.remembered import SHUTDOWN_REASON, PodOutcome
+from agent.pods.plan.restart import RetryPause
+from agent.pods.ports import Logind
+from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.runner import PodRunner
 
@@ -27,6 +42,7 @@ SHUTDOWN = PodOutcome(
     phase="Failed", reason=SHUTDOWN_REASON, message="Pod was terminated in response to imminent node shutdown."
 )
 POLL_S = 0.1
+KEY = "pods.shutdown"
 
 
 class Drainer:
@@ -83,3 +99,147 @@ class Drainer:
             log.info("pod_shutdown_planned", pod=step.key, grace_s=step.grace_s)
             with contained(step.key, "end it"):
                 keeper.end("shutdown", step.grace_s, SHUTDOWN)
+
+
+class NodeShutdown:
+    def __init__(
+        self, runner: PodRunner, drainer: Drainer, logind: Logind, clock: Clock, rules: Callable[[], ShutdownRules]
+    ) -> None:
+        self._runner = runner
+        self._drainer = drainer
+        self._logind = logind
+        self._clock = clock
+        self._rules = rules
+        self._changed = asyncio.Event()
+        self._attempts = RetryPause()
+        self._drain: asyncio.Task[list[str]] | None = None
+        self._advice: tuple[Advice, ...] = ()
+
+    def settings_changed(self) -> None:
+        self._changed.set()
+
+    async def advice(self) -> Sequence[Advice]:
+        return self._advice
+
+    async def run(self, report: Report) -> None:
+        """Until cancelled. Pods that end go on ending."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._changed.clear()
+                    if reason := self._why_off():
+                        self._advice = ()
+                        self._logind.drop_lock()
+                        report.ready(f"off: {reason}")
+                        await self._changed.wait()
+                        continue
+                    await self._watch(group, report)
+        finally:
+            self._logind.drop_lock()
+            await self._logind.close()
+
+    def longest_s(self) -> float:
+        """How long `before_end` may take."""
+        return 0.0 if self._why_off() else self._rules().delay_s
+
+    async def before_end(self) -> None:
+        """Their scopes are ordered so that systemd ends them after kepd, whose end therefore waits for them."""
+        if self._why_off():
+            return
+        if self._drain is not None:
+            await asyncio.wait([self._drain])
+            return
+        try:
+            is_going_down = await self._logind.is_going_down()
+        except OSError as error:
+            log.warning("node_state_unknown", error=str(error))
+            return
+        if is_going_down:
+            log.info("node_shutdown_unannounced", delay_s=self._rules().delay_s)
+            self._runner.set_shutting_down(is_so=True)
+            await self._drainer.drain_before_shutdown(self._rules())
+
+    def _why_off(self) -> str:
+        rules = self._rules()
+        if not rules.delay_s:
+            return f"{KEY} has neither groups nor a longest delay"
+        return "" if rules.groups or self._logind.is_expected() else "this node has no systemd"
+
+    async def _watch(self, group: asyncio.TaskGroup, report: Report) -> None:
+        news = group.create_task(self._follow(group, report), name="logind-news")
+        changed = group.create_task(self._changed.wait(), name="logind-settings")
+        try:
+            await asyncio.wait([news, changed], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+            changed.cancel()
+            await asyncio.wait([news, changed])
+
+    async def _follow(self, group: asyncio.TaskGroup, report: Report) -> None:
+        try:
+            await self._logind.connect()
+            await self._lengthen(report)
+            self._logind.drop_lock()
+            async for is_preparing in self._logind.news():
+                self._attempts.reset()
+                if is_preparing:
+                    self._begin(group)
+                else:
+                    await self._resume()
+        except OSError as error:
+            self._attempts.fail(self._clock.now_s(), str(error))
+            text = f"{error}; without it a shutdown of this node ends pods without their order and grace"
+            self._advise("logind", "not reached", "reached", text)
+            # Who configured groups relies on them; else it is advice.
+            say = report.degraded if self._rules().groups else report.ready
+            say(f"{text}; tried again in {self._attempts.pause_s:g} s")
+            log.warning("logind_lost", error=str(error), retry_in_s=self._attempts.pause_s)
+            await self._logind.close()
+            await self._clock.sleep(self._attempts.pause_s)
+
+    async def _lengthen(self, report: Report) -> None:
+        """Logind waits no longer than InhibitDelayMaxSec."""
+        wanted_s = self._rules().delay_s
+        allowed_s = await self._logind.longest_delay_s()
+        problem = ""
+        if allowed_s < wanted_s:
+            try:
+                await self._logind.raise_longest_delay(wanted_s)
+            except OSError as error:
+                problem = f" ({error})"
+            allowed_s = await self._logind.longest_delay_s()
+        if allowed_s >= wanted_s:
+            self._advice = ()
+            report.ready(f"delays a shutdown by up to {wanted_s:g} s")
+            return
+        text = (
+            f"a shutdown kills what has not ended after {allowed_s:g} s, but {KEY} wants {wanted_s:g} s; set it in a"
+            f" file in /etc/systemd/logind.conf.d/ and reload systemd-logind{problem}"
+        )
+        self._advise("logind InhibitDelayMaxSec", f"{allowed_s:g}", f"{wanted_s:g}", text)
+        report.ready(f"delays a shutdown by at most {allowed_s:g} s, but {wanted_s:g} s are needed")
+        log.warning("shutdown_delay_too_short", allowed_s=allowed_s, wanted_s=wanted_s, problem=problem.strip(" ()"))
+
+    def _advise(self, subject: str, found: str, wanted: str, text: str) -> None:
+        self._advice = (Advice(subject=subject, found=found, wanted=wanted, text=text),)
+
+    def _begin(self, group: asyncio.TaskGroup) -> None:
+        if self._drain is None or self._drain.done():
+            log.info("node_shutdown_announced", delay_s=self._rules().delay_s)
+            self._runner.set_shutting_down(is_so=True)
+            self._drain = group.create_task(self._ended(), name="node-shutdown")
+
+    async def _ended(self) -> list[str]:
+        try:
+            return await self._drainer.drain_before_shutdown(self._rules())
+        finally:
+            self._logind.drop_lock()
+
+    async def _resume(self) -> None:
+        if self._drain is not None:
+            self._drain.cancel()
+            await asyncio.wait([self._drain])
+            self._drain = None
+            log.info("node_shutdown_cancelled")
+        self._runner.set_shutting_down(is_so=False)
+        await self._logind.take_lock()

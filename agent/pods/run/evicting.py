@@ -18,17 +18,24 @@ from agent.model.pods.eviction_report import EvictionReport
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.space import PodSpace
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.pods.plan.admit import Refusal
+from agent.pods.plan.admit import Refusal, is_critical
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, condition_of, is_short, plan_eviction
-from agent.pods.plan.preempt import is_critical
 from agent.pods.plan.scarcity.checkpoints import bytes_wanted
-from agent.pods.plan.scarcity.pressure import ReturnState, refused_by, return_of
 from agent.pods.plan.scarcity.storage_use import candidate_of
-from agent.pods.plan.scarcity.victims import EVICTED, LOW, Candidate, Victim, resource_of
+from agent.pods.plan.scarcity.victims import (
+    EVICTED,
+    LOW,
+    Candidate,
+    ReturnState,
+    Victim,
+    refused_by,
+    resource_of,
+    return_of,
+)
 from agent.pods.ports import NodeFigures
-from agent.pods.run.containment import contained
 from agent.pods.run.keeper import PodWorker
+from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.qos import qos_class

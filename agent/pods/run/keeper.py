@@ -21,8 +21,15 @@ from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.model.refused import Refused
 from agent.pods.plan.ephemeral import plan_ephemeral
-from agent.pods.plan.record import SHUTDOWN_REASON, record_name
-from agent.pods.plan.remembered import Failing, PodOutcome, begun_anew, resumed_memory, without_outdated
+from agent.pods.plan.remembered import (
+    SHUTDOWN_REASON,
+    Failing,
+    PodOutcome,
+    begun_anew,
+    record_name,
+    resumed_memory,
+    without_outdated,
+)
 from agent.pods.plan.scarcity.victims import EVICTED
 from agent.pods.plan.start import final_phase, note_progress, plan_start
 from agent.pods.plan.start_steps import (
@@ -62,7 +69,7 @@ from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper, outcome_of
 from agent.pods.runtime.observed import Instance, SeenPod
-from agent.pods.view.start_time import own_start_s
+from agent.pods.view.timeline import own_start_s
 
 log = structlog.get_logger(plane="pods")
 

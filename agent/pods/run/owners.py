@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whose a container, a sandbox or a name is, without asking every pod; and what an earlier kepd wrote down of its own.
 
-Changed by the runner alone; pods say what they have by `learn`.
+Changed by the runner alone; pods say what they have by `learn`. Whatever loops over pods does its work for each within
+`contained`, so that a fault of one pod stays with that pod.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import structlog
 
-from agent.pods.plan.record import FOLDER, Record, decode_record
+from agent.pods.plan.remembered import FOLDER, Record, decode_record
 from agent.pods.run.keeper import PodWorker
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.observed import SeenPod
 
 log = structlog.get_logger(plane="pods")
+
+Kinds = tuple[type[Exception], ...]
 
 
 class Owners:
@@ -90,3 +94,34 @@ async def load_records(context: PodDependencies) -> dict[str, Record]:
         except ValueError as error:
             log.warning("pod_record_unreadable", record=name, error=str(error))
     return records
+
+
+@contextmanager
+def contained(pod: str, doing: str, *, but: Kinds = ()) -> Iterator[list[Exception]]:
+    """Log what fails inside and go on after the block; the list has it then. `but` is raised all the same."""
+    faults: list[Exception] = []
+    try:
+        yield faults
+    except but:
+        raise
+    except Exception as error:  # a fault of one pod ends no other's work
+        faults.append(error)
+        log.error("pod_fault_contained", pod=pod, doing=doing, error=repr(error), exc_info=error)
+
+
+class Faults:
+    """Pods for which kepd failed since the last look. What they have is unclear, so nothing begins in their place."""
+
+    def __init__(self) -> None:
+        # By uid.
+        self.names: dict[str, str] = {}
+
+    def concern(self, uid: str, name: str) -> bool:
+        return uid in self.names or name in self.names.values()
+
+    @contextmanager
+    def contained(self, uid: str, name: str, doing: str, *, but: Kinds = ()) -> Iterator[None]:
+        with contained(name, doing, but=but) as faults:
+            yield
+        if faults:
+            self.names[uid] = name

@@ -20,7 +20,6 @@ from agent.model.nodes.file_system import Room
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
-from agent.pods.manifest.objects import Source
 from agent.pods.plan.admit import Capacity, Places
 from agent.pods.plan.drain import ShutdownRules
 from agent.pods.plan.evict import EvictionRules
@@ -39,10 +38,11 @@ from agent.pods.ports import (
     Slices,
 )
 from agent.pods.run.disk.files import PodFiles
+from agent.pods.run.disk.lost_networks import RESULTS, set_aside
 from agent.pods.run.disk.measured import MeasuredDisks
-from agent.pods.run.disk.network_results import RESULTS, set_aside
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.run.traces.pod_trace import PodTracing
+from agent.pods.run.pod_trace import PodTracing
+from agent.pods.runtime.environment import Source
 from agent.pods.runtime.qos import PodRequests
 
 log = structlog.get_logger(plane="pods")

@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The images of one pod: those of its containers and volumes, each with its pull policy."""
+"""The images of one pod's containers and volumes, each with its pull policy; or the archive in the place of one.
+
+A container may begin from a checkpoint, once: the runtime takes the archive in the place of the image. What the
+manifest says of the container counts; the archive has memory and layer alone, so volumes are as the pod has them.
+Whether processor and kernel can go on with it says CRIU, when the container starts.
+"""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from agent.model.images.pull import PullRequest
+from agent.model.images.credential import PULL_SECRET_KEYS, PullSecret, SecretId, SecretText
+from agent.model.images.pull import PodIdentity, PullPolicy, PullRequest
 from agent.model.images.reference import default_policy
-from agent.model.pods.pod import ContainerSpec
+from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.pods.plan.image_request import image_request
+from agent.pods.plan.drain import priority_of
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.run_state import FAILURES, LivePod
-from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.environment import ConfigProblem, Sources
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 # Words of the images plane for a pull that is not to be had; each keeps its name on the container.
@@ -181,3 +188,54 @@ class PodImages:
 def _refusal(details: str) -> tuple[str, str]:
     word, colon, text = details.partition(": ")
     return (word, text) if colon and word in REFUSALS else ("ErrImagePull", details)
+
+
+def image_request(pod: PodSpec, reference: str, policy: str, container: str, sources: Sources) -> PullRequest:
+    found = dict(_secrets(pod, sources))
+    return PullRequest(
+        image=reference,
+        policy=PullPolicy(policy),
+        pod=PodIdentity(uid=pod.uid, namespace=pod.namespace, name=pod.name),
+        container=container,
+        priority=priority_of(pod.spec),
+        secrets=tuple(one for one in found.values() if one is not None),
+        missing_secrets=tuple(name for name, one in found.items() if one is None),
+    )
+
+
+def _secrets(pod: PodSpec, sources: Sources) -> Iterator[tuple[str, PullSecret | None]]:
+    for one in pod.spec.image_pull_secrets:
+        source = sources.get(("Secret", pod.namespace, one.name))
+        if source is None:
+            yield one.name, None
+            continue
+        kind = next((kind for kind, key in PULL_SECRET_KEYS.items() if key in source.data), "")
+        key = PULL_SECRET_KEYS.get(kind)
+        data = {key: SecretText(source.data[key].decode("utf-8", "replace"))} if key else {}
+        yield one.name, PullSecret(SecretId(pod.namespace, one.name), kind, data)
+
+
+async def archive_for(run: LivePod, container: ContainerSpec, image: pb.Image) -> str:
+    """The path of the archive that it begins from; empty where it begins as its manifest says."""
+    name = run.annotated.restores.get(container.name, "")
+    if not name or run.memory.of(container.name).restored == name:
+        return ""
+    if not run.features.restores_checkpoints:
+        raise ConfigProblem(
+            f"{run.features.label} cannot begin from a checkpoint; containerd 2.1 to 2.3 can. Without the annotation "
+            f"kepd.dev/restore.{container.name} the container begins as its manifest says"
+        )
+    folder = run.context.files.checkpoints
+    found = await asyncio.to_thread(folder.described, name)
+    if found is None:
+        raise ConfigProblem(f"checkpoint {name} is not there, or broken; kepctl get checkpoints lists them")
+    # The archive has only what the container changed of its image. A name may be another's by now, a digest not.
+    digest = found.reference.rpartition("@")[2]
+    if digest not in {image.id, *(one.rpartition("@")[2] for one in image.repo_digests)}:
+        raise ConfigProblem(f"checkpoint {name} is of image {found.reference}; {container.image} is another")
+    if "@" not in found.reference and run.features.pulls_to_restore:
+        raise ConfigProblem(
+            f"checkpoint {name} has its image by id alone, for it was imported; {run.features.label} asks a registry "
+            "for it and finds none, containerd 2.2 and 2.3 look on the node first"
+        )
+    return str(folder.directory / name)

@@ -25,9 +25,9 @@ from agent.pods.plan.remembered import Failing
 from agent.pods.plan.restart import policy_of
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Probing
-from agent.pods.run.handlers.handler_target import ContainerTarget
+from agent.pods.run.handlers.hooks import ContainerTarget
 from agent.pods.run.handlers.probes import ProbeRunner
-from agent.pods.run.probe_figures import Probed
+from agent.pods.run.metrics import Probed
 from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.observed import Instance, Stage
 

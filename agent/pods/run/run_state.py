@@ -24,21 +24,24 @@ from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.annotations import KepdAnnotations, annotations_of
 from agent.pods.plan.order import Member
-from agent.pods.plan.orphans import left_container
-from agent.pods.plan.record import encode_record, record_name
-from agent.pods.plan.remembered import ContainerMemory, Memory
+from agent.pods.plan.remembered import ContainerMemory, History, Memory, Moment, encode_record, record_name
 from agent.pods.plan.restart import RetryPause
 from agent.pods.plan.start import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.traces.pod_trace import PodTrace
+from agent.pods.run.pod_trace import PodTrace
 from agent.pods.runtime.environment import Facts
-from agent.pods.runtime.observation import lost_instance, with_status
-from agent.pods.runtime.observed import Instance, SeenPod, Stage, newest_first
-from agent.pods.view.history import History, Moment
-from agent.pods.view.status import Look
-from agent.pods.view.waiting_text import why_starting, why_stopping
+from agent.pods.runtime.observed import (
+    Instance,
+    SeenPod,
+    Stage,
+    left_container,
+    lost_instance,
+    newest_first,
+    with_status,
+)
+from agent.pods.view.status import Look, why_starting, why_stopping
 
 log = structlog.get_logger(plane="pods")
 

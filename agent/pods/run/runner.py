@@ -32,28 +32,22 @@ from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.pods.manifest.objects import NodeIdentity
-from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods
-from agent.pods.manifest.references import source_references
+from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods, source_references
 from agent.pods.plan.edits import replaced_by
-from agent.pods.plan.orphans import orphan_spec
-from agent.pods.plan.record import Record
-from agent.pods.plan.remembered import Memory, without_outdated
+from agent.pods.plan.remembered import History, Memory, PastPods, Record, without_outdated
 from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import ManifestSource, NodeFigures, RuntimeEvents, Snapshot
 from agent.pods.run.admitting import Admitter, Displacer, rank_of
-from agent.pods.run.containment import Faults, contained
-from agent.pods.run.disk.lost_addresses import LostAddresses
+from agent.pods.run.disk.lost_networks import LostAddresses
 from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodWorker
-from agent.pods.run.owners import Owners, load_records
+from agent.pods.run.owners import Faults, Owners, contained, load_records
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.run_state import Listeners, LivePod
 from agent.pods.run.workloads.workloads import TakeOut, Workloads
-from agent.pods.runtime.observation import seen_pods
-from agent.pods.runtime.observed import SeenPod
-from agent.pods.view.history import History, PastPods
+from agent.pods.runtime.observed import SeenPod, orphan_spec, seen_pods
 from agent.pods.view.problems import PodProblems, first_of
 from agent.pods.view.status import Look, pod_status, with_since
 

@@ -16,11 +16,24 @@ from agent.model.runtime.error import Unavailable
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.start_steps import EndContainer
 from agent.pods.plan.stop import after_step, kill_time_s, note_exit, plan_stop, steps_to_repeat, still_served
-from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, hook_ended, restarted
-from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
+from agent.pods.plan.stop_state import (
+    ContainerEnding,
+    DropHook,
+    HookPhase,
+    Kill,
+    RestartSidecar,
+    RunHook,
+    Signal,
+    Stop,
+    StopPodSandbox,
+    StopStep,
+    Trigger,
+    begin_stop,
+    hook_ended,
+    restarted,
+)
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
-from agent.pods.run.handlers.handler_target import ContainerTarget
-from agent.pods.run.handlers.hooks import HookResult, HookRunner
+from agent.pods.run.handlers.hooks import ContainerTarget, HookResult, HookRunner
 from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.observed import Instance, SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb

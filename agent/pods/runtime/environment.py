@@ -8,13 +8,13 @@ Never: puts a value into an error.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
 from agent.model.pods.container_fields import Env, EnvFrom, EnvSource, FileReference, KeyReference, ResourceReference
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.quantity import parse_quantity
-from agent.pods.manifest.objects import Source
 from agent.pods.runtime.qos import amount
 
 REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
@@ -28,6 +28,25 @@ ESCAPES = {
 MOST_FILE_BYTES = 64 << 10
 # What execve takes: one string with the zero at its end, and all strings of a program together.
 MOST_STRING_BYTES, MOST_PROGRAM_BYTES = 128 << 10, 2 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A ConfigMap or Secret; no text shows its values. `binary` keys have values that are no text: volumes can have
+    them, variables cannot."""
+
+    kind: str
+    namespace: str
+    name: str
+    data: Mapping[str, bytes] = field(repr=False)
+    file: str = ""
+    source: str = ""
+    binary: frozenset[str] = frozenset()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.namespace, self.name
+
 
 Sources = Mapping[tuple[str, str, str], Source]
 

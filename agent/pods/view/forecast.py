@@ -11,11 +11,24 @@ from dataclasses import replace
 import msgspec
 
 from agent.model.pods.pod import ContainerKind, PodSpec
+from agent.pods.plan.remembered import Moment
 from agent.pods.plan.start import StartRules
 from agent.pods.plan.stop import after_step, plan_stop
-from agent.pods.plan.stop_state import HookPhase, Stop, exited, hook_ended, restarted, shortened
-from agent.pods.plan.stop_steps import DropHook, Kill, RestartSidecar, RunHook, Signal, StopPodSandbox, StopStep
-from agent.pods.view.history import Moment
+from agent.pods.plan.stop_state import (
+    DropHook,
+    HookPhase,
+    Kill,
+    RestartSidecar,
+    RunHook,
+    Signal,
+    Stop,
+    StopPodSandbox,
+    StopStep,
+    exited,
+    hook_ended,
+    restarted,
+    shortened,
+)
 from agent.pods.view.simulation import Beginning, Due, PodSimulation, Simulation
 
 SIGKILL_CODE = 137

@@ -1,22 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people are shown of a pod: states of containers, phase, conditions, and what it waits for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.model.finding import printable
 from agent.model.pods.container_fields import Resources
+from agent.model.pods.fields import Projection, Volume
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.pods.state import RUNNING, TERMINATED, WAITING, Condition, ContainerState, PodState, Termination
-from agent.pods.plan.orphans import left_container
+from agent.model.pods.state import (
+    RUNNING,
+    TERMINATED,
+    WAITING,
+    Condition,
+    ContainerState,
+    NamedPort,
+    PodState,
+    Termination,
+    VolumeState,
+)
 from agent.pods.plan.remembered import ContainerMemory, Memory
 from agent.pods.plan.start import WaitingContainer
-from agent.pods.plan.stop_state import HookPhase
-from agent.pods.runtime.observed import Instance, SeenPod, Stage
+from agent.pods.plan.stop import blockers_of, kill_time_s
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop
+from agent.pods.plan.work import EndingAlone, Launching, MakingSandbox, Work
+from agent.pods.runtime.observed import Instance, SeenPod, Stage, left_container
 from agent.pods.runtime.qos import qos_class
-from agent.pods.view.volume_text import named_ports, volumes_of
 
 # How pods end that the node itself gave up.
 DISRUPTIONS = ("Evicted", "Terminated", "Preempting")
@@ -291,3 +302,93 @@ def _readiness(phase: str, containers: Sequence[ContainerState]) -> Condition:
         return Condition(type="ContainersReady", is_true=True)
     text = f"containers with unready status: [{' '.join(unready)}]"
     return Condition(type="ContainersReady", is_true=False, reason="ContainersNotReady", message=text)
+
+
+def volumes_of(pod: PodSpec) -> tuple[VolumeState, ...]:
+    return tuple(
+        VolumeState(name=one.name, source=printable(_source(one)), mounts=tuple(_mounts(pod, one.name)))
+        for one in pod.spec.volumes
+    )
+
+
+def _mounts(pod: PodSpec, volume: str) -> Iterator[str]:
+    for container in pod.containers:
+        for mount in container.fields.volume_mounts:
+            if mount.name == volume:
+                yield printable(f"{container.name}:{mount.mount_path}") + (" (ro)" if mount.read_only else "")
+
+
+def _source(one: Volume) -> str:
+    if one.host_path is not None:
+        return f"hostPath {one.host_path.path}"
+    if one.config_map is not None:
+        return f"configMap {one.config_map.name}"
+    if one.secret is not None:
+        return f"secret {one.secret.secret_name}"
+    if one.image is not None:
+        return f"image {one.image.reference}"
+    if one.downward_api is not None:
+        return "downwardAPI"
+    if one.projected is not None:
+        return f"projected {', '.join(_projected(source) for source in one.projected.sources)}"
+    medium = one.empty_dir.medium if one.empty_dir is not None else ""
+    return f"emptyDir in {medium}" if medium else "emptyDir"
+
+
+def _projected(source: Projection) -> str:
+    if source.config_map is not None:
+        return f"configMap {source.config_map.name}"
+    if source.secret is not None:
+        return f"secret {source.secret.name}"
+    return "downwardAPI" if source.downward_api is not None else "of another kind"
+
+
+def named_ports(pod: PodSpec) -> tuple[NamedPort, ...]:
+    return tuple(
+        NamedPort(name=port.name, port=port.container_port)
+        for container in pod.containers
+        for port in container.fields.ports
+        if port.name
+    )
+
+
+def why_starting(waiting: Sequence[WaitingContainer], works: Iterable[Work], problem: str, now_s: float) -> str:
+    parts = [problem] if problem else []
+    for work in works:
+        match work:
+            case Launching(name) if not problem:
+                parts.append(f"{name} to start")
+            case EndingAlone(name):
+                parts.append(f"{name} to end")
+            case MakingSandbox():
+                parts.append("its sandbox")
+            case _:
+                pass
+    for one in waiting:
+        if one.why == "activeDeadlineSeconds" or (problem and not one.name):
+            continue
+        left = f", again in {max(one.until_s - now_s, 0):.0f} s" if one.until_s is not None else ""
+        parts.append(f"{one.name}: {one.why}{left}" if one.name else f"{one.why}{left}")
+    return "; ".join(dict.fromkeys(parts))
+
+
+def why_stopping(stop: Stop, now_s: float) -> str:
+    parts = [text for one in stop.containers if (text := _why(stop, one, now_s))]
+    left_s = stop.deadline_s - now_s
+    parts.append(f"{left_s:.0f} s of its grace left" if left_s > 0 else "its grace is over")
+    return "; ".join(parts)
+
+
+def _why(stop: Stop, one: ContainerEnding, now_s: float) -> str:
+    if one.is_starting:
+        return f"{one.name} to be restarted, others need it"
+    if not one.is_running:
+        return ""
+    if one.hook_phase is HookPhase.RUNNING:
+        return f"preStop hook of {one.name}, running for {now_s - (one.hook_began_s or now_s):.0f} s"
+    if one.killed_s is not None:
+        return f"{one.name} to be killed"
+    if one.signalled_s is not None:
+        return f"{one.name} to end, killed in {max(kill_time_s(stop, one) - now_s, 0):.0f} s"
+    blockers = blockers_of(stop, one.name)
+    return f"{one.name}'s turn after {', '.join(blockers)}" if blockers else ""

@@ -4,12 +4,12 @@
 The same picture is made from what happened and from what would happen; kepctl draws it as text or SVG.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from agent.pods.plan.remembered import Moment
 from agent.pods.view.forecast import Happening
-from agent.pods.view.history import Moment
 
 # What begins a bar, what ends it, and what the bar is called.
 SPANS = {
@@ -37,6 +37,7 @@ MARKS = {
     "pod_started": "all started",
 }
 ORDER = ("running", "pull", "postStart", "stopping", "preStop")
+PULL_ENDS = ("pull_finished", "pull_failed")
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,3 +136,29 @@ def moments_of_forecast(
         text = str(one.result) if one.result else "" if one.code is None else str(one.code)
         moments.append(Moment(at_s=lead_s + one.at_s, kind=one.event, container=one.container, text=text))
     return moments
+
+
+def own_start_s(moments: Sequence[Moment], inits: Collection[str], began_s: float, started_s: float) -> float:
+    """What passes at once is left out once. A beginning whose moment is forgotten began when the pod was seen."""
+    spans = [*_spans(moments, "pull_started", PULL_ENDS, None), *_spans(moments, "started", ("exit",), inits)]
+    left_out_s, until_s = 0.0, began_s
+    for begin_s, end_s in sorted(spans):
+        first_s, last_s = max(begin_s, until_s), min(end_s, started_s)
+        if last_s > first_s:
+            left_out_s, until_s = left_out_s + last_s - first_s, last_s
+    return max(started_s - began_s - left_out_s, 0.0)
+
+
+def _spans(
+    moments: Iterable[Moment], begin: str, ends: Collection[str], of: Collection[str] | None
+) -> list[tuple[float, float]]:
+    begun: dict[str, float] = {}
+    found = []
+    for one in moments:
+        if of is not None and one.container not in of:
+            continue
+        if one.kind == begin:
+            begun[one.container] = one.at_s
+        elif one.kind in ends and one.container in begun:
+            found.append((begun.pop(one.container), one.at_s))
+    return found

@@ -31,7 +31,7 @@ from agent.model.span import (
     span_id_of,
     trace_id_of,
 )
-from agent.pods.view.history import Moment
+from agent.pods.plan.remembered import Moment
 
 START, STOP, CONTAINER, PULL = "pod.start", "pod.stop", "container.start", "image.pull"
 START_MOMENTS = ("ready", "unready", "probe_failed", "exit", "restart")

@@ -2,22 +2,70 @@
 """What a Job does next: which pods it makes and ends, and what is written down before.
 
 The record comes first and is on the disk before a step is taken. Only what kepd wanted to run to its end is counted: a
-pod that is deleted, or ended because the Job is suspended, is neither a success nor a failure, and is made again.
+pod that is deleted, or ended because the Job is suspended, is neither a success nor a failure, and is made again. Pods
+are the first source, and they go: a pod is counted in the same write that notes its uid, and goes only afterwards, so
+that no death of kepd counts it twice or never.
 """
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.workloads.job_record import COMPLETE, FAILED, JobRecord
-from agent.pods.workloads.job_rules import JobRules
 from agent.pods.workloads.rollout import OwnedPod, worst_first
 
 OVER = ("Succeeded", "Failed")
 # Pods that are over stay for those who read their logs; of a Job with many the last ones.
 MOST_KEPT = 10
+FOLDER = "jobs"
+FORMAT = 1
+COMPLETE, FAILED = "Complete", "Failed"
+
+
+class JobRules(msgspec.Struct, frozen=True, kw_only=True):
+    """`completions` None: it is complete when one pod has succeeded and no other runs."""
+
+    completions: int | None = 1
+    parallelism: int = 1
+    backoff_limit: int = 6
+    deadline_s: int | None = None
+    keeps_finished_s: int | None = None
+    is_suspended: bool = False
+    waits_for_ends: bool = False
+    """A pod that still ends counts as one that runs."""
+    restarts_inside: bool = False
+    """Containers that fail start again in their pod, and these starts count."""
+
+    @property
+    def most_pods(self) -> int:
+        return self.parallelism
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Times are wall time; 0 for what has not happened. `revision` is the template that all of it is about."""
+
+    kind: str = "Job"
+    namespace: str
+    name: str
+    revision: str
+    file: str = ""
+    started_s: float = 0.0
+    finished_s: float = 0.0
+    succeeded: int = 0
+    failed: int = 0
+    failed_in_a_row: int = 0
+    failed_s: float = 0.0
+    counted: tuple[str, ...] = ()
+    outcome: str = ""
+    reason: str = ""
+    message: str = ""
+    format: int = FORMAT
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.kind, self.namespace, self.name
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,3 +174,23 @@ def _wanted(rules: JobRules, record: JobRecord) -> int:
 def _dated(own: Sequence[OwnedPod], record: JobRecord) -> list[str]:
     over = sorted((one for one in own if one.phase in OVER and one.uid in record.counted), key=lambda one: one.age)
     return [one.uid for one in over[:-MOST_KEPT] if not one.is_ending]
+
+
+def job_record_name(namespace: str, name: str) -> str:
+    """Names of objects are longer than those of files."""
+    return f"{FOLDER}/{hashlib.sha256(f'{namespace}/{name}'.encode()).hexdigest()[:32]}.json"
+
+
+def encode_job_record(record: JobRecord) -> bytes:
+    return msgspec.json.encode(record)
+
+
+def decode_job_record(content: bytes) -> JobRecord:
+    """Raises ValueError for what cannot be read."""
+    try:
+        record = msgspec.json.decode(content, type=JobRecord)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    if record.format != FORMAT:
+        raise ValueError(f"format {record.format} is not {FORMAT}")
+    return record

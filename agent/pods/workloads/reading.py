@@ -21,11 +21,19 @@ from agent.pods.manifest.validation import check_pod, warnings_about, where_clai
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.object_names import check_metadata
 from agent.pods.runtime.names import LONGEST_FILE_NAME, log_directory_name
-from agent.pods.workloads.fields import DaemonSetFields, DeploymentFields, JobFields, Strategy, Template
-from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.job import JobRules
 from agent.pods.workloads.rollout import ROLLING, RolloutRules
 from agent.pods.workloads.validation import check_daemon_set, check_deployment, check_job, share
-from agent.pods.workloads.workload import Workload, revision_of, workload_uid
+from agent.pods.workloads.workload import (
+    DaemonSetFields,
+    DeploymentFields,
+    JobFields,
+    Strategy,
+    Template,
+    Workload,
+    revision_of,
+    workload_uid,
+)
 
 DEPLOYMENT, DAEMON_SET, JOB = "Deployment", "DaemonSet", "Job"
 VERSIONS = {DEPLOYMENT: "apps/v1", DAEMON_SET: "apps/v1", JOB: "batch/v1"}

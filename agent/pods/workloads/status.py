@@ -7,9 +7,7 @@ from typing import Any
 
 import msgspec
 
-from agent.pods.workloads.job import OVER
-from agent.pods.workloads.job_record import COMPLETE, JobRecord
-from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.job import COMPLETE, OVER, JobRecord, JobRules
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules
 from agent.pods.workloads.workload import Workload
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from agent.model.pods.fields import PodFields
 from agent.pods.manifest.validation.complaint import Complaints
-from agent.pods.workloads.fields import (
+from agent.pods.workloads.rollout import ON_DELETE, RECREATE, ROLLING
+from agent.pods.workloads.workload import (
     Count,
     DaemonSetFields,
     DeploymentFields,
@@ -16,7 +17,6 @@ from agent.pods.workloads.fields import (
     Strategy,
     Template,
 )
-from agent.pods.workloads.rollout import ON_DELETE, RECREATE, ROLLING
 
 MOST_REPLICAS = 250
 """Of one object at one time."""

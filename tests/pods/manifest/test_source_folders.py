@@ -9,10 +9,9 @@ import pytest
 from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
 from agent.model.pods.source_folder import SourceFolder
-from agent.pods.manifest.objects import NodeIdentity, Source, parse_objects
-from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods
-from agent.pods.manifest.references import source_references
-from agent.pods.runtime.environment import Facts
+from agent.pods.manifest.objects import NodeIdentity, parse_objects
+from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods, source_references
+from agent.pods.runtime.environment import Facts, Source
 from agent.pods.runtime.volume_plan import plan_updates
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, manifest, running

@@ -11,11 +11,10 @@ from agent.model.pods.pod import ContainerKind
 from agent.model.refused import Refused
 from agent.pods.plan.ephemeral import MOST_EPHEMERAL, PROFILES, plan_ephemeral
 from agent.pods.plan.order import Member, waits_for_end
-from agent.pods.plan.orphans import left_container, orphan_spec
 from agent.pods.plan.remove_dead import dead_ephemerals
 from agent.pods.plan.work import LaunchingEphemeral
 from agent.pods.runtime.names import EPHEMERAL
-from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage, left_container, orphan_spec
 from agent.pods.view.status import Look, pod_status
 from tests.pods.pods import Runs, World, container, make_pod
 

@@ -4,8 +4,8 @@
 import pytest
 
 from agent.model.images.pull import PullPolicy
-from agent.pods.manifest.objects import Source
-from agent.pods.plan.image_request import image_request
+from agent.pods.run.pod_images import image_request
+from agent.pods.runtime.environment import Source
 from tests.pods.pods import make_pod
 
 JSON = b'{"auths": {}}'

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.pods.manifest.validation.pod import check_pod
-from agent.pods.plan.node_match import labels_of_node, why_not_here
+from agent.pods.plan.admit import labels_of_node, why_not_here
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, manifest, running
 from tests.pods.pods import make_pod

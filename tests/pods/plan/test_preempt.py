@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.pods.plan.admit import AskedResources, Capacity
-from agent.pods.plan.preempt import Occupant, is_critical, plan_preemption
+from agent.pods.plan.admit import AskedResources, Capacity, Occupant, is_critical, plan_preemption
 from tests.pods.pods import container, make_pod
 
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.pods.plan.scarcity.pressure import ReturnState, refused_by, return_of
+from agent.pods.plan.scarcity.victims import ReturnState, refused_by, return_of
 from tests.pods.pods import make_pod
 
 TOLERATES = {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}

@@ -4,16 +4,12 @@
 import pytest
 from msgspec.structs import replace
 
-from agent.pods.plan.orphans import orphan_spec
-from agent.pods.plan.record import decode_record, encode_record
-from agent.pods.plan.remembered import ContainerMemory, Memory, PodOutcome
+from agent.pods.plan.remembered import ContainerMemory, Memory, Moment, PodOutcome, decode_record, encode_record
 from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop import after_step
-from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Trigger, begin_stop
-from agent.pods.plan.stop_steps import RunHook
+from agent.pods.plan.stop_state import ContainerEnding, HookPhase, RunHook, Trigger, begin_stop
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage
-from agent.pods.view.history import Moment
+from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage, orphan_spec
 from tests.pods.pods import container, make_pod
 
 STOP = begin_stop(Trigger.DELETE, [ContainerEnding(name="app", hook="exec", waits_for=frozenset({"x"}))], 30, 5.0)

@@ -7,8 +7,20 @@ from msgspec.structs import replace
 from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Dependency, Member, cycle, cycle_text, waits_for_end
 from agent.pods.plan.stop import after_step, blockers_of, note_exit, plan_stop, steps_to_repeat
-from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop, Trigger, begin_stop, exited, resumed, shortened
-from agent.pods.plan.stop_steps import Kill, RunHook, Signal, StopPodSandbox
+from agent.pods.plan.stop_state import (
+    ContainerEnding,
+    HookPhase,
+    Kill,
+    RunHook,
+    Signal,
+    Stop,
+    StopPodSandbox,
+    Trigger,
+    begin_stop,
+    exited,
+    resumed,
+    shortened,
+)
 from agent.pods.view.forecast import Assumption, ForecastRequest, HookAssumption, forecast_stop
 
 MAIN, SIDECAR, INIT = ContainerKind.MAIN, ContainerKind.SIDECAR, ContainerKind.INIT

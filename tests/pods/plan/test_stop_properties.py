@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.stop import after_step, plan_stop, steps_to_repeat
-from agent.pods.plan.stop_state import ContainerEnding, Stop, Trigger, begin_stop, resumed
-from agent.pods.plan.stop_steps import RunHook, Signal, StopStep
+from agent.pods.plan.stop_state import ContainerEnding, RunHook, Signal, Stop, StopStep, Trigger, begin_stop, resumed
 from agent.pods.view.forecast import Assumption, EndSimulation, ForecastRequest, HookAssumption, forecast_stop
 
 SECONDS = st.integers(0, 80).map(lambda half: half / 2)

@@ -27,7 +27,7 @@ from agent.pods.plan.work import (
     holds_end_up,
     is_pod_at_work,
 )
-from agent.pods.view.waiting_text import why_starting
+from agent.pods.view.status import why_starting
 from tests.pods.pods import World, make_pod
 
 OTHERS: tuple[Work, ...] = (

@@ -10,12 +10,10 @@ import pytest
 from agent.model.pods.fields import EmptyDir, PodFields, Volume
 from agent.model.pods.pod import PodSpec
 from agent.pods.plan.scarcity.storage_use import DiskUse, TreeUse
-from agent.pods.run.disk.disk_use import volume_spaces
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
-from agent.pods.run.disk.measured import MeasuredDisks
-from agent.pods.run.disk.pace import LONGEST_S, DiskPace
-from agent.pods.run.disk.trees import tree_use
+from agent.pods.run.disk.measured import MeasuredDisks, volume_spaces
+from agent.pods.run.disk.trees import LONGEST_S, DiskPace, tree_use
 from tests.contract.fake_mounts import FakeMounts
 from tests.fakes.clock import FakeClock
 

@@ -15,8 +15,7 @@ import structlog
 
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.handlers.handler_target import ContainerTarget
-from agent.pods.run.handlers.hooks import HookRunner
+from agent.pods.run.handlers.hooks import ContainerTarget, HookRunner
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodWorker

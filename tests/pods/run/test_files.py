@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.pods.manifest.objects import Source
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.volume_content import swap_content
 from agent.pods.run.disk.volume_paths import open_inside, read_inside
-from agent.pods.runtime.environment import ConfigProblem, Facts
+from agent.pods.runtime.environment import ConfigProblem, Facts, Source
 from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume, mount_source, plan_volumes
 from tests.contract.fake_mounts import FakeMounts
 from tests.pods.pods import make_pod

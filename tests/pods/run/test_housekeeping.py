@@ -11,9 +11,9 @@ from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.scarcity.storage_use import DiskUse
-from agent.pods.run.disk.disk_use import disk_use
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.disk.pace import DiskPace
+from agent.pods.run.disk.measured import disk_use
+from agent.pods.run.disk.trees import DiskPace
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.keeper import PodWorker
 from agent.wire.cri import runtime_v1_pb2 as pb

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.pods.run.disk.lost_addresses import LostAddresses
-from agent.pods.run.disk.lost_networks import lost_networks, release
+from agent.pods.run.disk.lost_networks import LostAddresses, lost_networks, release
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.manifests import FakeManifestDirectory
@@ -147,7 +146,7 @@ async def test_what_cannot_be_released_keeps_no_pod_from_starting(
     def refused(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("agent.pods.run.disk.lost_addresses.release", refused)
+    monkeypatch.setattr("agent.pods.run.disk.lost_networks.release", refused)
     Cni(tmp_path / "cni").add(LOST, "10.85.0.3", namespace="/nowhere")
     async with running(Slow(), FakeManifestDirectory({}), tmp_path / "logs") as plane:
         await plane.until_ready()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.pods.run.disk.network_results import set_aside, unreadable_results
+from agent.pods.run.disk.lost_networks import set_aside, unreadable_results
 
 MINE, OTHER = "a" * 64, "b" * 64
 

@@ -14,8 +14,7 @@ from agent.drivers.manifests.changing import take_out
 from agent.model.component import Board, State
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.run.commands import PodCommands
-from agent.pods.run.draining import Drainer
-from agent.pods.run.node_shutdown import NodeShutdown
+from agent.pods.run.draining import Drainer, NodeShutdown
 from tests.fake_logind import FakeLogind
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running

@@ -5,8 +5,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from agent.api.metrics import FamilyPage
 from agent.pods.plan.probe import AnswerKind
-from agent.pods.run.metrics import MOST_NAMESPACES, PodMetrics
-from agent.pods.run.probe_figures import Probed
+from agent.pods.run.metrics import MOST_NAMESPACES, PodMetrics, Probed
 
 ACCEPT = {"accept": "application/openmetrics-text; version=1.0.0"}
 

@@ -10,8 +10,7 @@ from agent.model.pods.container_fields import Hook, Probe
 from agent.model.pods.http_question import HttpAnswer
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
-from agent.pods.run.handlers.handler_target import ContainerTarget
-from agent.pods.run.handlers.hooks import HookRunner
+from agent.pods.run.handlers.hooks import ContainerTarget, HookRunner
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock

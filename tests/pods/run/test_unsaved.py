@@ -6,7 +6,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from agent.model.component import State
-from agent.pods.plan.record import record_name
+from agent.pods.plan.remembered import record_name
 from tests.fakes.clock import FakeClock
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles

@@ -8,10 +8,9 @@ import pytest
 
 from agent.model.pods.pod import PodOwner, PodSpec
 from agent.model.pods.state import PodState
-from agent.pods.plan.record import Record
-from agent.pods.plan.remembered import Memory
+from agent.pods.plan.remembered import Memory, Record
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.run.workloads.first_seen import FirstSeen
+from agent.pods.run.workloads.known import FirstSeen
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, running
 

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from agent.model.pods.pod import PodSpec
-from agent.pods.manifest.objects import Source
 from agent.pods.runtime.environment import (
     ConfigProblem,
     Facts,
+    Source,
     expand,
     field_value,
     parse_environment_file,

@@ -15,13 +15,13 @@ from agent.config.strict_yaml import UnreadableYaml, parse_documents
 from agent.model.jsonpath import MOST_SIGNS, render
 from agent.model.pods.pod import PodSpec
 from agent.model.refused import Refused
-from agent.pods.manifest.objects import Source
 from agent.pods.runtime.environment import (
     MOST_PROGRAM_BYTES,
     MOST_STRING_BYTES,
     ConfigProblem,
     Facts,
     ProgramRoom,
+    Source,
     expand,
     expand_all,
     resolve_environment,

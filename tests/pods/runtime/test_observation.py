@@ -6,8 +6,7 @@ import pytest
 from agent.model.pods.container_fields import Probe
 from agent.pods.plan.probe import is_delayed
 from agent.pods.plan.restart import BackOff, RestartCurve
-from agent.pods.runtime.observation import with_status
-from agent.pods.runtime.observed import Instance, Stage
+from agent.pods.runtime.observed import Instance, Stage, with_status
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 NOW_S, WALL_S = 1000.0, 1_800_000_000.0

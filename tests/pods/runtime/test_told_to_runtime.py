@@ -11,10 +11,9 @@ from msgspec.structs import replace
 
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.plan.orphans import left_container
 from agent.pods.runtime.cri_config import MASKED, READ_ONLY, Made, NodeShape, container_config, sandbox_config
 from agent.pods.runtime.environment import ConfigProblem
-from agent.pods.runtime.observation import instance_of
+from agent.pods.runtime.observed import instance_of, left_container
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.pods import container, make_pod
 

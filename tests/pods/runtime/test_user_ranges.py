@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.runtime.features import RuntimeFeatures
-from agent.pods.run.disk.id_ranges import IdRanges
+from agent.pods.run.disk.files import IdRanges
 from agent.pods.runtime.cri_config import check_support
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.user_ranges import RANGE_LENGTH, IdSource, decode_range, encode_range, free_range, id_source

@@ -3,8 +3,8 @@
 
 import pytest
 
-from agent.pods.view.history import Moment
-from agent.pods.view.start_time import own_start_s
+from agent.pods.plan.remembered import Moment
+from agent.pods.view.timeline import own_start_s
 
 
 def moments(*told: tuple[float, str, str]) -> list[Moment]:

@@ -6,7 +6,7 @@ from typing import Any
 from agent.model.images.pull import PullPhase
 from agent.model.runtime.call_notes import CallNote
 from agent.model.span import Span
-from agent.pods.view.history import Moment
+from agent.pods.plan.remembered import Moment
 from agent.pods.view.trace import Operation, began_s, container_span, operation_trace, start_spans, stop_spans
 from tests.collector import tree_of
 from tests.pods.pods import make_pod

@@ -6,9 +6,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.workloads.job import MOST_KEPT, JobPlan, plan_job
-from agent.pods.workloads.job_record import JobRecord, decode_job_record, encode_job_record
-from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.job import (
+    MOST_KEPT,
+    JobPlan,
+    JobRecord,
+    JobRules,
+    decode_job_record,
+    encode_job_record,
+    plan_job,
+)
 from agent.pods.workloads.rollout import OwnedPod
 
 CURVE = RestartCurve(first_s=10, longest_s=300)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import MOST_MADE, ReadManifest, read_pods
-from agent.pods.workloads.job_rules import JobRules
+from agent.pods.workloads.job import JobRules
 from agent.pods.workloads.reading import workload_warnings
 from agent.pods.workloads.rollout import RolloutRules
 from agent.pods.workloads.validation import MOST_REPLICAS

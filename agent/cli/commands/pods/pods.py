@@ -56,7 +56,7 @@ def timeline(session: Session, pod: str, output: str, path: Path | None) -> None
 
 def picture_of(daemon: Client, namespace: str, name: str) -> "Picture":
     """What happened to a pod, ready to be drawn."""
-    from agent.pods.view.history import Moment
+    from agent.pods.plan.remembered import Moment
     from agent.pods.view.timeline import draw_picture
 
     request = pod_pb2.GetTimelineRequest(namespace=namespace, name=name)

@@ -4,8 +4,8 @@
 import re
 
 from agent.model.pods.fields import Metadata
-from agent.pods.manifest.validation.claims import check_reserved
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, SUBDOMAIN_TEXT, Complaints
+from agent.pods.manifest.validation.resources import check_reserved
 
 LONGEST_NAME = 253
 LONGEST_PART = 63

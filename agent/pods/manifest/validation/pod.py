@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from agent.model.pods.container_fields import Container
 from agent.model.pods.fields import DnsConfig, PodFields, PodSecurityContext
-from agent.pods.manifest.validation.claims import check_claims
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.containers import POLICIES, check_containers, check_id, check_profile
-from agent.pods.manifest.validation.resources import check_resources, check_whole
+from agent.pods.manifest.validation.resources import check_claims, check_resources, check_whole
 from agent.pods.manifest.validation.volumes import check_volumes
 
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")

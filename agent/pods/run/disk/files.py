@@ -16,16 +16,20 @@ from typing import Protocol
 from agent.model.pods.mount_access import Access
 from agent.pods.run.checkpoints.folder import CheckpointFolder
 from agent.pods.run.disk.atomic_files import FILE, make_directory, make_file, write_file
-from agent.pods.run.disk.host_paths import HostPaths
-from agent.pods.run.disk.id_ranges import IdRanges
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.trees import remove_tree
 from agent.pods.run.disk.volume_content import swap_content
-from agent.pods.run.disk.volume_paths import open_inside, read_inside
+from agent.pods.run.disk.volume_paths import HostPaths, open_inside, read_inside
+from agent.pods.runtime.environment import ConfigProblem
+from agent.pods.runtime.user_ranges import RANGE_LENGTH, decode_range, encode_range, free_range, id_source
 from agent.pods.runtime.volume_plan import PlannedVolume
 
-DIRECTORY_MODE = 0o755
+IDS_FILE = "userns"
 PRIVATE_MODE, PRIVATE_FILE_MODE = 0o700, 0o600
+USER = "kepd"
+SUB_USERS, SUB_GROUPS = Path("/etc/subuid"), Path("/etc/subgid")
+PROBLEM = "FailedCreatePodSandBox"
+DIRECTORY_MODE = 0o755
 SHARED_MODE = 0o777
 SET_GROUP = 0o2000
 STICKY = 0o1000
@@ -39,6 +43,55 @@ FALLBACK_LINES, FALLBACK_BYTES = 80, 2048
 FALLBACK_READ = FALLBACK_BYTES + FALLBACK_LINES * 64
 TAG = 2
 VOLUMES = "volumes"
+
+
+class IdRanges:
+    """Which pod has which ids of the node: of all pods below one directory. `given` are the files that leave ids to us.
+
+    A range is written down before anything runs with it, and free again when its pod's directory is gone, which is
+    after its last container; so there is nothing to release and nothing to forget in a crash.
+    """
+
+    def __init__(self, directory: Path, given: tuple[Path, Path] = (SUB_USERS, SUB_GROUPS)) -> None:
+        self.directory = directory / "pods"
+        self._given = given
+        self._lock = threading.Lock()
+
+    def of(self, uid: str) -> int:
+        """The first id of a pod, as it was or a new one. Raises OSError, and ConfigProblem if there is none."""
+        path = self.directory / uid / IDS_FILE
+        with self._lock:
+            if path.exists():
+                return self._read(path)
+            first = self._free()
+            make_directory(path.parent, PRIVATE_MODE)
+            draft = path.with_name(f".{IDS_FILE}")
+            with draft.open("wb") as out:
+                out.write(encode_range(first))
+                out.flush()
+                os.fsync(out.fileno())
+            draft.rename(path)
+            return first
+
+    def _free(self) -> int:
+        users, groups = (path.read_text() if path.exists() else "" for path in self._given)
+        try:
+            source = id_source(users, groups, USER)
+        except ValueError as error:
+            raise ConfigProblem(str(error), PROBLEM) from error
+        # One that cannot be read may be anybody's, so no new pod starts before it is mended.
+        first = free_range([self._read(path) for path in sorted(self.directory.glob(f"*/{IDS_FILE}"))], source)
+        if first is None:
+            text = f"no {RANGE_LENGTH} ids are left for its users: {source.count} from {source.first} on are taken"
+            raise ConfigProblem(text, PROBLEM)
+        return first
+
+    @staticmethod
+    def _read(path: Path) -> int:
+        try:
+            return decode_range(path.read_bytes())
+        except ValueError as error:
+            raise ConfigProblem(f"{path} cannot be read: {error}", PROBLEM) from error
 
 
 class Mounts(Protocol):

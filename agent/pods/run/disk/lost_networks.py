@@ -1,24 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses that a power cut leaves taken: of sandboxes that were being made, which the runtime does not know then.
+"""What a power cut leaves of networks: addresses that stay taken, and results of CNI that nobody can read.
 
-CNI had given the sandbox its address, and the runtime had not written down that there is one, so nobody ever ends its
+CNI had given a sandbox its address, and the runtime had not written down that there is one, so nobody ever ends its
 network. What is released was written by a runtime of Kubernetes, for a sandbox that the runtime does not list, and its
 network namespace is gone: all are with the boot that made them. Never: the network of anything that may still be on
 its way, or of other programs. Blocking.
+
+CNI does not sync its results either, so a power cut leaves empty ones, and by an empty one no network can be ended:
+the runtime refuses to stop the sandbox, for ever. Without the file it ends the network from its configuration.
 """
 
+import asyncio
+import json
 import re
-from collections.abc import Collection, Iterator
+import time
+from collections.abc import Collection, Container, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import structlog
+
+from agent.model.clock import Clock
+from agent.wire.cri import runtime_v1_pb2 as pb
+
+log = structlog.get_logger(plane="pods")
 
 NAME = re.compile(r"(?P<network>.+)-(?P<id>[0-9a-f]{64})-(?P<interface>[^-/]+)\Z")
 ADDRESS = re.compile(r"[0-9a-f.:]+\Z")
 MARK = "K8S_POD_INFRA_CONTAINER_ID"
 # One that is being written is empty for a moment.
 SETTLED_S = 60.0
+RESULTS = Path("/var/lib/cni/results")
+ASIDE = "unreadable"
 
 
 class _Interface(msgspec.Struct):
@@ -104,3 +118,61 @@ def _changed_s(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:
         return float("inf")
+
+
+class LostAddresses:
+    def __init__(self, results: Path, clock: Clock) -> None:
+        self._results = results
+        self._clock = clock
+        self._over: set[str] = set()
+
+    async def look(self, sandboxes: Sequence[pb.PodSandbox], *, is_first: bool) -> None:
+        """`is_first`: no sandbox of ours can be on its way, so that what is not listed is lost."""
+        if not is_first and not self._over:
+            return
+        listed = {one.id for one in sandboxes}
+        if is_first:
+            self._over = {one.id for one in sandboxes if one.state != pb.SANDBOX_READY}
+            await self._release(listed)
+        elif gone := self._over - listed:
+            self._over -= gone
+            await self._release(listed, gone)
+
+    async def _release(self, listed: set[str], only: Container[str] | None = None) -> None:
+        wall_s = self._clock.wall_s()
+        # By the kernel, whatever the clock on the wall was set to since.
+        boot_s = wall_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+        networks = self._results.parent / "networks"
+        for one in await asyncio.to_thread(lost_networks, self._results, networks, listed, wall_s, boot_s):
+            if only is not None and one.sandbox_id not in only:
+                continue
+            try:
+                await asyncio.to_thread(release, one)
+            except OSError as error:
+                log.warning("lost_address_not_released", sandbox=one.sandbox_id, network=one.network, error=str(error))
+            else:
+                files = [path.name for path in one.files]
+                log.info("lost_address_released", sandbox=one.sandbox_id, network=one.network, files=files)
+
+
+def unreadable_results(results: Path, of: str = "") -> list[Path]:
+    """Those that do not parse; `of` is the id of a sandbox."""
+    return [path for path in sorted(results.glob(f"*{of}?*")) if path.is_file() and not _parses(path)]
+
+
+def set_aside(results: Path, sandbox_id: str) -> list[Path]:
+    """Move the unreadable ones of a sandbox that is being stopped; answers with their new paths."""
+    moved = []
+    for path in unreadable_results(results, sandbox_id):
+        aside = results.parent / ASIDE
+        aside.mkdir(mode=0o700, exist_ok=True)
+        moved.append(path.replace(aside / path.name))
+    return moved
+
+
+def _parses(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        return isinstance(error, FileNotFoundError)
+    return True

@@ -5,6 +5,7 @@ Few walks run at a time, of all pods. Who asks while one runs gets its value, an
 """
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,17 +13,57 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.pods.pod import PodSpec
-from agent.model.pods.space import PodSpace
-from agent.pods.plan.scarcity.storage_use import DiskUse
-from agent.pods.run.disk.disk_use import disk_use, volume_spaces
+from agent.model.pods.space import PodSpace, VolumeSpace
+from agent.pods.plan.scarcity.storage_use import DiskUse, TreeUse, size_limit
 from agent.pods.run.disk.files import PodFiles
-from agent.pods.run.disk.pace import DiskPace
+from agent.pods.run.disk.trees import DiskPace, idle_reads, tree_use
+from agent.pods.runtime.volume_plan import mount_source
 
 log = structlog.get_logger(plane="pods")
 
 WALKS_AT_ONCE = 2
 SHARED_FOR_S = 10.0
 PAGES_WAIT_S = 30.0
+
+
+def disk_use(files: PodFiles, pod: PodSpec, log_directory: Path, pace: DiskPace) -> DiskUse:
+    """Volumes in memory are no disk."""
+    home = files.of(pod.uid)
+    own = [one.name for one in pod.spec.volumes if one.empty_dir is not None and not one.empty_dir.medium]
+    with idle_reads():
+        return DiskUse(
+            logs={one.name: tree_use(log_directory / one.name, pace) for one in pod.containers},
+            volumes={name: tree_use(home / mount_source(pod, name), pace) for name in own},
+        )
+
+
+def volume_spaces(files: PodFiles, pod: PodSpec, use: DiskUse) -> tuple[VolumeSpace, ...]:
+    """Of emptyDirs: those on the disk as they were walked, those in memory as their mount says."""
+    home, found = files.of(pod.uid), []
+    for one in pod.spec.volumes:
+        if one.empty_dir is None:
+            continue
+        try:
+            whole = os.statvfs(home / mount_source(pod, one.name))
+        except OSError:
+            continue
+        used = use.volumes.get(one.name)
+        if one.empty_dir.medium:
+            used = TreeUse((whole.f_blocks - whole.f_bfree) * whole.f_frsize, whole.f_files - whole.f_ffree)
+        found.append(
+            VolumeSpace(
+                name=one.name,
+                used_bytes=used.bytes if used is not None else 0,
+                used_inodes=used.inodes if used is not None else 0,
+                capacity_bytes=whole.f_blocks * whole.f_frsize,
+                available_bytes=whole.f_bavail * whole.f_frsize,
+                limit_bytes=size_limit(one),
+                inodes=whole.f_files,
+                inodes_free=whole.f_favail,
+                is_memory=bool(one.empty_dir.medium),
+            )
+        )
+    return tuple(found)
 
 
 class MeasuredDisks:

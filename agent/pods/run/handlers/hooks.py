@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs hooks: exec, httpGet, sleep; a tcpSocket hook always fails.
+"""Runs hooks: exec, httpGet, sleep; a tcpSocket hook always fails. Probes ask by the same targets and questions.
 
 Never: puts output into an event: it may hold secrets.
 """
@@ -11,13 +11,48 @@ import msgspec
 from agent.model.clock import Clock
 from agent.model.pods.container_fields import Hook, HttpGet
 from agent.model.pods.http_question import HttpAnswer, HttpQuestion
+from agent.model.pods.pod import ContainerSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.ports import Containers, ProbeClient
-from agent.pods.run.handlers.handler_target import ContainerTarget, http_question
 
 USER_AGENT = "kube-lifecycle/1.36"
 LONGEST_OUTPUT = 4096
 PLAIN_ANSWER = "server gave HTTP response to HTTPS client"
+
+
+class ContainerTarget(msgspec.Struct, frozen=True):
+    container: ContainerSpec
+    instance_id: str
+    ip: str
+
+
+def port_number(container: ContainerSpec, port: int | str) -> int:
+    """A port by number, or by the name it has in this container. Raises ValueError."""
+    if isinstance(port, int):
+        return port
+    for one in container.fields.ports:
+        if one.name == port:
+            return one.container_port
+    if port.isdecimal():
+        return int(port)
+    raise ValueError(f"couldn't find port: {port!r} in container {container.name}")
+
+
+def http_question(given: HttpGet, target: ContainerTarget, agent: str) -> HttpQuestion:
+    """As a kubelet asks, for a hook or a probe: an Accept header without a value takes its default away."""
+    names = {one.name.lower() for one in given.http_headers}
+    headers = [(one.name, one.value) for one in given.http_headers if one.name.lower() != "accept" or one.value]
+    if "user-agent" not in names:
+        headers.append(("User-Agent", agent))
+    if "accept" not in names:
+        headers.append(("Accept", "*/*"))
+    return HttpQuestion(
+        host=given.host or target.ip,
+        port=port_number(target.container, given.port),
+        path=given.whole_path,
+        is_tls=given.scheme == "HTTPS",
+        headers=headers,
+    )
 
 
 class HookResult(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from agent.model.pods.http_question import HttpQuestion
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed
 from agent.pods.plan.probe import AnswerKind, ProbeAnswer
 from agent.pods.ports import Containers, ProbeClient
-from agent.pods.run.handlers.handler_target import ContainerTarget, http_question, port_number
+from agent.pods.run.handlers.hooks import ContainerTarget, http_question, port_number
 from agent.pods.runtime.environment import ConfigProblem, ProgramRoom, expand_all
 
 USER_AGENT = "kube-probe/1.36"

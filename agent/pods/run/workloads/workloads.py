@@ -20,17 +20,13 @@ from agent.model.finding import printable
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.refused import Refused
-from agent.pods.plan.node_match import why_not_here
-from agent.pods.plan.record import Record
-from agent.pods.run.containment import contained
+from agent.pods.plan.admit import why_not_here
+from agent.pods.plan.remembered import Record
+from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.run_state import LivePod
-from agent.pods.run.workloads.first_seen import FirstSeen
-from agent.pods.run.workloads.job_records import JobRecords
-from agent.pods.run.workloads.owned import OwnedEntry, OwnedPods
-from agent.pods.workloads.job import plan_job
-from agent.pods.workloads.job_record import COMPLETE, JobRecord
-from agent.pods.workloads.job_rules import JobRules
+from agent.pods.run.workloads.known import FirstSeen, JobRecords, OwnedEntry, OwnedPods
+from agent.pods.workloads.job import COMPLETE, JobRecord, JobRules, plan_job
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout
 from agent.pods.workloads.status import Progress, workload_status
 from agent.pods.workloads.workload import Key, Workload

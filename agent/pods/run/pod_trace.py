@@ -15,9 +15,8 @@ from agent.model.images.pull import PullPhase
 from agent.model.pods.pod import PodSpec
 from agent.model.runtime.call_notes import CALLER, CallNote, NotesRoom
 from agent.model.span import Span, SpanRef, Traces
-from agent.pods.plan.remembered import Memory
+from agent.pods.plan.remembered import History, Memory, Moment
 from agent.pods.plan.work import ContainerWork, FetchingAhead, MakingSandbox, RestartingAll, StoppingPod, Work
-from agent.pods.view.history import History, Moment
 from agent.pods.view.trace import (
     START,
     STOP,

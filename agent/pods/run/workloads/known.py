@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of Deployments, DaemonSets and Jobs beyond their manifests: their pods, since when, and Jobs' records.
+
+A Job's record is on disk what it is here, for a change is taken over only once it is written.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import count
+
+import structlog
+
+from agent.model.pods.pod import PodSpec
+from agent.pods.plan.remembered import Record
+from agent.pods.ports import PodRecords
+from agent.pods.workloads.job import (
+    FOLDER,
+    JobRecord,
+    decode_job_record,
+    encode_job_record,
+    job_record_name,
+)
+from agent.pods.workloads.workload import Key, Workload
+
+log = structlog.get_logger(plane="pods")
+
+
+class FirstSeen:
+    def __init__(self) -> None:
+        self._since_s: dict[Key, float] = {}
+
+    def load(self, records: Iterable[Record]) -> None:
+        """The earliest that a pod knows of; one that an earlier kepd made knows only its own time."""
+        for record in records:
+            owner = record.pod.owner
+            since_s = owner.created_s or record.memory.first_seen_wall_s if owner is not None else 0.0
+            if owner is not None and since_s:
+                self._since_s[owner.key] = min(since_s, self._since_s.get(owner.key, since_s))
+
+    def follow(self, known: Iterable[Key], kept: Collection[Key], wall_s: float) -> None:
+        """`known` are in manifests now; `kept` have pods that are wanted although their file cannot be read."""
+        now = {key: self._since_s.get(key, wall_s) for key in known}
+        self._since_s = {key: since_s for key, since_s in self._since_s.items() if key in kept} | now
+
+    def of(self, key: Key) -> float:
+        """In wall time; 0 for what is not known."""
+        return self._since_s.get(key, 0.0)
+
+
+class OwnedEntry:
+    """One pod. `ready_s` is since when it has been seen ready."""
+
+    def __init__(self, pod: PodSpec, age: int) -> None:
+        self.pod = pod
+        self.age = age
+        self.is_wanted = True
+        self.ready_s: float | None = None
+
+
+class OwnedPods:
+    def __init__(self) -> None:
+        self._of: dict[Key, dict[str, OwnedEntry]] = {}
+        self._ages = count()
+
+    def add(self, pod: PodSpec) -> None:
+        if pod.owner is not None:
+            self._of.setdefault(pod.owner.key, {})[pod.uid] = OwnedEntry(pod, next(self._ages))
+
+    def of(self, key: Key) -> dict[str, OwnedEntry]:
+        return self._of.get(key, {})
+
+    def entry(self, pod: PodSpec) -> OwnedEntry | None:
+        return self.of(pod.owner.key).get(pod.uid) if pod.owner is not None else None
+
+    def remove(self, pod: PodSpec) -> None:
+        if pod.owner is None:
+            return
+        pods = self.of(pod.owner.key)
+        pods.pop(pod.uid, None)
+        if not pods:
+            self._of.pop(pod.owner.key, None)
+
+    def wanted(self) -> Iterator[PodSpec]:
+        return (one.pod for pods in self._of.values() for one in pods.values() if one.is_wanted)
+
+    def clear(self) -> None:
+        self._of.clear()
+
+
+class JobRecords:
+    def __init__(self, files: PodRecords) -> None:
+        self._files = files
+        self._known: dict[Key, JobRecord] = {}
+
+    async def load(self) -> None:
+        """One that cannot be read is left out: its Job is counted anew from the pods that are still there."""
+        self._known.clear()
+        try:
+            found = await self._files.read_folder(FOLDER)
+        except OSError as error:
+            log.warning("job_records_unreadable", error=str(error))
+            return
+        for name, content in found.items():
+            try:
+                record = decode_job_record(content)
+            except ValueError as error:
+                log.warning("job_record_unreadable", record=name, error=str(error))
+                continue
+            self._known[record.key] = record
+
+    def of(self, job: Workload) -> JobRecord:
+        """With another template it is another run."""
+        known = self._known.get(job.key)
+        if known is not None and known.revision == job.revision:
+            return known
+        return JobRecord(namespace=job.namespace, name=job.name, revision=job.revision, file=job.file)
+
+    def keys(self) -> Iterable[Key]:
+        return tuple(self._known)
+
+    def file_of(self, key: Key) -> str:
+        return self._known[key].file
+
+    def has(self, key: Key) -> bool:
+        return key in self._known
+
+    async def keep(self, record: JobRecord) -> None:
+        """Raises OSError."""
+        if self._known.get(record.key) == record:
+            return
+        await self._files.write(job_record_name(record.namespace, record.name), encode_job_record(record))
+        self._known[record.key] = record
+
+    async def forget(self, key: Key) -> None:
+        """Raises OSError."""
+        if key in self._known:
+            await self._files.remove(job_record_name(key[1], key[2]))
+            del self._known[key]
