@@ -16,7 +16,7 @@ from agent.config.sources import FurtherCheck
 from agent.host.tracing import tracing_faults
 from agent.images.settings import image_faults
 from agent.model.finding import Finding
-from agent.pods.settings_check import pods_faults
+from agent.pods.settings import pods_faults
 from agent.proxy.settings_check import proxy_faults
 from agent.services.settings_check import services_faults
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agent.config.sections.pods import Pods
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
 from agent.model.event import Event
@@ -22,8 +23,9 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.run.pod_context import NoDevices, PodDependencies, PodNodeFacts, PodSettings
+from agent.pods.run.pod_context import NoDevices, PodDependencies
 from agent.pods.run.runner import PodRunner
+from agent.pods.settings import PodNodeFacts, PodSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.contract.fake_mounts import FakeMounts
 from tests.contract.fake_slices import FakeSlices
@@ -210,6 +212,7 @@ async def running(
     cri: Any,
     manifests: FakeManifestDirectory,
     logs: Path,
+    /,
     *,
     clock: Any = None,
     events: Any = None,
@@ -222,12 +225,14 @@ async def running(
     tracing: Any = None,
     **settings: Any,
 ) -> AsyncIterator[Plane]:
-    """The plane while the block lasts; leaving it is the end of the process."""
+    """The plane while the block lasts; leaving it is the end of the process. `settings` are keys of the section, or
+    fields beside it."""
     clock = clock or SystemClock()
     groups = groups or FakeControlGroups()
+    own = {name: settings.pop(name) for name in PodSettings.__struct_fields__ if name in settings}
     given = PodSettings(
-        node="n", instance="me", name_suffix=True, log_directory=logs, cgroup_root="kepd",
-        facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",), cpus=cpus, groups=groups.shape()), **settings,
+        pods=Pods(log_directory=str(logs), **settings), node="n", instance="me",
+        facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",), cpus=cpus, groups=groups.shape()), **own,
     )  # fmt: skip
     told: list[Event] = []
     client, metrics = FakeProbeClient(), PodMetrics()

@@ -214,7 +214,7 @@ async def test_a_delete_does_not_wait_for_a_pull(cri: Slow, tmp_path: Path) -> N
 async def test_a_post_start_over_its_limit_counts_as_failed(tmp_path: Path) -> None:
     """HOK-03, HOK-04."""
     cri = Hung()
-    async with running(cri, one(HOOKS), tmp_path, post_start_limit_s=0.05) as plane:
+    async with running(cri, one(HOOKS), tmp_path, post_start_timeout=0.05) as plane:
         await plane.until(lambda: told(plane, "FailedPostStartHook"), "it failed")
         await plane.until(lambda: "drain" in cri.asked, "the container ends with its preStop")
         await plane.until(lambda: cri.stops, "and is stopped")

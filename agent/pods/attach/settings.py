@@ -23,8 +23,7 @@ from agent.pods.plan.admit import labels_of_node
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.plan.scarcity.checkpoints import CheckpointRules
-from agent.pods.run.pod_context import PodNodeFacts, PodSettings
+from agent.pods.settings import PodNodeFacts, PodSettings
 
 MEMORY = Path("/proc/meminfo")
 CPUS, THROTTLES = Path("/sys/devices/system/cpu"), "cpu[0-9]*/thermal_throttle"
@@ -88,43 +87,17 @@ def pod_settings(
     first_s = REDUCED_FIRST_S if pods.reduced_backoff else RestartCurve().first_s
     longest_s = min(pods.max_restart_period, REDUCED_LONGEST_S if pods.reduced_backoff else pods.max_restart_period)
     return PodSettings(
+        pods=pods,
         node=configuration.node.name,
         instance=instance,
-        name_suffix=pods.name_suffix,
         labels=labels_of_node(configuration.node.name, configuration.node.labels),
-        directory=Path(configuration.pods.directory),
-        log_directory=Path(pods.log_directory),
-        log_link_directory=Path(pods.log_link_directory) if pods.log_link_directory else None,
-        cgroup_root=pods.cgroup_root,
-        copies_kubelet=pods.profile == "kubelet",
-        curve=RestartCurve(first_s=first_s, longest_s=longest_s),
-        post_start_limit_s=pods.post_start_timeout,
-        exec_probes_at_once=pods.exec_probe_concurrency,
-        default_seccomp=pods.default_seccomp,
-        seccomp_root=Path(configuration.node.state_directory) / "seccomp",
         cluster_dns=name_servers(configuration),
-        cluster_domain=pods.cluster_domain,
-        resolv_conf=pods.resolv_conf,
-        relist_s=pods.relist,
-        keep_dead=pods.gc.keep_dead,
-        collect_s=pods.gc.period,
-        log_max_bytes=int(pods.logs.max_size),
-        log_files=pods.logs.max_files,
-        log_check_s=pods.logs.interval,
-        most_pids=pods.pod_pids_limit,
-        most_pods=pods.max_pods,
-        reserved_milli_cpus=round(pods.reserved.cpu * 1000),
-        reserved_memory_bytes=pods.reserved.memory,
-        may_swap=pods.swap == "LimitedSwap",
-        memory_qos=pods.memory_qos,
-        kills_single_process=pods.single_process_oom_kill,
+        seccomp_root=f"{configuration.node.state_directory}/seccomp",
         gives_devices=configuration.devices.manager.enabled,
         gives_plugins=configuration.devices.plugins.enabled,
+        curve=RestartCurve(first_s=first_s, longest_s=longest_s),
         shutdown=shutdown_rules(configuration),
         eviction=eviction_rules(pods.eviction, has_kubelet=facts is not None and facts.has_kubelet),
-        checkpoints=CheckpointRules(
-            keep=pods.checkpoints.keep, most_age_s=pods.checkpoints.max_age, most_bytes=pods.checkpoints.max_bytes
-        ),
         facts=facts,
     )
 

@@ -145,7 +145,7 @@ class PodCommands:
     async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
         """Write a manifest into the directory, if it has no fault and takes no other pod's name."""
         settings = self._context.settings()
-        identity = NodeIdentity(settings.node, settings.name_suffix)
+        identity = NodeIdentity(settings.node, settings.pods.name_suffix)
         # Beside the loop: ten megabytes of YAML take seconds.
         found = await asyncio.to_thread(parse_objects, "manifest", content, identity)
         if found.findings:

@@ -73,24 +73,8 @@ class ContainerSetup:
 
     @property
     def _node(self) -> NodeShape:
-        settings = self._context.settings()
-        return NodeShape(
-            instance=settings.instance,
-            log_directory=settings.log_directory,
-            cgroup_root=settings.cgroup_root,
-            default_seccomp=settings.default_seccomp,
-            memory_bytes=settings.facts.memory_bytes,
-            groups=settings.facts.groups,
-            uses_systemd=self._run.features.uses_systemd,
-            may_swap=settings.may_swap,
-            memory_qos_bytes=settings.capacity.memory_bytes if settings.memory_qos else 0,
-            kills_single_process=settings.kills_single_process,
-            copies_kubelet=settings.copies_kubelet,
-            cluster_domain=settings.cluster_domain,
-            first_id=self._first_id,
-            seccomp_root=str(settings.seccomp_root),
-            masked=settings.facts.masked,
-        )
+        is_systemd = self._run.features.uses_systemd
+        return NodeShape(settings=self._context.settings(), uses_systemd=is_systemd, first_id=self._first_id)
 
     async def prepare(self) -> None:
         run = self._run
@@ -141,12 +125,12 @@ class ContainerSetup:
     def limits_of(self, pod: PodSpec) -> PodLimits:
         settings = self._context.settings()
         bursts_us = self._run.annotated.bursts_us.values()
-        groups, is_protected = settings.facts.groups, settings.memory_qos
-        return pod_limits(pod, settings.most_pids, groups, bursts_us, is_protected=is_protected)
+        groups, is_protected = settings.facts.groups, settings.pods.memory_qos
+        return pod_limits(pod, settings.pods.pod_pids_limit, groups, bursts_us, is_protected=is_protected)
 
     @property
     def _level_needs(self) -> LevelNeeds:
-        asked, is_protected = self._context.requests, self._context.settings().memory_qos
+        asked, is_protected = self._context.requests, self._context.settings().pods.memory_qos
         return LevelNeeds(
             burstable_milli=asked.burstable_milli,
             burstable_bytes=asked.burstable_bytes if is_protected else None,
@@ -206,8 +190,8 @@ class ContainerSetup:
 
     def _resolver(self) -> Resolver:
         settings = self._context.settings()
-        node = parse_resolver(_text_of(Path(settings.resolv_conf)))
-        found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.cluster_domain)
+        node = parse_resolver(_text_of(Path(settings.pods.resolv_conf)))
+        found = resolver_of(self._run.pod, node, settings.cluster_dns, settings.pods.cluster_domain)
         for reason, text in found.warnings:
             if reason not in self._told:
                 self._told.add(reason)
@@ -305,7 +289,7 @@ class ContainerSetup:
         taken = {mount.container_path for mount in found}
         if HOSTS not in taken:
             host_file = _text_of(Path(HOSTS)) if run.pod.spec.host_network else ""
-            text = hosts_text(run.pod, run.facts.pod_ips, self._context.settings().cluster_domain, host_file)
+            text = hosts_text(run.pod, run.facts.pod_ips, self._context.settings().pods.cluster_domain, host_file)
             path = files.write_hosts(run.pod.uid, text)
             found.append(pb.Mount(container_path=HOSTS, host_path=str(path)))
         if fields.termination_message_path and fields.termination_message_path not in taken:

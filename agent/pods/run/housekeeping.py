@@ -39,7 +39,7 @@ class Housekeeping:
             group.create_task(self._follow_volumes(group), name="pods-volumes")
             group.create_task(self._follow_checkpoints(), name="pods-checkpoints")
             while True:
-                await self._context.clock.sleep(self._context.settings().log_check_s)
+                await self._context.clock.sleep(self._context.settings().pods.logs.interval)
                 for keeper in self._keepers():
                     with contained(keeper.run.pod.key, "rotate its logs"):
                         await self.rotate_logs(keeper)
@@ -60,7 +60,7 @@ class Housekeeping:
         folder, clock = self._context.files.checkpoints, self._context.clock
         while True:
             with contained("all", "look after checkpoints"):
-                gone = await asyncio.to_thread(folder.tidy, self._context.settings().checkpoints, clock.wall_s())
+                gone = await asyncio.to_thread(folder.tidy, self._context.settings().pods.checkpoints, clock.wall_s())
                 if gone:
                     log.info("checkpoints_removed", names=gone)
                 await asyncio.to_thread(folder.listed)
@@ -81,8 +81,8 @@ class Housekeeping:
                     log.warning("logs_removed", pod=keeper.run.pod.key, size_bytes=freed)
 
     async def rotate_logs(self, keeper: PodWorker, *, is_early: bool = False) -> None:
-        settings = self._context.settings()
-        most_bytes, most_files = settings.log_max_bytes, settings.log_files
+        logs = self._context.settings().pods.logs
+        most_bytes, most_files = int(logs.max_size), logs.max_files
         if is_early or Room.LOGS in self._context.pressure.rooms:
             most_bytes, most_files = most_bytes // EARLY_PART, min(most_files, UNCOMPRESSED)
         for one in keeper.run.seen.instances:

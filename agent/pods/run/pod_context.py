@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all pods share: the ports, the settings of the node, and where news go. Made once by the runner."""
+"""What all pods share: the ports, what they wait for in turn, and where news go. Made once by the runner."""
 
 import asyncio
 from collections import Counter
@@ -15,16 +15,11 @@ from agent.model.devices.container_devices import NO_DEVICES, ContainerDevices
 from agent.model.devices.problem import DevicesNotReady
 from agent.model.event import Event
 from agent.model.finding import printable
-from agent.model.nodes.control_group import GroupShape
 from agent.model.nodes.file_system import Room
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
-from agent.pods.plan.admit import Capacity, Places
-from agent.pods.plan.drain import ShutdownRules
-from agent.pods.plan.evict import EvictionRules
-from agent.pods.plan.restart import RestartCurve
-from agent.pods.plan.scarcity.checkpoints import CheckpointRules
+from agent.pods.plan.admit import Places
 from agent.pods.ports import (
     Containers,
     Features,
@@ -44,72 +39,9 @@ from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.pod_trace import PodTracing
 from agent.pods.runtime.environment import Source
 from agent.pods.runtime.qos import PodRequests
+from agent.pods.settings import PodSettings
 
 log = structlog.get_logger(plane="pods")
-
-GIBIBYTE = 1 << 30
-
-
-class PodNodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What pods learn of their node, and what their shares are measured by."""
-
-    addresses: tuple[str, ...] = ()
-    cpus: int = 1
-    memory_bytes: int = GIBIBYTE
-    boot_id: str = ""
-    disk_bytes: int = 0
-    # Paths of this machine that containers must not see, beyond those of every machine.
-    masked: tuple[str, ...] = ()
-    groups: GroupShape = msgspec.field(default_factory=GroupShape)
-    has_kubelet: bool = False
-
-
-class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
-    node: str
-    instance: str
-    name_suffix: bool
-    log_directory: Path
-    cgroup_root: str
-    directory: Path = Path("/var/lib/kepd/pods")
-    log_link_directory: Path | None = None
-    copies_kubelet: bool = False
-    curve: RestartCurve = msgspec.field(default_factory=RestartCurve)
-    post_start_limit_s: float = 0.0
-    exec_probes_at_once: int = 10
-    default_seccomp: str = "Unconfined"
-    seccomp_root: Path = Path("/var/lib/kepd/seccomp")
-    cluster_dns: tuple[str, ...] = ()
-    cluster_domain: str = "cluster.local"
-    resolv_conf: str = "/etc/resolv.conf"
-    relist_s: float = 60.0
-    keep_dead: int = 1
-    collect_s: float = 60.0
-    log_max_bytes: int = 10 << 20
-    log_files: int = 5
-    log_check_s: float = 10.0
-    most_pids: int = 0
-    most_pods: int = 110
-    reserved_milli_cpus: int = 0
-    reserved_memory_bytes: int = 0
-    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
-    may_swap: bool = False
-    memory_qos: bool = False
-    kills_single_process: bool = False
-    gives_devices: bool = False
-    gives_plugins: bool = False
-    shutdown: ShutdownRules = ShutdownRules()
-    eviction: EvictionRules | None = None
-    checkpoints: CheckpointRules = CheckpointRules()
-    facts: PodNodeFacts = PodNodeFacts()
-
-    @property
-    def capacity(self) -> Capacity:
-        """What pods may ask for together."""
-        return Capacity(
-            milli_cpus=self.facts.cpus * 1000 - self.reserved_milli_cpus,
-            memory_bytes=self.facts.memory_bytes - self.reserved_memory_bytes,
-            pods=self.most_pods,
-        )
 
 
 class NoDevices:

@@ -28,7 +28,7 @@ class DeadRemover:
     def _dead(self) -> tuple[Instance, ...]:
         run = self._run
         # A full disk that they lie on needs the room more.
-        most = 0 if Room.CONTAINERS in run.context.pressure.rooms else run.context.settings().keep_dead
+        most = 0 if Room.CONTAINERS in run.context.pressure.rooms else run.context.settings().pods.gc.keep_dead
         kept = dead_instances(run.pod, run.seen, most)
         return (*kept, *dead_ephemerals(run.seen, run.tasks))
 
@@ -36,7 +36,7 @@ class DeadRemover:
         try:
             await self._remove_dead()
         except FAILURES as error:
-            self._due_s = self._run.context.clock.now_s() + self._run.context.settings().collect_s
+            self._due_s = self._run.context.clock.now_s() + self._run.context.settings().pods.gc.period
             log.warning("dead_containers_not_removed", pod=self._run.pod.key, error=str(error))
 
     async def _remove_dead(self) -> None:

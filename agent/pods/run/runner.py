@@ -91,7 +91,9 @@ class PodRunner:
         self._look = asyncio.Event()
         self._changed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
-        self._probes = ProbeRunner(context.containers, context.probe_client, context.settings().exec_probes_at_once)
+        self._probes = ProbeRunner(
+            context.containers, context.probe_client, context.settings().pods.exec_probe_concurrency
+        )
         self.pods: Feed[PodState] = Feed()
         self._admitter = Admitter(self._context, self.pods, self._changed.set)
         self._displacer = Displacer(self._context, self._admitter, self._owners.keepers)
@@ -242,7 +244,7 @@ class PodRunner:
 
     async def _rounds(self) -> None:
         while True:
-            pause_s = self._context.settings().relist_s
+            pause_s = self._context.settings().pods.relist
             self._look.clear()
             if self._has_read:
                 pause_s = min(await self._round(), pause_s)
@@ -270,7 +272,9 @@ class PodRunner:
     async def _take(self, snapshot: Snapshot) -> None:
         before = self._reading
         settings = self._context.settings()
-        identity = NodeIdentity(settings.node, settings.name_suffix, settings.gives_devices, settings.gives_plugins)
+        identity = NodeIdentity(
+            settings.node, settings.pods.name_suffix, settings.gives_devices, settings.gives_plugins
+        )
         self._reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
         self.workloads.follow(self._reading.workloads, self._reading.pods.keys())
         self._list_wanted()
@@ -495,7 +499,7 @@ class PodRunner:
             self._looks.fail(context.clock.now_s())
             return self._looks.pause_s
         self._looks.reset()
-        return context.settings().relist_s
+        return context.settings().pods.relist
 
     async def _merged(self, seen: Mapping[str, SeenPod]) -> Faults:
         """Take over what was listed; answers with the pods for which that failed. Raises what concerns them all."""

@@ -263,7 +263,8 @@ class Starter:
             began_s = self._context.clock.now_s()
             run.note("poststart_start", container.name)
             limit_s = (
-                run.annotated.post_start_limits_s.get(container.name) or self._context.settings().post_start_limit_s
+                run.annotated.post_start_limits_s.get(container.name)
+                or self._context.settings().pods.post_start_timeout
             )
             result = await self._interrupts.wait_for(self._hooks.run(hook, target, limit_s or None))
             took_s = self._context.clock.now_s() - began_s

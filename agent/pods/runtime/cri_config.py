@@ -11,7 +11,6 @@ import msgspec
 
 from agent.model.devices.container_devices import NO_DEVICES, ContainerDevices
 from agent.model.finding import printable
-from agent.model.nodes.control_group import GroupShape
 from agent.model.pods.container_fields import ContainerPort, Profile, Resources, SecurityContext, SELinux
 from agent.model.pods.fields import PodSecurityContext
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
@@ -33,6 +32,7 @@ from agent.pods.runtime.qos import (
     qos_class,
 )
 from agent.pods.runtime.user_ranges import RANGE_LENGTH
+from agent.pods.settings import PodSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 PERIOD_US = 100_000
@@ -57,22 +57,16 @@ APPARMOR_WORDS = {"RuntimeDefault": "runtime/default", "Unconfined": "unconfined
 
 
 class NodeShape(msgspec.Struct, frozen=True, kw_only=True):
-    instance: str
-    log_directory: PurePath
-    cgroup_root: str
-    default_seccomp: str = "Unconfined"
-    memory_bytes: int = 1 << 30
-    groups: GroupShape = msgspec.field(default_factory=GroupShape)
+    """Of one pod: what its node gives it. `first_id` is the first of its own users; 0 where it has none."""
+
+    settings: PodSettings
     uses_systemd: bool = False
-    may_swap: bool = False
-    # What pods may have together, where memory is protected and throttled (KEP-2570); else 0.
-    memory_qos_bytes: int = 0
-    kills_single_process: bool = False
-    seccomp_root: str = "/var/lib/kepd/seccomp"
-    masked: tuple[str, ...] = ()
-    copies_kubelet: bool = False
-    cluster_domain: str = "cluster.local"
     first_id: int = 0
+
+    @property
+    def memory_qos_bytes(self) -> int:
+        """What pods may have together, where memory is protected and throttled (KEP-2570); else 0."""
+        return self.settings.capacity.memory_bytes if self.settings.pods.memory_qos else 0
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,11 +96,12 @@ def sandbox_config(
 ) -> pb.PodSandboxConfig:
     """The sandbox of a pod; it carries our mark, without which we never touch one. `group` is where it is."""
     group = group or cgroup_of(pod, node)
+    directory = PurePath(node.settings.pods.log_directory)
     annotations = {
         **pod.notes,
         names.CONFIG_HASH: pod.uid,
         names.CONFIG_SOURCE: "file",
-        names.INSTANCE: node.instance,
+        names.INSTANCE: node.settings.instance,
         names.HASH: pod.hash,
         names.FILE: printable(pod.file),
         names.GROUP: group,
@@ -117,8 +112,8 @@ def sandbox_config(
         annotations[names.NAME_SERVERS] = printable(",".join(resolver.servers))
     config = pb.PodSandboxConfig(
         metadata=pb.PodSandboxMetadata(name=pod.name, uid=pod.uid, namespace=pod.namespace, attempt=attempt),
-        hostname=kernel_name(pod, node.cluster_domain),
-        log_directory=str(node.log_directory / names.log_directory_name(pod.namespace, pod.name, pod.uid)),
+        hostname=kernel_name(pod, node.settings.pods.cluster_domain),
+        log_directory=str(directory / names.log_directory_name(pod.namespace, pod.name, pod.uid)),
         labels={**dict(pod.labels), names.NAME: pod.name, names.NAMESPACE: pod.namespace, names.UID: pod.uid},
         annotations=annotations,
         port_mappings=_port_mappings(pod, node),
@@ -141,7 +136,7 @@ def sandbox_config(
 
 def cgroup_of(pod: PodSpec, node: NodeShape) -> str:
     """The control group of the pod as a whole, below the configured root."""
-    return group_path(pod, node.cgroup_root, uses_systemd=node.uses_systemd)
+    return group_path(pod, node.settings.pods.cgroup_root, uses_systemd=node.uses_systemd)
 
 
 def check_support(pod: PodSpec, features: RuntimeFeatures) -> None:
@@ -175,7 +170,7 @@ def _namespaces(pod: PodSpec, node: NodeShape) -> pb.NamespaceOption:
 
 def _port_mappings(pod: PodSpec, node: NodeShape) -> list[pb.PortMapping]:
     """Mains and sidecars; a kubelet forgets sidecars (Q-PORTS)."""
-    kinds = (ContainerKind.MAIN,) if node.copies_kubelet else (ContainerKind.MAIN, ContainerKind.SIDECAR)
+    kinds = (ContainerKind.MAIN,) if node.settings.copies_kubelet else (ContainerKind.MAIN, ContainerKind.SIDECAR)
     return [
         pb.PortMapping(
             protocol=PROTOCOLS.get(port.protocol, pb.TCP),
@@ -340,21 +335,23 @@ def container_resources(
         cpu_quota=cpu_quota(needs.cpu_limit),
         cpu_shares=cpu_shares(needs.cpu_request if "cpu" in resources.requests else needs.cpu_limit),
         memory_limit_in_bytes=needs.memory_limit,
-        oom_score_adj=oom_score(pod, container, node.memory_bytes),
+        oom_score_adj=oom_score(pod, container, node.settings.facts.memory_bytes),
     )
-    for size, most_bytes in hugepage_limits({**pod.spec.resources.limits, **resources.limits}, node.groups):
+    for size, most_bytes in hugepage_limits(
+        {**pod.spec.resources.limits, **resources.limits}, node.settings.facts.groups
+    ):
         found.hugepage_limits.add(page_size=size, limit=most_bytes)
-    if node.groups.version > 1 and not node.kills_single_process:
+    if node.settings.facts.groups.version > 1 and not node.settings.pods.single_process_oom_kill:
         found.unified["memory.oom.group"] = "1"
-    if node.groups.version > 1 and node.memory_qos_bytes:
+    if node.settings.facts.groups.version > 1 and node.memory_qos_bytes:
         found.unified.update(memory_qos(needs, node.memory_qos_bytes))
-    if node.groups.has_swap_limit:
-        most_bytes = _swap_limit(pod, container, node) if node.may_swap else 0
-        if node.groups.version > 1:
+    if node.settings.facts.groups.has_swap_limit:
+        most_bytes = _swap_limit(pod, container, node) if node.settings.pods.swap == "LimitedSwap" else 0
+        if node.settings.facts.groups.version > 1:
             found.unified["memory.swap.max"] = str(most_bytes)
         else:
             # Version 1 counts both together, and only where memory has a limit. A kubelet gives no swap there.
-            more_bytes = 0 if node.copies_kubelet else most_bytes
+            more_bytes = 0 if node.settings.copies_kubelet else most_bytes
             found.memory_swap_limit_in_bytes = needs.memory_limit and needs.memory_limit + more_bytes
     return found
 
@@ -363,9 +360,14 @@ def _swap_limit(pod: PodSpec, container: ContainerSpec, node: NodeShape) -> int:
     """KEP-2400, limited swap: by its share of the node's memory, for containers of Burstable pods that may grow."""
     needs = container_needs(container.fields.resources)
     is_fixed = not needs.memory_request or needs.memory_request == needs.memory_limit
-    if qos_class(pod) != "Burstable" or is_fixed or is_critical(pod) or needs.memory_request > node.memory_bytes:
+    if (
+        qos_class(pod) != "Burstable"
+        or is_fixed
+        or is_critical(pod)
+        or needs.memory_request > node.settings.facts.memory_bytes
+    ):
         return 0
-    return needs.memory_request * node.groups.swap_bytes // node.memory_bytes
+    return needs.memory_request * node.settings.facts.groups.swap_bytes // node.settings.facts.memory_bytes
 
 
 def _check_user(pod: PodSpec, container: ContainerSpec, made: Made) -> None:
@@ -404,9 +406,9 @@ def _security(pod: PodSpec, container: ContainerSpec, made: Made, node: NodeShap
         readonly_rootfs=own.read_only_root_filesystem,
         no_new_privs=own.allow_privilege_escalation is False,
         supplemental_groups=_groups(pod),
-        masked_paths=() if is_unmasked or own.privileged else (*MASKED, *node.masked),
+        masked_paths=() if is_unmasked or own.privileged else (*MASKED, *node.settings.facts.masked),
         readonly_paths=() if is_unmasked or own.privileged else READ_ONLY,
-        seccomp=_profile(own.seccomp_profile or whole.seccomp_profile, node, node.default_seccomp),
+        seccomp=_profile(own.seccomp_profile or whole.seccomp_profile, node, node.settings.pods.default_seccomp),
     )
     if made.target_id and context.namespace_options.pid == pb.CONTAINER:
         context.namespace_options.pid = pb.TARGET
@@ -444,5 +446,5 @@ def _profile(given: Profile | None, node: NodeShape, default: str, *, is_name: b
     kind = given.type if given is not None and given.type else default
     place = ""
     if kind == "Localhost" and given is not None:
-        place = given.localhost_profile if is_name else f"{node.seccomp_root}/{given.localhost_profile}"
+        place = given.localhost_profile if is_name else f"{node.settings.seccomp_root}/{given.localhost_profile}"
     return pb.SecurityProfile(profile_type=PROFILE_TYPES[kind], localhost_ref=place)

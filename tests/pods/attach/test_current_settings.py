@@ -6,7 +6,7 @@ from dataclasses import replace
 from agent.config.document import Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.pods.attach.settings import ADDRESSES_S, CurrentSettings, own_addresses, pod_settings
-from agent.pods.run.pod_context import PodNodeFacts
+from agent.pods.settings import PodNodeFacts
 from kepd_dns.attach.settings import pod_servers
 
 

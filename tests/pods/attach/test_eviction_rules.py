@@ -9,7 +9,7 @@ from agent.config.kinds import THRESHOLD, Wrong
 from agent.config.sections.pods import PodEviction, Pods
 from agent.pods.attach.settings import DEFAULT_HARD, eviction_rules
 from agent.pods.plan.evict import EvictionRules
-from agent.pods.settings_check import pods_faults
+from agent.pods.settings import pods_faults
 
 MI = 1 << 20
 

@@ -17,7 +17,7 @@ from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.attach.settings import disk_bytes, node_facts, pod_settings
 from agent.pods.plan.admit import Capacity
-from agent.pods.run.pod_context import PodNodeFacts
+from agent.pods.settings import PodNodeFacts
 from kepd_dns.attach.settings import pod_servers
 from tests.fakes.cri import FakeCri
 
@@ -43,13 +43,12 @@ def test_settings_of_pods_reach_the_plane() -> None:
     )
     before, after = (pod_settings(one, PodNodeFacts(), "me", pod_servers) for one in (plain, other))
 
-    assert (before.most_pids, before.may_swap, before.kills_single_process) == (0, False, False)
-    assert (after.most_pids, after.may_swap, after.kills_single_process) == (50, True, True)
-    assert (before.memory_qos, after.memory_qos) == (False, True)
+    assert before.pods == plain.pods
+    assert after.pods == other.pods
     assert before.capacity == Capacity(milli_cpus=1000, memory_bytes=1 << 30, pods=110)
     assert after.capacity == Capacity(milli_cpus=500, memory_bytes=(1 << 30) - (1 << 20), pods=7)
-    assert before.seccomp_root == Path("/state/seccomp")
-    assert before.directory == Path("/state/pods")
+    assert before.seccomp_root == "/state/seccomp"
+    assert before.pods.directory == "/state/pods"
 
 
 def test_a_node_that_nobody_describes_describes_itself() -> None:

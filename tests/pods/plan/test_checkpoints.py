@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.config.sections.checkpoints import PodCheckpoints
 from agent.model.nodes.use import Amount, NodeLook
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.scarcity.checkpoints import (
     Archive,
-    CheckpointRules,
     archive_name,
     archive_of,
     bytes_wanted,
@@ -57,29 +57,29 @@ def test_the_newest_of_each_container_stay() -> None:
     """CKP-13."""
     found = [archive(age) for age in (1, 2, 3, 4, 5)] + [archive(age, "db_default-app") for age in (10, 20)]
 
-    assert names(superfluous(found, CheckpointRules(keep=3), NOW)) == ["web_default-app-5", "web_default-app-4"]
+    assert names(superfluous(found, PodCheckpoints(keep=3), NOW)) == ["web_default-app-5", "web_default-app-4"]
 
 
 def test_old_ones_go_whatever_their_number() -> None:
     """CKP-13."""
     found = [archive(10), archive(200)]
 
-    assert names(superfluous(found, CheckpointRules(most_age_s=100), NOW)) == ["web_default-app-200"]
+    assert names(superfluous(found, PodCheckpoints(max_age=100), NOW)) == ["web_default-app-200"]
 
 
 def test_all_together_take_at_most_so_much_and_the_newest_stays() -> None:
     """CKP-13."""
     found = [archive(age, f"p{age}_default-a", size=4) for age in (1, 2, 3)]
 
-    assert names(superfluous(found, CheckpointRules(most_bytes=8), NOW)) == ["p3_default-a-3"]
-    assert names(superfluous(found, CheckpointRules(most_bytes=1), NOW)) == ["p3_default-a-3", "p2_default-a-2"]
+    assert names(superfluous(found, PodCheckpoints(max_bytes=8), NOW)) == ["p3_default-a-3"]
+    assert names(superfluous(found, PodCheckpoints(max_bytes=1), NOW)) == ["p3_default-a-3", "p2_default-a-2"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.sampled_from("ab"), st.integers(0, 9)), unique_by=lambda one: one[0]))
 def test_after_tidying_nothing_is_superfluous(given_: list[tuple[int, str, int]]) -> None:
     """CKP-13: planning again plans nothing."""
     found = [archive(age, of, size) for age, of, size in given_]
-    rules = CheckpointRules(keep=2, most_age_s=200, most_bytes=12)
+    rules = PodCheckpoints(keep=2, max_age=200, max_bytes=12)
     left = [one for one in found if one not in superfluous(found, rules, NOW)]
 
     assert superfluous(left, rules, NOW) == []

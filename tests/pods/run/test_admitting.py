@@ -76,7 +76,7 @@ async def test_what_runs_stays_when_kepd_starts_anew_on_a_smaller_node(tmp_path:
     given, cri = FakeManifestDirectory(files), Slow()
     async with running(cri, given, tmp_path, cpus=2) as plane:
         await plane.until_phases(a="Running", b="Running")
-    async with running(cri, given, tmp_path, cpus=1, most_pods=1) as plane:
+    async with running(cri, given, tmp_path, cpus=1, max_pods=1) as plane:
         await plane.until_phases(a="Running", b="Running")
         given.put("/m/c.yaml", asking("c", "1m"))
         await plane.until_phases(a="Running", b="Running", c="Pending")

@@ -16,11 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.config.sections.checkpoints import PodCheckpoints
 from agent.model.nodes.use import Amount, ContainerUse, NodeLook, PodUse
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
-from agent.pods.plan.scarcity.checkpoints import CheckpointRules, archive_name
+from agent.pods.plan.scarcity.checkpoints import archive_name
 from agent.pods.run.checkpoints import archive as archive_module
 from agent.pods.run.checkpoints.archive import NotAnArchive, described
 from agent.pods.run.checkpoints.folder import CheckpointFolder
@@ -176,7 +177,7 @@ def test_one_that_is_being_written_stays(folder: CheckpointFolder) -> None:
     folder.writing.add(name)
 
     assert not folder.remove(name)
-    assert folder.tidy(CheckpointRules(most_age_s=10), NOW) == []
+    assert folder.tidy(PodCheckpoints(max_age=10), NOW) == []
     assert folder.make_room(1 << 40) == []
 
 
@@ -184,7 +185,7 @@ def test_tidying_and_making_room_remove_the_oldest(folder: CheckpointFolder) -> 
     """CKP-13."""
     named = [put(folder, age) for age in (1, 2, 3, 4)]
 
-    assert folder.tidy(CheckpointRules(keep=3), NOW) == [named[3]]
+    assert folder.tidy(PodCheckpoints(keep=3), NOW) == [named[3]]
     assert folder.make_room(1) == [named[2]]
     assert folder.make_room(1 << 40) == [named[1], named[0]]
     assert list(folder.directory.iterdir()) == []
@@ -337,7 +338,7 @@ async def test_under_pressure_of_the_disk_archives_go_before_pods(
     line = 1 << 20
     node = FillingDisk(folder, signal, line - 2 * folder.archives()[0].size_bytes)
     rules = EvictionRules(thresholds=(Threshold(signal=signal, quantity=line),), period_s=0.05)
-    checkpoints = CheckpointRules(most_age_s=1e12)
+    checkpoints = PodCheckpoints(max_age=1e12)
     async with running(Writes(), web, logs, node=node, eviction=rules, checkpoints=checkpoints) as plane:
         await plane.until(lambda: len(folder.archives()) == left and node.looks > 3, "room to be made")
         await plane.until_phases(web="Running" if left == 1 else "Failed")

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent.config.sections.pods import PodLogs
 from agent.model.nodes.file_system import Room
 from agent.model.nodes.use import Amount, DiskPlace, PodUse
 from agent.model.runtime.error import RuntimeCallFailed
@@ -219,7 +220,7 @@ async def test_logs_of_pods_that_ended_make_room_before_one_is_evicted(tmp_path:
     node.places = {"nodefs": place("node", "logs")}
     node.amounts["nodefs.available"] = Amount(50, 100)
     manifests = files("once", "web", more=CRITICAL + "  restartPolicy: Never\n")
-    async with plane_of(node, manifests, tmp_path, log_max_bytes=1000) as plane:
+    async with plane_of(node, manifests, tmp_path, logs=PodLogs(max_size=1000)) as plane:
         await plane.until_phases(once="Running", web="Running")
         plane.cri.exit(plane.pod("once-n").containers[0].id, 0)
         plane.runner.look_again()

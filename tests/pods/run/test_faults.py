@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import structlog
 
+from agent.config.sections.pods import PodLogs
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.handlers.hooks import ContainerTarget, HookRunner
@@ -176,7 +177,7 @@ async def test_a_routine_that_raises_for_one_pod_leaves_the_others_served(
     given = FakeManifestDirectory({"/m/good.yaml": GOOD, "/m/conf.yaml": SOURCE % b"one"})
     for name in names:
         monkeypatch.setattr(owner, name, faults.into(name, getattr(owner, name)))
-    async with running(cri, given, tmp_path / "logs", events=News(cri), log_check_s=0.02) as plane:
+    async with running(cri, given, tmp_path / "logs", events=News(cri), logs=PodLogs(interval=0.02)) as plane:
         life = Life(plane, given, faults, names)
         await plane.until(lambda: plane.phases == {"good-n": "Running"}, "the good one runs")
         life.write("a")

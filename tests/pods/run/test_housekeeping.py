@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agent.config.sections.pods import PodLogs
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.runtime.error import RuntimeCallFailed
@@ -82,7 +83,9 @@ async def test_a_volume_that_takes_long_to_count_delays_no_other_pod_and_no_log(
         await check(self, keeper)
 
     monkeypatch.setattr(Housekeeping, "check_volumes", checked)
-    async with running(Slow(), with_small_volumes("slow", "good"), tmp_path / "logs", log_check_s=0.01) as plane:
+    async with running(
+        Slow(), with_small_volumes("slow", "good"), tmp_path / "logs", logs=PodLogs(interval=0.01)
+    ) as plane:
         await plane.until_phases(slow="Running", good="Running")
         logs = plane.runner._context.files.logs
         monkeypatch.setattr(logs, "is_full", lambda path, _most: rotated.append(path.parent.parent.name) or False)
@@ -98,7 +101,9 @@ async def test_a_check_that_fails_for_one_pod_ends_no_others_and_not_the_plane(
 ) -> None:
     """FP-3."""
     monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
-    async with running(Slow(), with_small_volumes("bad", "good"), tmp_path / "logs", log_check_s=0.01) as plane:
+    async with running(
+        Slow(), with_small_volumes("bad", "good"), tmp_path / "logs", logs=PodLogs(interval=0.01)
+    ) as plane:
         await plane.until_phases(bad="Running", good="Running")
 
         def used(files: PodFiles, pod: PodSpec, logs: Path, pace: DiskPace) -> DiskUse:
@@ -149,7 +154,7 @@ class TestLogs:
 
     async def rotated(self, tmp_path: Path, cri: Slow) -> tuple[list[str], Plane]:
         manifests = FakeManifestDirectory({"/m/f.yaml": manifest("web", "i")})
-        async with running(cri, manifests, tmp_path / "logs", log_max_bytes=10) as plane:
+        async with running(cri, manifests, tmp_path / "logs", logs=PodLogs(max_size=10)) as plane:
             await plane.until_phases(web="Running")
             (keeper,) = plane.runner.keepers.values()
             folder = one(tmp_path / "logs", "default_web-n_*/a")

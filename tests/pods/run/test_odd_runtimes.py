@@ -198,7 +198,7 @@ class Node:
     @asynccontextmanager
     async def kepd(self, runtime: Any = None) -> AsyncIterator[Plane]:
         async with running(
-            runtime or self.runtime, self.files, self.place, clock=self.clock, events=self.runtime, relist_s=5.0
+            runtime or self.runtime, self.files, self.place, clock=self.clock, events=self.runtime, relist=5.0
         ) as plane:
             try:
                 yield plane

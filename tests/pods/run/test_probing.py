@@ -154,7 +154,7 @@ async def test_commands_of_probes_wait_for_a_free_place(cri: Slow, tmp_path: Pat
     given = manifests(probe, sidecar=probe)
     other = manifests(probe)._files["/m/f.yaml"].replace(b"name: web", b"name: other")
     given.put("/m/g.yaml", other)
-    async with running(cri, given, tmp_path, exec_probes_at_once=2) as plane:
+    async with running(cri, given, tmp_path, exec_probe_concurrency=2) as plane:
         await plane.until(lambda: at_once[0] == 2, "two run")
         await plane.rounds()
         assert most[0] == 2
@@ -178,7 +178,7 @@ async def test_commands_that_hang_in_one_pod_hold_no_other_pods_probes_up(cri: S
     cri.exec_sync = exec_sync  # type: ignore[method-assign]
     hanging = "readinessProbe: {exec: {command: [hang]}}"
     given = manifests(hanging, sidecar=hanging)
-    async with running(cri, given, tmp_path, exec_probes_at_once=2) as plane:
+    async with running(cri, given, tmp_path, exec_probe_concurrency=2) as plane:
         await plane.until(lambda: hung, "a command hangs")
         quick = manifests("readinessProbe: {exec: {command: [x]}}")._files["/m/f.yaml"]
         given.put("/m/g.yaml", quick.replace(b"name: web", b"name: other"))

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from agent.config.sections.pods import Pods
 from agent.model.nodes.control_group import GroupShape
 from agent.pods.runtime.cri_config import NodeShape, container_resources
 from agent.pods.runtime.qos import Needs, memory_qos
 from agent.pods.runtime.slices import NO_LIMIT
+from agent.pods.settings import PodNodeFacts, PodSettings
 from tests.contract.fake_slices import FakeSlices
 from tests.fakes.cgroups import FakeControlGroups
 from tests.fakes.manifests import FakeManifestDirectory
@@ -20,10 +22,11 @@ from tests.pods.pods import container, make_pod
 GIB = 1 << 30
 
 
-def resources(shape: GroupShape, given: dict[str, Any], *others: Any, **node: Any) -> Any:
+def resources(shape: GroupShape, given: dict[str, Any], *others: Any, **pods: Any) -> Any:
     pod = make_pod([container("app", resources=given), *others])
+    facts = PodNodeFacts(memory_bytes=8 * GIB, groups=shape)
     known = NodeShape(
-        instance="me", log_directory=Path("/logs"), cgroup_root="kepd", memory_bytes=8 * GIB, groups=shape, **node
+        settings=PodSettings(pods=Pods(log_directory="/logs", **pods), node="n", instance="me", facts=facts)
     )
     return container_resources(pod, pod.containers[0], pod.containers[0].fields.resources, known)
 
@@ -38,11 +41,11 @@ def test_version_one_counts_memory_and_swap_together() -> None:
     asking = {"requests": {"memory": "1Gi"}}
     equal = {"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi", "cpu": "1"}}
     assert resources(ONE, LIMITED).memory_swap_limit_in_bytes == GIB
-    assert resources(ONE, LIMITED, may_swap=True).memory_swap_limit_in_bytes == GIB + GIB // 4
-    assert resources(ONE, equal, may_swap=True).memory_swap_limit_in_bytes == GIB
-    assert resources(ONE, LIMITED, may_swap=True, copies_kubelet=True).memory_swap_limit_in_bytes == GIB
-    assert resources(ONE, {}, may_swap=True).memory_swap_limit_in_bytes == 0
-    assert resources(ONE, asking, may_swap=True).memory_swap_limit_in_bytes == 0
+    assert resources(ONE, LIMITED, swap="LimitedSwap").memory_swap_limit_in_bytes == GIB + GIB // 4
+    assert resources(ONE, equal, swap="LimitedSwap").memory_swap_limit_in_bytes == GIB
+    assert resources(ONE, LIMITED, swap="LimitedSwap", profile="kubelet").memory_swap_limit_in_bytes == GIB
+    assert resources(ONE, {}, swap="LimitedSwap").memory_swap_limit_in_bytes == 0
+    assert resources(ONE, asking, swap="LimitedSwap").memory_swap_limit_in_bytes == 0
     assert resources(GroupShape(), LIMITED).memory_swap_limit_in_bytes == 0, "nobody counts swap"
 
 
@@ -59,7 +62,12 @@ def test_version_one_counts_memory_and_swap_together() -> None:
 )
 def test_version_two_gives_swap_by_the_share_of_memory(given: dict[str, Any], may_swap: bool, swap: str) -> None:
     """KEP-2400: only containers of Burstable pods that ask for memory and may use more."""
-    assert resources(TWO, given, container("other"), may_swap=may_swap).unified["memory.swap.max"] == swap
+    assert (
+        resources(TWO, given, container("other"), swap="LimitedSwap" if may_swap else "NoSwap").unified[
+            "memory.swap.max"
+        ]
+        == swap
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,20 +94,20 @@ def test_memory_is_throttled_at_nine_tenths_of_what_is_above_the_request(
 
 
 @pytest.mark.parametrize(
-    ("shape", "qos_bytes", "given", "found"),
+    ("shape", "has_qos", "given", "found"),
     [
-        (ONE, 8 * GIB, LIMITED, set()),
-        (TWO, 0, LIMITED, set()),
-        (TWO, 8 * GIB, LIMITED, {"memory.min", "memory.high"}),
-        (TWO, 8 * GIB, {}, set()),
-        (TWO, 8 * GIB, {"limits": {"memory": "1Gi", "cpu": "1"}}, {"memory.min"}),
+        (ONE, True, LIMITED, set()),
+        (TWO, False, LIMITED, set()),
+        (TWO, True, LIMITED, {"memory.min", "memory.high"}),
+        (TWO, True, {}, set()),
+        (TWO, True, {"limits": {"memory": "1Gi", "cpu": "1"}}, {"memory.min"}),
     ],
 )
 def test_memory_is_protected_where_the_node_says_so(
-    shape: GroupShape, qos_bytes: int, given: dict[str, Any], found: set[str]
+    shape: GroupShape, has_qos: bool, given: dict[str, Any], found: set[str]
 ) -> None:
     """RES-08: version 2 alone."""
-    told = resources(shape, given, memory_qos_bytes=qos_bytes).unified
+    told = resources(shape, given, memory_qos=has_qos).unified
 
     assert {name for name in told if name in ("memory.min", "memory.high")} == found
 
@@ -113,7 +121,7 @@ def test_swap_is_left_alone_where_nobody_counts_it() -> None:
 )
 def test_out_of_memory_ends_the_container_unless_said_otherwise(version: int, single: bool, unified: dict) -> None:
     """RES-05."""
-    assert dict(resources(GroupShape(version=version), {}, kills_single_process=single).unified) == unified
+    assert dict(resources(GroupShape(version=version), {}, single_process_oom_kill=single).unified) == unified
 
 
 def test_pages_of_sizes_that_are_not_listed_are_none() -> None:
@@ -127,7 +135,7 @@ def test_pages_of_sizes_that_are_not_listed_are_none() -> None:
 async def test_a_pod_gets_its_group_before_its_sandbox_and_leaves_none(tmp_path: Path) -> None:
     """RES-04, GC-03."""
     groups, manifests = FakeControlGroups(), FakeManifestDirectory({"/m/f.yaml": manifest(grace_s=1)})
-    async with running(Slow(), manifests, tmp_path / "logs", groups=groups, most_pids=70) as plane:
+    async with running(Slow(), manifests, tmp_path / "logs", groups=groups, pod_pids_limit=70) as plane:
         await plane.until_phases(web="Running")
         (uid,) = plane.runner.keepers
         assert groups.files[f"pids/kepd/besteffort/pod{uid}/pids.max"] == "70"
@@ -155,7 +163,7 @@ async def test_a_pod_with_limits_does_not_run_without_them(tmp_path: Path) -> No
     """It is told what is wrong, and tried again."""
     groups, cri = Stubborn("pids.max"), Slow()
     manifests = FakeManifestDirectory({"/m/f.yaml": manifest()})
-    async with running(cri, manifests, tmp_path / "logs", groups=groups, most_pids=70) as plane:
+    async with running(cri, manifests, tmp_path / "logs", groups=groups, pod_pids_limit=70) as plane:
         await plane.until(lambda: plane.events, "told")
         told = plane.events[0]
         assert told.reason == "FailedCreatePodContainer"

@@ -3,21 +3,28 @@
 
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from agent.config.sections.pods import Pods
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.runtime.cri_config import MASKED, READ_ONLY, Made, NodeShape, container_config, sandbox_config
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.observed import instance_of, left_container
+from agent.pods.settings import PodNodeFacts, PodSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.pods.pods import container, make_pod
 
-NODE = NodeShape(instance="me", log_directory=Path("/logs"), cgroup_root="kepd", seccomp_root="/state/seccomp")
+PODS = Pods(log_directory="/logs")
+SETTINGS = PodSettings(pods=PODS, node="n", instance="me", seccomp_root="/state/seccomp")
+NODE = NodeShape(settings=SETTINGS)
+
+
+def with_pods(**keys: Any) -> NodeShape:
+    return NodeShape(settings=replace(SETTINGS, pods=dataclasses.replace(PODS, **keys)))
 
 
 def made_of(pod: PodSpec, name: str = "app", node: NodeShape = NODE, **made: Any) -> pb.ContainerConfig:
@@ -165,7 +172,7 @@ class TestNetwork:
         )
         init = container("i", ports=[{"containerPort": 7, "hostPort": 7}])
         pod = make_pod([app], [side, init])
-        told = sandbox_config(pod, replace(NODE, copies_kubelet=copies_kubelet)).port_mappings
+        told = sandbox_config(pod, with_pods(profile="kubelet" if copies_kubelet else "kepd")).port_mappings
 
         assert [(one.container_port, one.host_port) for one in told] == ports
         assert (told[-2].host_ip, told[-2].protocol) == ("192.0.2.1", pb.UDP)
@@ -249,7 +256,7 @@ class TestProfiles:
     )  # fmt: skip
     def test_system_calls(self, pod_context: Any, own: dict[str, Any], default: str, kind: str, place: str) -> None:
         """SEC-03."""
-        profile = security(pod_context, None, replace(NODE, default_seccomp=default), **own).seccomp
+        profile = security(pod_context, None, with_pods(default_seccomp=default), **own).seccomp
 
         assert (pb.SecurityProfile.ProfileType.Name(profile.profile_type), profile.localhost_ref) == (kind, place)
 
@@ -283,7 +290,7 @@ class TestProfiles:
     def test_what_of_the_kernel_is_hidden(self) -> None:
         """SEC-05."""
         heat = "/sys/devices/system/cpu/cpu0/thermal_throttle"
-        context = security(node=replace(NODE, masked=(heat,)))
+        context = security(node=NodeShape(settings=replace(SETTINGS, facts=PodNodeFacts(masked=(heat,)))))
 
         assert list(context.masked_paths) == [*MASKED, heat]
         assert list(context.readonly_paths) == list(READ_ONLY)

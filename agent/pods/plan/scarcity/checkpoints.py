@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from agent.config.sections.checkpoints import PodCheckpoints
 from agent.model.nodes.use import Layout, NodeLook
 from agent.pods.plan.evict import EvictionRules
 
@@ -16,12 +17,6 @@ NAME = re.compile(r"checkpoint-([a-z0-9][a-z0-9.-]*_[a-z0-9-]+)-(\d{4}-\d\d-\d\d
 STAMP = "%Y-%m-%dT%H:%M:%SZ"
 # Of what a container has in memory, for the archive has more than that.
 MEMORY_TIMES = 1.5
-
-
-class CheckpointRules(msgspec.Struct, frozen=True, kw_only=True):
-    keep: int = 3
-    most_age_s: float = 168 * 3600.0
-    most_bytes: int = 10 << 30
 
 
 class Archive(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,13 +44,13 @@ def archive_of(name: str, size_bytes: int) -> Archive | None:
     return Archive(name=name, of=found[1], made_wall_s=made.timestamp(), size_bytes=size_bytes)
 
 
-def superfluous(archives: Iterable[Archive], rules: CheckpointRules, now_wall_s: float) -> list[Archive]:
+def superfluous(archives: Iterable[Archive], rules: PodCheckpoints, now_wall_s: float) -> list[Archive]:
     """Oldest first. The newest of all stays, however large it is: it was just asked for."""
     kept: Counter[str] = Counter()
     left, size, found = True, 0, []
     for place, one in enumerate(sorted(archives, key=_newest_first)):
-        is_old = now_wall_s - one.made_wall_s > rules.most_age_s
-        left = left and (not place or size + one.size_bytes <= rules.most_bytes)
+        is_old = now_wall_s - one.made_wall_s > rules.max_age
+        left = left and (not place or size + one.size_bytes <= rules.max_bytes)
         if is_old or not left or kept[one.of] >= rules.keep:
             found.append(one)
         else:

@@ -62,7 +62,7 @@ class CheckpointMaker:
         finally:
             self._folder.writing.discard(path.name)
         self._context.metrics.checkpoint_made(took_s)
-        await asyncio.to_thread(self._folder.tidy, self._context.settings().checkpoints, clock.wall_s())
+        await asyncio.to_thread(self._folder.tidy, self._context.settings().pods.checkpoints, clock.wall_s())
         await self.listed()
         return MadeCheckpoint(str(path), took_s)
 

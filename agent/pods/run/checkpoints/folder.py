@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from agent.config.sections.checkpoints import PodCheckpoints
 from agent.model.pods.checkpoint import CheckpointReport
 from agent.pods.plan.scarcity.checkpoints import (
     Archive,
-    CheckpointRules,
     archive_of,
     freed_first,
     in_order,
@@ -71,7 +71,7 @@ class CheckpointFolder:
             return False
         return True
 
-    def tidy(self, rules: CheckpointRules, now_wall_s: float) -> list[str]:
+    def tidy(self, rules: PodCheckpoints, now_wall_s: float) -> list[str]:
         """Delete surplus archives; return their names."""
         return [one.name for one in superfluous(self.archives(), rules, now_wall_s) if self.remove(one.name)]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, DnsNode, both_ways
+from packages.dns.packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, DnsNode, both_ways
 
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from dns.message import make_query
-from packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, DnsNode
+from packages.dns.packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, DnsNode
 
 from agent.host.joints.dns_services import upstreams_of
 from agent.model.services.nft_table import Family

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, FAMILIES, DnsNode
+from packages.dns.packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, FAMILIES, DnsNode
 
 from agent.model.services.nft_table import Family
 from kepd_dns.handover.state import EndpointName, Port, ServiceName

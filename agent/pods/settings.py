@@ -1,13 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of `pods.` that are wrong only together."""
+"""What pods are kept by: their section of the configuration, what this node makes of it, and what is wrong with it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from agent.config.sections.pods import PodEviction, Pods
 from agent.model.finding import Finding, shown, suggestion
-from agent.pods.plan.evict import SIGNALS
+from agent.model.nodes.control_group import GroupShape
+from agent.pods.plan.admit import Capacity
+from agent.pods.plan.drain import ShutdownRules
+from agent.pods.plan.evict import SIGNALS, EvictionRules
+from agent.pods.plan.restart import RestartCurve
 
+GIBIBYTE = 1 << 30
 KEY, EVICTION = "pods.shutdown.groups", "pods.eviction"
+
+
+class PodNodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What pods learn of their node, and what their shares are measured by."""
+
+    addresses: tuple[str, ...] = ()
+    cpus: int = 1
+    memory_bytes: int = GIBIBYTE
+    boot_id: str = ""
+    disk_bytes: int = 0
+    # Paths of this machine that containers must not see, beyond those of every machine.
+    masked: tuple[str, ...] = ()
+    groups: GroupShape = msgspec.field(default_factory=GroupShape)
+    has_kubelet: bool = False
+
+
+class PodSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Beside the section stands what comes from others, and what is worked out once and not at every step."""
+
+    pods: Pods
+    node: str
+    instance: str
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    cluster_dns: tuple[str, ...] = ()
+    seccomp_root: str = "/var/lib/kepd/seccomp"
+    gives_devices: bool = False
+    gives_plugins: bool = False
+    curve: RestartCurve = msgspec.field(default_factory=RestartCurve)
+    shutdown: ShutdownRules = ShutdownRules()
+    eviction: EvictionRules | None = None
+    facts: PodNodeFacts = PodNodeFacts()
+
+    @property
+    def copies_kubelet(self) -> bool:
+        return self.pods.profile == "kubelet"
+
+    @property
+    def capacity(self) -> Capacity:
+        """What pods may ask for together."""
+        return Capacity(
+            milli_cpus=self.facts.cpus * 1000 - round(self.pods.reserved.cpu * 1000),
+            memory_bytes=self.facts.memory_bytes - self.pods.reserved.memory,
+            pods=self.pods.max_pods,
+        )
 
 
 def pods_faults(pods: Pods, *, is_legacy: bool = False, memory_bytes: int = 0) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 """Values of the section `pods` that are wrong only together."""
 
 from agent.config.sections.pods import Pods, PodShutdown
-from agent.pods.settings_check import pods_faults
+from agent.pods.settings import pods_faults
 
 
 def faults(*groups: tuple[int, float]) -> list[str]:
