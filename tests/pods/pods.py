@@ -12,8 +12,18 @@ from agent.model.pods.container_fields import Container
 from agent.model.pods.fields import PodFields
 from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.pods.plan.remembered import PodOutcome
-from agent.pods.plan.start import StartPlan, StartRules, final_phase
-from agent.pods.plan.start_steps import BeginStop, EndContainer, Finish, Launch, RestartAll, Settle, StartStep
+from agent.pods.plan.start import final_phase
+from agent.pods.plan.start_steps import (
+    BeginStop,
+    EndContainer,
+    Finish,
+    Launch,
+    RestartAll,
+    Settle,
+    StartPlan,
+    StartRules,
+    StartStep,
+)
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.runtime.observed import Instance, SeenPod
 from agent.pods.view.simulation import Beginning, PodSimulation

@@ -19,7 +19,7 @@ from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.remembered import Moment
-from agent.pods.plan.start import StartRules
+from agent.pods.plan.start_steps import StartRules
 from agent.pods.plan.stop_state import Stop, Trigger, begin_stop
 from agent.pods.view.forecast import Assumption, HookAssumption, forecast_start, forecast_stop
 from agent.pods.view.simulation import Beginning

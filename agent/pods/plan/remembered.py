@@ -17,7 +17,10 @@ from agent.model.pods.container_fields import Resources
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
-from agent.pods.runtime.observed import Instance, Stage
+from agent.pods.runtime.observed import (
+    Instance,
+    Stage,
+)
 from agent.pods.runtime.pod_group import PodLimits
 
 MOST_KEPT, MOST_PAST = 400, 50
@@ -267,3 +270,7 @@ def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
         first_seen_s=now_s - max(wall_s - memory.first_seen_wall_s, 0.0),
         outcome=memory.outcome if is_over else None,
     )
+
+
+def without_problem(known: ContainerMemory) -> ContainerMemory:
+    return replace(known, reason="", message="", pause_s=0.0, retry_s=0.0)

@@ -8,13 +8,11 @@ planning what is as wanted gives nothing. Never: restarts anything because kepd 
 
 from collections.abc import Iterator
 
-import msgspec
 from msgspec.structs import replace
 
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec, container_hash
-from agent.pods.plan.order import Dependency
 from agent.pods.plan.remembered import RENEWING, Memory
-from agent.pods.plan.restart import RESTART_ALL, RestartCurve, matching_action
+from agent.pods.plan.restart import RESTART_ALL, matching_action
 from agent.pods.plan.start_steps import (
     BeginStop,
     EndContainer,
@@ -23,10 +21,14 @@ from agent.pods.plan.start_steps import (
     MakeSandbox,
     RestartAll,
     Settle,
+    Situation,
+    StartPlan,
+    StartRules,
     StartStep,
+    WaitingContainer,
 )
 from agent.pods.plan.stop_state import HookPhase, Trigger
-from agent.pods.plan.work import Work, containers_at_work, is_pod_at_work
+from agent.pods.plan.work import Work, is_pod_at_work
 from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage
 
 TINY_S = 1e-6
@@ -34,77 +36,10 @@ BEFORE_START = (HookPhase.NONE, HookPhase.RUNNING, HookPhase.CANCELLED)
 NO_WORK: frozenset[Work] = frozenset()
 
 
-class StartRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the node and the pod's annotations add to the manifest."""
-
-    curve: RestartCurve = msgspec.field(default_factory=RestartCurve)
-    needs: dict[str, tuple[Dependency, ...]] = msgspec.field(default_factory=dict)
-    keystone: str = ""
-    most_restarts: int | None = None
-    restart_window_s: float = 0.0
-
-
-class WaitingContainer(msgspec.Struct, frozen=True):
-    """Why a container does not run yet."""
-
-    name: str
-    why: str
-    until_s: float | None = None
-
-
-class StartPlan(msgspec.Struct, frozen=True):
-    """What is done now, at the same time, when to plan again if nothing happens before, and who waits for what."""
-
-    steps: tuple[StartStep, ...] = ()
-    waiting: tuple[WaitingContainer, ...] = ()
-
-    @property
-    def wake_s(self) -> float | None:
-        return min((one.until_s for one in self.waiting if one.until_s is not None), default=None)
-
-    @property
-    def is_conclusion(self) -> bool:
-        """The pod is done, or ends for good."""
-        ends = [step for step in self.steps if isinstance(step, Finish | BeginStop)]
-        return any(isinstance(step, Finish) or step.cause != "sandbox" for step in ends)
-
-    def __str__(self) -> str:
-        return "; ".join(str(step) for step in self.steps) or "nothing to do"
-
-
-class _Situation(msgspec.Struct, frozen=True):
-    pod: PodSpec
-    seen: SeenPod
-    memory: Memory
-    works: frozenset[Work]
-    rules: StartRules
-    now_s: float
-
-    @property
-    def busy(self) -> frozenset[str]:
-        return containers_at_work(self.works)
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.busy and not is_pod_at_work(self.works)
-
-    def instance(self, name: str) -> Instance | None:
-        active = self.seen.active
-        found = self.seen.newest(name, active.id) if active is not None else None
-        # A manifest may take the name of an ephemeral container by and by.
-        return found if found is None or not found.is_ephemeral else None
-
-    def is_done(self, instance: Instance) -> bool:
-        return self.memory.of(instance.name).has_done_its_work(instance)
-
-    def may_restart(self, one: ContainerSpec, ended: Instance) -> bool:
-        return self.memory.of(one.name).may_restart(self.pod, one, ended)
-
-
 def plan_start(
     pod: PodSpec, seen: SeenPod, memory: Memory, now_s: float, rules: StartRules, *, works: frozenset[Work] = NO_WORK
 ) -> StartPlan:
-    at = _Situation(pod, seen, memory, works, rules, now_s)
+    at = Situation(pod, seen, memory, works, rules, now_s)
     if memory.outcome is not None:
         return StartPlan()
     if overdue := _deadline(at):
@@ -165,7 +100,7 @@ def needs_sandbox(pod: PodSpec, seen: SeenPod) -> bool:
     return not pod.spec.host_network and active.ip == ""
 
 
-def _sandbox(at: _Situation) -> StartPlan:
+def _sandbox(at: Situation) -> StartPlan:
     newest = at.seen.sandboxes[0] if at.seen.sandboxes else None
     if newest is not None and _is_over_without_sandbox(at):
         return StartPlan((_final(at),))
@@ -181,7 +116,7 @@ def _sandbox(at: _Situation) -> StartPlan:
     return StartPlan((MakeSandbox(attempt, tuple(one.id for one in at.seen.sandboxes), removes),))
 
 
-def _is_over_without_sandbox(at: _Situation) -> bool:
+def _is_over_without_sandbox(at: Situation) -> bool:
     if at.seen.running:
         return False
     policy = at.pod.spec.restart_policy
@@ -191,11 +126,11 @@ def _is_over_without_sandbox(at: _Situation) -> bool:
     return policy == "OnFailure" and bool(mains) and all(one is not None and at.is_done(one) for one in mains)
 
 
-def _mains(at: _Situation) -> list[ContainerSpec]:
+def _mains(at: Situation) -> list[ContainerSpec]:
     return [one for one in at.pod.containers if one.kind is ContainerKind.MAIN]
 
 
-def _final(at: _Situation) -> StartStep:
+def _final(at: Situation) -> StartStep:
     """Stop what is left, at least the sandbox, then say how it ended."""
     if at.seen.running or at.seen.active is not None:
         return BeginStop(Trigger.COMPLETE, "completed", float(at.pod.grace_s))
@@ -210,7 +145,7 @@ def final_phase(pod: PodSpec, seen: SeenPod, keystone: str = "") -> str:
     return "Succeeded" if all(one is not None and one.has_succeeded for one in mains) else "Failed"
 
 
-def _conclusion(at: _Situation) -> StartStep | None:
+def _conclusion(at: Situation) -> StartStep | None:
     """And the failures that end a pod."""
     if any(name in at.busy for name in (one.name for one in _mains(at))):
         return None
@@ -228,7 +163,7 @@ def _conclusion(at: _Situation) -> StartStep | None:
     return _final(at)
 
 
-def _kept_success(at: _Situation, main: ContainerSpec) -> Instance | None:
+def _kept_success(at: Situation, main: ContainerSpec) -> Instance | None:
     """What exited 0 in an earlier sandbox is not started again under OnFailure."""
     known = at.seen.newest(main.name)
     is_kept = (
@@ -237,7 +172,7 @@ def _kept_success(at: _Situation, main: ContainerSpec) -> Instance | None:
     return known if is_kept else None
 
 
-def _has_failed_init(at: _Situation) -> bool:
+def _has_failed_init(at: Situation) -> bool:
     if at.memory.is_initialised:
         return False
     for one in at.pod.containers:
@@ -249,7 +184,7 @@ def _has_failed_init(at: _Situation) -> bool:
     return False
 
 
-def _has_restarted_too_often(at: _Situation) -> bool:
+def _has_restarted_too_often(at: Situation) -> bool:
     most = at.rules.most_restarts
     if most is None:
         return False
@@ -262,7 +197,7 @@ def _has_restarted_too_often(at: _Situation) -> bool:
     return any(at.memory.of(one.name).backoff.restarts_since(one.finished_s - window_s) >= most for one in ended)
 
 
-def _faults(at: _Situation) -> Iterator[EndContainer]:
+def _faults(at: Situation) -> Iterator[EndContainer]:
     """Containers that have to end for a fault of their own, all at once."""
     for one in at.pod.containers:
         seen = at.instance(one.name)
@@ -285,12 +220,12 @@ def _faults(at: _Situation) -> Iterator[EndContainer]:
             yield EndContainer(one_left, text, at.pod.grace_s)
 
 
-def _leaving(at: _Situation) -> list[Instance]:
+def _leaving(at: Situation) -> list[Instance]:
     """What the manifest has no longer; ephemeral containers it never had."""
     return [one for one in at.seen.running if one.name not in at.pod.by_name and not one.is_ephemeral]
 
 
-def _unsettled(at: _Situation) -> Iterator[Settle]:
+def _unsettled(at: Situation) -> Iterator[Settle]:
     for one in at.pod.containers:
         seen = at.instance(one.name)
         if seen is None or seen.stage is not Stage.RUNNING or one.name in at.busy:
@@ -302,7 +237,7 @@ def _unsettled(at: _Situation) -> Iterator[Settle]:
             yield Settle(seen)
 
 
-def _restart_all(at: _Situation) -> RestartAll | None:
+def _restart_all(at: Situation) -> RestartAll | None:
     for one in at.pod.containers:
         ended = at.instance(one.name)
         if ended is None or ended.stage is not Stage.ENDED or at.memory.of(one.name).killed == ended.id:
@@ -315,7 +250,7 @@ def _restart_all(at: _Situation) -> RestartAll | None:
     return None
 
 
-def _deadline(at: _Situation) -> StartPlan | None:
+def _deadline(at: Situation) -> StartPlan | None:
     limit_s = at.pod.spec.active_deadline_seconds
     if limit_s is None or at.now_s + TINY_S < at.memory.first_seen_s + limit_s:
         return None
@@ -325,13 +260,13 @@ def _deadline(at: _Situation) -> StartPlan | None:
     return StartPlan((Finish("Failed", "DeadlineExceeded", text),))
 
 
-def _deadline_wait(at: _Situation) -> tuple[WaitingContainer, ...]:
+def _deadline_wait(at: Situation) -> tuple[WaitingContainer, ...]:
     limit_s = at.pod.spec.active_deadline_seconds
     return () if limit_s is None else (WaitingContainer("", "activeDeadlineSeconds", at.memory.first_seen_s + limit_s),)
 
 
 class _Launches:
-    def __init__(self, at: _Situation, busy: set[str]) -> None:
+    def __init__(self, at: Situation, busy: set[str]) -> None:
         self._at = at
         self._busy = busy
         self._active: SeenSandbox | None = at.seen.active

@@ -3,8 +3,13 @@
 
 import msgspec
 
+from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.pods.plan.order import Dependency
+from agent.pods.plan.remembered import Memory
+from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.stop_state import Trigger
-from agent.pods.runtime.observed import Instance
+from agent.pods.plan.work import Work, containers_at_work, is_pod_at_work
+from agent.pods.runtime.observed import Instance, SeenPod
 
 
 class MakeSandbox(msgspec.Struct, frozen=True):
@@ -95,3 +100,70 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 StartStep = MakeSandbox | Launch | Settle | EndContainer | RestartAll | BeginStop | Finish
+
+
+class StartRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the node and the pod's annotations add to the manifest."""
+
+    curve: RestartCurve = msgspec.field(default_factory=RestartCurve)
+    needs: dict[str, tuple[Dependency, ...]] = msgspec.field(default_factory=dict)
+    keystone: str = ""
+    most_restarts: int | None = None
+    restart_window_s: float = 0.0
+
+
+class WaitingContainer(msgspec.Struct, frozen=True):
+    """Why a container does not run yet."""
+
+    name: str
+    why: str
+    until_s: float | None = None
+
+
+class StartPlan(msgspec.Struct, frozen=True):
+    """What is done now, at the same time, when to plan again if nothing happens before, and who waits for what."""
+
+    steps: tuple[StartStep, ...] = ()
+    waiting: tuple[WaitingContainer, ...] = ()
+
+    @property
+    def wake_s(self) -> float | None:
+        return min((one.until_s for one in self.waiting if one.until_s is not None), default=None)
+
+    @property
+    def is_conclusion(self) -> bool:
+        """The pod is done, or ends for good."""
+        ends = [step for step in self.steps if isinstance(step, Finish | BeginStop)]
+        return any(isinstance(step, Finish) or step.cause != "sandbox" for step in ends)
+
+    def __str__(self) -> str:
+        return "; ".join(str(step) for step in self.steps) or "nothing to do"
+
+
+class Situation(msgspec.Struct, frozen=True):
+    pod: PodSpec
+    seen: SeenPod
+    memory: Memory
+    works: frozenset[Work]
+    rules: StartRules
+    now_s: float
+
+    @property
+    def busy(self) -> frozenset[str]:
+        return containers_at_work(self.works)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.busy and not is_pod_at_work(self.works)
+
+    def instance(self, name: str) -> Instance | None:
+        active = self.seen.active
+        found = self.seen.newest(name, active.id) if active is not None else None
+        # A manifest may take the name of an ephemeral container by and by.
+        return found if found is None or not found.is_ephemeral else None
+
+    def is_done(self, instance: Instance) -> bool:
+        return self.memory.of(instance.name).has_done_its_work(instance)
+
+    def may_restart(self, one: ContainerSpec, ended: Instance) -> bool:
+        return self.memory.of(one.name).may_restart(self.pod, one, ended)

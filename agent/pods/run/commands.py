@@ -175,7 +175,7 @@ class PodCommands:
             for one in run.seen.instances
             if one.stage is Stage.RUNNING
             and container in ("", one.name)
-            and run.kind_of(one.name) not in (ContainerKind.INIT, ContainerKind.EPHEMERAL)
+            and run.container_of(one.name).kind not in (ContainerKind.INIT, ContainerKind.EPHEMERAL)
         ]
         if not chosen:
             raise Refused("precondition", "nothing is running that could be restarted")

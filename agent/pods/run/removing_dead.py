@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out what plan/remove_dead.py finds: dead containers and sandboxes of one pod go."""
+"""Takes away what is dead of one pod: containers and sandboxes by plan/remove_dead.py, and at the end all."""
 
 import asyncio
 
 import structlog
+from msgspec.structs import replace
 
+from agent.model.devices.problem import DevicesNotReleased
 from agent.model.nodes.file_system import Room
+from agent.pods.plan.remembered import record_name
 from agent.pods.plan.remove_dead import dead_ephemerals, dead_instances, dead_sandboxes
+from agent.pods.plan.transitions import without_pod_problem
 from agent.pods.plan.work import RemovingDead
-from agent.pods.run.run_state import FAILURES, LivePod
+from agent.pods.run.container_setup import ContainerSetup
+from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.observed import Instance, SeenPod, Stage
 
 log = structlog.get_logger(plane="pods")
+
+RETRY_S = 1.0
+NOT_RELEASED, LONGEST_RELEASE_PAUSE_S = "unprepare", 60.0
 
 
 class DeadRemover:
@@ -58,3 +66,73 @@ class DeadRemover:
             await context.sandboxes.remove_sandbox(sandbox.id)
             left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
             run.seen = SeenPod(left, run.seen.instances)
+
+
+class Remains:
+    """What a pod that is over leaves: its devices, volumes, groups, files and record."""
+
+    def __init__(self, run: LivePod, setup: ContainerSetup) -> None:
+        self._run = run
+        self._setup = setup
+
+    async def release(self) -> None:
+        """A pod that stays as a record holds no volumes and no cgroup; what is left goes with the record."""
+        run, context = self._run, self._run.context
+        await self._give_back()
+        try:
+            await asyncio.to_thread(context.files.release, run.pod.uid)
+            await self._setup.release_groups()
+        except OSError as error:
+            log.warning("pod_volumes_not_released", pod=run.pod.key, error=str(error))
+
+    async def _give_back(self) -> None:
+        """Devices, once nothing of the pod runs; a driver that refuses is asked again, and delays no other pod."""
+        run, pause_s = self._run, RETRY_S
+        while True:
+            try:
+                await run.context.devices.release(run.pod.uid)
+            except DevicesNotReleased as error:
+                if run.memory.message != str(error):
+                    run.tell("ClaimError", str(error), is_warning=True)
+                run.memory = replace(run.memory, reason=NOT_RELEASED, message=str(error))
+                run.show()
+                await run.context.clock.sleep(pause_s)
+                pause_s = min(pause_s * 2, LONGEST_RELEASE_PAUSE_S)
+            else:
+                break
+        if run.memory.reason == NOT_RELEASED:
+            run.memory = without_pod_problem(run.memory)
+
+    def _remove_files(self) -> None:
+        """In one go: each step in a thread of its own would cost as much as the step."""
+        run, context = self._run, self._run.context
+        for instance in run.seen.instances:
+            context.files.logs.remove_links(instance.id)
+        context.files.logs.remove(run.pod.namespace, run.pod.name, run.pod.uid)
+        context.files.remove(run.pod.uid)
+
+    async def tear_down(self) -> None:
+        """Everything of a pod that is over; repeated until it works."""
+        run, context = self._run, self._run.context
+        pod = run.pod
+        await self._give_back()
+        while True:
+            try:
+                for sandbox in run.seen.sandboxes:
+                    await context.sandboxes.remove_sandbox(sandbox.id)
+                await asyncio.to_thread(self._remove_files)
+                await self._setup.release_groups()
+                context.requests.forget(pod.uid)
+                await self._setup.level()
+                run.is_forgotten = True
+                await context.records.remove(record_name(pod.uid))
+                break
+            except FAILURES as error:
+                run.memory = replace(run.memory, reason="FailedKillPod", message=reason_of_error(error))
+                log.warning("pod_remains_not_removed", pod=pod.key, error=str(error))
+                run.show()
+                await context.clock.sleep(RETRY_S)
+        run.seen = SeenPod()
+        run.is_gone = True
+        run.context.metrics.probes.forget(pod.uid)
+        log.info("pod_gone", pod=pod.key, uid=pod.uid)

@@ -24,10 +24,19 @@ from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.annotations import KepdAnnotations, annotations_of
 from agent.pods.plan.order import Member
-from agent.pods.plan.remembered import ContainerMemory, History, Memory, Moment, encode_record, record_name
+from agent.pods.plan.remembered import (
+    ContainerMemory,
+    History,
+    Memory,
+    Moment,
+    encode_record,
+    record_name,
+    without_problem,
+)
 from agent.pods.plan.restart import RetryPause
-from agent.pods.plan.start import StartPlan, StartRules
+from agent.pods.plan.start_steps import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
+from agent.pods.plan.transitions import Removal
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.pod_trace import PodTrace
@@ -67,7 +76,7 @@ NO_LISTENERS = Listeners()
 
 
 class LivePod:
-    """The state of one pod. `removal` has the grace (None: the pod's own) once it ends for good."""
+    """The state of one pod."""
 
     def __init__(
         self,
@@ -84,9 +93,8 @@ class LivePod:
         self._seen = SeenPod()
         self.plan = StartPlan()
         self.tasks: dict[Work, asyncio.Task[Any]] = {}
-        self.is_removed = False
-        self.removal_grace_s: float | None = None
-        self.removal_s = 0.0
+        # Once it ends for good.
+        self.removal: Removal | None = None
         self.is_gone = False
         # From here on nothing is written down any more: the record has been taken away.
         self.is_forgotten = False
@@ -371,6 +379,10 @@ class LivePod:
         )
 
     @property
+    def is_removed(self) -> bool:
+        return self.removal is not None
+
+    @property
     def is_terminating(self) -> bool:
         return self.is_removed or (
             self.memory.stop is not None and self.memory.stop_cause not in ("sandbox", "completed")
@@ -382,13 +394,6 @@ class LivePod:
         memory = self.memory
         ends = memory.stop is not None and memory.stop_cause != "sandbox"
         return self.is_removed or ends or (memory.outcome or memory.ending_as) is not None
-
-    def kind_of(self, name: str) -> ContainerKind:
-        return self.container_of(name).kind
-
-
-def without_problem(known: ContainerMemory) -> ContainerMemory:
-    return replace(known, reason="", message="", pause_s=0.0, retry_s=0.0)
 
 
 def reason_of_error(error: Exception) -> str:

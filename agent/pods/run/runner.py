@@ -465,7 +465,7 @@ class PodRunner:
         keeper = self._owners.of_instance(event.container_id)
         if keeper is not None:
             with contained(keeper.run.pod.key, "look at its container"):
-                keeper.look_at(event.container_id)
+                keeper.observer.look_at(event.container_id)
         elif event.kind is EventKind.STOPPED:
             owner = self._owners.of_sandbox(event.container_id)
             # An end stops its sandboxes itself, and looks whether something is left.
@@ -515,7 +515,7 @@ class PodRunner:
                 continue
             key = keeper.run.pod.key if keeper is not None else f"{pod.sandboxes[0].namespace}/{pod.sandboxes[0].name}"
             with faults.contained(uid, key, "look at it", but=(Unavailable, DeadlineExceeded)):
-                await (self._found(uid, pod) if keeper is None else keeper.merge(pod))
+                await (self._found(uid, pod) if keeper is None else keeper.observer.merge(pod))
         return faults
 
     async def _found(self, uid: str, seen: SeenPod) -> None:
@@ -526,7 +526,7 @@ class PodRunner:
             # It was edited while kepd was away.
             pod = record.pod
         keeper = self._keeper_for(pod)
-        await keeper.merge(seen)
+        await keeper.observer.merge(seen)
         if uid not in self._owners.keepers and keeper.run.seen.sandboxes:
             self._begin(keeper, is_settled=pod is self._wanted.get(uid))
 

@@ -11,12 +11,15 @@ from collections.abc import Sequence
 import structlog
 from msgspec.structs import replace
 
+from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerSpec
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed, Unavailable
+from agent.pods.plan.ephemeral import plan_ephemeral
 from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
+from agent.pods.plan.work import LaunchingEphemeral
 from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.created_ahead import CreatedAhead
 from agent.pods.run.handlers.hooks import ContainerTarget, HookRunner
@@ -55,6 +58,7 @@ class Starter:
         self._hooks = HookRunner(run.context.containers, run.context.probe_client, run.context.clock)
         self._ahead = CreatedAhead(run, self._new, images)
         self._has_told_of_signal = False
+        self._told_of: set[str] = set()
 
     async def launch(self, step: Launch) -> None:
         run = self._run
@@ -79,7 +83,20 @@ class Starter:
         except FAILURES as error:
             self._failed(container, NOT_CREATED, reason_of_error(error))
 
-    async def launch_ephemeral(self, step: Launch, container: ContainerSpec) -> Refused | None:
+    async def add_ephemeral(self, fields: Container, profile: str, target: str) -> None:
+        """Beside all that is planned. Raises Refused where it does not run."""
+        run, work = self._run, LaunchingEphemeral(fields.name)
+        if work in run.tasks:
+            raise Refused("precondition", f'pod {run.pod.key} has a container "{fields.name}" already, which starts')
+        container, step = plan_ephemeral(run.pod, run.seen, fields, profile, target)
+        task = run.spawn(work, self._launch_ephemeral(step, container))
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise Refused("unavailable", f"kepd ended while {fields.name} was being started")
+        if (refused := task.result()) is not None:
+            raise refused
+
+    async def _launch_ephemeral(self, step: Launch, container: ContainerSpec) -> Refused | None:
         """Once. Why it does not run, or None; what was created and not started DeadRemover takes away."""
         run, name = self._run, container.name
         began_s, metrics = self._context.clock.now_s(), self._context.metrics
@@ -330,6 +347,16 @@ class Starter:
         run.save_soon()
         run.doubt()
         log.warning("container_not_started", pod=run.pod.key, container=container.name, reason=reason, error=text)
+
+    def tell_pauses(self) -> None:
+        """That containers wait after they failed; once per exit."""
+        run = self._run
+        for waiting in run.plan.waiting:
+            ended = run.seen.newest(waiting.name) if waiting.why == "back-off" else None
+            if ended is not None and ended.id not in self._told_of:
+                self._told_of.add(ended.id)
+                text = f"Back-off restarting failed container {waiting.name} in pod {run.pod.full_name}"
+                run.tell("BackOff", text, waiting.name, is_warning=True)
 
     async def restart_all(self, step: RestartAll) -> None:
         """Signal, two seconds, and away; logs stay."""

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from agent.model.finding import printable
 from agent.model.pods.state import TERMINATED, WAITING, ContainerState, PodState, Termination
-from agent.pods.plan.start import WaitingContainer
+from agent.pods.plan.start_steps import WaitingContainer
 
 LONGEST_WORDS = 400
 

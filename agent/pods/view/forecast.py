@@ -12,7 +12,7 @@ import msgspec
 
 from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.pods.plan.remembered import Moment
-from agent.pods.plan.start import StartRules
+from agent.pods.plan.start_steps import StartRules
 from agent.pods.plan.stop import after_step, plan_stop
 from agent.pods.plan.stop_state import (
     DropHook,

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from agent.model.pods.pod import PodSpec, container_hash
 from agent.pods.plan.remembered import ContainerMemory, Memory
-from agent.pods.plan.start import StartPlan, StartRules, note_progress, plan_start
-from agent.pods.plan.start_steps import Launch, MakeSandbox, StartStep
+from agent.pods.plan.start import note_progress, plan_start
+from agent.pods.plan.start_steps import Launch, MakeSandbox, StartPlan, StartRules, StartStep
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import Launching, Work
 from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage, newest_first, sandboxes_newest_first

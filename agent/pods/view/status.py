@@ -22,7 +22,7 @@ from agent.model.pods.state import (
     VolumeState,
 )
 from agent.pods.plan.remembered import ContainerMemory, Memory
-from agent.pods.plan.start import WaitingContainer
+from agent.pods.plan.start_steps import WaitingContainer
 from agent.pods.plan.stop import blockers_of, kill_time_s
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop
 from agent.pods.plan.work import EndingAlone, Launching, MakingSandbox, Work

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from agent.pods.plan.order import Dependency
 from agent.pods.plan.remembered import ContainerMemory, Failing, resumed_memory
 from agent.pods.plan.restart import RestartCurve
-from agent.pods.plan.start import StartRules, plan_start
-from agent.pods.plan.start_steps import Launch
+from agent.pods.plan.start import plan_start
+from agent.pods.plan.start_steps import Launch, StartRules
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import EndingAlone, Launching
 from agent.pods.runtime.observed import Stage

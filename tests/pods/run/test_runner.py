@@ -191,13 +191,13 @@ async def test_a_pod_that_ends_while_others_are_looked_at_is_gone(
     async with running(cri, manifests, tmp_path) as plane:
         await plane.until_phases(web="Running", db="Running")
         first, second = plane.runner.keepers.values()
-        merge = first.merge
+        merge = first.observer.merge
 
         async def merged(listed: SeenPod) -> None:
             plane.runner._owners.remove(second)
             await merge(listed)
 
-        first.merge = merged  # type: ignore[method-assign]
+        first.observer.merge = merged  # type: ignore[method-assign]
         faults = await plane.runner._merged({})
         plane.runner._owners.add(second)
 
