@@ -75,7 +75,7 @@ READ_WHEN_NEEDED = {
     "pods.memoryQos": "agent/pods/run/container_setup.py",
     "pods.podPidsLimit": "agent/pods/run/container_setup.py",
     "pods.postStartTimeout": "agent/pods/run/starting.py",
-    "pods.relist": "agent/pods/run/runner.py",
+    "pods.relist": "agent/pods/run/rounds.py",
     "pods.reserved.cpu": "agent/pods/settings.py",
     "pods.reserved.memory": "agent/pods/settings.py",
     "pods.resolvConf": "agent/pods/run/container_setup.py",
@@ -115,7 +115,7 @@ READ_AT_START = {
         )
     },
     "pods.cgroupRoot": "agent/pods/runtime/cri_config.py",
-    "pods.nameSuffix": "agent/pods/run/runner.py",
+    "pods.nameSuffix": "agent/pods/run/wanted.py",
     "services.flowtable.devices": "agent/services/attach/assembly.py",
     "devices.api.address": "kepd_devices/attach/driver_api.py",
     "devices.api.drivers": "kepd_devices/attach/driver_api.py",

@@ -335,7 +335,9 @@ async def test_a_container_that_is_taken_out_of_its_manifest_ends_with_its_pre_s
         await plane.until(lambda: plane.phases == {"web-n": "Running"}, "both run")
         given.put("/m/f.yaml", text('containers:\n- {name: app, image: "i:1"}', ", uid: u-1"))
         if is_removed_too:
-            await plane.until(lambda: len(plane.runner.reading.pods["default/web-n"].containers) == 1, "it is read")
+            await plane.until(
+                lambda: len(plane.runner.wants.reading.pods["default/web-n"].containers) == 1, "it is read"
+            )
             given.put("/m/f.yaml", None)
             await plane.until(lambda: not plane.phases, "gone")
         else:

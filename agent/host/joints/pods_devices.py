@@ -23,10 +23,10 @@ class PodsWithDevices(msgspec.Struct, frozen=True):
         return self.planes.pods.runner
 
     async def listed(self) -> None:
-        await self._runner.listed()
+        await self._runner.rounds.listed.wait()
 
     def uids(self) -> Collection[str]:
-        return self._runner.keepers.keys() | self._runner.wanted_uids
+        return self._runner.keepers.keys() | self._runner.wants.by_uid.keys()
 
     def noted(self) -> Mapping[str, Collection[str]]:
         found: dict[str, set[str]] = {}
@@ -37,7 +37,7 @@ class PodsWithDevices(msgspec.Struct, frozen=True):
         return found
 
     def pod(self, namespace: str, name: str) -> PodSpec | None:
-        return self._runner.wanted(f"{namespace}/{name}")
+        return self._runner.wants.by_key.get(f"{namespace}/{name}")
 
     def devices_changed(self) -> None:
         self._runner.devices_changed()

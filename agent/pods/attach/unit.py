@@ -167,7 +167,7 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
         named_alike={"kubelet": lambda: kubelet_families(metrics, runner.pods.items.values(), shape.version)},
         advice=(shutdown.advice, _unreadable),
         apply=lambda _configuration: shutdown.settings_changed(),
-        shed=(runner.past.clear,),
+        shed=(runner.shown.past.clear,),
         close=close,
     )
 

@@ -274,3 +274,11 @@ def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:
 
 def without_problem(known: ContainerMemory) -> ContainerMemory:
     return replace(known, reason="", message="", pause_s=0.0, retry_s=0.0)
+
+
+def resumed_by(record: Record, pod: PodSpec, now_s: float, wall_s: float) -> Memory:
+    """Of a pod that is kept from now on, as its record has it; its manifest may be another by now."""
+    memory = without_outdated(record.memory, record.pod, pod)
+    if memory.first_seen_wall_s:
+        return memory
+    return replace(memory, first_seen_s=now_s, first_seen_wall_s=wall_s)

@@ -102,8 +102,6 @@ class Admitter:
         self._changed = changed
         self.cordon = Cordon(context)
         self.is_shutting_down = False
-        # Whether the node is too short of something for a pod that begins now.
-        self.why_pressed: Callable[[PodSpec], Refusal | None] = lambda _pod: None
         # By name of the pod.
         self._rejected: dict[str, Rejected] = {}
         # Edits for which there is no room, by uid of the pod that runs on as it was.
@@ -121,7 +119,9 @@ class Admitter:
             refusal, is_waiting = Refusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             refusal = Refusal("NodeAffinity", text)
-        elif refusal := self.why_pressed(pod) or why_refused(pod, pod.uid, context.places, self._capacity_for(pod)):
+        elif refusal := context.pressure.why_refused(pod) or why_refused(
+            pod, pod.uid, context.places, self._capacity_for(pod)
+        ):
             is_waiting = True
         if refusal is not None:
             self._reject(Rejected(pod, refusal, is_waiting))

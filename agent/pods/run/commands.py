@@ -73,7 +73,7 @@ class PodCommands:
         """None would be a wrong answer while it is not known which there are. Raises Refused."""
         try:
             async with asyncio.timeout(FIRST_LOOK_S):
-                await self._runner.looked.wait()
+                await self._runner.rounds.looked.wait()
         except TimeoutError:
             text = f"kepd has begun and not yet found out which pods there are, in {FIRST_LOOK_S:g} s; ask again"
             raise Refused("unavailable", text) from None
@@ -88,7 +88,9 @@ class PodCommands:
         """What happened, and the containers in their order; also of one that is gone, for a while."""
         key = f"{namespace or 'default'}/{name}"
         if self._runner.keeper(namespace or "default", name) is None:
-            past = self._runner.past.get(key) or self._runner.past.get(f"{key}-{self._context.settings().node}")
+            past = self._runner.shown.past.get(key) or self._runner.shown.past.get(
+                f"{key}-{self._context.settings().node}"
+            )
             if past is not None:
                 return past
         run = self.keeper(namespace, name).run
@@ -126,13 +128,15 @@ class PodCommands:
         """End it, and take its manifest away so that it does not come back; of one that was made there is none, and
         another takes its place."""
         keeper = self._runner.keeper(namespace or "default", name)
-        waiting = self._runner.wanted(f"{namespace or 'default'}/{name}") if keeper is None else None
+        waiting = self._runner.wants.by_key.get(f"{namespace or 'default'}/{name}") if keeper is None else None
         pod = waiting or self.keeper(namespace, name).run.pod
-        if self._runner.delete(pod, grace_s):
+        # One that was made ends, so that another takes its place.
+        if self._runner.workloads.drop(pod):
+            self._runner.let_go(pod, grace_s)
             log.info("pod_deletion_asked", pod=pod.key, grace_s=grace_s)
             return
         path = pod.file
-        reading = self._runner.reading.files.get(path)
+        reading = self._runner.wants.reading.files.get(path)
         if reading is not None and reading.findings and len(reading.accepted) == 1 and not reading.sources:
             # With its faults it may not be taken apart, and it holds nothing else.
             await asyncio.to_thread(Path(path).unlink, missing_ok=True)
@@ -160,7 +164,7 @@ class PodCommands:
 
     def _refuse_taken(self, found: Objects, path: str) -> None:
         for pod in found.pods:
-            known = self._runner.reading.pods.get(pod.key)
+            known = self._runner.wants.reading.pods.get(pod.key)
             if known is not None and known.file != path:
                 raise Refused("precondition", f"pod {pod.key} is defined in {known.source}; change it there")
 
@@ -211,7 +215,7 @@ class PodCommands:
 
     async def resume_drain(self) -> None:
         """One that kepd was ended in goes on when it starts anew; of one that is over nothing is left to end."""
-        await self._runner.listed()
+        await self._runner.rounds.listed.wait()
         drained, groups = self._runner.drained, self._context.settings().shutdown.groups
         if drained is not None and self._draining is None:
             work = self._drainer.drain("drain", groups, drained.most_s)

@@ -52,16 +52,16 @@ class Drainer:
 
     async def drain_for(self, by: str, groups: Sequence[Group], most_s: float) -> list[str]:
         """As someone asked: no new pods until the node is uncordoned."""
-        await self._runner.cordon(by, most_s)
+        await self._runner.admitter.cordon.change(by, most_s)
         return await self.drain("drain", groups, most_s)
 
     async def drain_before_shutdown(self, rules: ShutdownRules) -> list[str]:
-        await self._runner.listed()
+        await self._runner.rounds.listed.wait()
         return await self.drain("shutdown", groups_for(self._candidates(), rules))
 
     async def drain(self, why: str, groups: Sequence[Group], most_s: float = 0.0) -> list[str]:
         """End everything; the names of the pods that were up, in the order of their turns."""
-        await self._runner.listed()
+        await self._runner.rounds.listed.wait()
         clock = self._context.clock
         drain = begin_drain(self._candidates(), groups, most_s)
         log.info("node_drain_started", why=why, pods=len(drain.candidates), waves=len(drain.waves))

@@ -18,7 +18,7 @@ from agent.model.pods.eviction_report import EvictionReport
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.space import PodSpace
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.pods.plan.admit import Refusal, is_critical
+from agent.pods.plan.admit import is_critical
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, condition_of, is_short, plan_eviction
 from agent.pods.plan.scarcity.checkpoints import bytes_wanted
@@ -29,7 +29,6 @@ from agent.pods.plan.scarcity.victims import (
     Candidate,
     ReturnState,
     Victim,
-    refused_by,
     resource_of,
     return_of,
 )
@@ -38,7 +37,6 @@ from agent.pods.run.keeper import PodWorker
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.run_state import LivePod
-from agent.pods.runtime.qos import qos_class
 from agent.pods.view.eviction import eviction_report
 
 log = structlog.get_logger(plane="pods")
@@ -59,13 +57,14 @@ class Evictor:
         keepers: Callable[[], Sequence[PodWorker]],
         settled: Callable[[], None],
         revive: Callable[[PodWorker], bool],
+        free_logs: Callable[[], Awaitable[None]],
     ) -> None:
         self._context = context
         self._node = node
         self._keepers = keepers
         self._settled = settled
         self._revive = revive
-        self.free_logs: Callable[[], Awaitable[None]] = _no_logs
+        self._free_logs = free_logs
         self._thrashing: dict[str, PodSpec] = {}
         self._reporting: asyncio.Task[EvictionReport] | None = None
         self.seen = Seen()
@@ -198,7 +197,7 @@ class Evictor:
                 await self._node.make_room(signal)
             # What was logged may still be read, and no image is lost that cannot be pulled again.
             if Room.LOGS in rooms and self.rules is not None and is_short(signal, await self._node.look(), self.rules):
-                await self.free_logs()
+                await self._free_logs()
             if not await self._free_checkpoints(signal) and not rooms and self.look is not None:
                 log.warning("no_room_to_make", text=no_room_on(self.look.places[signal.partition(".")[0]].path))
         except (OSError, RuntimeCallFailed) as error:
@@ -272,10 +271,6 @@ class Evictor:
             run.tell(EVICTED, victim.message, is_warning=True)
             keeper.evict(victim.grace_s, victim.message)
 
-    def why_refused(self, pod: PodSpec) -> Refusal | None:
-        """A pod that would add to what is short waits until it is over."""
-        return refused_by(self._context.pressure.conditions, pod, qos_class(pod), is_critical=is_critical(pod))
-
     def _bring_back(self) -> None:
         for keeper in self._keepers():
             with contained(keeper.run.pod.key, "bring it back"):
@@ -287,7 +282,7 @@ class Evictor:
         if outcome is None or outcome.reason != EVICTED or not outcome.message.startswith(LOW) or run.is_removed:
             self._thrashing.pop(uid, None)
             return
-        if self.why_refused(run.pod) is not None:
+        if context.pressure.why_refused(run.pod) is not None:
             return
         state = return_of(run.memory.evictions, context.clock.wall_s(), context.settings().curve.longest_s)
         if state is ReturnState.THRASHING and self._thrashing.get(uid, run.pod) is run.pod:
@@ -307,10 +302,6 @@ class Evictor:
         self._thrashing.pop(run.pod.uid, None)
         log.info("pod_readmitted", pod=run.pod.key, evictions=len(run.memory.evictions))
         return True
-
-
-async def _no_logs() -> None:
-    """Where nothing looks after logs."""
 
 
 THRASHING_TEXT = (

@@ -35,6 +35,7 @@ class Housekeeping:
         self._counted: set[str] = set()
 
     async def run(self) -> None:
+        self._counted.clear()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow_volumes(group), name="pods-volumes")
             group.create_task(self._follow_checkpoints(), name="pods-checkpoints")

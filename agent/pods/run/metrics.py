@@ -90,8 +90,8 @@ def _place(probed: Probed) -> tuple[str, ...]:
 class PodMetrics:
     def __init__(self, is_per_namespace: Callable[[], bool] = lambda: False) -> None:
         self._is_per_namespace = is_per_namespace
-        self.phases: Callable[[], Counter[str]] = Counter
-        self.conditions: Callable[[], Collection[str]] = tuple
+        self._phases: Callable[[], Counter[str]] = Counter
+        self._conditions: Callable[[], Collection[str]] = tuple
         self._restarts: Counter[str] = Counter()
         self.started: Counter[str] = Counter()
         self.start_errors: Counter[tuple[str, str]] = Counter()
@@ -102,12 +102,21 @@ class PodMetrics:
         self._stops = Histogram(STOP_BOUNDS)
         self._hooks = Histogram(HOOK_BOUNDS)
         self._lags = Histogram(LAG_BOUNDS)
-        self.checkpoints: Callable[[], tuple[Counter[str], int]] = lambda: (Counter(), 0)
+        self._archives: Callable[[], tuple[Counter[str], int]] = lambda: (Counter(), 0)
         self._checkpoints = Histogram(CHECKPOINT_BOUNDS)
         self._containers = Histogram(CONTAINER_BOUNDS)
         self._by_namespace = Histogram(CONTAINER_BOUNDS)
         self._namespaces: set[str] = set()
         self.probes = ProbeFigures()
+
+    def watch(
+        self,
+        phases: Callable[[], Counter[str]],
+        conditions: Callable[[], Collection[str]],
+        checkpoints: Callable[[], tuple[Counter[str], int]],
+    ) -> None:
+        """What is asked for when figures are."""
+        self._phases, self._conditions, self._archives = phases, conditions, checkpoints
 
     def pod_started(self, seconds: float, own_s: float, span: SpanRef | None = None) -> None:
         """Time from first seeing a pod to all its containers started; `own_s` without pulls and init containers."""
@@ -156,7 +165,7 @@ class PodMetrics:
 
     def families(self) -> Iterator[Metric]:
         pods = GaugeMetricFamily("kepd_pods", "Pods of this node.", labels=("phase",))
-        for phase, count in sorted(self.phases().items()):
+        for phase, count in sorted(self._phases().items()):
             pods.add_metric((phase,), count)
         yield pods
         restarts = CounterMetricFamily("kepd_pod_container_restarts", "Restarts of containers.", labels=("kind",))
@@ -173,7 +182,7 @@ class PodMetrics:
             "kepd_node_condition", "1 while the node is short of something.", labels=("condition",)
         )
         for name in CONDITIONS:
-            conditions.add_metric((name,), float(name in self.conditions()))
+            conditions.add_metric((name,), float(name in self._conditions()))
         yield conditions
         yield from self._of_checkpoints()
         yield self._starts.family(
@@ -200,7 +209,7 @@ class PodMetrics:
         yield self._lags.family("kepd_pod_probe_lag_seconds", "Delay of probes behind their schedule.", ("type",))
 
     def _of_checkpoints(self) -> Iterator[Metric]:
-        states, size = self.checkpoints()
+        states, size = self._archives()
         counts = GaugeMetricFamily("kepd_checkpoints", "Archives of checkpoints.", labels=("state",))
         for state in CHECKPOINT_STATES:
             counts.add_metric((state,), states[state])

@@ -19,7 +19,8 @@ from agent.model.nodes.file_system import Room
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
-from agent.pods.plan.admit import Places
+from agent.pods.plan.admit import Places, Refusal, is_critical
+from agent.pods.plan.scarcity.victims import refused_by
 from agent.pods.ports import (
     Containers,
     Features,
@@ -38,7 +39,7 @@ from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.pod_trace import PodTracing
 from agent.pods.runtime.environment import Source
-from agent.pods.runtime.qos import PodRequests
+from agent.pods.runtime.qos import PodRequests, qos_class
 from agent.pods.settings import PodSettings
 
 log = structlog.get_logger(plane="pods")
@@ -92,6 +93,10 @@ class NodePressure:
     def __init__(self) -> None:
         self.conditions: frozenset[str] = frozenset()
         self.rooms: frozenset[Room] = frozenset()
+
+    def why_refused(self, pod: PodSpec) -> Refusal | None:
+        """A pod that would add to what is short waits until it is over."""
+        return refused_by(self.conditions, pod, qos_class(pod), is_critical=is_critical(pod))
 
 
 class Pauses:

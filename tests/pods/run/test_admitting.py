@@ -120,7 +120,7 @@ async def test_an_edit_for_which_there_is_no_room_is_refused_until_there_is(
 
         def is_as_wanted() -> bool:
             keeper = plane.runner.keeper("default", "a-n")
-            return keeper is not None and keeper.run.pod == plane.runner.reading.pods["default/a-n"]
+            return keeper is not None and keeper.run.pod == plane.runner.wants.reading.pods["default/a-n"]
 
         await plane.until_phases(a="Running", b="Running")
         given.put("/m/a.yaml", edited)

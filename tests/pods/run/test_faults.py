@@ -28,6 +28,7 @@ from agent.pods.run.resizing import Resizer
 from agent.pods.run.run_state import LivePod
 from agent.pods.run.runner import PodRunner
 from agent.pods.run.sandbox_maker import SandboxMaker
+from agent.pods.run.shown import ShownPods
 from agent.pods.run.starting import Starter
 from agent.pods.run.stopping import Stopper
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -64,11 +65,12 @@ SOURCE = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: %s
 UID = re.compile(r"u-bad-[a-z-]+")
 OWNERS = (
     PodWorker, LivePod, Observer, Starter, Stopper, Prober, Resizer, DeadRemover, SandboxMaker, PodImages,
-    ContainerSetup, Housekeeping, PodFiles, HookRunner, ProbeRunner, PodRunner,
+    ContainerSetup, Housekeeping, PodFiles, HookRunner, ProbeRunner, PodRunner, ShownPods,
 )  # fmt: skip
 # What all pods share has other routines as well; these are about one.
 OF_ONE_POD = {
-    "PodRunner": {"_want_of", "_describe", "_begin", "_keeper_for", "_show", "_note_problems", "_found"},
+    "PodRunner": {"_want_of", "_describe", "_begin", "_keeper_for", "_show", "_found"},
+    "ShownPods": {"show", "complain"},
     "Housekeeping": {"rotate_logs", "check_volumes"},
 }
 

@@ -287,7 +287,7 @@ async def test_what_a_timeline_shows_is_what_happened(tmp_path: Path, events: st
         await node.until(lambda: node.is_up(plane, START), "all run")
         node.remove()
         await node.until(lambda: node.is_over(plane), "it is over")
-        moments, _ = plane.runner.past["default/web-n"]
+        moments, _ = plane.runner.shown.past["default/web-n"]
     await node.close()
     shown = [
         (one.container, one.at_s - node.clock.wall_s() + node.clock.now_s())
@@ -314,7 +314,7 @@ async def test_who_is_signalled_because_the_grace_is_over_says_so(
         await node.until(lambda: node.is_up(plane, START), "all run")
         node.remove()
         await node.until(lambda: node.is_over(plane), "it is over")
-        moments, _ = plane.runner.past["default/web-n"]
+        moments, _ = plane.runner.shown.past["default/web-n"]
         told = [one.message for one in plane.events if one.reason == "GracePeriodOver"]
     await node.close()
     texts = {one.container: one.text for one in moments if one.kind == "stop_signal"}

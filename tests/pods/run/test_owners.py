@@ -10,7 +10,7 @@ from tests.pods.plane import News, Slow, manifest, running
 
 
 def owned(runner: PodRunner) -> tuple[set[str], set[str]]:
-    return set(runner._owners._instances), set(runner._owners._sandboxes)
+    return set(runner.owners._instances), set(runner.owners._sandboxes)
 
 
 async def test_every_container_and_sandbox_has_its_pod_and_none_is_left_behind(tmp_path: Path) -> None:
@@ -31,9 +31,9 @@ async def test_every_container_and_sandbox_has_its_pod_and_none_is_left_behind(t
             lambda: owned(plane.runner) == (set(cri._containers), set(cri._sandboxes)), "all that is there has an owner"
         )
         for keeper in plane.runner.keepers.values():
-            assert all(plane.runner._owners.of_instance(one.id) is keeper for one in keeper.run.seen.instances)
-            assert all(plane.runner._owners.of_sandbox(one.id) is keeper for one in keeper.run.seen.sandboxes)
-        assert plane.runner._owners.of_instance("somebody else's") is None
+            assert all(plane.runner.owners.of_instance(one.id) is keeper for one in keeper.run.seen.instances)
+            assert all(plane.runner.owners.of_sandbox(one.id) is keeper for one in keeper.run.seen.sandboxes)
+        assert plane.runner.owners.of_instance("somebody else's") is None
         given.put("/m/a.yaml", None)
         given.put("/m/b.yaml", None)
         await plane.until(lambda: not plane.phases, "both are gone")

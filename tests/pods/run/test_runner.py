@@ -194,12 +194,12 @@ async def test_a_pod_that_ends_while_others_are_looked_at_is_gone(
         merge = first.observer.merge
 
         async def merged(listed: SeenPod) -> None:
-            plane.runner._owners.remove(second)
+            plane.runner.owners.remove(second)
             await merge(listed)
 
         first.observer.merge = merged  # type: ignore[method-assign]
-        faults = await plane.runner._merged({})
-        plane.runner._owners.add(second)
+        faults = await plane.runner.rounds.merged({})
+        plane.runner.owners.add(second)
 
     assert faults.names == {}
 
@@ -574,7 +574,7 @@ class TestReplacement:
             await plane.rounds()
             await plane.until(lambda: (keeper.run.memory.stop is not None) is is_begun, "its end begins, or not yet")
             manifests.put("/m/f.yaml", text + b"  hostname: other\n")
-            await plane.until(lambda: plane.runner.wanted("default/web-n").spec.hostname, "the edit is read")  # type: ignore[union-attr]
+            await plane.until(lambda: plane.runner.wants.by_key.get("default/web-n").spec.hostname, "the edit is read")  # type: ignore[union-attr]
             may_go.set()
             ring()
             await plane.until(lambda: keeper.run.memory.outcome, "it is over")

@@ -82,7 +82,7 @@ async def test_a_pods_life_is_two_traces(tmp_path: Path) -> None:
     async with running(Told(), manifests, tmp_path, tracing=tracing(sink)) as plane:
         await plane.until_ready()
         await life(plane, manifests)
-        moments, _ = plane.runner.past["default/web-n"]
+        moments, _ = plane.runner.shown.past["default/web-n"]
 
     assert tree_of(sink.spans, 0) == {
         "pod.start": {

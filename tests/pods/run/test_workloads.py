@@ -184,9 +184,10 @@ async def test_a_pod_that_is_deleted_is_made_again_and_a_faulty_manifest_changes
     async with running(cri, files, tmp_path) as plane:
         await until_ready(plane, 2)
         first = pods(plane)[0]
-        spec = plane.runner.wanted(first.key)
+        spec = plane.runner.wants.by_key.get(first.key)
         assert spec is not None
-        assert plane.runner.delete(spec, None)
+        assert plane.runner.workloads.drop(spec)
+        plane.runner.let_go(spec, None)
         await plane.until(lambda: first.key not in plane.runner.pods.items or first.is_terminating, "it ends")
         await plane.until(
             lambda: ready(plane) == 2 and first.uid not in {one.uid for one in pods(plane)}, "another in its place"

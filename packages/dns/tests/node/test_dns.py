@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from packages.dns.packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, DnsNode, both_ways
 
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable
@@ -20,6 +19,7 @@ from kepd_dns.rules.guards import Asking
 from kepd_dns.rules.nftables import table_text
 from kepd_dns.run.asking.flights import MOST_OF_SOURCE
 from kepd_dns.run.plane import clean_up
+from packages.dns.tests.node.dns_node import ADDRESSES, DnsNode, both_ways
 from tests.lab.dns_servers import ScriptedDns, addresses, ask, stream
 from tests.lab.network import Network
 

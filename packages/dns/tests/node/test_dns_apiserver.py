@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packages.dns.packages.dns.packages.dns.tests.node.dns_node import ADDRESSES
 
+from packages.dns.tests.node.dns_node import ADDRESSES
 from tests.e2e.control import ADDRESS, Control
 from tests.e2e.programs import VARIABLES, Programs
 from tests.host.process import ROOT, Kepd

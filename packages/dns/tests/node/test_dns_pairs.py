@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from packages.dns.packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, DnsNode
 
+from packages.dns.tests.node.dns_node import ADDRESSES, DnsNode
 from packages.dns.tests.node.test_dns import NAME, WEB
 from tests.lab.namespace import Namespace
 from tests.lab.network import Network

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from packages.dns.packages.dns.packages.dns.tests.node.dns_node import ADDRESSES, FAMILIES, DnsNode
 
 from agent.model.services.nft_table import Family
 from kepd_dns.handover.state import EndpointName, Port, ServiceName
+from packages.dns.tests.node.dns_node import ADDRESSES, FAMILIES, DnsNode
 from packages.dns.tests.node.test_dns import WEB
 from tests.lab.dns_servers import ScriptedDns
 from tests.lab.namespace import Namespace
