@@ -18,9 +18,8 @@ from agent.images.prefetch.plan import PrefetchRules
 from agent.images.queue.auto_limit import AutoLimit
 from agent.images.queue.backoff import BackoffRules
 from agent.images.queue.deadline import DeadlineRules
-from agent.images.queue.meanings import CURVES, BackoffCurve
-from agent.images.queue.rewrite import RewriteRule, rule_fault
-from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate
+from agent.images.queue.errors import CURVES, BackoffCurve
+from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate, RewriteRule, rule_fault
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.images.pull import ErrorClass, ListedImage
 

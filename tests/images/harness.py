@@ -10,24 +10,21 @@ from pathlib import Path
 
 from agent.config.sections.images import Images
 from agent.images.run.collector import CollectorParts, ImageCollector
-from agent.images.run.credentials import CredentialSource, NodeConfig
-from agent.images.run.history import ImageHistory
-from agent.images.run.inspector import ImageInspector
+from agent.images.run.credentials import CredentialSource, NodeConfig, Providers
 from agent.images.run.metrics import ImageMetrics
-from agent.images.run.node_images import NodeImages
+from agent.images.run.node_images import ImageInspector, NodeImages
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
-from agent.images.run.providers import Providers
-from agent.images.run.puller import Parts, Puller
+from agent.images.run.puller import Puller
 from agent.images.run.pulling.attempt import Attempts
+from agent.images.run.pulling.flight import Parts
 from agent.images.run.pulling.intake import PullIntake
 from agent.images.run.pulling.outcomes import PullOutcomes
-from agent.images.run.pulling.recorded_pull import RecordedPulls
+from agent.images.run.pulling.recorded_pull import RecordedPulls, Verifiers
 from agent.images.run.pulling.requests import PullRequests
 from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.run.records import AccessRecords
 from agent.images.run.sizes import SizeRecord
-from agent.images.run.state import StateFile
-from agent.images.run.verifiers import Verifiers
+from agent.images.run.state import ImageHistory, StateFile
 from agent.images.settings import ImageSettings, image_settings
 from agent.model.component import Board, Report, State
 

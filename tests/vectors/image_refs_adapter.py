@@ -8,9 +8,8 @@ Never: computes anything that a case expects. All of them describe a kubelet, so
 
 from collections.abc import Iterator
 
-from agent.images.access.dockerconfig import BAD_AUTH, ConfigInvalid, read_config_file
+from agent.images.access.dockerconfig import BAD_AUTH, ConfigInvalid, entries_for, read_config_file, secret_ring
 from agent.images.access.grants import allowlist_fault, is_allowed
-from agent.images.access.keyring import entries_for, secret_ring
 from agent.images.access.match_key import KeyInvalid, parse_key
 from agent.model.images.credential import Credential, PullSecret, SecretId, SecretText
 from agent.model.images.reference import ImageReference, ReferenceInvalid, default_policy, parse_reference, record_key

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes requests to a credential provider plugin and reads its answers, as JSON.
+"""Writes requests to a credential provider plugin, reads its answers, as JSON, and keeps them as long as they say.
 
 Never: repeats any part of an answer in a message, because all of it may be secret.
-Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`.
+Source of behaviour: kubernetes `credentialprovider.kubelet.k8s.io/v1`, `pkg/credentialprovider/plugin/plugin.go`.
 """
 
 import re
@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from agent.images.access.dockerconfig import AuthEntry
 from agent.images.access.provider_config import Provider
 from agent.model.images.credential import Credential, SecretText
 
@@ -19,6 +20,9 @@ RESPONSE_KIND = "CredentialProviderResponse"
 DURATION = re.compile(r"(?P<sign>-?)(?P<parts>(?:\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h))+)")
 PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+PURGE_EVERY_S = 900.0
+RENEW_AT = 0.8
+GLOBAL_KEY = "global"
 
 
 class AnswerInvalid(ValueError):
@@ -91,3 +95,55 @@ def _seconds(text: str | None) -> float | None:
     if found["sign"] and seconds:
         raise AnswerInvalid("gave a negative cacheDuration")
     return seconds
+
+
+class Cached(msgspec.Struct, frozen=True):
+    entries: tuple[AuthEntry, ...]
+    fetched_s: float
+    expires_s: float
+
+    def is_valid(self, now_s: float) -> bool:
+        return now_s < self.expires_s
+
+    def is_due(self, now_s: float) -> bool:
+        return now_s >= self.fetched_s + RENEW_AT * (self.expires_s - self.fetched_s)
+
+
+class ProviderCache:
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self._answers: dict[tuple[str, str], Cached] = {}
+        self._purged_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._answers)
+
+    def find(self, repo: str, now_s: float) -> Cached | None:
+        """What holds for an image: an answer for it, for its registry, or for all, in this order."""
+        for key_type in CacheKeyType:
+            cached = self._answers.get(_key(key_type, repo))
+            if cached is not None and cached.is_valid(now_s):
+                return cached
+        return None
+
+    def keep(self, repo: str, answer: PluginAnswer, now_s: float) -> tuple[AuthEntry, ...]:
+        """Take an answer in, if it may be kept; answers with its entries."""
+        entries = tuple(AuthEntry(pattern, credential) for pattern, credential in answer.entries)
+        lifetime_s = self._provider.default_cache_s if answer.cache_s is None else answer.cache_s
+        if lifetime_s > 0:
+            key = _key(answer.key_type, repo)
+            self._answers[key] = Cached(entries, now_s, now_s + lifetime_s)
+        if now_s - self._purged_s > PURGE_EVERY_S:
+            self._answers = {key: one for key, one in self._answers.items() if one.is_valid(now_s)}
+            self._purged_s = now_s
+        return entries
+
+
+def _key(key_type: CacheKeyType, repo: str) -> tuple[str, str]:
+    match key_type:
+        case CacheKeyType.IMAGE:
+            return "image", repo
+        case CacheKeyType.REGISTRY:
+            return "registry", repo.partition("/")[0]
+        case CacheKeyType.GLOBAL:
+            return GLOBAL_KEY, ""

@@ -7,7 +7,7 @@ containerd's collector frees what no other lease or image uses. Never: touches a
 from agent.config.document import Configuration
 from agent.drivers.containerd.driver import Containerd
 from agent.images.attach.content_fetch import CONTENT_NAMESPACE
-from agent.images.run.collector import OUR_LEASES
+from agent.images.run.image_disks import OUR_LEASES
 from agent.kit.plane_lock import held_plane_lock
 from agent.model.runtime.error import RuntimeCallFailed
 

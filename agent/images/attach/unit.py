@@ -28,29 +28,25 @@ from agent.images.attach.image_service import ImageService
 from agent.images.ports import PodSource, RolloutSource
 from agent.images.run.caller_pulls import FollowedPods
 from agent.images.run.collector import CollectorParts, ImageCollector
-from agent.images.run.credentials import CredentialSource, NodeConfig, node_config_paths
-from agent.images.run.history import ImageHistory
-from agent.images.run.inspector import ImageInspector
+from agent.images.run.credentials import CredentialSource, NodeConfig, Providers, node_config_paths, provider_documents
 from agent.images.run.metrics import ImageMetrics
-from agent.images.run.node_images import NodeImages
+from agent.images.run.node_images import ImageInspector, NodeImages
 from agent.images.run.prefetcher import Prefetcher, PrefetcherParts
-from agent.images.run.providers import Providers, provider_documents
-from agent.images.run.puller import Parts, Puller
+from agent.images.run.puller import Puller
 from agent.images.run.pulling.attempt import Attempts
+from agent.images.run.pulling.flight import Parts
 from agent.images.run.pulling.intake import PullIntake
 from agent.images.run.pulling.limiter import AutoLimiter
 from agent.images.run.pulling.outcomes import PullOutcomes
-from agent.images.run.pulling.recorded_pull import RecordedPulls
+from agent.images.run.pulling.recorded_pull import RecordedPulls, Verifiers
 from agent.images.run.pulling.requests import PullRequests
 from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.run.records import AccessRecords
 from agent.images.run.sizes import SizeRecord
-from agent.images.run.state import StateFile
-from agent.images.run.verifiers import Verifiers
+from agent.images.run.state import ImageHistory, StateFile
 from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
-from agent.images.view.lazy import snapshotter_advice
-from agent.images.view.signatures import signature_advice
-from agent.images.view.texts import ImageEvent
+from agent.images.view.progress import snapshotter_advice
+from agent.images.view.texts import ImageEvent, signature_advice
 from agent.kit.kubelet_arrival import follow_kubelet
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import held_plane_lock

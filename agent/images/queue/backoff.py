@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from agent.images.queue.meanings import CURVES, KUBELET_CURVE, BackoffCurve
+from agent.images.queue.errors import CURVES, KUBELET_CURVE, BackoffCurve
 from agent.model.images.pull import ErrorClass
 
 

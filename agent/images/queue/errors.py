@@ -1,20 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classifies a failed pull, and words its reason and message as a kubelet does.
+"""Classifies a failed pull, words its reason and message as a kubelet does, and says what kepd does next about it.
 
+What other people chose is cut out before a text is looked at: an image may be called `web:429`, and a registry may
+answer with any sentence. Pauses, fallbacks and holds go by the one table of meanings; reasons and messages do not.
 Never: changes the runtime's words, which lost their secrets on entry; classes are a field of their own.
 Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, containerd's texts.
 """
 
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from http import HTTPStatus
 
 import msgspec
 
-from agent.images.queue.foreign_text import own_words
-from agent.images.queue.meanings import MEANINGS, Deed
 from agent.model.images.pull import ErrorClass
 
+CUT = "…"
+# Whatever comes behind these words is the other end's, to the end of the text.
+_SAID_BY_OTHERS = re.compile(r"(server message|x509|malformed [\w ]{1,80}|response body):.*", re.IGNORECASE | re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|$)', re.DOTALL)
+_NAMED = re.compile(
+    r"\[(?:manifests|blobs) [^\]]{0,300}\]|(?<=\bmanifest )\S+(?= in\b)|(?<=\blookup )\S+|(?<=\bhost )\S+"
+)
+_WORD = re.compile(r"\S+")
+_OF_GO = frozenset({"net/http", "i/o"})
 ERR_PULL = "ErrImagePull"
 BACK_OFF = "ImagePullBackOff"
 REGISTRY_UNAVAILABLE = "RegistryUnavailable"
@@ -36,6 +46,83 @@ OF_CODE = {
 }  # fmt: skip
 
 
+def own_words(text: str) -> str:
+    """What is left of a runtime's error without quotes, references, addresses, and what servers said."""
+    text = _SAID_BY_OTHERS.sub(r"\1:", text)
+    text = _NAMED.sub(CUT, _QUOTED.sub(CUT, text))
+    return _WORD.sub(lambda found: _own_word(found[0]), text)
+
+
+def _own_word(word: str) -> str:
+    """References, addresses, paths and digests have a slash, an @, or a colon with something behind it."""
+    inner = word.rstrip(":")
+    if inner in _OF_GO or not any(sign in inner for sign in "/:@"):
+        return word
+    return CUT + word[len(inner) :]
+
+
+class BackoffCurve(msgspec.Struct, frozen=True):
+    """How pauses grow. `jitter` is the largest share that is added at random."""
+
+    start_s: float = 10
+    factor: float = 2
+    cap_s: float = 300
+    jitter: float = 0
+
+    @property
+    def memory_s(self) -> float:
+        return 2 * self.cap_s
+
+
+class Deed(StrEnum):
+    """What is done: tried again after a pause of the pod, or after one that all pods with these credentials share,
+    since it would fail for each alike; the registry is left alone; space is made, then the pod's pause."""
+
+    PAUSE = "pause"
+    SHARED_PAUSE = "shared pause"
+    LEAVE_REGISTRY = "leave registry"
+    MAKE_ROOM = "make room"
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """`is_outage`: the registry could not be asked, so what is on the node may do."""
+
+    deed: Deed
+    curve: BackoffCurve | None = None
+    """How the pauses grow; None: as configured for all."""
+    is_outage: bool = False
+
+
+KUBELET_CURVE = BackoffCurve()
+
+
+NETWORK_CURVE = BackoffCurve(start_s=2, jitter=0.2)
+
+
+MEANINGS = {
+    ErrorClass.AUTH: Meaning(Deed.SHARED_PAUSE),
+    ErrorClass.AUTH_PROVIDER: Meaning(Deed.PAUSE),
+    ErrorClass.NOT_FOUND: Meaning(Deed.SHARED_PAUSE),
+    ErrorClass.NAME: Meaning(Deed.SHARED_PAUSE),
+    ErrorClass.PLATFORM: Meaning(Deed.SHARED_PAUSE),
+    ErrorClass.VERIFIER: Meaning(Deed.SHARED_PAUSE),
+    ErrorClass.RATE: Meaning(Deed.LEAVE_REGISTRY, is_outage=True),
+    ErrorClass.NO_SPACE: Meaning(Deed.MAKE_ROOM),
+    ErrorClass.NET: Meaning(Deed.PAUSE, NETWORK_CURVE, is_outage=True),
+    ErrorClass.DNS: Meaning(Deed.PAUSE, NETWORK_CURVE, is_outage=True),
+    ErrorClass.TLS: Meaning(Deed.PAUSE),
+    ErrorClass.TIMEOUT: Meaning(Deed.PAUSE, NETWORK_CURVE, is_outage=True),
+    ErrorClass.SERVER: Meaning(Deed.PAUSE, NETWORK_CURVE, is_outage=True),
+    ErrorClass.CORRUPT: Meaning(Deed.PAUSE),
+    ErrorClass.RUNTIME: Meaning(Deed.PAUSE),
+    ErrorClass.CANCELLED: Meaning(Deed.PAUSE),
+    ErrorClass.UNKNOWN: Meaning(Deed.PAUSE),
+}
+
+
+CURVES = {kind: meaning.curve for kind, meaning in MEANINGS.items() if meaning.curve is not None}
+
+
 def _patterns(*rows: tuple[ErrorClass, Sequence[str]]) -> tuple[tuple[ErrorClass, re.Pattern[str]], ...]:
     return tuple((kind, re.compile("|".join(texts), re.IGNORECASE)) for kind, texts in rows)
 
@@ -50,6 +137,8 @@ OF_NODE = _patterns(
     (ErrorClass.CORRUPT, ["failed size validation", "unexpected commit (?:digest|size)", "wrong diff id"]),
     (ErrorClass.NAME, ["invalid reference format", "couldn't parse image name", "could not parse reference"]),
 )
+
+
 # What has neither a code nor a status: the registry was not reached, or the runtime tells it in words alone.
 OF_WORDS = _patterns(
     (ErrorClass.AUTH, ["pull access denied", "insufficient_scope", "authorization failed", "no basic auth"]),

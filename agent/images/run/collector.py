@@ -24,19 +24,19 @@ from agent.images.collect.plan import (
 )
 from agent.images.ports import Content, Files, ImageEvents, ImageNames, ImageRuntime, Leases, Usage, WantedImages
 from agent.images.prefetch.plan import normalised
-from agent.images.run.history import ImageHistory
-from agent.images.run.image_disks import ImageDisks
+from agent.images.run.image_disks import ImageDisks, Leftovers
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.records import AccessRecords
+from agent.images.run.state import ImageHistory
 from agent.images.settings import ImageSettings
-from agent.images.view.disks import images_on_disks
 from agent.images.view.texts import ImageEvent, Sentence
+from agent.images.view.view import images_on_disks
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.images.pull import NO_POD
 from agent.model.images.state import CollectedImage, CollectionState, ImageState
-from agent.model.images.store import Filesystem, is_expired
+from agent.model.images.store import Filesystem
 from agent.model.images.text import quoted
 from agent.model.nodes.file_system import ImagesOnDisk
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
@@ -46,10 +46,8 @@ log = structlog.get_logger(plane="images")
 
 PINNED_BY = "kepd.dev/pinned-by"
 PINNED_BY_US = "kepd"
-OUR_LEASES = "kepd-"
 POD_NAME, POD_NAMESPACE = "io.kubernetes.pod.name", "io.kubernetes.pod.namespace"
 RETRY_S = 5.0
-OLD_INGEST_S = 86400.0
 
 
 class CollectorParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +82,7 @@ class ImageCollector:
         self._failed: frozenset[str] = frozenset()
         self._last: tuple[_Look, CollectPlan] | None = None
         self._disks = ImageDisks(parts.runtime, parts.files, parts.content)
+        self._leftovers = Leftovers(parts.content, parts.leases, clock)
         self.images: Feed[ImageState] = Feed()
         self.collected_at_s = 0.0
 
@@ -218,7 +217,7 @@ class ImageCollector:
         if done:
             look = await self._observe()
             self._show(look, self._plan(look, is_forced=False))
-        await self._tidy_up()
+        await self._leftovers.remove()
         freed_bytes = max(0, self._disks.available_bytes - before)
         return CollectionState(tuple(done), freed_bytes, self.disk.used_percent)
 
@@ -360,40 +359,6 @@ class ImageCollector:
             return await self._parts.runtime.sandbox_image()
         except RuntimeCallFailed:
             return ""
-
-    async def _tidy_up(self) -> None:
-        """What is of no use any more and nothing else takes away."""
-        await self._drop_old_leases()
-        await self._drop_old_ingests()
-
-    async def _drop_old_ingests(self) -> None:
-        """Half-written blobs that had no byte for a day: no pull that runs is that slow."""
-        content, oldest_s = self._parts.content, self._clock.wall_s() - OLD_INGEST_S
-        if content is None:
-            return
-        try:
-            for ingest in await content.list_ingests():
-                if 0 < ingest.updated_at_s < oldest_s:
-                    await content.abort_ingest(ingest.ref)
-                    log.info("image_partial_dropped", ref=ingest.ref, size_bytes=ingest.offset_bytes)
-        except NotFound:
-            return
-        except RuntimeCallFailed as error:
-            log.debug("image_partials_not_tidied", error=error.details)
-
-    async def _drop_old_leases(self) -> None:
-        """Leases of ours past their time; the runtime ignores them and keeps them."""
-        leases = self._parts.leases
-        if leases is None:
-            return
-        try:
-            for lease_id, labels in (await leases.list_leases()).items():
-                if lease_id.startswith(OUR_LEASES) and is_expired(labels, self._clock.wall_s()):
-                    await leases.delete_lease(lease_id)
-        except NotFound:
-            return
-        except RuntimeCallFailed as error:
-            log.debug("image_leases_not_tidied", error=error.details)
 
     # showing
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which file systems hold images, how full they are, and which image lies on which.
+"""Which file systems hold images, how full they are, which image lies on which, and what is left half-written there.
 
 Where the runtime keeps things is asked once per look; measuring again costs a call of the kernel per place. Which
 snapshotter unpacked an image is asked only where that matters: with several file systems.
@@ -12,14 +12,17 @@ from collections.abc import Iterable, Sequence
 import structlog
 
 from agent.images.collect.disks import ImageDisk, joined_disks
-from agent.images.ports import Content, Files, ImageRuntime
-from agent.model.images.store import Filesystem, StoreRoots
-from agent.model.runtime.error import RuntimeCallFailed
+from agent.images.ports import Content, Files, ImageRuntime, Leases
+from agent.model.clock import Clock
+from agent.model.images.store import Filesystem, StoreRoots, is_expired
+from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="images")
 
 IMAGE, CONTENT = "image", "content"
+OUR_LEASES = "kepd-"
+OLD_INGEST_S = 86400.0
 UNPACKED_LABEL = "containerd.io/gc.ref.snapshot."
 
 
@@ -112,3 +115,45 @@ class ImageDisks:
             for blob in blobs:
                 found[blob.digest].append(device)
         return found
+
+
+class Leftovers:
+    """What is of no use any more and nothing else takes away."""
+
+    def __init__(self, content: Content | None, leases: Leases | None, clock: Clock) -> None:
+        self._content = content
+        self._leases = leases
+        self._clock = clock
+
+    async def remove(self) -> None:
+        await self._drop_old_leases()
+        await self._drop_old_ingests()
+
+    async def _drop_old_ingests(self) -> None:
+        """Half-written blobs that had no byte for a day: no pull that runs is that slow."""
+        content, oldest_s = self._content, self._clock.wall_s() - OLD_INGEST_S
+        if content is None:
+            return
+        try:
+            for ingest in await content.list_ingests():
+                if 0 < ingest.updated_at_s < oldest_s:
+                    await content.abort_ingest(ingest.ref)
+                    log.info("image_partial_dropped", ref=ingest.ref, size_bytes=ingest.offset_bytes)
+        except NotFound:
+            return
+        except RuntimeCallFailed as error:
+            log.debug("image_partials_not_tidied", error=error.details)
+
+    async def _drop_old_leases(self) -> None:
+        """Leases of ours past their time; the runtime ignores them and keeps them."""
+        leases = self._leases
+        if leases is None:
+            return
+        try:
+            for lease_id, labels in (await leases.list_leases()).items():
+                if lease_id.startswith(OUR_LEASES) and is_expired(labels, self._clock.wall_s()):
+                    await leases.delete_lease(lease_id)
+        except NotFound:
+            return
+        except RuntimeCallFailed as error:
+            log.debug("image_leases_not_tidied", error=error.details)

@@ -2,22 +2,47 @@
 """Computes the progress of a pull: bytes, share, rate, time left, layers.
 
 Never: guesses: without a manifest there are bytes but no total, and no percentage; nor is there one where a snapshotter
-fetches layers when they are read.
+fetches layers when they are read. Which snapshotters do, and what people should know of them, stands here as well.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.images.view.manifest import Manifest
+from agent.model.finding import Advice
 from agent.model.images.state import LayerStage, LayerState
 
+# Parts of the names that their projects give them in containerd's configuration.
+LAZY = ("stargz", "nydus", "soci", "overlaybd", "cvmfs")
+UNKNOWN_BYTES = (
+    "it fetches layers when containers read them: pulls through it end early, their bytes and share are unknown, and "
+    "images.largeImageSize, sizeRate and progressTimeout judge them by less than they will fetch"
+)
+UNTOLD = "containerd does not tell it which image a layer belongs to, so it fetches whole images like any other"
 RATE_MEMORY_S = 30.0
 ETA_FROM_S = 5.0
 ETA_FROM_SHARE = 0.01
 FETCHED = (LayerStage.DOWNLOADED, LayerStage.UNPACKING, LayerStage.DONE)
+
+
+def lazy_snapshotters(names: Iterable[str]) -> list[str]:
+    return sorted(name for name in names if any(part in name.lower() for part in LAZY))
+
+
+def snapshotter_advice(names: Collection[str], *, are_annotations_off: bool) -> list[Advice]:
+    """`are_annotations_off`: containerd's disable_snapshot_annotations."""
+    found = []
+    for name in lazy_snapshotters(names):
+        subject = f"snapshotter {name}"
+        if are_annotations_off:
+            key = "disable_snapshot_annotations"
+            found.append(Advice(subject=subject, found=f"{key} = true", wanted=f"{key} = false", text=UNTOLD))
+        else:
+            found.append(Advice(subject=subject, found="pulls lazily", wanted="", text=UNKNOWN_BYTES, is_note=True))
+    return found
 
 
 class StoreLook(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,12 +4,20 @@
 Source of behaviour: kubernetes `pkg/kubelet/images/image_manager.go`, `pkg/kubelet/events`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from agent.model.finding import Advice
 from agent.model.images.pull import PodIdentity
+from agent.model.images.state import ImageState, PullState
 from agent.model.images.text import duration_text, quoted
+
+PLUGIN = "io.containerd.image-verifier.v1.bindir"
+TEXT = (
+    "a kubelet's pulls are carried out by the runtime, which answers the kubelet itself: kepd verifies the images that "
+    "it pulls, and containerd 2.1 and later verifies all with the same programs"
+)
 
 
 class Sentence(msgspec.Struct, frozen=True):
@@ -118,3 +126,35 @@ def refused(image: str, why: str) -> Sentence:
 
 def skipped(image: str, why: str) -> Sentence:
     return Sentence(True, "PrefetchSkipped", f"Image {quoted(image)} is not prefetched now: {why}")
+
+
+def explain_pull(pull: PullState | None) -> str:
+    if pull is None:
+        return "no request waits for it, and none of its pulls ended recently"
+    if pull.position:
+        return f"it waits at position {pull.position}: {pull.wait_text}"
+    if pull.error:
+        kind = f" ({pull.error_class})" if pull.error_class else ""
+        return f"its last pull failed{kind}: {pull.error}"
+    share = f", {pull.percent}% done" if pull.percent is not None and not pull.stage.is_over else ""
+    return f"its pull is {pull.stage}{share}"
+
+
+def explain_image(name: str, image: ImageState | None, pull: PullState | None) -> Iterator[str]:
+    """Of an image on the node, why it stays; of another, what would bring it, unless a pull is about to."""
+    if image is not None:
+        yield f"{name} is on the node as {image.id}: {image.kept_because or 'the next collection would remove it'}"
+        return
+    yield f"{name} is not on the node"
+    if pull is None or pull.stage.is_over:
+        yield f"a pod that needs it, images.prefetch.list or `kepctl pull {name}` would have it pulled"
+
+
+def signature_advice(folder: str) -> list[Advice]:
+    """`folder`: `images.verify.signatures` beside a proxy; empty where none is set, or there is no proxy."""
+    if not folder:
+        return []
+    wanted = f'bin_dir = "{folder}" of {PLUGIN}'
+    return [
+        Advice(subject="images.verify.signatures", found="kepd's own pulls", wanted=wanted, text=TEXT, is_note=True)
+    ]

@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns flights, plan and progress into the values that people, the API and tests see; without credentials."""
+"""Turns flights, plan, progress and disks into the values that people, the API and tests see; without credentials.
 
-from collections.abc import Mapping, Sequence
+What a pull spent its time on is for the trace of the pod that waited. Layers are seen by looks at the store, up to a
+second apart; a pull that is over before the first look has none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from agent.images.collect.disks import ImageDisk, Need, lies_on
+from agent.images.collect.plan import CollectMode, CollectPlan, CollectRules, NodeImage
 from agent.images.prefetch.plan import Skip
 from agent.images.queue.flights import SharedPull
 from agent.images.queue.plan import WaitingFlight
 from agent.images.queue.rules import QueueRules
 from agent.images.view.progress import PullProgress
-from agent.model.images.pull import ErrorClass, PullClass, PullRequest
+from agent.model.images.pull import ErrorClass, PullClass, PullPhase, PullRequest
 from agent.model.images.reference import ImageReference
 from agent.model.images.state import LayerStage, LimitState, PullStage, PullState, Requester
+from agent.model.images.text import bytes_text
+from agent.model.nodes.file_system import ImagesOnDisk
+
+MOST_LAYERS = 32
 
 
 def pull_id(flight: SharedPull) -> str:
@@ -147,3 +157,55 @@ def limit_states(flights: Sequence[SharedPull], rules: QueueRules) -> list[Limit
         node,
         *(LimitState(group, rules.registry_limit(group) or 0, count) for group, count in sorted(by_group.items())),
     ]
+
+
+def pull_phases(
+    arrived_s: float, started_s: float, ended_s: float, progress: PullProgress | None, wall_minus_now_s: float
+) -> tuple[PullPhase, ...]:
+    """Times are on the monotonic clock; those of the phases are wall time."""
+
+    def phase(name: str, begin_s: float, end_s: float, digest: str = "", size_bytes: int = 0) -> PullPhase:
+        return PullPhase(
+            name=name,
+            begin_s=begin_s + wall_minus_now_s,
+            end_s=min(max(begin_s, end_s), ended_s) + wall_minus_now_s,
+            digest=digest,
+            size_bytes=size_bytes,
+        )
+
+    def phases() -> Iterator[PullPhase]:
+        yield phase("queue", arrived_s, max(arrived_s, started_s))
+        if progress is None or progress.resolved_s is None:
+            return
+        yield phase("resolve", started_s, progress.resolved_s)
+        sizes = {one.digest: one.size_bytes for one in progress.layers}
+        for digest, time in list(progress.layer_times.items())[:MOST_LAYERS]:
+            yield phase("layer", time.begin_s, ended_s if time.end_s is None else time.end_s, digest, sizes[digest])
+        if progress.downloaded_s is not None:
+            yield phase("unpack", progress.downloaded_s, ended_s)
+
+    return tuple(phases())
+
+
+def images_on_disks(
+    disks: Sequence[ImageDisk], plan: CollectPlan, forced: CollectPlan, rules: CollectRules
+) -> tuple[ImagesOnDisk, ...]:
+    """`plan` is the one in force, `forced` has all that nothing protects, in the order in which it would go."""
+    return tuple(_of_one(disk, need, plan, forced, rules) for disk, need in zip(disks, plan.needs, strict=False))
+
+
+def _of_one(disk: ImageDisk, need: Need, plan: CollectPlan, forced: CollectPlan, rules: CollectRules) -> ImagesOnDisk:
+    high = rules.of_disk(disk).high if rules.mode is CollectMode.FULL else 0
+    if not high or need.problem:
+        return ImagesOnDisk(paths=disk.paths, collects_at=high)
+    chosen = plan if need.is_some else forced
+    going = [one.image for one in chosen.removals if lies_on(one.image.devices, disk.device, chosen.needs)]
+    text = _text(going) if need.is_some else going[0].shown_name if going else ""
+    return ImagesOnDisk(paths=disk.paths, collects_at=high, is_collecting=need.is_some, next=text)
+
+
+def _text(going: Sequence[NodeImage]) -> str:
+    if not going:
+        return ""
+    size = bytes_text(sum(one.size_bytes for one in going))
+    return f"{len(going)} images, {size}" if len(going) > 1 else f"{going[0].shown_name}, {size}"

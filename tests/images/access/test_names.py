@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from agent.images.access.grants import allowlist_fault, is_allowed
 from agent.images.access.mirrors import EVERYBODY, auth_servers, default_chain, folder_names, read_hosts
-from agent.images.queue.rewrite import RewriteRule, rewritten, rule_fault
+from agent.images.queue.rules import RewriteRule, rewritten, rule_fault
 from agent.model.images.reference import ReferenceInvalid, default_policy, parse_reference, record_key
 from agent.model.images.text import duration_text, quoted
 

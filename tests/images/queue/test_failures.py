@@ -6,9 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.images.queue.backoff import BackoffRules, BackoffTable
-from agent.images.queue.errors import AttemptFailure, classify, failure_of, joined
-from agent.images.queue.foreign_text import own_words
-from agent.images.queue.meanings import KUBELET_CURVE, MEANINGS, NETWORK_CURVE, Deed
+from agent.images.queue.errors import (
+    KUBELET_CURVE,
+    MEANINGS,
+    NETWORK_CURVE,
+    AttemptFailure,
+    Deed,
+    classify,
+    failure_of,
+    joined,
+    own_words,
+)
 from agent.images.view import texts
 from agent.model.images.pull import ErrorClass
 

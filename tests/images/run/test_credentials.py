@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.images.access.dockerconfig import ConfigInvalid, read_config_file, read_secret
+from agent.images.access.dockerconfig import ConfigInvalid, entries_for, read_config_file, read_secret, secret_ring
 from agent.images.access.go_json import JsonInvalid, read_json
-from agent.images.access.keyring import entries_for, secret_ring
 from agent.images.access.match_key import KeyInvalid, is_match, key_of_entry, parse_key
-from agent.images.run.credentials import CredentialSource, NodeConfig, node_config_paths
-from agent.images.run.providers import Providers
+from agent.images.run.credentials import CredentialSource, NodeConfig, Providers, node_config_paths
 from agent.model.images.credential import Credential, PullSecret, SecretId, SecretText, fingerprint
 from agent.model.images.pull import PullPolicy, PullRequest
 from tests.fakes.clock import FakeClock

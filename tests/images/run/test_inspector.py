@@ -6,7 +6,7 @@ import json
 import pytest
 
 from agent.images.access.grants import AccessRules, Proofs, SecretProof, VerifyPolicy, who_may_use
-from agent.images.run.inspector import find_image
+from agent.images.run.node_images import find_image
 from agent.model.images.state import ImageState, InspectedLayer, InspectedPlatform
 from agent.model.images.store import BlobInfo, ImageRecord
 from tests.images.run.test_puller import A, Node

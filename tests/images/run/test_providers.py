@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from agent.images.access.keyring import entries_for
-from agent.images.access.provider_cache import ProviderCache
+from agent.images.access.dockerconfig import entries_for
 from agent.images.access.provider_config import Provider, read_providers
-from agent.images.access.provider_wire import AnswerInvalid, CacheKeyType, decode_answer, encode_request
+from agent.images.access.provider_wire import AnswerInvalid, CacheKeyType, ProviderCache, decode_answer, encode_request
+from agent.images.run.credentials import Providers, provider_documents
 from agent.images.run.plugin_process import MAX_OUTPUT_BYTES, PluginFailed, run_plugin
-from agent.images.run.providers import Providers, provider_documents
 from tests.fakes.clock import FakeClock
 
 V1 = "credentialprovider.kubelet.k8s.io/v1"

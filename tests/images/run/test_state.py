@@ -9,9 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.drivers.state_files.driver import StateFiles
-from agent.images.run.history import ImageHistory
 from agent.images.run.sizes import SizeRecord
-from agent.images.run.state import StateFile, encode_state
+from agent.images.run.state import ImageHistory, StateFile, encode_state
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.state_files import FakeStateFiles

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.config.sections.images import ImageVerify
-from agent.images.run import verifiers
-from agent.images.run.verifiers import Verifiers
-from agent.images.view.signatures import signature_advice
+from agent.images.run.pulling import recorded_pull
+from agent.images.run.pulling.recorded_pull import Verifiers
+from agent.images.view.texts import signature_advice
 from agent.model.images.pull import ErrorClass, PullResult
 from agent.model.images.state import PullStage
 from agent.model.images.store import ImageRecord
@@ -69,7 +69,7 @@ async def test_a_directory_that_is_missing_or_empty_refuses_nothing(folder: Path
 
 
 async def test_one_that_cannot_be_run_or_does_not_end_refuses(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifiers, "LIMIT_S", 0.3)
+    monkeypatch.setattr(recorded_pull, "LIMIT_S", 0.3)
     (folder / "a").write_text("no program")
     assert "a blocked pull" in await judge(folder).refusal(RECORD)
     (folder / "a").unlink()

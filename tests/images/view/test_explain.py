@@ -4,7 +4,7 @@
 import pytest
 from msgspec.structs import replace
 
-from agent.images.view.explain import explain_image, explain_pull
+from agent.images.view.texts import explain_image, explain_pull
 from agent.model.images.pull import ErrorClass, PullClass
 from agent.model.images.state import ImageState, PullStage, PullState
 

@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from agent.drivers.cri.driver import snapshotters_in
 from agent.images.queue.flights import FlightKey, FlightMember, SharedPull
-from agent.images.view.lazy import lazy_snapshotters, snapshotter_advice
-from agent.images.view.progress import StoreLook, advance, begin, resolved
+from agent.images.view.progress import StoreLook, advance, begin, lazy_snapshotters, resolved, snapshotter_advice
 from agent.images.view.view import over, queued_state, running_state
 from agent.model.images.pull import PullPolicy
 from agent.model.images.reference import parse_reference

@@ -4,8 +4,8 @@
 from msgspec.structs import replace
 
 from agent.images.view.manifest import Blob, Manifest
-from agent.images.view.phases import MOST_LAYERS, pull_phases
 from agent.images.view.progress import PullProgress, StoreLook, advance, begin, resolved
+from agent.images.view.view import MOST_LAYERS, pull_phases
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 MANIFEST = Manifest("sha256:m", 10, Blob("sha256:cfg", 20), (Blob(A, 1000), Blob(B, 500), Blob(C, 500)))

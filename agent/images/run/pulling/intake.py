@@ -12,10 +12,9 @@ from agent.images.access.dockerconfig import ConfigInvalid
 from agent.images.access.grants import claim_of, is_check_needed, judge
 from agent.images.ports import ImageRuntime
 from agent.images.queue.backoff import BackoffTable, Pause
-from agent.images.queue.errors import BACK_OFF, ERR_PULL, PullFailure
+from agent.images.queue.errors import BACK_OFF, ERR_PULL, MEANINGS, Deed, PullFailure
 from agent.images.queue.flights import FlightKey
-from agent.images.queue.meanings import MEANINGS, Deed
-from agent.images.queue.rewrite import RewriteTarget, rewritten
+from agent.images.queue.rules import RewriteTarget, rewritten
 from agent.images.run.credentials import CredentialSource, Lookup
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings

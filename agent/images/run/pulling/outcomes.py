@@ -8,18 +8,17 @@ from collections.abc import Callable
 
 import structlog
 
-from agent.images.queue.errors import PullFailure, failure_of
+from agent.images.queue.errors import MEANINGS, PullFailure, failure_of
 from agent.images.queue.flights import SharedPull
-from agent.images.queue.meanings import MEANINGS
-from agent.images.run.history import ImageHistory
 from agent.images.run.metrics import ImageMetrics
 from agent.images.run.pulling.attempt import Job, Pulled
 from agent.images.run.pulling.intake import PullIntake, own_key, shared_key
 from agent.images.run.pulling.requests import PullAsk, PullRequests
 from agent.images.run.pulling.watcher import ProgressWatcher
 from agent.images.run.sizes import SizeMemory
-from agent.images.view.phases import pull_phases
+from agent.images.run.state import ImageHistory
 from agent.images.view.texts import failed, fell_back, present, pulled
+from agent.images.view.view import pull_phases
 from agent.model.clock import Clock
 from agent.model.images.pull import (
     CRITICAL_PRIORITY,

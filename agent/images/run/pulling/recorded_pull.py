@@ -1,28 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pull with its record: the intent before it, the outcome after it, so that a crash between them is known.
 
-Content comes before the image, and the written name after a pull from elsewhere.
+Content comes before the image, and the written name after a pull from elsewhere. In between verifiers may refuse the
+image: programs of containerd's bindir plugin, called with `-name`, `-digest` and `-stdin-media-type`, the image's
+descriptor on their input. Exit code 0 lets it be used, any other refuses it, and what is printed is the reason. All of
+them have to agree; one that cannot be run, or does not end in time, refuses too. A directory that is missing or empty
+refuses nothing. Source of behaviour: containerd, docs/image-verification.md.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
 from agent.images.ports import ImageNames
 from agent.images.queue.errors import AttemptFailure
+from agent.images.run.plugin_process import PluginFailed, run_to_end
 from agent.images.run.pulling.attempt import Attempts, Job, Pulled
 from agent.images.run.records import AccessRecords
-from agent.images.run.verifiers import Verifiers
 from agent.images.settings import ImageSettings
 from agent.model.clock import Clock
 from agent.model.images.reference import ImageReference
 from agent.model.images.state import PullStage
 from agent.model.images.store import ImageRecord
+from agent.model.outside_text import from_outside
 from agent.model.runtime.error import AlreadyExists, NotFound, RuntimeCallFailed
 
 log = structlog.get_logger(plane="images")
+
+# containerd's defaults.
+MOST_VERIFIERS = 10
+LIMIT_S = 10.0
+DESCRIPTOR = "application/vnd.oci.descriptor.v1+json"
+LONGEST_REASON = 500
+UNLISTED = "the directory of image verifiers {folder} cannot be listed: {error}"
+
+
+class Verifiers:
+    """`folder`: the configured one at this moment; empty where nothing is to be verified."""
+
+    def __init__(self, folder: Callable[[], str], environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._environment = environment
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self._folder())
+
+    async def refusal(self, image: ImageRecord) -> str:
+        """Why an image may not be used, in containerd's words; empty if it may."""
+        folder = Path(self._folder())
+        try:
+            names = await asyncio.to_thread(_listed, folder)
+        except OSError as error:
+            return _blocked("bindir", image, UNLISTED.format(folder=folder, error=error.strerror))
+        if len(names) > MOST_VERIFIERS:
+            log.warning("image_verifiers_skipped", folder=str(folder), programs=len(names), used=MOST_VERIFIERS)
+        for name in names[:MOST_VERIFIERS]:
+            reason = await self._ask(folder / name, image)
+            if reason:
+                return _blocked(name, image, reason)
+        return ""
+
+    async def _ask(self, program: Path, image: ImageRecord) -> str:
+        command = [str(program), "-name", image.name, "-digest", image.digest, "-stdin-media-type", DESCRIPTOR]
+        descriptor = {"mediaType": image.media_type, "digest": image.digest, "size": image.size_bytes}
+        try:
+            ended = await run_to_end(command, msgspec.json.encode(descriptor), self._environment, LIMIT_S)
+        except PluginFailed as error:
+            return f"it {error}"
+        said = from_outside(ended.output.decode("utf-8", "replace").strip())[:LONGEST_REASON]
+        log.info("image_verified", image=image.name, digest=image.digest, by=program.name, code=ended.code, said=said)
+        return "" if ended.code == 0 else f"exit code {ended.code}: {said or 'it gave no reason'}"
+
+
+def _listed(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def _blocked(verifier: str, image: ImageRecord, reason: str) -> str:
+    return f"image verifier {verifier} blocked pull of {image.name} with digest {image.digest} for reason: {reason}"
 
 
 class RecordedPulls:

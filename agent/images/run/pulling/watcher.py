@@ -14,9 +14,8 @@ import structlog
 from msgspec.structs import replace
 
 from agent.images.ports import Content
-from agent.images.view.lazy import lazy_snapshotters
 from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, chain_ids, read_diff_ids, read_manifest
-from agent.images.view.progress import PullProgress, StoreLook, advance, begin, resolved
+from agent.images.view.progress import PullProgress, StoreLook, advance, begin, lazy_snapshotters, resolved
 from agent.model.clock import Clock
 from agent.model.images.reference import ImageReference
 from agent.model.images.state import LayerStage
