@@ -15,8 +15,8 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from agent.api.access import AccessRule
-from agent.api.health import HealthService
 from agent.api.server import ApiServer
+from agent.api.services.health import HealthService
 from agent.api.socket_path import listen_at
 from agent.model.component import Board, State
 

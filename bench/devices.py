@@ -28,7 +28,8 @@ from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus, Device
 from kepd_devices.manifest.reading import read_device_objects
 from kepd_devices.plan.pools import PoolNode
 from kepd_devices.plan.search import Question, search
-from kepd_devices.run.claims import DeviceClaims, ManagerSettings
+from kepd_devices.run.claims import DeviceClaims
+from kepd_devices.run.known_devices import ManagerSettings
 from packages.devices.tests.fakes import FakeCdi, FakeDriver
 from tests.host.process import Kepd
 from tests.lab import Lab

@@ -15,9 +15,9 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from agent.api.access import AccessRule
 from agent.api.call_quota import Bounds
-from agent.api.kind_service import KindService
 from agent.api.peer import Peer
 from agent.api.service import MethodTable
+from agent.api.services.kinds import KindService
 from agent.wire.kepd.v1 import kind_pb2
 
 LARGEST_ANSWER_BYTES = 16 << 20

@@ -71,12 +71,12 @@ def print_objects(data: object, output: str) -> None:
     """In one of the formats that show objects: JSON, YAML, a template, or columns that the caller chose."""
     style, _, argument = output.partition("=")
     if style == "jsonpath":
-        from agent.model.jsonpath import render
+        from agent.model.text.jsonpath import render
 
         text = render(argument, data)
         click.echo(text, nl=not text.endswith("\n"))
     elif style == "custom-columns":
-        from agent.model.jsonpath import read_path, shown
+        from agent.model.text.jsonpath import read_path, shown
 
         columns = [column.partition(":") for column in argument.split(",")]
         items = data["items"] if isinstance(data, dict) and isinstance(data.get("items"), list) else [data]

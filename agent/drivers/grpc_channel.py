@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import grpc
 
-from agent.model.outside_text import from_outside
 from agent.model.runtime.error import (
     AlreadyExists,
     DeadlineExceeded,
@@ -16,6 +15,7 @@ from agent.model.runtime.error import (
     RuntimeCallFailed,
     Unavailable,
 )
+from agent.model.text.outside_text import from_outside
 
 Answer = TypeVar("Answer")
 # Hears (method, code, seconds) of every call.

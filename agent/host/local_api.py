@@ -10,14 +10,14 @@ from typing import Any
 from grpc_health.v1 import health_pb2
 
 from agent.api.errors import Absent
-from agent.api.health import HealthService
 from agent.api.http import Handler, Headers, HttpServer, Page, Query, health_page
 from agent.api.http_connections import Wrap
-from agent.api.node_service import NodeService
-from agent.api.object_service import ObjectService
 from agent.api.server import ApiServer
+from agent.api.services.health import HealthService
+from agent.api.services.node import NodeService
+from agent.api.services.objects import ObjectService
+from agent.api.services.topology import TopologyService
 from agent.api.socket_path import listen_at
-from agent.api.topology_service import TopologyService
 from agent.config.document import Configuration
 from agent.drivers.systemd.driver import activated_socket
 from agent.host.joints.manifests import wire_objects

@@ -2,7 +2,7 @@
 """How a kind is shown: what is asked of the daemon, and what its answers are as objects and rows.
 
 The module of a kind has one `SHOWN`, and `describe` where an object has more to tell than its row. It asks nobody
-itself: `api/kind_service.py` does, inside of the daemon.
+itself: `api/services/kinds.py` does, inside of the daemon.
 """
 
 from collections.abc import Callable, Generator, Sequence

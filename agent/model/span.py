@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from agent.model.outside_text import from_outside
+from agent.model.text.outside_text import from_outside
 
 AttributeValue = str | int | float
 Attributes = Mapping[str, AttributeValue]

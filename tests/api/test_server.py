@@ -23,10 +23,10 @@ from structlog.testing import capture_logs
 
 from agent.api.access import AccessRule
 from agent.api.errors import ApiError, FailureReason
-from agent.api.health import HealthService
 from agent.api.peer import Peer
 from agent.api.server import ApiServer
 from agent.api.service import STREAMS_OF_USER, MethodTable
+from agent.api.services.health import HealthService
 from agent.api.socket_path import listen_at
 from agent.model.component import Board, State
 from agent.model.feed import MOST_BUFFERED, Feed

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.access import AccessRule
-from agent.api.object_service import ObjectService
 from agent.api.server import ApiServer
+from agent.api.services.objects import ObjectService
 from agent.api.socket_path import listen_at
 from agent.api.watching import watched
 from agent.host.manifest_objects import ManifestObjects

@@ -14,8 +14,8 @@ from aiohttp import WSMsgType, web
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
-from agent.api.node_service import NodeService
 from agent.api.server import ApiServer
+from agent.api.services.node import NodeService
 from agent.api.socket_path import listen_at
 from agent.cli.main import _hoisted, cli
 from agent.drivers.manifests.changing import take_out

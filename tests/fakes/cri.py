@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import contextmanager
 from itertools import count
 
-from agent.model.outside_text import from_outside, login_values
 from agent.model.runtime.error import NotFound, NotImplementedByRuntime, RuntimeCallFailed, Unavailable
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.model.runtime.features import RuntimeFeatures
+from agent.model.text.outside_text import from_outside, login_values
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 EVENT_TYPES = {

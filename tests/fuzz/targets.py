@@ -50,8 +50,8 @@ from kepd_devices.drivers.plugin_sockets.driver import _Told
 from kepd_devices.manifest.documents import Reader
 from kepd_devices.manifest.reading import read_device_objects
 from kepd_devices.plan.health import BadHealth, HealthTable
-from kepd_devices.plan.plugin_choice import Unusable, check_registration
-from kepd_devices.plan.plugin_records import decode_grants
+from kepd_devices.plan.plugins.plugin_choice import Unusable, check_registration
+from kepd_devices.plan.plugins.plugin_records import decode_grants
 from kepd_devices.plan.records import decode_record
 from kepd_devices.plan.registration import PluginRefused, judge
 

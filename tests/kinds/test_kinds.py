@@ -11,8 +11,8 @@ from google.protobuf import descriptor_pool
 
 import agent.kinds.node
 from agent.api.errors import ApiError
-from agent.api.kind_service import KindService
 from agent.api.service import level_of
+from agent.api.services.kinds import KindService
 from agent.kinds.registry import BY_WORD, FOLDERS, KINDS, Kind
 from agent.kinds.shown import How, shown_of
 from agent.model.refused import Refused

@@ -7,8 +7,8 @@ from typing import Any
 from agent.drivers.clock.driver import SystemClock
 from agent.model.devices.plugin import ClaimAnswer, PluginInfo, PluginPeer, PluginSocket
 from kepd_devices.attach.unit import count_by
+from kepd_devices.run.drivers.registry import PluginRegistry
 from kepd_devices.run.metrics import DeviceMetrics
-from kepd_devices.run.registry import PluginRegistry
 from kepd_devices.run.view import DeviceView
 from packages.devices.tests.test_claims import NodeOfLives, shared_pod
 from packages.devices.tests.test_own_drivers import DRIVER, Configured, record, script

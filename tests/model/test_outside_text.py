@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.drivers.cri.driver import CriRuntime
-from agent.model.outside_text import ANYWHERE_LENGTH, LONGEST_TEXT, from_outside, login_values
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
+from agent.model.text.outside_text import ANYWHERE_LENGTH, LONGEST_TEXT, from_outside, login_values
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 SECRET = "s3cr3tvalue"

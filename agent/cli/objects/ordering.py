@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from agent.cli.session import CommandFailed
 from agent.kinds.table import Table
 from agent.model.exit_codes import USAGE
-from agent.model.jsonpath import read_path, shown
+from agent.model.text.jsonpath import read_path, shown
 
 Place = tuple[int, float, str]
 UNSET: Place = (0, 0.0, "")

@@ -13,7 +13,7 @@ from agent.cli.session import CommandFailed
 from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import Kind
 from agent.model.exit_codes import DEADLINE, FAILURE, NOT_FOUND, USAGE
-from agent.model.jsonpath import read_path, shown
+from agent.model.text.jsonpath import read_path, shown
 
 LOOK_S = 0.2
 CONDITIONS = {"Deployment": ("Available", "Progressing"), "DaemonSet": ("Available",), "Job": ("Complete", "Failed")}

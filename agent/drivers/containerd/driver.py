@@ -22,9 +22,9 @@ from agent.drivers.grpc_channel import Observer, observed, open_channel, transla
 from agent.model.images.credential import Credential
 from agent.model.images.platform import ImagePlatform
 from agent.model.images.store import BlobInfo, ImageRecord, Ingest, StoreEvent, StoreEventKind, StoreRoots
-from agent.model.outside_text import login_values
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.model.runtime.event import EventKind, RuntimeEvent
+from agent.model.text.outside_text import login_values
 from agent.wire.containerd import (
     content_v1_pb2,
     events_v1_pb2,

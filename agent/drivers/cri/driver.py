@@ -13,10 +13,10 @@ from agent.drivers.cri import methods
 from agent.drivers.cri.image_settings import read_image_settings
 from agent.drivers.cri.methods import Answer, Method, Request
 from agent.drivers.grpc_channel import Observer, observed, open_channel, translated
-from agent.model.outside_text import login_values
 from agent.model.runtime.error import NotFound, NotImplementedByRuntime
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.model.runtime.features import RuntimeFeatures
+from agent.model.text.outside_text import login_values
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 EVENT_KINDS = {

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from agent.drivers.kube.errors import AccessInvalid
 from agent.model.finding import shown
-from agent.model.redaction import Hidden
+from agent.model.text.redaction import Hidden
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -21,8 +21,8 @@ from opentelemetry.trace import SpanContext, TraceFlags
 
 from agent import __version__
 from agent.drivers.traces.messages import Shape
-from agent.model.outside_text import from_outside
 from agent.model.span import Span
+from agent.model.text.outside_text import from_outside
 
 log = structlog.get_logger(plane="daemon")
 

@@ -33,8 +33,8 @@ from agent.model.images.state import (
     PullStage,
 )
 from agent.model.images.store import ImageRecord
-from agent.model.outside_text import from_outside
 from agent.model.runtime.error import NotFound
+from agent.model.text.outside_text import from_outside
 
 DEFAULT_FOLDER = "_default"
 SHORTEST_ID = 12

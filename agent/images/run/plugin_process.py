@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import msgspec
 
-from agent.model.outside_text import from_outside
+from agent.model.text.outside_text import from_outside
 
 MAX_OUTPUT_BYTES = 1 << 20
 MAX_COMPLAINT_BYTES = 4096

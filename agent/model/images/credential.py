@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agent.model.redaction import Hidden
+from agent.model.text.redaction import Hidden
 
 PUBLIC = "public"
 # Where Secrets of each type have their document.

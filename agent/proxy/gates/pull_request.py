@@ -7,7 +7,7 @@ Never: keeps or shows a credential: requests with the same ones have the same fi
 import hashlib
 
 from agent.model.images.pull import PodIdentity, PullPolicy, PullRequest
-from agent.model.outside_text import login_values
+from agent.model.text.outside_text import login_values
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 HANDLER = "io.containerd.cri.runtime-handler"

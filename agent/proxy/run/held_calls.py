@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 import structlog
 
 from agent.model.images.pull import CallerPullEnd, PullGivenUp, PullsAway
-from agent.model.outside_text import from_outside
-from agent.model.redaction import Hidden
 from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.text.outside_text import from_outside
+from agent.model.text.redaction import Hidden
 from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import message_in
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox

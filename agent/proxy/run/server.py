@@ -18,7 +18,8 @@ from agent.model.clock import Clock
 from agent.model.span import Traces
 from agent.proxy.run.call import CallJudge
 from agent.proxy.run.call_traces import CallTraces
-from agent.proxy.run.link import CONNECTIONS, BufferBudget, ProxyConnection
+from agent.proxy.run.link import ProxyConnection
+from agent.proxy.run.link_limits import CONNECTIONS, BufferBudget
 from agent.proxy.run.outage import Outage, Subscribe
 
 log = structlog.get_logger(plane="proxy")

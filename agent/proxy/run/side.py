@@ -3,10 +3,13 @@
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Protocol, cast
 
 from agent.proxy.frames import layout as http2
-from agent.proxy.frames.hpack import HeaderDecoder
+from agent.proxy.frames.hpack import HeaderDecoder, Headers
+from agent.proxy.frames.layout import HEAD, HEAD_BYTES, fragment_of
+from agent.proxy.run.link_limits import MOST_ANSWER_HEADERS, MOST_REQUEST_HEADERS, Broken
 
 FLUSH_S = 5.0
 # Of what we answer ourselves and a client leaves unread; then we read no more of it.
@@ -23,6 +26,16 @@ class BothEnds(Protocol):
     def connected(self, side: "ConnectionEnd") -> None: ...
 
     def lost(self, side: "ConnectionEnd | None" = None) -> None: ...
+
+
+FrameHandler = Callable[[int, int, int, bytes], bytes | None]
+"""Kind, flags, stream, the whole frame; None: it passes as it is."""
+
+
+class Turn(Protocol):
+    """When others have theirs."""
+
+    turn_ends_s: float
 
 
 class ConnectionEnd(asyncio.Protocol):
@@ -110,6 +123,66 @@ class ConnectionEnd(asyncio.Protocol):
             if self.transport is not None and self.transport.get_write_buffer_size() > MOST_UNREAD_BYTES:
                 self.is_unread = True
                 self.set_reading()
+
+    def walk(self, buffer: bytes, start: int, handle: FrameHandler, turn: Turn) -> None:
+        """Send whole frames on; what was handled otherwise is left out of the pieces."""
+        other = self.other
+        other.is_filled = True
+        try:
+            self._pass_frames(other, buffer, start, handle, turn)
+        finally:
+            other.is_filled = False
+        if other.own:
+            other.flush_own()
+
+    def _pass_frames(self, other: "ConnectionEnd", buffer: bytes, start: int, handle: FrameHandler, turn: Turn) -> None:
+        position, end = start, len(buffer)
+        while end - position >= HEAD_BYTES:
+            high, low, kind, flags, stream = HEAD.unpack_from(buffer, position)
+            length = high << 16 | low
+            if length > other.largest_frame:
+                text = f"a frame of {length} bytes where {other.largest_frame} are allowed"
+                raise Broken(http2.FRAME_SIZE_ERROR, text)
+            stop = position + HEAD_BYTES + length
+            if stop > end:
+                break
+            replaced = handle(kind, flags, stream & http2.STREAM, buffer[position:stop])
+            if self.blocked_stream:
+                break
+            if replaced is not None:
+                other.write(buffer[start:position])
+                other.write(replaced)
+                start = stop
+            position = stop
+            if other.own and not self.block_stream:
+                # They waited for a block of headers to end; what follows may belong to the same stream.
+                other.write(buffer[start:position])
+                start = position
+                frames, other.own = other.own, b""
+                other.write(frames)
+            if monotonic() > turn.turn_ends_s:
+                self.rest(0.0)
+            if self.rests is not None:
+                break
+        other.write(buffer[start:position])
+        self.pending = buffer[position:]
+
+    def read_headers(self, kind: int, flags: int, stream: int, whole: bytes) -> Headers | None:
+        payload = whole[HEAD_BYTES:]
+        if kind == http2.HEADERS:
+            self.block, self.block_stream = fragment_of(flags, payload), stream
+            self.block_ends_stream = bool(flags & http2.END_STREAM)
+        elif stream == self.block_stream:
+            self.block += payload
+        else:
+            raise Broken(http2.PROTOCOL_ERROR, "a CONTINUATION of nothing")
+        most = MOST_REQUEST_HEADERS if self is self.link.front else MOST_ANSWER_HEADERS
+        if len(self.block) > most:
+            raise Broken(http2.ENHANCE_YOUR_CALM, f"more than {most} bytes of headers")
+        if not flags & http2.END_HEADERS:
+            return None
+        headers, self.block_stream = self.decoder.decode(self.block), 0
+        return headers
 
     def close(self) -> None:
         """After what is written has been sent, but not for ever."""

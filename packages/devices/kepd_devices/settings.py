@@ -7,7 +7,7 @@ from agent.config.document import Configuration
 from agent.model.finding import Finding, shown
 from kepd_devices.local.pool_rules import Command, PoolRule, read_resets, read_rules
 from kepd_devices.manifest.faults import LONGEST_DRIVER, is_subdomain
-from kepd_devices.plan.plugin_choice import resource_fault
+from kepd_devices.plan.plugins.plugin_choice import resource_fault
 
 FRONT = "devices.front.resources"
 

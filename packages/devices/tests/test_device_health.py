@@ -12,7 +12,7 @@ import pytest
 from agent.drivers.clock.driver import SystemClock
 from kepd_devices.plan.records import Stage
 from kepd_devices.run.device_checks import DeviceChecks
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.own_devices import FAKE_PERIOD_S
 from kepd_devices.run.view import DeviceView
 from packages.devices.tests.test_claims import NodeOfLives

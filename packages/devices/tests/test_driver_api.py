@@ -28,7 +28,7 @@ from kepd_devices.drivers.driver_api.door import MOST_CONNECTIONS
 from kepd_devices.drivers.driver_api.protobuf import CONTENT_TYPE, MAGIC, from_protobuf
 from kepd_devices.drivers.driver_api.server import CALLS, METERED, MOST_BODY_BYTES, DriverApiServer
 from kepd_devices.plan.driver_store import MOST_CHANGES, MOST_SLICES, ApiRefusal
-from kepd_devices.run.driver_api import ApiRequest, DriverApi, refusal
+from kepd_devices.run.drivers.driver_api import ApiRequest, DriverApi, refusal
 from packages.devices.tests.test_claims import NodeOfLives, held, shared_pod
 
 DRIVER, OTHER = "gpu.example.com", "nic.example.com"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agent.model.devices.plugin import ToldHealth
 from agent.model.runtime.error import Unavailable
 from kepd_devices.plan.health import MOST_DEVICES, BadHealth, HealthTable
-from kepd_devices.run.driver_health import DriverHealth
+from kepd_devices.run.drivers.driver_health import DriverHealth
 from kepd_devices.run.metrics import DeviceMetrics
 from kepd_devices.run.view import DeviceView
 from packages.devices.tests.fakes import LateClock

@@ -25,7 +25,7 @@ from agent.model.refused import Refused
 from kepd_devices.drivers.device_plugins.driver import PluginDirectory
 from kepd_devices.drivers.device_plugins.front import KubeletFront
 from kepd_devices.local.pool_rules import Command
-from kepd_devices.plan.front import (
+from kepd_devices.plan.plugins.front import (
     FrontDevice,
     FrontRecord,
     Holding,
@@ -40,8 +40,9 @@ from kepd_devices.plan.front import (
     with_note,
     without_strangers,
 )
-from kepd_devices.run.front import FrontSettings, NotGiven, PluginProxy
-from kepd_devices.run.front_view import FrontView
+from kepd_devices.run.front.proxy import FrontSettings, PluginProxy
+from kepd_devices.run.front.resource import NotGiven
+from kepd_devices.run.front.view import FrontView
 from kepd_devices.run.metrics import DeviceMetrics
 from packages.devices.tests.fake_kubelet import FakeKubelet
 from packages.devices.tests.test_own_drivers import script

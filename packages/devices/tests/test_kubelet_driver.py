@@ -18,8 +18,8 @@ from kepd_devices.drivers.plugin_sockets.serving import DriverSockets, SocketTak
 from kepd_devices.local.fake import fake_slices
 from kepd_devices.manifest.objects import Slice
 from kepd_devices.plan.publishing import document, publication
-from kepd_devices.run.kubelet_driver import KubeletDriver
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.kubelet_driver import KubeletDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.own_devices import FakeDevices
 from packages.devices.tests.fakes import FakeCdi
 from packages.devices.tests.offered import device, slice_of

@@ -19,8 +19,8 @@ from kepd_devices.local.pool_rules import PoolRule, read_rules
 from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus
 from kepd_devices.manifest.slice_faults import slice_faults
 from kepd_devices.plan.records import ClaimRecord, Holder, Stage, new_record
+from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.host_devices import HostDevices
-from kepd_devices.run.local_driver import LocalDriver
 from kepd_devices.run.own_devices import ConfiguredDevices, FakeDevices
 from packages.devices.tests.fakes import FakeCdi
 from packages.devices.tests.offered import claim

@@ -10,8 +10,8 @@ from agent.drivers.folder_watch import FolderWatch
 from agent.model.component import Board, State
 from kepd_devices.manifest.documents import Reader
 from kepd_devices.run.cdi_directories import CdiDirectories
+from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.host_devices import HostDevices
-from kepd_devices.run.local_driver import LocalDriver
 from kepd_devices.run.own_devices import ConfiguredDevices
 from kepd_devices.run.plane import DevicePlane
 from kepd_devices.run.pod_devices import PodDevices

@@ -22,7 +22,7 @@ from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from kepd_devices.drivers.device_plugins.driver import PluginDirectory
 from kepd_devices.local.pool_rules import Command
-from kepd_devices.plan.plugin_choice import Unusable, checked_list, choose, natural, resource_fault, together
+from kepd_devices.plan.plugins.plugin_choice import Unusable, checked_list, choose, natural, resource_fault, together
 from kepd_devices.run.plugins import PluginDevices, PluginSettings
 from packages.devices.tests.test_own_drivers import script
 from tests.fakes.state_files import FakeStateFiles

@@ -12,7 +12,7 @@ from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import AllocatedDevice, ContainerState, PodState
 from agent.pods.attach.pod_service import PodService
 from agent.wire.kepd.v1 import pod_pb2
-from kepd_devices.plan.plugin_records import Grant, PodGrants
+from kepd_devices.plan.plugins.plugin_records import Grant, PodGrants
 from kepd_devices.plan.reasons import DeviceId
 from kepd_devices.run.view import DeviceView
 from kepd_devices.view.pod_status import with_devices

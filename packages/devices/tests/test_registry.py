@@ -28,8 +28,8 @@ from kepd_devices.drivers.plugin_sockets.peer import group_of
 from kepd_devices.manifest.documents import Reader
 from kepd_devices.manifest.reading import read_device_objects
 from kepd_devices.plan.registration import Instance, PluginRefused, groups_note, judge
-from kepd_devices.run.registered_driver import KEPT_S
-from kepd_devices.run.registry import PluginRegistry
+from kepd_devices.run.drivers.registered_driver import KEPT_S
+from kepd_devices.run.drivers.registry import PluginRegistry
 from kepd_devices.run.view import DeviceView
 from packages.devices.tests.fakes import LateClock
 from packages.devices.tests.test_claims import SHARED, NodeOfLives, held, shared_pod

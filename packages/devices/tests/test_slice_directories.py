@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kepd_devices.manifest.documents import Reader
-from kepd_devices.run.slice_directories import MOST_FILES, SliceDirectories
+from kepd_devices.run.drivers.slice_directories import MOST_FILES, SliceDirectories
 from packages.devices.tests.test_claims import NodeOfLives, held, shared_pod
 
 DRIVER = "gpu.example.com"

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.config.strict_yaml import UnreadableYaml, parse_documents
-from agent.model.jsonpath import MOST_SIGNS, render
 from agent.model.pods.pod import PodSpec
 from agent.model.refused import Refused
+from agent.model.text.jsonpath import MOST_SIGNS, render
 from agent.pods.runtime.environment import (
     MOST_PROGRAM_BYTES,
     MOST_STRING_BYTES,

@@ -16,7 +16,8 @@ import h2.connection
 import h2.events
 import h2.windows
 
-from agent.proxy.run.link import BufferBudget, ProxyConnection
+from agent.proxy.run.link import ProxyConnection
+from agent.proxy.run.link_limits import BufferBudget
 from agent.proxy.run.side import ConnectionEnd
 from tests.proxy.wire import CallJudge
 

@@ -19,7 +19,8 @@ import h2.settings
 import h2.windows
 
 from agent.proxy.frames.layout import PREFACE
-from agent.proxy.run.link import BufferBudget, ProxyConnection
+from agent.proxy.run.link import ProxyConnection
+from agent.proxy.run.link_limits import BufferBudget
 from agent.proxy.run.side import ConnectionEnd
 from tests.proxy.frames.streams import WINDOW, Pipe, Prompt
 from tests.proxy.wire import CallJudge

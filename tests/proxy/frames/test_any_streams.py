@@ -151,7 +151,7 @@ def changed(message: bytes) -> bytes:
 def check(story: Story) -> None:
     net = story.net
     assert not net.link.calls
-    assert (net.client.window, net.runtime.window) == (WINDOW, WINDOW), net.link._requests
+    assert (net.client.window, net.runtime.window) == (WINDOW, WINDOW), net.link.requests
     for stream, life in story.lives.items():
         reached = net.runtime.bodies.get(stream, b"")
         assert life.request.startswith(reached), "nothing but the request reaches the runtime, in its order"

@@ -13,6 +13,7 @@ from agent.model.allowance import Share
 from agent.proxy.frames import layout as http2
 from agent.proxy.frames.hpack import LARGEST_TABLE_BYTES, HeaderDecoder, HeadersInvalid, plain_block
 from agent.proxy.run import link as link_module
+from agent.proxy.run import link_limits
 from agent.proxy.run import server as server_module
 from agent.proxy.run.call import Refusal
 from agent.proxy.run.side import MOST_UNREAD_BYTES
@@ -59,7 +60,7 @@ async def said_to(wire: Wire, sent: bytes) -> bytes:
 async def test_who_gives_up_more_calls_than_it_can_want_waits(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy client whose calls are held gives up hundreds a second, and loses no other call for it. A flood costs no
     more than that (CVE-2023-44487)."""
-    monkeypatch.setitem(link_module.METERED, link_module.RESETS, Share(10, 200))
+    monkeypatch.setitem(link_limits.METERED, link_limits.RESETS, Share(10, 200))
     reader, writer = await asyncio.open_unix_connection(str(wire.through))
     writer.write(PREFACE + SETTINGS + given_up(1, 100))
     await until(lambda: any(link.front.rests for link in wire.server.links))
@@ -85,7 +86,7 @@ async def test_settings_without_end_cost_what_they_are_worth(wire: Wire) -> None
 
 async def test_frames_without_a_call_wait_once_they_are_too_many(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood takes no more of the loop than its share, and others are served meanwhile."""
-    monkeypatch.setitem(link_module.METERED, link_module.OTHERS, Share(100, 100))
+    monkeypatch.setitem(link_limits.METERED, link_limits.OTHERS, Share(100, 100))
     _, writer = await asyncio.open_unix_connection(str(wire.through))
     writer.write(PREFACE + SETTINGS + http2.frame(0x77, 0, 0, b"") * 20_000)
     await until(lambda: any(link.front.rests for link in wire.server.links))
@@ -123,7 +124,7 @@ def test_a_table_of_headers_has_a_bound() -> None:
 
 async def test_requests_that_are_read_along_share_a_room(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     """What finds none passes unread, and arrives."""
-    monkeypatch.setattr(link_module, "MOST_KEPT_OF_ALL_BYTES", 20_000)
+    monkeypatch.setattr(link_limits, "MOST_KEPT_OF_ALL_BYTES", 20_000)
 
     async def whole(requests, context):  # type: ignore[no-untyped-def]
         async for one in requests:

@@ -8,7 +8,8 @@ import statistics
 from math import inf
 
 from agent.proxy.frames.layout import framed
-from agent.proxy.run.link import BufferBudget, ProxyConnection
+from agent.proxy.run.link import ProxyConnection
+from agent.proxy.run.link_limits import BufferBudget
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.proxy.frames.streams import WINDOW, End, Network
 from tests.proxy.run.test_held_calls import House

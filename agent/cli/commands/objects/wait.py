@@ -15,7 +15,7 @@ from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.workloads import wait_workloads, workload_targets
 from agent.kinds.registry import BY_WORD
 from agent.model.exit_codes import DEADLINE, NOT_FOUND, USAGE
-from agent.model.jsonpath import read_path, shown
+from agent.model.text.jsonpath import read_path, shown
 from agent.wire.kepd.v1 import list_pb2, pod_pb2
 
 DEFAULT_S = 30.0

@@ -27,8 +27,8 @@ from agent.model.clock import Clock
 from agent.model.images.reference import ImageReference
 from agent.model.images.state import PullStage
 from agent.model.images.store import ImageRecord
-from agent.model.outside_text import from_outside
 from agent.model.runtime.error import AlreadyExists, NotFound, RuntimeCallFailed
+from agent.model.text.outside_text import from_outside
 
 log = structlog.get_logger(plane="images")
 

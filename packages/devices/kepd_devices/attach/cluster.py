@@ -23,8 +23,8 @@ from kepd_devices.manifest.objects import Claim, Slice
 from kepd_devices.plan.records import ClaimRecord
 from kepd_devices.run.cdi_directories import CdiDirectories
 from kepd_devices.run.commands import DeviceCommands
-from kepd_devices.run.kubelet_driver import ClusterAway, KubeletDriver
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.kubelet_driver import ClusterAway, KubeletDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
 
 
 class ApiCluster:

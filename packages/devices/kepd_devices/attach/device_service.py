@@ -6,7 +6,7 @@ from functools import partial
 from agent.api.messages import to_message
 from agent.api.paging import page, place_of
 from agent.wire.kepd.v1 import device_pb2 as pb
-from kepd_devices.run.front_view import FrontView
+from kepd_devices.run.front.view import FrontView
 from kepd_devices.run.view import DeviceView
 
 

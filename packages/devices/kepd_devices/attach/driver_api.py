@@ -12,7 +12,7 @@ from kepd_devices.drivers.driver_api.server import DriverApiServer
 from kepd_devices.plan.driver_store import ApiRefusal
 from kepd_devices.ports import RecordFiles
 from kepd_devices.run.claims import DeviceClaims
-from kepd_devices.run.driver_api import ApiRequest, DriverApi, refusal
+from kepd_devices.run.drivers.driver_api import ApiRequest, DriverApi, refusal
 
 
 def wire_driver_api(

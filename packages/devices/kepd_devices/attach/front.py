@@ -13,10 +13,11 @@ from agent.kit.runtime import Runtime
 from agent.wire.cri import runtime_v1_pb2 as pb
 from kepd_devices.drivers.device_plugins.driver import PluginDirectory
 from kepd_devices.drivers.device_plugins.front import KubeletFront
-from kepd_devices.plan.front import Holding, Holdings, label_of, read_notes
+from kepd_devices.plan.plugins.front import Holding, Holdings, label_of, read_notes
 from kepd_devices.run.commands import DeviceCommands
-from kepd_devices.run.front import FrontSettings, NotGiven, PluginProxy
-from kepd_devices.run.front_view import FrontView
+from kepd_devices.run.front.proxy import FrontSettings, PluginProxy
+from kepd_devices.run.front.resource import NotGiven
+from kepd_devices.run.front.view import FrontView
 from kepd_devices.run.metrics import DeviceMetrics
 from kepd_devices.settings import front_resets
 

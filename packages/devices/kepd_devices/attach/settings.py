@@ -11,9 +11,9 @@ from agent.kit.configuration import instance_id, write_atomically
 from agent.kit.plane import PlaneInputs
 from kepd_devices.plan.pools import PoolNode
 from kepd_devices.plan.records import ClaimRecord
-from kepd_devices.run.claims import ManagerSettings
 from kepd_devices.run.commands import DeviceCommands
 from kepd_devices.run.host_devices import DEV, HostDevices
+from kepd_devices.run.known_devices import ManagerSettings
 from kepd_devices.run.own_devices import ConfiguredDevices, FakeDevices
 from kepd_devices.run.plugins import PluginSettings
 from kepd_devices.settings import plugin_resets, pool_rules

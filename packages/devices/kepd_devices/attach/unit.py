@@ -31,13 +31,13 @@ from kepd_devices.ports import PodsOfNode
 from kepd_devices.run.cdi_directories import CdiDirectories
 from kepd_devices.run.claims import DeviceClaims
 from kepd_devices.run.commands import DeviceCommands
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
+from kepd_devices.run.drivers.registry import PluginRegistry
+from kepd_devices.run.drivers.slice_directories import SliceDirectories
 from kepd_devices.run.metrics import DeviceMetrics
 from kepd_devices.run.plane import DevicePlane
 from kepd_devices.run.plugins import PluginDevices
 from kepd_devices.run.pod_devices import PodDevices
-from kepd_devices.run.registry import PluginRegistry
-from kepd_devices.run.slice_directories import SliceDirectories
 from kepd_devices.run.view import DeviceView
 
 

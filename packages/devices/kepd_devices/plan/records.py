@@ -6,13 +6,14 @@
 A record is on the disk before anything that it speaks of is done, so that whoever starts anew knows what was begun.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.model.devices.plugin import PreparedDevice
+from agent.model.pods.pod import PodSpec
 from kepd_devices.manifest.objects import Claim, Result
 
 VERSION = 1
@@ -86,6 +87,10 @@ class ClaimRecord(msgspec.Struct, frozen=True, kw_only=True):
             return Stage.UNPREPARING
         return min(stages, key=order.index, default=Stage.PREPARED)
 
+    def is_leftover(self, boot_id: str) -> bool:
+        """Of an end, or of a boot, before this one."""
+        return self.is_ending or self.boot_id != boot_id
+
     def held_by(self, uid: str) -> Holder | None:
         return next((one for one in self.holders if one.uid == uid), None)
 
@@ -143,3 +148,19 @@ def devices_of(record: ClaimRecord, request: str = "") -> Iterator[PreparedDevic
 def ids_of(record: ClaimRecord, request: str = "") -> list[str]:
     """CDI ids, each once."""
     return list(dict.fromkeys(one for device in devices_of(record, request) for one in device.cdi_ids))
+
+
+def is_meant(record: ClaimRecord, pod: str, entry: str) -> bool:
+    holder = record.held_by(pod)
+    return holder is not None and entry in holder.entries
+
+
+def has_request(record: ClaimRecord, request: str) -> bool:
+    return any(one.name == request for one in record.claim.spec.devices.requests)
+
+
+def holds_all(records: Collection[ClaimRecord], pod: PodSpec, boot_id: str) -> bool:
+    """It keeps what it has, whatever the manifests say by now."""
+    held = [one.held_by(pod.uid) for one in records if not one.is_leftover(boot_id)]
+    found = {entry for holder in held if holder is not None for entry in holder.entries}
+    return {one.name for one in pod.spec.resource_claims} <= found

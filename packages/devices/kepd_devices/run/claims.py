@@ -13,7 +13,6 @@ kepd that starts anew goes on where the records show. Never: decides which devic
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from operator import is_
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -22,32 +21,27 @@ from msgspec.structs import replace
 
 from agent.model.clock import Clock
 from agent.model.devices.container_devices import CLAIMS_NOTE, NO_DEVICES, ContainerDevices
-from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
+from agent.model.devices.plugin import PreparedDevice
 from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
-from agent.model.finding import printable
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.refused import Refused
 from agent.model.runtime.features import RuntimeFeatures
-from kepd_devices.cdi.merging import CannotMerge, Catalogue, NotResolved, check_seen, merge, nodes_of
-from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus, DeviceClass, Slice
+from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus
 from kepd_devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod, with_uid
-from kepd_devices.manifest.reading import NO_OBJECTS, DeviceObjects
-from kepd_devices.plan.answers import Answers, checked
-from kepd_devices.plan.holdings import Holdings
-from kepd_devices.plan.pace import SlicePace
-from kepd_devices.plan.pools import PoolNode, gather
+from kepd_devices.plan.claim_rules import CLAIM_ERROR, UNALLOCATABLE, check_admin, check_given
 from kepd_devices.plan.reasons import CannotAllocate, DeviceId
 from kepd_devices.plan.records import (
-    FOLDER,
     MOST_HOLDERS,
     ClaimRecord,
     Holder,
     Stage,
-    decode_record,
     devices_of,
     encode_record,
+    has_request,
+    holds_all,
     ids_of,
+    is_meant,
     new_record,
     record_name,
 )
@@ -55,30 +49,19 @@ from kepd_devices.plan.results import allocations
 from kepd_devices.plan.search import Question, search
 from kepd_devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
 from kepd_devices.plan.unrecorded import Unrecorded, note_of, unrecorded
-from kepd_devices.ports import CdiPlace, DeviceDriver, DriverFailed, PodsOfNode, RecordFiles
+from kepd_devices.ports import CdiPlace, PodsOfNode, RecordFiles
+from kepd_devices.run.drivers.driver_calls import answers_of
+from kepd_devices.run.known_devices import KnownDevices, ManagerSettings
 from kepd_devices.run.metrics import DeviceMetrics
+from kepd_devices.run.record_folder import BAD_FOLDER, read_records
+from kepd_devices.run.resolved_cdi import ResolvedCdi
 
 log = structlog.get_logger(plane="devices")
 
-UNALLOCATABLE, CLAIM_ERROR, FAILED_PREPARE = "ClaimUnallocatable", "ClaimError", "FailedPrepareDynamicResources"
-NOT_SUPPORTED = "CDINotSupported"
-BAD_FOLDER = f"{FOLDER}/bad"
-# Drivers keep the limit themselves, where they can.
-OVERTIME_S = 1.0
-CDI_WAIT_S, CDI_LOOK_S = 2.0, 0.2
+FAILED_PREPARE = "FailedPrepareDynamicResources"
 
 
-class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    node: PoolNode
-    boot_id: str = ""
-    call_limit_s: float = 45.0
-    admin_namespaces: tuple[str, ...] = ()
-    always_merges: bool = False
-    # Places of the host that no container may see.
-    private: tuple[str, ...] = ()
-
-
-class DeviceClaims:
+class DeviceClaims(KnownDevices):
     def __init__(
         self,
         files: RecordFiles,
@@ -91,29 +74,15 @@ class DeviceClaims:
         pods: PodsOfNode | None = None,
     ) -> None:
         self.metrics = metrics or DeviceMetrics()
+        super().__init__(clock, settings, tell, pods.devices_changed if pods is not None else lambda: None)
         self._files = files
         self.cdi = cdi
-        self._clock = clock
-        self._settings = settings
-        self._tell = tell
-        self._drivers: dict[str, DeviceDriver] = {}
-        # Slices that drivers publish by other ways than a call.
-        self.publishers: list[Callable[[], Sequence[Slice]]] = []
-        self._pace = SlicePace()
-        # Whether a driver is away for so long that its slices do not count.
-        self.has_left: Callable[[str], bool] = lambda _driver: False
+        self.resolved = ResolvedCdi(cdi, clock, settings).resolved
         # Devices that their drivers report as unhealthy; no new pod gets them.
         self.unhealthy: Callable[[], frozenset[DeviceId]] = frozenset
-        # Why pools give nothing, by their names.
-        self.invalid_pools: dict[str, str] = {}
-        self._looked_at: tuple[Slice, ...] = ()
-        self._objects = NO_OBJECTS
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._search = asyncio.Lock()
         self._loaded = asyncio.Event()
-        self._has_read = False
-        # Called when what pods wait for may be there.
-        self.changed: Callable[[], None] = pods.devices_changed if pods is not None else lambda: None
         self.records: dict[str, ClaimRecord] = {}
         # Records that nobody can read, by file: what they hold is not known, so nothing is given.
         self.unreadable: dict[str, str] = {}
@@ -125,40 +94,8 @@ class DeviceClaims:
         self.problems: dict[str, tuple[str, float]] = {}
 
     async def load(self) -> None:
-        for name, content in (await self._files.read_folder(FOLDER)).items():
-            try:
-                record = decode_record(content)
-            except ValueError as error:
-                await self._files.write(f"{BAD_FOLDER}/{name}", content)
-                await self._files.remove(f"{FOLDER}/{name}")
-                log.error("claim_record_unreadable", record=name, error=str(error), effect="no device is given")
-                continue
-            self.records[record.uid] = record
-        for name in await self._files.read_folder(BAD_FOLDER):
-            self.unreadable[name] = f"record {name} of a claim cannot be read; what it holds is not known"
+        self.records, self.unreadable = await read_records(self._files)
         self._loaded.set()
-
-    def take(self, objects: DeviceObjects) -> None:
-        """What the manifests say now."""
-        self._objects = objects
-        self._has_read = True
-        self.changed()
-
-    def add_driver(self, driver: DeviceDriver) -> None:
-        self._drivers[driver.name] = driver
-        self.changed()
-
-    @property
-    def node(self) -> PoolNode:
-        return self._settings().node
-
-    @property
-    def drivers(self) -> Mapping[str, DeviceDriver]:
-        return self._drivers
-
-    @property
-    def objects(self) -> DeviceObjects:
-        return self._objects
 
     def unrecorded(self) -> list[Unrecorded]:
         """What containers have and no record tells."""
@@ -167,53 +104,6 @@ class DeviceClaims:
     def doubts(self) -> list[str]:
         """While there are any, nothing is given: what is not known to be free is not."""
         return [*(self.unreadable[name] for name in sorted(self.unreadable)), *map(str, self.unrecorded())]
-
-    def slices(self) -> tuple[Slice, ...]:
-        """Of drivers that are there, or were a moment ago."""
-        return tuple(one for one in self._published() if not self.has_left(one.spec.driver))
-
-    def _published(self) -> tuple[Slice, ...]:
-        """Of drivers, and of files; a pool that a driver publishes is its own."""
-        published = [one for driver in self._drivers.values() for one in driver.slices()]
-        published += self._paced()
-        pools = {(one.spec.driver, one.spec.pool.name) for one in published}
-        from_files = [one for one in self._objects.slices if (one.spec.driver, one.spec.pool.name) not in pools]
-        return (*published, *from_files)
-
-    def _paced(self) -> list[Slice]:
-        given = (one for publish in self.publishers for one in publish())
-        found, changes = self._pace.paced(given, self._clock.now_s())
-        for one in changes:
-            log.info("slices_delayed" if one.is_flood else "slices_in_time", driver=one.pool[0], pool=one.pool[1])
-            if one.is_flood:
-                text = printable(str(one))
-                self._tell(Event(id="", is_warning=True, reason="SlicesDelayed", message=text, plane="devices"))
-        return found
-
-    def catch_up(self) -> bool:
-        """Now and then: what was held back may count by now. Whether anything was."""
-        if not self._pace.is_behind:
-            return False
-        self._paced()
-        self.changed()
-        return True
-
-    def look_at_pools(self) -> bool:
-        """Reports each fault of a pool that gives no devices, once. Returns whether any slice changed."""
-        slices = self.slices()
-        if len(slices) == len(self._looked_at) and all(map(is_, slices, self._looked_at)):
-            return False
-        self._looked_at = slices
-        before = self.invalid_pools
-        self.invalid_pools = {str(one): one.invalid for one in gather(slices, self.node) if one.invalid}
-        for name, why in sorted(self.invalid_pools.items() - before.items()):
-            text = printable(f"pool {name} gives no devices, for it is invalid: {why}")
-            self._tell(Event(id="", is_warning=True, reason="PoolInvalid", message=text, plane="devices"))
-        return before != self.invalid_pools
-
-    def classes(self) -> Mapping[str, DeviceClass]:
-        own = {one.metadata.name: one for driver in self._drivers.values() for one in driver.classes()}
-        return {**own, **self._objects.classes}
 
     async def hold(self, pod: PodSpec) -> None:
         """All claims of a pod are prepared for it when this returns. Raises DevicesNotReady."""
@@ -226,7 +116,7 @@ class DeviceClaims:
             claims = claims_of_pod(pod, self._objects)
         except NotThere as error:
             # What it holds already is not taken away with the manifest.
-            if not self._holds_all(pod):
+            if not holds_all(self.records.values(), pod, self._settings().boot_id):
                 raise DevicesNotReady(UNALLOCATABLE, str(error)) from error
             claims = []
         held = [one.uid for one in self.records.values() if one.held_by(pod.uid)]
@@ -235,7 +125,7 @@ class DeviceClaims:
             errors = await self._settle([uid for uid in held if self._is_leftover(uid)], gone=())
             if errors:
                 raise DevicesNotReady(FAILED_PREPARE, "; ".join(dict.fromkeys(errors.values())))
-            if not self._holds_all(pod):
+            if not holds_all(self.records.values(), pod, self._settings().boot_id):
                 await self._allocate(pod, claims)
                 uids = [one.uid for one in self.records.values() if one.held_by(pod.uid)]
             errors = await self._settle(uids, gone=())
@@ -245,18 +135,7 @@ class DeviceClaims:
     def _is_leftover(self, uid: str) -> bool:
         """Of an end, or of a boot, before this one; what is of it has to go first."""
         record = self.records.get(uid)
-        return record is not None and (record.is_ending or record.boot_id != self._settings().boot_id)
-
-    def _holds_all(self, pod: PodSpec) -> bool:
-        """It keeps what it has, whatever the manifests say by now."""
-        wanted = {one.name for one in pod.spec.resource_claims}
-        found = {
-            entry
-            for one in self.records.values()
-            if (holder := one.held_by(pod.uid)) is not None and not self._is_leftover(one.uid)
-            for entry in holder.entries
-        }
-        return wanted <= found
+        return record is not None and record.is_leftover(self._settings().boot_id)
 
     async def _allocate(self, pod: PodSpec, claims: Sequence[ClaimOfPod]) -> None:
         """All of them or none. Raises DevicesNotReady."""
@@ -281,8 +160,7 @@ class DeviceClaims:
                     self._say(record, "ClaimAllocated", f"got {devices or 'no devices, as it asks for none'}")
 
     def _check_free(self, one: ClaimOfPod) -> None:
-        old = next((it for it in self.records.values() if it.key == one.claim.key), None)
-        if old is not None:
+        if any(it.key == one.claim.key for it in self.records.values()):
             text = f"claim {one.claim.key} has changed, and the old claim is still in use"
             raise DevicesNotReady(UNALLOCATABLE, text)
 
@@ -299,10 +177,10 @@ class DeviceClaims:
         if doubts := self.doubts():
             raise DevicesNotReady(CLAIM_ERROR, "; ".join(doubts))
         for one in missing:
-            self._check_admin(one.claim, settings)
+            check_admin(one.claim, settings.admin_namespaces)
         given = [one for one in missing if one.claim.status.allocation is not None]
         if given:
-            self._check_given(given)
+            check_given(self.question(tuple(one.claim for one in given)))
             rest = [one for one in missing if one not in given]
             return [*(self._recorded(pod, one, one.claim) for one in given), *await self._found(pod, rest)]
         question = self.question(tuple(one.claim for one in missing))
@@ -325,17 +203,6 @@ class DeviceClaims:
             found.append(self._recorded(pod, one, replace(one.claim, status=status)))
         return found
 
-    def _check_given(self, given: Sequence[ClaimOfPod]) -> None:
-        """Accepts the devices that a status names, unless another claim holds one that cannot be shared."""
-        question = self.question(tuple(one.claim for one in given))
-        holdings = Holdings(question.existing, gather(question.slices, question.node))
-        for claim in question.claims:
-            for one in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
-                device = DeviceId(one.driver, one.pool, one.device)
-                if not one.admin_access and (holder := holdings.holder(device)):
-                    text = f"the status of claim {claim.key} has device {device}, which claim {holder} has"
-                    raise DevicesNotReady(UNALLOCATABLE, text)
-
     def _recorded(self, pod: PodSpec, one: ClaimOfPod, claim: Claim) -> ClaimRecord:
         holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
         record = new_record(claim, is_made=one.is_made, boot_id=self._settings().boot_id, holder=holder)
@@ -357,14 +224,6 @@ class DeviceClaims:
     def _trusted(self) -> list[Claim]:
         """Claims of manifests that have devices already, by their status."""
         return [with_uid(one) for one in self._objects.claims.values() if one.status.allocation is not None]
-
-    def _check_admin(self, claim: Claim, settings: ManagerSettings) -> None:
-        wishes = [one.exactly for one in claim.spec.devices.requests if one.exactly is not None]
-        if any(one.admin_access for one in wishes) and claim.metadata.namespace not in settings.admin_namespaces:
-            text = (
-                f"claim {claim.key} asks for adminAccess; devices.manager.adminNamespaces does not name its namespace"
-            )
-            raise DevicesNotReady(CLAIM_ERROR, text)
 
     async def release(self, uid: str) -> None:
         """The pod holds nothing any more. Raises DevicesNotReleased."""
@@ -481,7 +340,8 @@ class DeviceClaims:
         """Ask one driver; what failed, by claim."""
         asked = [self.records[uid] for uid in step.uids]
         is_prepare = isinstance(step, Prepare)
-        answers = await self._answers(step.driver, asked, is_prepare=is_prepare)
+        driver, limit_s = self._drivers.get(step.driver), self._settings().call_limit_s
+        answers = await answers_of(driver, step.driver, asked, limit_s, is_prepare=is_prepare)
         errors: dict[str, str] = {}
         for uid, answer in answers.items():
             if answer.error:
@@ -494,23 +354,6 @@ class DeviceClaims:
             await self._save_anyway(self._at(self.records[uid], step.driver, stage, devices))
         return errors
 
-    async def _answers(self, name: str, asked: Sequence[ClaimRecord], *, is_prepare: bool) -> Answers:
-        driver = self._drivers.get(name)
-        why = f"driver {name} is not registered" if driver is None else driver.why_away
-        if driver is None or why:
-            return {one.uid: ClaimAnswer(error=f"driver-away: {why}") for one in asked}
-        limit_s = self._settings().call_limit_s + driver.extra_s(asked, is_prepare=is_prepare)
-        call = driver.prepare if is_prepare else driver.unprepare
-        try:
-            async with asyncio.timeout(limit_s + OVERTIME_S):
-                answers = await call(asked)
-        except TimeoutError:
-            text = f"driver {name} did not answer within {limit_s:g} s"
-            return {one.uid: ClaimAnswer(error=text) for one in asked}
-        except DriverFailed as error:
-            return {one.uid: ClaimAnswer(error=f"driver {name}: {printable(str(error))}") for one in asked}
-        return checked(name, asked, answers, is_prepare=is_prepare)
-
     async def edits(self, pod: PodSpec, container: ContainerSpec, runtime: RuntimeFeatures) -> ContainerDevices:
         """What a container gets of the devices of its pod. Raises DevicesNotReady."""
         uses = container.fields.resources.claims
@@ -520,50 +363,20 @@ class DeviceClaims:
         ids: dict[str, None] = {}
         notes: list[str] = []
         for use in uses:
-            record = next((one for one in self.records.values() if _is_meant(one, pod.uid, use.name)), None)
+            record = next((one for one in self.records.values() if is_meant(one, pod.uid, use.name)), None)
             if record is None:
                 raise DevicesNotReady(FAILED_PREPARE, f"pod claim {use.name} is not held by the pod")
-            if use.request and not any(True for _ in devices_of(record, use.request)) and not _has(record, use.request):
+            if (
+                use.request
+                and not any(True for _ in devices_of(record, use.request))
+                and not has_request(record, use.request)
+            ):
                 text = f"claim {record.key} has no request {use.request}"
                 raise DevicesNotReady(CLAIM_ERROR, text)
             ids.update(dict.fromkeys(ids_of(record, use.request)))
             notes.append(note_of(record.key, record.uid))
         note = ((CLAIMS_NOTE, ",".join(dict.fromkeys(notes))),)
         return replace(await self.resolved(list(ids), runtime), notes=note)
-
-    async def resolved(self, ids: list[str], runtime: RuntimeFeatures) -> ContainerDevices:
-        """What CDI ids come to on this runtime. Raises DevicesNotReady."""
-        try:
-            return await self._merged(ids, runtime)
-        except CannotMerge as error:
-            raise DevicesNotReady(NOT_SUPPORTED, str(error)) from error
-
-    async def _merged(self, ids: list[str], runtime: RuntimeFeatures) -> ContainerDevices:
-        """Either ids or what they stand for."""
-        if not ids:
-            return NO_DEVICES
-        catalogue = await self._with_all(ids)
-        resolved = [catalogue.resolve(one) for one in ids]
-        if runtime.has_cdi and not self._settings().always_merges:
-            check_seen(resolved, runtime.cdi_directories)
-            return ContainerDevices(cdi_ids=tuple(ids))
-        host = await self.cdi.nodes(nodes_of(resolved))
-        return merge(resolved, host, self._settings().private)
-
-    async def _with_all(self, ids: list[str]) -> Catalogue:
-        """Drivers write late: what is not there is waited for, a little."""
-        until_s = self._clock.now_s() + CDI_WAIT_S
-        while True:
-            catalogue = await self.cdi.catalogue()
-            try:
-                for one in ids:
-                    catalogue.resolve(one)
-            except NotResolved:
-                if self._clock.now_s() >= until_s:
-                    raise
-                await self._clock.sleep(CDI_LOOK_S)
-            else:
-                return catalogue
 
     @asynccontextmanager
     async def _alone_with(self, uids: Sequence[str]) -> AsyncIterator[None]:
@@ -585,12 +398,3 @@ class DeviceClaims:
                 object_name=record.claim.metadata.name,
             )
         )
-
-
-def _is_meant(record: ClaimRecord, pod: str, entry: str) -> bool:
-    holder = record.held_by(pod)
-    return holder is not None and entry in holder.entries
-
-
-def _has(record: ClaimRecord, request: str) -> bool:
-    return any(one.name == request for one in record.claim.spec.devices.requests)

@@ -14,7 +14,7 @@ import structlog
 from agent.model.clock import Clock, rung
 from kepd_devices.local.claim_files import own_results
 from kepd_devices.plan.records import ClaimRecord
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
 
 log = structlog.get_logger(plane="devices")
 

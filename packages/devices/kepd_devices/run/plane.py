@@ -27,10 +27,10 @@ from kepd_devices.run.cdi_directories import CdiDirectories
 from kepd_devices.run.claims import DeviceClaims
 from kepd_devices.run.commands import DeviceCommands
 from kepd_devices.run.device_checks import DeviceChecks
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
+from kepd_devices.run.drivers.slice_directories import SliceDirectories
 from kepd_devices.run.own_devices import ConfiguredDevices
 from kepd_devices.run.pod_devices import PodDevices
-from kepd_devices.run.slice_directories import SliceDirectories
 
 log = structlog.get_logger(plane="devices")
 

@@ -17,7 +17,7 @@ from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginOpt
 from agent.model.event import Event
 from agent.model.runtime.error import RuntimeCallFailed
 from kepd_devices.plan.answers import told
-from kepd_devices.plan.plugin_choice import Unusable, check_registration, checked_list
+from kepd_devices.plan.plugins.plugin_choice import Unusable, check_registration, checked_list
 
 log = structlog.get_logger(plane="devices")
 

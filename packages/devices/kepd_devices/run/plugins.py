@@ -26,14 +26,14 @@ from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from kepd_devices.local.pool_rules import Command, filled, seconds
 from kepd_devices.plan.answers import told
-from kepd_devices.plan.plugin_choice import (
+from kepd_devices.plan.plugins.plugin_choice import (
     Unusable,
     asked_of,
     checked_answer,
     choose,
     together,
 )
-from kepd_devices.plan.plugin_records import PLUGIN_FOLDER, Grant, PodGrants, decode_grants, grants_name, in_use
+from kepd_devices.plan.plugins.plugin_records import PLUGIN_FOLDER, Grant, PodGrants, decode_grants, grants_name, in_use
 from kepd_devices.ports import RecordFiles
 from kepd_devices.run.commands import CommandFailed, DeviceCommands
 from kepd_devices.run.metrics import DeviceMetrics

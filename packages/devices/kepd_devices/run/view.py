@@ -19,13 +19,13 @@ from kepd_devices.local.configured import MISSING
 from kepd_devices.manifest.objects import Claim
 from kepd_devices.manifest.pod_claims import NotThere, claims_of_pod, with_uid
 from kepd_devices.plan.health import HEALTHY, NOT_KNOWN, UNHEALTHY, UNKNOWN, DeviceHealth
-from kepd_devices.plan.plugin_choice import VERSION
+from kepd_devices.plan.plugins.plugin_choice import VERSION
 from kepd_devices.plan.reasons import DeviceId, Reason
 from kepd_devices.run.claims import DeviceClaims
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
+from kepd_devices.run.drivers.registry import PluginRegistry
 from kepd_devices.run.plugin_connections import Plugin
 from kepd_devices.run.plugins import PluginDevices
-from kepd_devices.run.registry import PluginRegistry
 from kepd_devices.view.cdi_text import cdi_listed, edit_lines, given_lines, told_features
 from kepd_devices.view.explained import ClaimExplained, Explanation, explain
 from kepd_devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports

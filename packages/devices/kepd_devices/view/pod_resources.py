@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agent.model.devices.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from kepd_devices.plan.plugin_records import PodGrants
+from kepd_devices.plan.plugins.plugin_records import PodGrants
 from kepd_devices.plan.records import ClaimRecord, DriverPart
 
 Nodes = Callable[[str, str], tuple[int, ...]]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator
 from msgspec.structs import replace
 
 from agent.model.pods.state import AllocatedDevice, ContainerState, PodClaim, PodState
-from kepd_devices.plan.plugin_records import PodGrants
+from kepd_devices.plan.plugins.plugin_records import PodGrants
 from kepd_devices.plan.reasons import DeviceId
 from kepd_devices.plan.records import ClaimRecord, devices_of
 

@@ -14,7 +14,7 @@ from kepd_devices.plan.health import Key
 from kepd_devices.plan.records import ClaimRecord
 from kepd_devices.plan.registration import Instance
 from kepd_devices.ports import DriverFailed
-from kepd_devices.run.driver_health import DriverHealth
+from kepd_devices.run.drivers.driver_health import DriverHealth
 
 # So long the slices of a driver that is away count.
 KEPT_S = 30.0

@@ -36,7 +36,7 @@ from kepd_devices.plan.records import (
 )
 from kepd_devices.ports import RecordFiles
 from kepd_devices.run.device_checks import DeviceChecks
-from kepd_devices.run.local_driver import LocalDriver
+from kepd_devices.run.drivers.local_driver import LocalDriver
 
 log = structlog.get_logger(plane="devices")
 

@@ -23,7 +23,7 @@ from kepd_devices.plan.health import NOT_KNOWN, UNHEALTHY, DeviceHealth, Key, un
 from kepd_devices.plan.reasons import DeviceId
 from kepd_devices.plan.registration import Instance, PluginRefused, groups_note, judge
 from kepd_devices.run.claims import DeviceClaims
-from kepd_devices.run.registered_driver import KEPT_S, Connection, RegisteredDriver
+from kepd_devices.run.drivers.registered_driver import KEPT_S, Connection, RegisteredDriver
 
 log = structlog.get_logger(plane="devices")
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from agent.model.devices.report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
 from agent.model.refused import Refused
-from kepd_devices.plan.front import FrontDevice, Use
-from kepd_devices.plan.plugin_choice import VERSION
-from kepd_devices.run.front import FrontResource, PluginProxy
+from kepd_devices.plan.plugins.front import FrontDevice, Use
+from kepd_devices.plan.plugins.plugin_choice import VERSION
+from kepd_devices.run.front.proxy import PluginProxy
+from kepd_devices.run.front.resource import FrontResource
 
 STATES = {
     Use.CLEAN: "free", Use.GRANTED: "preparing", Use.USED: "held", Use.DIRTY: "resetting",
