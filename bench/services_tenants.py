@@ -25,12 +25,12 @@ from agent.drivers.nft.driver import NftTable
 from agent.model.component import Board, State
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_service import ReadService
+from agent.services.ruleset import SyncReport
 from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 from tests.services.making import make_service, make_slice
 
 Row = tuple[str, float, str, str]

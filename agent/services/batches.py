@@ -18,8 +18,7 @@ Owns: the measure of a portion. Never: knows what a Service becomes in the kerne
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from agent.model.services.service import ServiceKey
-from agent.services.routes.claims import Claim, claim_of
-from agent.services.routes.frontends import PortPlan, ServicePlan
+from agent.services.routes.frontends import Claim, PortPlan, ServicePlan, claim_of
 from agent.services.routes.maglev import slot_count
 
 MOST_ELEMENTS = 16_384

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a family's sync and the views need from a backend, the last step from plans to the kernel.
+"""What a family's sync and the views need from a backend, what a sync reports, and what leads packets beside the rules.
 
 The rulesets of nftables and iptables and their views fulfil these protocols by shape. Failures are those of
-agent/model/services/nft_error.py, for both.
+agent/model/services/nft_error.py, for both. A relay on localhost, flows that skip the rules and the guard of a boot
+answer for themselves what `explain route`, `trace`, `rules` and `diff` show of them.
 """
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -13,17 +14,41 @@ import msgspec
 
 from agent.model.placed import Walk
 from agent.model.services.iptables_rules import Table
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import Family
 from agent.model.services.report import RuleChange, RuleReport
 from agent.model.services.service import ServiceKey
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.routes.claims import Claim
-from agent.services.routes.frontends import ServicePlan
+from agent.services.routes.frontends import Claim, PortPlan, ServicePlan
 
 Plans = Mapping[ServiceKey, ServicePlan | None]
 """New or different plans; None: that Service goes."""
-
 NO_PLANS: Plans = MappingProxyType({})
+
+
+class Beside(Protocol):
+    """Who has nothing to say inherits the bodies."""
+
+    def findings(self, key: ServiceKey) -> Iterable[str]:  # noqa: ARG002
+        """What of a Service does not work."""
+        return ()
+
+    def told(self, family: Family, port: PortPlan) -> Iterable[str]:  # noqa: ARG002
+        """Lines of `explain route` about one port."""
+        return ()
+
+    def rows(self, key: ServiceKey | None = None, *, is_standing: bool) -> Iterable[RuleReport]:  # noqa: ARG002
+        """As it is, or as it should be; of one Service, or all. One that belongs to no Service is among all."""
+        return ()
+
+    def instead(self, packet: Packet, *, is_standing: bool) -> Outcome | None:  # noqa: ARG002
+        """What becomes of a packet that no rule sees; None: rules do."""
+        return None
+
+    def afterwards(self, packet: Packet, outcome: Outcome) -> Outcome:  # noqa: ARG002
+        """With what happens to the connection later on."""
+        return outcome
 
 
 class RuleCounts(msgspec.Struct, frozen=True):
@@ -101,3 +126,24 @@ class RulesView(Protocol):
 
     async def trace(self, packet: Packet, facts: FamilyFacts, *, in_kernel: bool) -> Outcome:
         """What becomes of the packet, by what was written or by what the kernel has."""
+
+
+class SyncReport(msgspec.Struct, frozen=True):
+    """One sync that worked. `changed` are the Services that were looked at; with `is_full`, everything was."""
+
+    changed: Mapping[ServiceKey, ServicePlan | None]
+    elements: int
+    duration_s: float
+    is_full: bool
+    looked: Collection[ServiceKey] = ()
+    """Services of which anything changed, whether their plan did or not."""
+    gone: Collection[Claim] = ()
+    """Ways in that an earlier process left."""
+
+
+class SyncWatcher(Protocol):
+    def synced(self, family: str, report: SyncReport) -> None: ...
+    def sync_failed(self, family: str, error: NftFailed, *, retry_s: float, is_full: bool) -> None: ...
+    def quarantined(self, family: str, key: ServiceKey, error: NftFailed) -> None: ...
+    def repaired(self, family: str, sentence: str, elements: int) -> None: ...
+    def forwarding_dropped(self, family: str, chains: Sequence[str]) -> None: ...

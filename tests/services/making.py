@@ -11,9 +11,9 @@ import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.service import Backend, SliceFacts
+from agent.services.objects.merged import SlicePorts
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.objects.reading_slice import ReadSlice, read_slice
-from agent.services.objects.slice_ports import SlicePorts
 
 
 def make_service(name: str = "web", *, namespace: str = "shop", ip: str = "10.96.0.10", **spec: Any) -> ReadService:

@@ -9,11 +9,10 @@ from agent.model.services.nft_table import Batch
 from agent.model.services.service import ServiceKey
 from agent.services import batches as module
 from agent.services.batches import halves, portions, size_of
-from agent.services.nftables.removals import removals
+from agent.services.nftables.changes import removals
 from agent.services.objects.fold import ServiceIndex
-from agent.services.routes.claims import claim_of
 from agent.services.routes.desired import Desired, NodeFacts
-from agent.services.routes.frontends import ServicePlan
+from agent.services.routes.frontends import ServicePlan, claim_of
 from agent.services.routes.selection import Place
 from tests.services.making import make_service, make_slice
 

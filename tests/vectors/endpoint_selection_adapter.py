@@ -11,9 +11,9 @@ import msgspec
 
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.service import PortKey
+from agent.services.objects.merged import SlicePorts
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
-from agent.services.objects.slice_ports import SlicePorts
 from agent.services.routes.selection import Place, merge, select, use_of
 
 

@@ -18,8 +18,8 @@ from agent.services.objects.addresses import read_address
 from agent.services.objects.fold import ServiceIndex
 from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.selection import Selection
+from agent.services.ruleset import SyncReport
 from agent.services.run.family_sync import FamilySync
-from agent.services.run.sync_report import SyncReport
 from kepd_dns.attach.settings import has_cluster, is_authoritative
 from kepd_dns.attach.unit import Surroundings
 from kepd_dns.handover.state import Port, ServiceName, Upstream

@@ -42,6 +42,7 @@ from agent.services.attach.settings import (
     tracking_limits,
 )
 from agent.services.objects.addresses import address_of
+from agent.services.ruleset import SyncReport
 from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.cluster.event_writer import EventWriter
 from agent.services.run.cluster.snapshot_file import SNAPSHOT_FILE, SnapshotFile
@@ -59,7 +60,6 @@ from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.localhost_relay import LocalhostRelay
 from agent.services.run.metrics import compatible_metrics, service_metrics
 from agent.services.run.plane import Follower, ServicesPlane
-from agent.services.run.sync_report import SyncReport
 from agent.services.run.view import ServicesView
 from agent.topology.manifest.objects import Manifests
 

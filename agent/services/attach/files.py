@@ -25,7 +25,7 @@ from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.services.attach.manifests import HintLedger, ServiceObjects, hint_options, read_service_objects
 from agent.services.attach.pods import local_pods, slices_of_pods
-from agent.services.objects.allotment import Allotted, allot
+from agent.services.objects.manifest import Allotted, allot
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import ServiceInputs

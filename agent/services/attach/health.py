@@ -19,8 +19,8 @@ from agent.model.event import Event
 from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
 from agent.services.routes.frontends import HealthPort
+from agent.services.ruleset import SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 from agent.services.view.health import HealthAnswer, healthz, is_eligible, livez, service_health
 
 log = structlog.get_logger(plane="services")

@@ -8,19 +8,19 @@ loopback addresses.
 import re
 
 from agent.model.services.iptables_rules import CANARY, GUARD, HINT, OWNER, TABLES, Content, Table
-from agent.services.iptables.names import comment
-from agent.services.iptables.rendering import RuleSettings
+from agent.services.iptables.rendering import RuleSettings, comment
 from agent.services.objects.node_state import FamilyFacts
 
 _NEW = "-m conntrack --ctstate NEW "
+_INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}\+?")
+GUARD_JUMPS = (("INPUT", f"-j {GUARD}"), ("OUTPUT", f"-j {GUARD}"))
+KEPT: dict[Table, tuple[str, ...]] = {"mangle": (HINT,)}
 _PORTALS = comment("kubernetes service portals")
 _OUTSIDE = comment("kubernetes externally-visible service portals")
 _HEALTH = comment("kubernetes health check service ports")
 _FORWARDING = comment("kubernetes forwarding rules")
 _FIREWALL = comment("kubernetes load balancer firewall")
 _NODE_PORTS = comment("kubernetes service nodeports; NOTE: this must be the last rule in this chain")
-_INTERFACE = re.compile(r"[A-Za-z0-9_.@:-]{1,15}\+?")
-
 JUMPS: dict[Table, tuple[tuple[str, str], ...]] = {
     "filter": (
         *((chain, f"{_NEW}{_FIREWALL} -j KUBE-PROXY-FIREWALL") for chain in ("INPUT", "OUTPUT", "FORWARD")),
@@ -35,13 +35,10 @@ JUMPS: dict[Table, tuple[tuple[str, str], ...]] = {
     ),
 }
 """As they stand, from the first on."""
-
-GUARD_JUMPS = (("INPUT", f"-j {GUARD}"), ("OUTPUT", f"-j {GUARD}"))
 GUARD_RULE = (
     f"! -s 127.0.0.0/8 -d 127.0.0.0/8 {comment('block incoming localnet connections')} "
     "-m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
 )
-KEPT: dict[Table, tuple[str, ...]] = {"mangle": (HINT,)}
 
 
 def rule_settings(facts: FamilyFacts) -> RuleSettings:

@@ -15,12 +15,10 @@ import msgspec
 from agent.model.services.iptables_rules import GUARD, Chains, Content, RulesChange, Table, as_saved, is_ours
 from agent.model.services.service import ServiceKey
 from agent.services.iptables.frame import GUARD_JUMPS, GUARD_RULE, JUMPS, KEPT, fixed_chains, last_rules
-from agent.services.iptables.names import names_of
-from agent.services.iptables.rendering import RuleSettings, Shared, chains_of, endpoint_count, shared_rules_of
+from agent.services.iptables.rendering import RuleSettings, Shared, chains_of, endpoint_count, names_of, shared_rules_of
 from agent.services.iptables.standing import beside, kept_of, reached_from
 from agent.services.objects.addresses import read_address
-from agent.services.routes.claims import Claim
-from agent.services.routes.frontends import ServicePlan
+from agent.services.routes.frontends import Claim, ServicePlan
 from agent.services.ruleset import NO_PLANS, Plans
 
 Item = TypeVar("Item")

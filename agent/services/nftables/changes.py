@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Service has in the kernel, and what a transaction changes of it."""
+"""What a Service has in the kernel, and what a transaction changes of it.
 
-from collections.abc import Mapping, Sequence
+What is taken away from a table that several processes filled is divided, from where packets enter to where they end.
+Never: divides what is written in place of something; that stays one transaction.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -13,6 +17,7 @@ from agent.services.routes.frontends import ServicePlan
 Plans = Mapping[ServiceKey, ServicePlan | None]
 Shared = tuple[str, bytes]
 Owner = tuple[ServiceKey, str, str]
+_FIRST = ("cluster_ips", "svc_cidrs", "services", "nodeports")
 
 
 class Programmed(msgspec.Struct, frozen=True):
@@ -75,3 +80,23 @@ def left_targets(content: Content, batch: Batch) -> frozenset[str]:
         for key, data in elements.items()
         if isinstance(data, str) and key not in gone.get(name, ())
     )
+
+
+def removals(batch: Batch, most: int) -> Iterator[Batch]:
+    """One after the other. All in one where that is small."""
+    kept = batch.replaced
+    gone: list[tuple[str, bytes]] = []
+    for name in (*_FIRST, *(one for one in batch.deletes if one not in _FIRST)):
+        replaced = frozenset(kept.get(name, ()))
+        gone += [(name, key) for key in batch.deletes.get(name, ()) if key not in replaced]
+    if batch.size <= most or len(gone) <= most:
+        yield batch
+        return
+    for at in range(0, len(gone), most):
+        deletes: dict[str, list[bytes]] = {}
+        for name, key in gone[at : at + most]:
+            deletes.setdefault(name, []).append(key)
+        yield Batch(deletes=deletes)
+    rest = Batch(batch.chains, kept, batch.adds, batch.gone_chains, batch.bodies, batch.gone_maps)
+    if rest:
+        yield rest

@@ -18,8 +18,7 @@ import msgspec
 from agent.model.services.nft_table import ChoiceChain, Data, own_map
 from agent.model.services.service import DEFAULT_OPTIONS, Backend, ServiceKey, ServiceOptions
 from agent.services.objects.addresses import collapse
-from agent.services.routes.claims import Claim
-from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
+from agent.services.routes.frontends import Claim, Frontend, PortPlan, ServicePlan, port_name
 from agent.services.routes.maglev import maglev_table
 
 Element = tuple[str, bytes, Data]

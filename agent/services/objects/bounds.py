@@ -3,14 +3,20 @@
 
 What is programmed stays, and others come by age, so that no newcomer takes a way in away; no namespace gets more than
 three quarters, so that none leaves nothing for the others. Maps of their own for clients go to the oldest first; so
-do tables of slots.
+do tables of slots. Of each object of an API server it is decided by the same shares whether there is memory for it,
+before it is kept: where there is none, it leaves nothing but a finding.
+
+Whether a complete list is believed is decided here as well. A server that was restored from an empty or an old store
+lists what it has, and that is no proof that the rest was deleted: deletions are told one by one, unless kepd was away
+meanwhile. So what would take most of a node's Services away is looked at again, and believed when it stays so.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from agent.model.finding import Finding
+from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.service import FamilyPart, ServiceFacts, ServiceKey
 from agent.services.nftables.elements import MOST_SLOTS
 from agent.services.routes.maglev import slot_count
@@ -29,6 +35,11 @@ NEAR = 0.8
 """Part of the room from which on there is a warning."""
 NO_HASHING = -1
 """In place of the most Services: the backend cannot."""
+ENTRIES = 1.5
+"""For each of the elements that there may be."""
+OBJECT_ENTRIES, ADDRESS_ENTRIES, WEIGHT_LENGTH = 6, 4, 16
+KUBERNETES = ("default", "kubernetes")
+LEAST_KEPT = 0.5
 
 
 def share_of(most: int) -> int:
@@ -242,3 +253,69 @@ def told_tables(_: int, most: int) -> str:
     if most == NO_HASHING:
         return "needs the backend nftables: rules of iptables cannot hash; endpoints are drawn at random"
     return f"the {most} Services of services.maglevMax are others, which are older; endpoints are drawn at random"
+
+
+class ServiceRoom:
+    """What is kept of each object that an API server has, in entries of some 200 bytes. Who asks first gets room, as no
+    more than one object is in memory before it is asked for."""
+
+    def __init__(self) -> None:
+        self.most = most_entries(MOST_ELEMENTS)
+        self.is_short = False
+        """Whether there was an object that is not kept."""
+        self._kept: dict[tuple[str, ServiceKey], int] = {}
+        self._of_namespace: Counter[str] = Counter()
+        self.total = 0
+
+    def takes(self, kind: str, key: ServiceKey, entries: int) -> bool:
+        most = self.most + (self.most // RESERVE if (kind, key) in self._kept else 0)
+        self.drop(kind, key)
+        if entries > min(most - self.total, share_of(self.most) - self._of_namespace[key.namespace]):
+            self.is_short = True
+            return False
+        self._kept[kind, key] = entries
+        self._of_namespace[key.namespace] += entries
+        self.total += entries
+        return True
+
+    def drop(self, kind: str, key: ServiceKey) -> None:
+        entries = self._kept.pop((kind, key), 0)
+        self.total -= entries
+        subtract(self._of_namespace, key, entries)
+
+    def keep_only(self, kind: str, present: Collection[tuple[str, str]]) -> None:
+        for gone in [key for of, key in self._kept if of == kind and key not in present]:
+            self.drop(kind, gone)
+
+    def refusal(self, kind: str, key: ServiceKey) -> Finding:
+        text = (
+            f"finds no room: objects of namespace {key.namespace} have {self._of_namespace[key.namespace]} of at most "
+            f"{share_of(self.most)} entries, all together {self.total} of {self.most} (services.elementsMax); what "
+            "is kept stays; it is looked at again when there is room"
+        )
+        return Finding(f"{kind} {key}", "", text)
+
+
+def most_entries(elements: int) -> int:
+    return int(ENTRIES * elements)
+
+
+def service_entries(item: Service) -> int:
+    spec, ingress, notes = item.spec, item.status.load_balancer.ingress or (), item.metadata.annotations
+    addresses = len(spec.external_ips or ()) + len(ingress) + len(spec.load_balancer_source_ranges or ())
+    weights = len(notes.endpoint_weights or "") if notes is not None else 0
+    return OBJECT_ENTRIES + len(spec.ports or ()) + ADDRESS_ENTRIES * addresses + weights // WEIGHT_LENGTH
+
+
+def slice_entries(item: EndpointSlice) -> int:
+    return OBJECT_ENTRIES + len(item.endpoints or ()) + len(item.ports or ())
+
+
+def doubt(known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]], *, has_rules: bool) -> str:
+    """Why a list is doubted; "" if it is not. `has_rules`: an earlier process left rules of Services."""
+    if not known:
+        return "nothing is listed, and there are rules of Services" if has_rules and not listed else ""
+    if KUBERNETES in known and KUBERNETES not in listed:
+        return "default/kubernetes is not listed, which each cluster has"
+    left = len(set(known).intersection(listed))
+    return f"of {len(known)} that were known {left} are listed" if left < LEAST_KEPT * len(known) else ""

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from agent.model.finding import Finding
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Backend, PortFacts, PortKey, ServiceFacts, ServiceKey, SliceFacts
-from agent.services.objects.merged import LEAST_FOLLOWED, Endpoints, Merged, Parts, kept
+from agent.services.objects.merged import LEAST_FOLLOWED, Endpoints, Merged, Parts, SlicePorts, kept
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice
-from agent.services.objects.slice_ports import SlicePorts
 from agent.services.routes.selection import merge
 
 SliceKey = tuple[str, str]

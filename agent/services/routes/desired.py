@@ -16,8 +16,16 @@ from agent.model.services.service import Address, PortKey, Range, ServiceKey
 from agent.services.objects.bounds import MOST_ELEMENTS, EndpointBudget, Places, demand, told_own_maps, told_tables
 from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.merged import Endpoints
-from agent.services.routes.claims import Claim, Claims, claim_of
-from agent.services.routes.frontends import Frontend, HealthPort, ServicePlan, health_port, plan_service
+from agent.services.routes.frontends import (
+    Claim,
+    Claims,
+    Frontend,
+    HealthPort,
+    ServicePlan,
+    claim_of,
+    health_port,
+    plan_service,
+)
 from agent.services.routes.outside_addresses import NO_LIMITS, Limits, OutsideAddresses
 from agent.services.routes.selection import Place
 

@@ -23,9 +23,9 @@ from agent.model.services.flow import TCP_ALONE, Flow, FlowsUnavailable, FlowTar
 from agent.model.services.nft_table import Family
 from agent.model.services.service import NEVER, Address, PortKey, ServiceKey
 from agent.services.ports import Flows, HostSockets
-from agent.services.routes.gone_endpoints import EndingCheck, GoneEndpoints, checks_of
+from agent.services.routes.stale_flows import EndingCheck, GoneEndpoints, checks_of
+from agent.services.ruleset import SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

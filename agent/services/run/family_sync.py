@@ -19,12 +19,10 @@ from agent.model.services.nft_error import NftFailed, RivalFound, RulesRefused
 from agent.model.services.service import ServiceKey
 from agent.services.batches import MOST_ELEMENTS, halves, portions
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.routes.claims import Claim
 from agent.services.routes.desired import Desired
-from agent.services.routes.frontends import ServicePlan
-from agent.services.ruleset import NO_PLANS, Plans, Ruleset
+from agent.services.routes.frontends import Claim, ServicePlan
+from agent.services.ruleset import NO_PLANS, Plans, Ruleset, SyncReport, SyncWatcher
 from agent.services.run.pace import QUARANTINE_S, Periods, SyncPace
-from agent.services.run.sync_report import SyncReport, SyncWatcher
 
 log = structlog.get_logger(plane="services")
 

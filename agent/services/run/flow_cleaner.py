@@ -15,8 +15,8 @@ from agent.model.services.nft_table import Family
 from agent.model.services.service import Protocol
 from agent.services.ports import Flows
 from agent.services.routes.stale_flows import FlowCheck, FlowIndex, FlowOwner, serving_endpoints
+from agent.services.ruleset import SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

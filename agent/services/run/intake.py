@@ -17,9 +17,8 @@ from agent.model.kube_objects import EndpointSlice, NodeObject, Service
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Address, ServiceKey
 from agent.services.objects.addresses import FAMILIES
+from agent.services.objects.bounds import KUBERNETES, ServiceRoom, most_entries, service_entries, slice_entries
 from agent.services.objects.fold import ServiceIndex
-from agent.services.objects.ledger import ServiceRoom, most_entries, service_entries, slice_entries
-from agent.services.objects.lists import KUBERNETES
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice, read_slice

@@ -14,9 +14,9 @@ from agent.model.services.service import ServiceKey
 from agent.services.iptables.trace import trace_rules
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.routes.claims import Claim
+from agent.services.routes.frontends import Claim
 from agent.services.run.iptables_ruleset import IptablesRuleset
-from agent.services.run.kept import Kept
+from agent.services.run.view import Kept
 
 T = TypeVar("T")
 _Rule = tuple[str, str]

@@ -13,7 +13,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from agent.model.clock import Clock
 from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
-from agent.services.routes.claims import Claim, claim_of
+from agent.services.routes.frontends import Claim, claim_of
 from agent.services.ruleset import RulesView
 from agent.services.run.plane import ServicesPlane
 

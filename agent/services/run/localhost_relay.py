@@ -38,9 +38,8 @@ from agent.services.routes.relays import (
     relayed_ports,
     unrelayed_ports,
 )
-from agent.services.run.beside import Beside
+from agent.services.ruleset import Beside, SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

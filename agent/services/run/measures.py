@@ -1,21 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts and times the syncs; metrics.py names and renders the numbers."""
+"""Counts and times the syncs, and the ports whose local traffic finds no endpoint; metrics.py names the numbers."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from agent.model.histogram import Histogram
 from agent.model.services.nft_table import Family
-from agent.services.routes.tally import Tally
-from agent.services.run.sync_report import SyncReport
+from agent.model.services.service import ServiceKey
+from agent.services.routes.frontends import PortPlan, ServicePlan
+from agent.services.ruleset import SyncReport
 
 SYNC_BOUNDS = tuple(0.001 * 2**power for power in range(15))
 PROGRAMMING_BOUNDS = (
     0.01, 0.02, 0.05, 0.1, 0.25, 0.5, *map(float, range(1, 60)), *map(float, range(60, 120, 5)),
     *map(float, range(120, 301, 30)),
 )  # fmt: skip
+
+
+class Tally:
+    """Services without such a port take no place here."""
+
+    def __init__(self) -> None:
+        self.ports: Counter[str] = Counter(internal=0, external=0)
+        self._of: dict[ServiceKey, Counter[str]] = {}
+
+    def follow(self, changed: Mapping[ServiceKey, ServicePlan | None]) -> None:
+        for key, plan in changed.items():
+            before = self._of.pop(key, None)
+            if before is not None:
+                self.ports.subtract(before)
+            found = Counter([policy for port in plan.ports for policy in _without_local(port)]) if plan else None
+            if found:
+                self._of[key] = found
+                self.ports.update(found)
+
+
+def _without_local(port: PortPlan) -> set[str]:
+    """Policies by which this port would have to find an endpoint here, while there are some elsewhere."""
+    if not port.selection.has_any or port.selection.local:
+        return set()
+    return {
+        "internal" if frontend.kind == "clusterIP" else "external"
+        for frontend in port.frontends
+        if frontend.is_local_policy
+    }
 
 
 class Measures(msgspec.Struct):

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from agent.model.services.nft_error import NftFailed, RulesRefused
 from agent.model.services.nft_table import Batch, ChainBody, Content, Data, TableSettings, TableState
 from agent.services.batches import MOST_ELEMENTS, portions
-from agent.services.nftables.changes import Staged, left_targets
+from agent.services.nftables.changes import Staged, left_targets, removals
 from agent.services.nftables.elements import claim_in
 from agent.services.nftables.mirror import Mirror
-from agent.services.nftables.removals import removals
 from agent.services.nftables.standing import Standing, frontends_of
 from agent.services.nftables.structure import (
     bodies_of,

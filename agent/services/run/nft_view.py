@@ -14,12 +14,11 @@ from agent.model.services.nft_table import Content, Data, Family
 from agent.model.services.report import RuleChange, RuleReport
 from agent.model.services.service import ServiceKey
 from agent.services.nftables.elements import claim_in, elements_of, shared_elements_of
-from agent.services.nftables.trace import Outcome, Packet, trace
-from agent.services.nftables.wording import told_data, told_key
+from agent.services.nftables.trace import Outcome, Packet, told_data, told_key, trace
 from agent.services.objects.node_state import FamilyFacts
-from agent.services.routes.claims import Claim
-from agent.services.run.kept import Kept
+from agent.services.routes.frontends import Claim
 from agent.services.run.nft_ruleset import NftRuleset
+from agent.services.run.view import Kept
 
 
 class NftRulesView:

@@ -20,12 +20,11 @@ from agent.model.services.report import ProgrammedService
 from agent.model.services.service import ServiceKey
 from agent.services.routes.desired import Desired
 from agent.services.routes.frontends import Frontend
-from agent.services.ruleset import Ruleset
+from agent.services.ruleset import Ruleset, SyncReport
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.measures import Measures
 from agent.services.run.pace import Periods
-from agent.services.run.sync_report import SyncReport
 from agent.services.view.health import FamilyHealth
 
 log = structlog.get_logger(plane="services")

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shows what the services plane knows: Services, endpoints with reasons, elements, differences, a packet's way.
 
-The reports are made from the same plans that are programmed. A RulesView knows what rules look like.
+The reports are made from the same plans that are programmed. A RulesView knows what rules look like. The kernel has no
+cursor that outlives a call, so one reading of a kind is kept for the pages of a list, until it has ended or a while has
+passed; a page that comes later reads anew.
 """
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -28,24 +31,50 @@ from agent.model.services.report import (
 )
 from agent.model.services.service import NEVER, Backend, Protocol, ServiceKey
 from agent.services.nftables.elements import PORT
-from agent.services.nftables.trace import Outcome, Packet
-from agent.services.nftables.wording import told_endpoint
+from agent.services.nftables.trace import Outcome, Packet, told_endpoint
 from agent.services.objects.addresses import read_address
 from agent.services.objects.reading_service import HIGHEST_PORT
-from agent.services.routes.claims import Claim, claim_of
-from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan
+from agent.services.routes.frontends import Claim, Frontend, PortPlan, ServicePlan, claim_of
 from agent.services.routes.maglev import MOST_ENDPOINTS
-from agent.services.ruleset import RulesView
-from agent.services.run.beside import Beside
+from agent.services.ruleset import Beside, RulesView
 from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.family_sync import FamilySync
-from agent.services.run.kept import Kept
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.explain import Reasons, explain_hashing, explain_hints, state_of
 
+T = TypeVar("T")
+KEPT_S = 10.0
 _BACKEND = attrgetter("key")
 MOST_DIGITS = 5
 MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"}
+_SNATS = {
+    "off-cluster": "kept for pods, else the node's",
+    "always": "always the node's",
+    "local-host": "kept, but the node's for itself",
+}
+
+
+class Kept(Generic[T]):
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+        self._found: tuple[T, ...] = ()
+        self._end: asyncio.TimerHandle | None = None
+
+    async def get(self, *, is_first: bool) -> T:
+        if is_first or not self._found:
+            self.forget()
+            self._found = (await self._read(),)
+        (found,) = self._found
+        if self._end is not None:
+            self._end.cancel()
+        self._end = asyncio.get_running_loop().call_later(KEPT_S, self.forget)
+        return found
+
+    def forget(self) -> None:
+        self._found = ()
+        if self._end is not None:
+            self._end.cancel()
+            self._end = None
 
 
 class ServicesView:
@@ -330,13 +359,6 @@ def _told_frontend(one: Frontend) -> str:
     return (
         f"{one.kind} {where}:{one.port}, policy {policy}, source address {_SNATS[one.snat]}{ranges}{ends[one.verdict]}"
     )
-
-
-_SNATS = {
-    "off-cluster": "kept for pods, else the node's",
-    "always": "always the node's",
-    "local-host": "kept, but the node's for itself",
-}
 
 
 def _trace_report(outcome: Outcome) -> TraceReport:

@@ -16,9 +16,9 @@ from agent.model.services.nft_table import Detection, Family
 from agent.model.services.service import ServiceKey
 from agent.services.iptables.frame import rule_settings
 from agent.services.iptables.mirror import IptablesMirror, difference, ways_in
-from agent.services.iptables.names import comment
+from agent.services.iptables.rendering import comment
 from agent.services.objects.fold import ServiceIndex
-from agent.services.routes.claims import claim_of
+from agent.services.routes.frontends import claim_of
 from tests.services.iptables.iptables_cases import all_kinds, facts_for, plans_of, put, settings_for
 from tests.services.making import make_service, make_slice
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.kube_objects import Service
-from agent.services.objects.allotment import Allotted, allot
+from agent.services.objects.manifest import Allotted, allot
 from agent.services.objects.reading_service import read_service
 
 RANGES = ("10.96.0.0/24", "fd00:96::/64")

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from agent.model.services.service import PortKey, ServiceKey
 from agent.services.objects import bounds as room
-from agent.services.objects.bounds import EndpointBudget
+from agent.services.objects.bounds import EndpointBudget, ServiceRoom
 from agent.services.objects.fold import ServiceIndex
-from agent.services.objects.ledger import ServiceRoom
 from agent.services.routes.desired import Desired
 from tests.services.iptables.iptables_cases import facts_for
 from tests.services.making import make_service, make_slice

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from agent.model.services.service import PortKey, SliceFacts
-from agent.services.objects.merged import kept
-from agent.services.objects.slice_ports import SlicePorts
+from agent.services.objects.merged import SlicePorts, kept
 from tests.services.making import make_slice
 
 PORTS = [{"name": f"p{one}", "protocol": "TCP", "port": 8000 + one} for one in range(4)]

@@ -7,8 +7,8 @@ from agent.model.services.flow import Flow
 from agent.model.services.service import NEVER, PortKey, ServiceKey
 from agent.services.objects.addresses import read_address
 from agent.services.routes.desired import Desired, NodeFacts
-from agent.services.routes.gone_endpoints import GoneEndpoints
 from agent.services.routes.selection import Place
+from agent.services.routes.stale_flows import GoneEndpoints
 from tests.services.making import make_service, make_slice
 
 WEB = ServiceKey("shop", "web")

@@ -14,9 +14,9 @@ from agent.model.services.service import ServiceKey
 from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.node_state import NodeSettings, NodeSight, family_facts
 from agent.services.routes.desired import Desired
+from agent.services.ruleset import SyncReport
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.nft_ruleset import NftRuleset
-from agent.services.run.sync_report import SyncReport
 from tests.fakes.clock import FakeClock
 from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service, make_slice

@@ -18,7 +18,7 @@ from agent.model.clock import Clock
 from agent.model.services.nft_table import Family
 from agent.services.objects.snapshot import ServiceSnapshot, SnapshotHead, pieces, read_snapshot
 from agent.services.routes.frontends import PortPlan
-from agent.services.run.beside import Beside
+from agent.services.ruleset import Beside
 from agent.services.run.cluster.startup_taint import TAINT
 from agent.services.run.plane import ServicesPlane
 

@@ -30,7 +30,7 @@ from agent.drivers.kube.resource import (
 )
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
-from agent.services.objects.lists import doubt
+from agent.services.objects.bounds import doubt
 from agent.services.objects.reading_service import ReadService, read_service
 from agent.services.run.intake import ServiceInputs
 

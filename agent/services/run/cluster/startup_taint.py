@@ -16,9 +16,9 @@ from agent.drivers.kube.resource import JSON_PATCH, NODES, Disconnected, Replace
 from agent.model.clock import Clock
 from agent.model.kube_objects import NodeObject, NodeTaint
 from agent.model.services.nft_table import Family
+from agent.services.ruleset import SyncReport
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.kernel.missing_rules import MissingRules
-from agent.services.run.sync_report import SyncReport
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient

@@ -20,14 +20,13 @@ from agent.drivers.nft.watch import OwnSockets
 from agent.model.clock import Clock
 from agent.model.services.nft_error import NftFailed, NftMissing
 from agent.model.services.nft_table import Family
-from agent.services.ruleset import Ruleset, RulesView
+from agent.services.ruleset import Ruleset, RulesView, SyncReport
 from agent.services.run.iptables_ruleset import IptablesRuleset, Signs
 from agent.services.run.iptables_view import IptablesRulesView
 from agent.services.run.kernel.leftovers import legacy_rivals, remove_chains, remove_legacy, remove_table
 from agent.services.run.kernel.takeover import Takeover
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
-from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

@@ -22,9 +22,8 @@ from agent.services.nftables.guard import TABLE, Way, guard_removal, guard_text,
 from agent.services.nftables.trace import Outcome, Packet
 from agent.services.routes.desired import NodeFacts
 from agent.services.routes.frontends import PortPlan
-from agent.services.run.beside import Beside
+from agent.services.ruleset import Beside, SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

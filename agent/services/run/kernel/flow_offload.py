@@ -37,9 +37,8 @@ from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.addresses import address_of
 from agent.services.routes.frontends import PortPlan, ServicePlan
 from agent.services.routes.relays import node_ports
-from agent.services.run.beside import Beside
+from agent.services.ruleset import Beside, SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

@@ -15,8 +15,8 @@ import structlog
 from agent.drivers.atomic_files import write_file
 from agent.model.clock import Clock
 from agent.model.services.nft_table import Family
+from agent.services.ruleset import SyncReport
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 
 log = structlog.get_logger(plane="services")
 

@@ -19,7 +19,7 @@ from agent.model.services.service import ServiceKey
 from agent.pods.runtime.network_files import hosts_text, kernel_name
 from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.pods import local_pods, pod_choice, slices_of_pods
-from agent.services.run.sync_report import SyncReport
+from agent.services.ruleset import SyncReport
 from kepd_dns.attach import unit
 from kepd_dns.attach.settings import addresses, dns_faults, pod_servers, process_settings
 from kepd_dns.handover.state import ServiceName, Settings, Upstream, read_state

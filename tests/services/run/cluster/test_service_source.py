@@ -12,7 +12,7 @@ from agent.drivers.kube.connection import METADATA
 from agent.drivers.kube.reflector import LONGEST_WAIT_S
 from agent.model.event import Event
 from agent.model.services.service import ServiceKey
-from agent.services.objects.lists import KUBERNETES, doubt
+from agent.services.objects.bounds import KUBERNETES, doubt
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.cluster.source import KubeServices
 from agent.services.run.intake import ServiceInputs

@@ -10,12 +10,12 @@ from agent.model.services.nft_error import NftFailed, RivalFound
 from agent.model.services.service import ServiceKey
 from agent.services.nftables.guard import guard_text, guarded_in
 from agent.services.objects.node_state import NodeSettings
+from agent.services.ruleset import SyncReport
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.kernel.boot_guard import REST_S, BootGuard
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
 from agent.services.run.plane import ServicesPlane
-from agent.services.run.sync_report import SyncReport
 from agent.services.run.view import ServicesView
 from tests.fakes.clock import FakeClock
 from tests.fakes.nft import FakeKernel, FakeNft

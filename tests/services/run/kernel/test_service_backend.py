@@ -5,8 +5,8 @@ import asyncio
 
 from agent.model.services.nft_error import NftFailed
 from agent.model.services.nft_table import Family
+from agent.services.ruleset import SyncReport
 from agent.services.run.kernel.backend import RETRY_S, OldBackendCleanup
-from agent.services.run.sync_report import SyncReport
 from tests.fakes.clock import FakeClock
 
 FULL = SyncReport({}, 1, 0.1, is_full=True)
