@@ -40,9 +40,9 @@ def cri() -> Slow:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FIRST_PAUSE_S", "FIRST_IMAGE_PAUSE_S"):
-        monkeypatch.setattr(f"agent.pods.run.starting.{name}", 0.05)
+        monkeypatch.setattr(f"agent.pods.run.one_pod.starting.{name}", 0.05)
     for name in ("FIRST_PAUSE_S", "NETWORK_PAUSE_S"):
-        monkeypatch.setattr(f"agent.pods.run.sandbox_maker.{name}", 0.05)
+        monkeypatch.setattr(f"agent.pods.run.one_pod.sandbox_maker.{name}", 0.05)
 
 
 def text(spec: str, more: str = "") -> bytes:

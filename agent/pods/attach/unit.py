@@ -44,8 +44,8 @@ from agent.pods.run.disk.lost_networks import RESULTS, unreadable_results
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.draining import Drainer, NodeShutdown
 from agent.pods.run.metrics import PodMetrics
+from agent.pods.run.one_pod.pod_trace import PodTracing
 from agent.pods.run.pod_context import NoDevices, PodDependencies
-from agent.pods.run.pod_trace import PodTracing
 from agent.pods.run.runner import PodRunner
 from agent.wire.cri import runtime_v1_pb2 as pb
 

@@ -33,9 +33,9 @@ from agent.pods.plan.admit import (
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.plan.scarcity.victims import EVICTED
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.observed import SeenPod
 from agent.pods.runtime.qos import qos_class
 from agent.pods.view.status import Look, pod_status

@@ -28,9 +28,9 @@ from agent.pods.plan.work import Probing
 from agent.pods.ports import ExecProcesses, Streams
 from agent.pods.run.checkpoints.creating import CheckpointMaker
 from agent.pods.run.draining import Drainer
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.run_state import LivePod
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.observed import Instance, Stage
 from agent.pods.view.explanation import container_lines

@@ -33,10 +33,10 @@ from agent.pods.plan.scarcity.victims import (
     return_of,
 )
 from agent.pods.ports import NodeFigures
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.run_state import LivePod
 from agent.pods.view.eviction import eviction_report
 
 log = structlog.get_logger(plane="pods")

@@ -14,7 +14,7 @@ from agent.pods.plan.scarcity.storage_use import has_storage_limits, storage_lim
 from agent.pods.plan.scarcity.victims import HARD_GRACE_S
 from agent.pods.ports import NodeFigures
 from agent.pods.run.disk.logs import UNCOMPRESSED, rotated_name
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.runtime.observed import Instance, Stage

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import structlog
 
 from agent.pods.plan.remembered import FOLDER, Record, decode_record
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.observed import SeenPod
 
 log = structlog.get_logger(plane="pods")

@@ -37,7 +37,7 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.lost_networks import RESULTS, set_aside
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.run.pod_trace import PodTracing
+from agent.pods.run.one_pod.pod_trace import PodTracing
 from agent.pods.runtime.environment import Source
 from agent.pods.runtime.qos import PodRequests, qos_class
 from agent.pods.settings import PodSettings

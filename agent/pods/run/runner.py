@@ -34,11 +34,11 @@ from agent.pods.run.admitting import Admitter, Displacer, rank_of
 from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
+from agent.pods.run.one_pod.run_state import Listeners, LivePod
 from agent.pods.run.owners import Owners, contained, load_records
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.rounds import Rounds
-from agent.pods.run.run_state import Listeners, LivePod
 from agent.pods.run.shown import ShownPods
 from agent.pods.run.wanted import WantedPods
 from agent.pods.run.workloads.workloads import TakeOut, Workloads

@@ -14,8 +14,8 @@ from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.remembered import Memory, PastPods, Record
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.run_state import LivePod
 from agent.pods.runtime.observed import SeenPod
 from agent.pods.view.status import Look, pod_status, with_since
 

@@ -4,7 +4,7 @@
 import pytest
 
 from agent.model.images.pull import PullPolicy
-from agent.pods.run.pod_images import image_request
+from agent.pods.run.one_pod.pod_images import image_request
 from agent.pods.runtime.environment import Source
 from tests.pods.pods import make_pod
 

@@ -207,7 +207,7 @@ def cri() -> Slow:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.pods.run.resizing.RETRY_S", 0.05)
+    monkeypatch.setattr("agent.pods.run.one_pod.resizing.RETRY_S", 0.05)
 
 
 def sized(limit: str, name: str = "web", request: str = "100m") -> bytes:

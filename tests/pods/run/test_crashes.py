@@ -15,7 +15,7 @@ import pytest
 
 from agent.model.runtime.error import Unavailable
 from agent.pods.plan.remembered import PodOutcome
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, News, Plane, Slow, running
@@ -350,7 +350,7 @@ async def test_an_exit_while_the_runtime_was_away_is_found_without_news(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TRM-19, TRM-23: no second signal, and no wait for the next look at everything."""
-    monkeypatch.setattr("agent.pods.run.stopping.RETRY_S", 0.05)
+    monkeypatch.setattr("agent.pods.run.one_pod.stopping.RETRY_S", 0.05)
     runtime, given = Vanishing(), FakeManifestDirectory({"/m/f.yaml": POD.replace(b"Seconds: 7", b"Seconds: 1000")})
     async with running(runtime, given, tmp_path) as plane:
         await plane.until(lambda: sorted(runtime.running().values()) == ALL, "all run")

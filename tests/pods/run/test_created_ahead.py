@@ -102,8 +102,8 @@ async def test_a_sidecar_that_does_not_start_keeps_what_was_made_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is made anew then, as the same attempt: what it was made with may be another by now."""
-    monkeypatch.setattr("agent.pods.run.starting.FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr("agent.pods.run.created_ahead.FRESH_S", 0.0)
+    monkeypatch.setattr("agent.pods.run.one_pod.starting.FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr("agent.pods.run.one_pod.created_ahead.FRESH_S", 0.0)
     cri = Gated()
     cri.fails.add("side")
     async with running(cri, given(), tmp_path) as plane:
@@ -170,7 +170,7 @@ async def test_what_was_found_ahead_is_not_asked_for_again(tmp_path: Path) -> No
 
 
 async def test_who_fails_with_what_was_found_ahead_asks_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.pods.run.starting.FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr("agent.pods.run.one_pod.starting.FIRST_PAUSE_S", 0.05)
     cri = Gated()
     cri.fails.add("main")
     async with running(cri, given(), tmp_path) as plane:

@@ -14,23 +14,23 @@ import pytest
 import structlog
 
 from agent.config.sections.pods import PodLogs
-from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.handlers.hooks import ContainerTarget, HookRunner
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
-from agent.pods.run.keeper import PodWorker
-from agent.pods.run.observer import Observer
-from agent.pods.run.pod_images import PodImages
-from agent.pods.run.probing import Prober
-from agent.pods.run.removing_dead import DeadRemover
-from agent.pods.run.resizing import Resizer
-from agent.pods.run.run_state import LivePod
+from agent.pods.run.one_pod.container_setup import ContainerSetup
+from agent.pods.run.one_pod.keeper import PodWorker
+from agent.pods.run.one_pod.observer import Observer
+from agent.pods.run.one_pod.pod_images import PodImages
+from agent.pods.run.one_pod.probing import Prober
+from agent.pods.run.one_pod.removing_dead import DeadRemover
+from agent.pods.run.one_pod.resizing import Resizer
+from agent.pods.run.one_pod.run_state import LivePod
+from agent.pods.run.one_pod.sandbox_maker import SandboxMaker
+from agent.pods.run.one_pod.starting import Starter
+from agent.pods.run.one_pod.stopping import Stopper
 from agent.pods.run.runner import PodRunner
-from agent.pods.run.sandbox_maker import SandboxMaker
 from agent.pods.run.shown import ShownPods
-from agent.pods.run.starting import Starter
-from agent.pods.run.stopping import Stopper
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Plane, Slow, running

@@ -13,7 +13,7 @@ from agent.model.refused import Refused
 from agent.pods.attach.pod_service import PodService
 from agent.pods.ports import Snapshot
 from agent.pods.run import commands as commands_module
-from agent.pods.run import sandbox_maker
+from agent.pods.run.one_pod import sandbox_maker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from agent.wire.kepd.v1 import pod_pb2
 from tests.fakes.clock import FakeClock

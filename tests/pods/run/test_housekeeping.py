@@ -16,7 +16,7 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.measured import disk_use
 from agent.pods.run.disk.trees import DiskPace
 from agent.pods.run.housekeeping import Housekeeping
-from agent.pods.run.keeper import PodWorker
+from agent.pods.run.one_pod.keeper import PodWorker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import FakeNode, Plane, Slow, manifest, running

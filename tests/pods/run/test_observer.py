@@ -3,7 +3,7 @@
 
 from types import SimpleNamespace
 
-from agent.pods.run.observer import Observer
+from agent.pods.run.one_pod.observer import Observer
 from agent.pods.runtime.observed import SeenPod, SeenSandbox
 from agent.wire.cri import runtime_v1_pb2 as pb
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.pods.run.run_state import LivePod
+from agent.pods.run.one_pod.run_state import LivePod
 
 ROOM = Path(__file__).resolve().parents[3] / "agent/pods/run"
 PARTS = {

@@ -17,7 +17,7 @@ QUOTA = "cpu.cfs_quota_us"
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.pods.run.resizing.RETRY_S", 0.05)
+    monkeypatch.setattr("agent.pods.run.one_pod.resizing.RETRY_S", 0.05)
 
 
 def whole(cpu: str, memory: str = "100Mi", request: str = "100m") -> bytes:
@@ -81,7 +81,7 @@ async def test_a_kepd_that_begins_anew_between_two_steps_goes_on(
     before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """RSZ-01: whichever step it died before."""
-    monkeypatch.setattr("agent.pods.run.resizing.RETRY_S", 600.0)
+    monkeypatch.setattr("agent.pods.run.one_pod.resizing.RETRY_S", 600.0)
     cri = WithGroups(FakeControlGroups(GroupShape(has_cpu_burst=True)))
     manifests = FakeManifestDirectory({"/m/f.yaml": whole(before)})
     async with running(cri, manifests, tmp_path / "logs", groups=cri.groups) as plane:

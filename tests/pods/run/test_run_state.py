@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from agent.pods.plan.work import Launching
-from agent.pods.run.run_state import LivePod
+from agent.pods.run.one_pod.run_state import LivePod
 
 
 class Quiet(LivePod):

@@ -34,9 +34,9 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which it matters that something is tried again, not when."""
     monkeypatch.setattr("agent.pods.plan.restart.FIRST_PAUSE_S", 0.05)
     for name in ("FIRST_PAUSE_S", "FIRST_IMAGE_PAUSE_S"):
-        monkeypatch.setattr(f"agent.pods.run.starting.{name}", 0.05)
-    monkeypatch.setattr("agent.pods.run.sandbox_maker.FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr("agent.pods.run.stopping.RETRY_S", 0.05)
+        monkeypatch.setattr(f"agent.pods.run.one_pod.starting.{name}", 0.05)
+    monkeypatch.setattr("agent.pods.run.one_pod.sandbox_maker.FIRST_PAUSE_S", 0.05)
+    monkeypatch.setattr("agent.pods.run.one_pod.stopping.RETRY_S", 0.05)
 
 
 @pytest.fixture

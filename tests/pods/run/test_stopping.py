@@ -27,7 +27,7 @@ async def test_what_still_runs_after_its_sandbox_was_stopped_is_killed_before_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FP-19, TRM-19: also a container that kepd never knew of."""
-    monkeypatch.setattr("agent.pods.run.stopping.RETRY_S", 0.01)
+    monkeypatch.setattr("agent.pods.run.one_pod.stopping.RETRY_S", 0.01)
     cri, given = Leaving(), FakeManifestDirectory({"/m/f.yaml": manifest("web", "i")})
     async with running(cri, given, tmp_path) as plane:
         await plane.until_phases(web="Running")

@@ -13,7 +13,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.model.runtime.call_notes import CALLER, NOTE_BYTES, NotesRoom
 from agent.model.span import Span, is_sampled
 from agent.pods.plan.remembered import History
-from agent.pods.run.pod_trace import MOST_NOTES, PodTrace, PodTracing
+from agent.pods.run.one_pod.pod_trace import MOST_NOTES, PodTrace, PodTracing
 from tests.collector import tree_of
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, manifest, running
@@ -122,7 +122,7 @@ async def test_at_ratio_0_only_what_failed_is_kept(tmp_path: Path) -> None:
 
 async def test_a_start_of_more_than_a_minute_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """TRC-14."""
-    monkeypatch.setattr("agent.pods.run.pod_trace.SLOW_S", -1.0)
+    monkeypatch.setattr("agent.pods.run.one_pod.pod_trace.SLOW_S", -1.0)
     sink, manifests = Sink(0.0), FakeManifestDirectory({})
     async with running(Slow(), manifests, tmp_path, tracing=tracing(sink)) as plane:
         await plane.until_ready()

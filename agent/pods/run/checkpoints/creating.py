@@ -16,8 +16,8 @@ from agent.model.runtime.error import DeadlineExceeded, NotImplementedByRuntime,
 from agent.pods.plan.scarcity.checkpoints import MEMORY_TIMES, archive_name, why_no_room
 from agent.pods.ports import NodeFigures
 from agent.pods.run.checkpoints.folder import FILE_MODE
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.run_state import LivePod
 
 log = structlog.get_logger(plane="pods")
 

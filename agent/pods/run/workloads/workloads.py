@@ -22,9 +22,9 @@ from agent.model.pods.state import PodState
 from agent.model.refused import Refused
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.run_state import LivePod
 from agent.pods.run.workloads.known import FirstSeen, JobRecords, OwnedEntry, OwnedPods
 from agent.pods.workloads.job import COMPLETE, JobRecord, JobRules, plan_job
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout

@@ -10,8 +10,8 @@ from agent.model.pods.state import Condition
 from agent.pods.plan.remembered import Failing
 from agent.pods.plan.resize import DEFERRED, Resize, ResizePlan, as_given, differences, plan_resize
 from agent.pods.plan.work import Resizing
-from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
+from agent.pods.run.one_pod.container_setup import ContainerSetup
+from agent.pods.run.one_pod.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.pod_group import PodLimits, burst_files
 

@@ -15,7 +15,7 @@ from agent.model.pods.container_fields import VolumeMount
 from agent.model.pods.fields import Volume
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.pods.ports import Groups
-from agent.pods.run.run_state import LivePod
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.runtime.cri_config import (
     Made,
     NodeShape,

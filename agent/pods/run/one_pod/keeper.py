@@ -49,18 +49,18 @@ from agent.pods.plan.work import (
     UpdatingVolumes,
     holds_end_up,
 )
-from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.handlers.interrupts import Interrupts
 from agent.pods.run.handlers.probes import ProbeRunner
-from agent.pods.run.observer import Observer
-from agent.pods.run.pod_images import PodImages
-from agent.pods.run.probing import Prober
-from agent.pods.run.removing_dead import DeadRemover, Remains
-from agent.pods.run.resizing import Resizer
-from agent.pods.run.run_state import LivePod
-from agent.pods.run.sandbox_maker import SandboxMaker
-from agent.pods.run.starting import Starter
-from agent.pods.run.stopping import Stopper, outcome_of
+from agent.pods.run.one_pod.container_setup import ContainerSetup
+from agent.pods.run.one_pod.observer import Observer
+from agent.pods.run.one_pod.pod_images import PodImages
+from agent.pods.run.one_pod.probing import Prober
+from agent.pods.run.one_pod.removing_dead import DeadRemover, Remains
+from agent.pods.run.one_pod.resizing import Resizer
+from agent.pods.run.one_pod.run_state import LivePod
+from agent.pods.run.one_pod.sandbox_maker import SandboxMaker
+from agent.pods.run.one_pod.starting import Starter
+from agent.pods.run.one_pod.stopping import Stopper, outcome_of
 from agent.pods.runtime.observed import Instance
 from agent.pods.view.timeline import own_start_s
 

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from agent.model.devices.problem import DevicesNotReady
 from agent.pods.plan.admit import PREFIX, asked_by
 from agent.pods.plan.start_steps import MakeSandbox
-from agent.pods.run.container_setup import ContainerSetup
 from agent.pods.run.handlers.interrupts import Interrupts, LaunchInterrupted
-from agent.pods.run.pod_images import PodImages
-from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
+from agent.pods.run.one_pod.container_setup import ContainerSetup
+from agent.pods.run.one_pod.pod_images import PodImages
+from agent.pods.run.one_pod.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import NAME_SERVERS
 from agent.pods.runtime.observed import SeenPod, SeenSandbox, sandboxes_newest_first

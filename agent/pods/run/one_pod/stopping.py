@@ -34,7 +34,7 @@ from agent.pods.plan.stop_state import (
 )
 from agent.pods.plan.work import KillingContainer, RestartingSidecar, RunningHook, StoppingContainer
 from agent.pods.run.handlers.hooks import ContainerTarget, HookResult, HookRunner
-from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
+from agent.pods.run.one_pod.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.observed import Instance, SeenPod
 from agent.wire.cri import runtime_v1_pb2 as pb
 

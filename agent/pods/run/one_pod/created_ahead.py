@@ -12,8 +12,8 @@ from agent.model.pods.pod import ContainerKind, ContainerSpec, container_hash
 from agent.pods.plan.start_steps import Launch
 from agent.pods.plan.work import CreatingAhead
 from agent.pods.run.handlers.interrupts import LaunchInterrupted
-from agent.pods.run.pod_images import PodImages
-from agent.pods.run.run_state import FAILURES, LivePod
+from agent.pods.run.one_pod.pod_images import PodImages
+from agent.pods.run.one_pod.run_state import FAILURES, LivePod
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.observed import Instance, Stage
 from agent.wire.cri import runtime_v1_pb2 as pb

@@ -12,8 +12,8 @@ from agent.pods.plan.remembered import record_name
 from agent.pods.plan.remove_dead import dead_ephemerals, dead_instances, dead_sandboxes
 from agent.pods.plan.transitions import without_pod_problem
 from agent.pods.plan.work import RemovingDead
-from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
+from agent.pods.run.one_pod.container_setup import ContainerSetup
+from agent.pods.run.one_pod.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.observed import Instance, SeenPod, Stage
 
 log = structlog.get_logger(plane="pods")

@@ -28,7 +28,7 @@ from agent.pods.plan.work import Probing
 from agent.pods.run.handlers.hooks import ContainerTarget
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.metrics import Probed
-from agent.pods.run.run_state import LivePod
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.runtime.observed import Instance, Stage
 
 

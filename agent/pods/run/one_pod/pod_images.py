@@ -19,8 +19,8 @@ from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.drain import priority_of
 from agent.pods.plan.work import FetchingAhead
-from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.run_state import FAILURES, LivePod
+from agent.pods.run.one_pod.container_setup import ContainerSetup
+from agent.pods.run.one_pod.run_state import FAILURES, LivePod
 from agent.pods.runtime.environment import ConfigProblem, Sources
 from agent.wire.cri import runtime_v1_pb2 as pb
 

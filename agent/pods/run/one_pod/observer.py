@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.pods.plan.work import KillingContainer, Refreshing, StoppingContainer
-from agent.pods.run.run_state import LivePod
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.runtime.observed import SeenPod, SeenSandbox, Stage, sandboxes_newest_first
 from agent.wire.cri import runtime_v1_pb2 as pb
 

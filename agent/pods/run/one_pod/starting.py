@@ -20,12 +20,12 @@ from agent.pods.plan.remembered import ContainerMemory, Failing
 from agent.pods.plan.start_steps import Launch, RestartAll, Settle
 from agent.pods.plan.stop_state import HookPhase
 from agent.pods.plan.work import LaunchingEphemeral
-from agent.pods.run.container_setup import ContainerSetup
-from agent.pods.run.created_ahead import CreatedAhead
 from agent.pods.run.handlers.hooks import ContainerTarget, HookRunner
 from agent.pods.run.handlers.interrupts import Interrupts, LaunchInterrupted, unbroken
-from agent.pods.run.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages, archive_for
-from agent.pods.run.run_state import FAILURES, LivePod, reason_of_error
+from agent.pods.run.one_pod.container_setup import ContainerSetup
+from agent.pods.run.one_pod.created_ahead import CreatedAhead
+from agent.pods.run.one_pod.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages, archive_for
+from agent.pods.run.one_pod.run_state import FAILURES, LivePod, reason_of_error
 from agent.pods.runtime.cri_config import Made
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import CONTAINER_HASH

@@ -38,8 +38,8 @@ from agent.pods.plan.start_steps import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
 from agent.pods.plan.transitions import Removal
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
+from agent.pods.run.one_pod.pod_trace import PodTrace
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.run.pod_trace import PodTrace
 from agent.pods.runtime.environment import Facts
 from agent.pods.runtime.observed import (
     Instance,
