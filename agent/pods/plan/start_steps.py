@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps that bring a pod up and keep it there. Pure values; each says in one line what it does."""
 
+from functools import cached_property
+
 import msgspec
 
 from agent.model.pods.pod import ContainerSpec, PodSpec
@@ -140,7 +142,7 @@ class StartPlan(msgspec.Struct, frozen=True):
         return "; ".join(str(step) for step in self.steps) or "nothing to do"
 
 
-class Situation(msgspec.Struct, frozen=True):
+class Situation(msgspec.Struct, frozen=True, dict=True):
     pod: PodSpec
     seen: SeenPod
     memory: Memory
@@ -148,7 +150,7 @@ class Situation(msgspec.Struct, frozen=True):
     rules: StartRules
     now_s: float
 
-    @property
+    @cached_property
     def busy(self) -> frozenset[str]:
         return containers_at_work(self.works)
 

@@ -8,6 +8,7 @@ from the runtime's annotations.
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
+from functools import cached_property
 
 import msgspec
 from msgspec.structs import replace
@@ -108,34 +109,46 @@ class SeenSandbox(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.namespace}/{self.name}"
 
 
-class SeenPod(msgspec.Struct, frozen=True):
+class SeenPod(msgspec.Struct, frozen=True, dict=True):
+    """What is asked of it many times at each turn is worked out once."""
+
     sandboxes: tuple[SeenSandbox, ...] = ()
     instances: tuple[Instance, ...] = ()
 
-    @property
+    @cached_property
     def active(self) -> SeenSandbox | None:
         newest = self.sandboxes[0] if self.sandboxes else None
         return newest if newest is not None and newest.is_ready else None
 
+    @cached_property
+    def _of(self) -> Mapping[str, list[Instance]]:
+        found: dict[str, list[Instance]] = {}
+        for one in self.instances:
+            found.setdefault(one.name, []).append(one)
+        return found
+
     def newest(self, name: str, sandbox_id: str = "") -> Instance | None:
         """The latest instance of a container, in one sandbox or in any."""
-        return next((one for one in self.instances if one.name == name and sandbox_id in ("", one.sandbox_id)), None)
+        for one in self._of.get(name, ()):
+            if sandbox_id in ("", one.sandbox_id):
+                return one
+        return None
 
     def instance(self, instance_id: str) -> Instance | None:
         return next((one for one in self.instances if one.id == instance_id), None)
 
-    @property
+    @cached_property
     def running(self) -> tuple[Instance, ...]:
         return tuple(one for one in self.instances if one.is_running)
 
-    @property
+    @cached_property
     def ephemerals(self) -> tuple[Instance, ...]:
         """Oldest first."""
         return tuple(sorted((one for one in self.instances if one.is_ephemeral), key=lambda one: one.created_s))
 
     def next_attempt(self, name: str) -> int:
         """The attempt after the newest known."""
-        return max((one.attempt for one in self.instances if one.name == name), default=-1) + 1
+        return max((one.attempt for one in self._of.get(name, ())), default=-1) + 1
 
 
 def newest_first(instances: Iterable[Instance]) -> tuple[Instance, ...]:

@@ -18,7 +18,7 @@ async def test_a_sandbox_made_while_the_runtime_is_asked_stays() -> None:
 
     class Runtime:
         async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
-            run.seen = SeenPod((new, *run.seen.sandboxes))
+            run.saw(SeenPod((new, *run.seen.sandboxes)))
             return pb.PodSandboxStatus(id=sandbox_id)
 
     run = SimpleNamespace(seen=SeenPod((old,)), context=SimpleNamespace(sandboxes=Runtime()), ring=lambda: None)

@@ -14,6 +14,7 @@ from agent.model.devices.problem import DevicesNotReady
 from agent.model.pods.container_fields import VolumeMount
 from agent.model.pods.fields import Volume
 from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.pods.manifest.annotations import KepdAnnotations
 from agent.pods.ports import Groups
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.runtime.cri_config import (
@@ -49,6 +50,7 @@ from agent.pods.runtime.pod_group import (
 )
 from agent.pods.runtime.slices import slices_in, slices_of, units_of, whole_percents
 from agent.pods.runtime.volume_plan import is_ours_alone, mount_source, plan_updates, plan_volumes
+from agent.pods.settings import PodSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
@@ -70,6 +72,7 @@ class ContainerSetup:
         self._context = run.context
         self._told: set[str] = set()
         self._first_id = 0
+        self._limits: tuple[PodSpec, PodSettings, KepdAnnotations, PodLimits] | None = None
 
     @property
     def _node(self) -> NodeShape:
@@ -123,10 +126,18 @@ class ContainerSetup:
             raise ConfigProblem(text + "containerd 2.1 and CRI-O 1.31 can")
 
     def limits_of(self, pod: PodSpec) -> PodLimits:
-        settings = self._context.settings()
-        bursts_us = self._run.annotated.bursts_us.values()
-        groups, is_protected = settings.facts.groups, settings.pods.memory_qos
-        return pod_limits(pod, settings.pods.pod_pids_limit, groups, bursts_us, is_protected=is_protected)
+        """Asked for at each turn, and worked out anew where something that they are made of is another."""
+        settings, annotated = self._context.settings(), self._run.annotated
+        known = self._limits
+        if known is None or known[0] is not pod or known[1] is not settings or known[2] is not annotated:
+            most_pids, groups, bursts_us = (
+                settings.pods.pod_pids_limit,
+                settings.facts.groups,
+                annotated.bursts_us.values(),
+            )
+            limits = pod_limits(pod, most_pids, groups, bursts_us, is_protected=settings.pods.memory_qos)
+            known = self._limits = (pod, settings, annotated, limits)
+        return known[3]
 
     @property
     def _level_needs(self) -> LevelNeeds:

@@ -100,13 +100,13 @@ class Observer:
                 sandboxes.append(replace(before, is_ready=status.state == pb.SANDBOX_READY))
         # Its own work may have made one while the runtime was asked.
         sandboxes += [one for one in run.seen.sandboxes if one.id not in earlier | {one.id for one in sandboxes}]
-        run.seen = SeenPod(sandboxes_newest_first(sandboxes), run.seen.instances)
+        run.saw(SeenPod(sandboxes_newest_first(sandboxes), run.seen.instances))
         instances = {one.id: one for one in run.seen.instances}
         for found in listed.instances:
             before_instance = instances.pop(found.id, None)
             if before_instance is None or (before_instance.stage is not found.stage):
                 if before_instance is None:
-                    run.seen = SeenPod(run.seen.sandboxes, (*run.seen.instances, found))
+                    run.saw(SeenPod(run.seen.sandboxes, (*run.seen.instances, found)))
                 await run.refresh(found.id)
         for instance_id in instances:
             await run.refresh(instance_id)

@@ -65,7 +65,7 @@ class DeadRemover:
             await context.stop_sandbox(sandbox.id)
             await context.sandboxes.remove_sandbox(sandbox.id)
             left = tuple(one for one in run.seen.sandboxes if one.id != sandbox.id)
-            run.seen = SeenPod(left, run.seen.instances)
+            run.saw(SeenPod(left, run.seen.instances))
 
 
 class Remains:
@@ -132,7 +132,7 @@ class Remains:
                 log.warning("pod_remains_not_removed", pod=pod.key, error=str(error))
                 run.show()
                 await context.clock.sleep(RETRY_S)
-        run.seen = SeenPod()
+        run.saw(SeenPod())
         run.is_gone = True
         run.context.metrics.probes.forget(pod.uid)
         log.info("pod_gone", pod=pod.key, uid=pod.uid)

@@ -90,7 +90,7 @@ class LivePod:
         self.context = context
         self.memory = memory
         self.history = history
-        self._seen = SeenPod()
+        self.seen = SeenPod()
         self.plan = StartPlan()
         self.tasks: dict[Work, asyncio.Task[Any]] = {}
         # Once it ends for good.
@@ -117,13 +117,9 @@ class LivePod:
             self.trace = PodTrace(context.tracing, pod, history, memory.first_seen_wall_s)
         self.read_annotations()
 
-    @property
-    def seen(self) -> SeenPod:
-        return self._seen
-
-    @seen.setter
-    def seen(self, seen: SeenPod) -> None:
-        before, self._seen = self._seen, seen
+    def saw(self, seen: SeenPod) -> None:
+        """What the runtime has of it is this now."""
+        before, self.seen = self.seen, seen
         self._listeners.seen(self, before)
 
     def read_annotations(self) -> None:
@@ -219,7 +215,7 @@ class LivePod:
         """An instance is new or has changed. An exit is noted with whatever ends it."""
         known = self.seen.instance(instance.id)
         others = [one for one in self.seen.instances if one.id != instance.id]
-        self.seen = SeenPod(self.seen.sandboxes, newest_first((*others, instance)))
+        self.saw(SeenPod(self.seen.sandboxes, newest_first((*others, instance))))
         has_ended = instance.stage is Stage.ENDED and (known is None or known.stage is not Stage.ENDED)
         if known is not None and known.stage is Stage.CREATED and instance.stage in (Stage.RUNNING, Stage.ENDED):
             # It ran after all, whatever was noted while it was unknown whether its start had worked.
@@ -241,7 +237,7 @@ class LivePod:
 
     def drop(self, *instance_ids: str) -> None:
         left = tuple(one for one in self.seen.instances if one.id not in instance_ids)
-        self.seen = SeenPod(self.seen.sandboxes, left)
+        self.saw(SeenPod(self.seen.sandboxes, left))
 
     def is_running(self, instance_id: str) -> bool:
         known = self.seen.instance(instance_id)
@@ -325,7 +321,7 @@ class LivePod:
         """Say that something changed, if anything that people see did: what is shown costs more than the look."""
         shown = (
             self.pod,
-            self._seen,
+            self.seen,
             self.memory,
             self.plan.waiting,
             self.problem,

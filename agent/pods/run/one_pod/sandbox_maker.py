@@ -82,7 +82,7 @@ class SandboxMaker:
             created_wall_s=status.created_at / 1e9,
         )
         others = [one for one in run.seen.sandboxes if one.id != sandbox_id]
-        run.seen = SeenPod(sandboxes_newest_first((made, *others)), run.seen.instances)
+        run.saw(SeenPod(sandboxes_newest_first((made, *others)), run.seen.instances))
         self._rest_before_the_next(context.clock.now_s())
         run.note("sandbox_made", text=status.network.ip, seconds=context.clock.now_s() - began_s)
         self._images.prefetch()
@@ -112,10 +112,8 @@ class SandboxMaker:
         for instance_id in step.removes:
             await context.containers.remove_container(instance_id)
             run.drop(instance_id)
-        run.seen = SeenPod(
-            tuple(replace(one, is_ready=one.is_ready and one.id not in step.replaces) for one in run.seen.sandboxes),
-            run.seen.instances,
-        )
+        sandboxes = [replace(one, is_ready=one.is_ready and one.id not in step.replaces) for one in run.seen.sandboxes]
+        run.saw(SeenPod(tuple(sandboxes), run.seen.instances))
 
     def _failed(self, reason: str, text: str) -> None:
         run = self._run

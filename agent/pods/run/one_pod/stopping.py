@@ -276,7 +276,7 @@ class Stopper:
                 problem = reason_of_error(error)
             run.tell("FailedKillPod", f"error killing pod: {problem}", is_warning=True)
             await clock.sleep(RETRY_S)
-        run.seen = SeenPod(tuple(replace(one, is_ready=False) for one in run.seen.sandboxes), run.seen.instances)
+        run.saw(SeenPod(tuple(replace(one, is_ready=False) for one in run.seen.sandboxes), run.seen.instances))
         run.note("sandbox_stop")
 
     async def _still_running(self, sandbox_id: str) -> list[str]:
