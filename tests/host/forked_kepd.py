@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 MOST = 1 << 20
 # More than are open at a fork.
@@ -30,16 +30,21 @@ MOST_FILES = 256
 PID_SIGNS = 8
 SET_NAME = 15
 """Of prctl.h."""
+NEW_NETWORK = 0x40000000
+"""Of sched.h."""
 LIBRARIES = ("agent.config.sources", "agent.host.plane_checks", "agent.host.compose", "agent.api.server", "grpc.aio")
 
 
 class ForkedKepd:
     """What tests use of `subprocess.Popen`. Another process waits for it, and says how it ended."""
 
-    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: IO[str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], log: IO[str], network: str = ""
+    ) -> None:
+        """`network`: the file of a network namespace for it."""
         self._line = socket.socket(socket.AF_UNIX)
         self._line.connect(_address())
-        request = {"arguments": arguments, "environment": dict(environment)}
+        request = {"arguments": arguments, "environment": dict(environment), "network": network}
         socket.send_fds(self._line, [json.dumps(request).encode() + b"\n"], [log.fileno()])
         self.pid = int(self._line.recv(PID_SIGNS, socket.MSG_WAITALL))
         self.returncode: int | None = None
@@ -131,18 +136,18 @@ def _answer(line: socket.socket) -> None:
     os._exit(0)
 
 
-def _become(request: dict[str, object], log: int) -> None:
+def _become(request: dict[str, Any], log: int) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number in (1, 2):
         os.dup2(log, number)
-    os.closerange(3, MOST_FILES)
-    ctypes.CDLL(None).prctl(SET_NAME, b"kepd", 0, 0, 0)
-    os.environ.clear()
-    os.environ.update(request["environment"])  # type: ignore[call-overload]
-    os.chdir("/")
-    sys.argv = ["kepd", *request["arguments"]]  # type: ignore[misc]
     code: object = 1
     try:
+        os.closerange(3, MOST_FILES)
+        _enter(request["network"])
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        os.chdir("/")
+        sys.argv = ["kepd", *request["arguments"]]
         main()
     except SystemExit as ended:
         code = ended.code
@@ -153,6 +158,16 @@ def _become(request: dict[str, object], log: int) -> None:
             with suppress(OSError, ValueError):
                 stream.flush()
         os._exit(code if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _enter(network: str) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    library.prctl(SET_NAME, b"kepd", 0, 0, 0)
+    if network:
+        place = os.open(network, os.O_RDONLY)
+        if library.setns(place, NEW_NETWORK):
+            raise OSError(ctypes.get_errno(), f"no way into {network}")
+        os.close(place)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ class Kepd:
         **environment: str,
     ) -> None:
         """`prefix` is put before the command, to run it in another namespace for instance. In a test, a command without
-        one is not executed: the daemon is a child of a process that has its modules."""
+        one, or with one that only chooses the network, is not executed: the daemon is a child of a process that has its
+        modules."""
         self.folder = folder
         self.prefix = tuple(prefix)
         self.port = port
@@ -48,8 +49,6 @@ class Kepd:
         self.write_config(endpoint or f"unix://{folder}/none.sock", extra)
         # Pods of tests stay, however full the disk of the machine is that they run on.
         self.environment = {"KEPD_PODS__EVICTION__MODE": "off", **os.environ, **environment}
-        is_in_test = "PYTEST_VERSION" in os.environ
-        self.is_executed = bool(prefix) or not is_in_test or "PYTHONPROFILEIMPORTTIME" in environment
         self.process: subprocess.Popen[str] | ForkedKepd | None = None
         self.log = folder / "kepd.log"
 
@@ -65,14 +64,17 @@ class Kepd:
         """Start it; `wait_http` tells when it answers."""
         begin_serving()
         arguments = ["run", "--config", str(self.config), *flags]
+        way_in = self.prefix[1] if len(self.prefix) == 3 and self.prefix[0].endswith("nsenter") else ""
+        network = way_in.removeprefix("--net=") if way_in.startswith("--net=") else ""
+        is_forked = "PYTEST_VERSION" in os.environ and "PYTHONPROFILEIMPORTTIME" not in self.environment
         with self.log.open("a") as log:
-            if self.is_executed:
+            if not is_forked or (self.prefix and not network):
                 command = [*self.prefix, str(PROGRAMS / "kepd"), *arguments]
                 self.process = subprocess.Popen(
                     command, stdout=log, stderr=log, env=self.environment, text=True, cwd="/"
                 )
             else:
-                self.process = ForkedKepd(arguments, self.environment, log)
+                self.process = ForkedKepd(arguments, self.environment, log, network)
         return self
 
     def __enter__(self) -> Self:
