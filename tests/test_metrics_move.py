@@ -23,6 +23,7 @@ HERE = Path(__file__).parent
 OF_VOCABULARY = {"test_vocabulary.py", Path(__file__).name}
 
 
+@pytest.mark.timeout(180)
 async def test_something_that_happens_moves_every_metric_of_the_reference(short_path: Path, free_port: int) -> None:
     """FH-5: a figure that nothing moves looks like a node without trouble."""
     for name in ("images", "daemon", "proxy", "devices", "dns", "observation"):

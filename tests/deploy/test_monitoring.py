@@ -121,6 +121,7 @@ def test_prometheus_takes_the_rules(promtool: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(180)
 def test_each_alert_fires_and_clears(promtool: str, tmp_path: Path) -> None:
     """ALR-03: Prometheus plays what each is about, and what looks nearly like it."""
     tests = [test for case in CASES for test in case.tests()]

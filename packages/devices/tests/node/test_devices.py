@@ -75,7 +75,7 @@ class Modems:
             f"#!/bin/sh\necho {word} $DEVICE_NAME $CLAIM_UID >> {self.witness}\n"
             f"setsid sleep 600 > {os.devnull} 2>&1 &\necho $! >> {self.started}\n"
             # Its parent, unless that was killed already.
-            f"if [ -e {flag} ] && grep -qa bin/kepd /proc/$PPID/cmdline; then rm {flag}; kill -9 $PPID; fi\n"
+            f"if [ -e {flag} ] && grep -qx kepd /proc/$PPID/comm; then rm {flag}; kill -9 $PPID; fi\n"
         )
         path.chmod(0o755)
         return str(path)
