@@ -65,7 +65,7 @@ READ_WHEN_NEEDED = {
     "pods.checkpoints.maxAge": "agent/pods/plan/scarcity/checkpoints.py",
     "pods.checkpoints.maxBytes": "agent/pods/plan/scarcity/checkpoints.py",
     "pods.clusterDomain": "agent/pods/run/one_pod/container_setup.py",
-    "pods.defaultSeccomp": "agent/pods/runtime/cri_config.py",
+    "pods.defaultSeccomp": "agent/pods/runtime/cri_security.py",
     "pods.gc.keepDead": "agent/pods/run/one_pod/removing_dead.py",
     "pods.gc.period": "agent/pods/run/one_pod/removing_dead.py",
     "pods.logs.interval": "agent/pods/run/housekeeping.py",

@@ -15,7 +15,6 @@ import msgspec
 from agent.model.nodes.terms import term_fits
 from agent.model.pods.fields import PodFields
 from agent.model.pods.pod import ContainerKind, PodSpec
-from agent.pods.plan.drain import CLASSES, priority_of
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.runtime.qos import pod_needs
 from agent.pods.runtime.volume_plan import written_paths
@@ -25,6 +24,8 @@ PREFIX = "Pod was rejected: "
 PORTS = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 REFUSAL = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+# Without an API server classes cannot be looked up; these two are part of Kubernetes itself.
+CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 CRITICAL_PRIORITY = CLASSES["system-cluster-critical"]
 REASON = "Preempting"
 MESSAGE = "Preempted in order to admit critical pod"
@@ -254,3 +255,7 @@ def _distance(one: Occupant, missing: Missing) -> float:
     """Squares of the shares that would still be missing; more than what is missing counts as exact."""
     amounts = _amounts(one.asked)
     return sum((max(amount - amounts[name], 0) / amount) ** 2 for name, amount in missing.items())
+
+
+def priority_of(spec: PodFields) -> int:
+    return spec.priority or CLASSES.get(spec.priority_class_name, 0)

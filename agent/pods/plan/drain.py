@@ -10,13 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.pods.fields import PodFields
-
 TINY_S = 1e-9
 # For the kill of what has not ended when its time is over, and for what has to be cleared away then.
 KILL_S = 2.0
-# Without an API server classes cannot be looked up; these two are part of Kubernetes itself.
-CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +77,6 @@ class DrainPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return "; ".join(str(step) for step in self.steps) or ("all are down" if self.is_over else "nothing to do")
-
-
-def priority_of(spec: PodFields) -> int:
-    return spec.priority or CLASSES.get(spec.priority_class_name, 0)
 
 
 def begin_drain(pods: Iterable[Candidate], groups: Sequence[Group], most_s: float = 0.0) -> Drain:

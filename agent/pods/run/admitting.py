@@ -27,10 +27,10 @@ from agent.pods.plan.admit import (
     asked_by,
     is_critical,
     plan_preemption,
+    priority_of,
     why_not_here,
     why_refused,
 )
-from agent.pods.plan.drain import priority_of
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.plan.scarcity.victims import EVICTED
 from agent.pods.run.one_pod.keeper import PodWorker

@@ -19,16 +19,8 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.finding import Advice
-from agent.pods.plan.drain import (
-    Candidate,
-    EndPod,
-    Group,
-    ShutdownRules,
-    begin_drain,
-    groups_for,
-    plan_drain,
-    priority_of,
-)
+from agent.pods.plan.admit import priority_of
+from agent.pods.plan.drain import Candidate, EndPod, Group, ShutdownRules, begin_drain, groups_for, plan_drain
 from agent.pods.plan.remembered import SHUTDOWN_REASON, PodOutcome
 from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import Logind

@@ -18,8 +18,7 @@ from agent.model.pods.eviction_report import EvictionReport
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.space import PodSpace
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.pods.plan.admit import is_critical
-from agent.pods.plan.drain import priority_of
+from agent.pods.plan.admit import is_critical, priority_of
 from agent.pods.plan.evict import EvictionPlan, EvictionRules, Seen, condition_of, is_short, plan_eviction
 from agent.pods.plan.scarcity.checkpoints import bytes_wanted
 from agent.pods.plan.scarcity.storage_use import candidate_of

@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.pods.fields import PodFields
-from agent.pods.plan.drain import (
-    KILL_S,
-    Candidate,
-    Group,
-    ShutdownRules,
-    begin_drain,
-    groups_for,
-    plan_drain,
-    priority_of,
-)
+from agent.pods.plan.admit import priority_of
+from agent.pods.plan.drain import KILL_S, Candidate, Group, ShutdownRules, begin_drain, groups_for, plan_drain
 
 CRITICAL = 2_000_000_000
 

@@ -22,6 +22,7 @@ async def test_a_sandbox_made_while_the_runtime_is_asked_stays() -> None:
             return pb.PodSandboxStatus(id=sandbox_id)
 
     run = SimpleNamespace(seen=SeenPod((old,)), context=SimpleNamespace(sandboxes=Runtime()), ring=lambda: None)
+    run.saw = lambda seen: setattr(run, "seen", seen)
     await Observer(run).merge(SeenPod((old,)))
 
     assert [one.id for one in run.seen.sandboxes] == ["new", "old"]

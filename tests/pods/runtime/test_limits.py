@@ -9,7 +9,8 @@ import pytest
 
 from agent.config.sections.pods import Pods
 from agent.model.nodes.control_group import GroupShape
-from agent.pods.runtime.cri_config import NodeShape, container_resources
+from agent.pods.runtime.cri_config import container_resources
+from agent.pods.runtime.cri_security import NodeShape
 from agent.pods.runtime.qos import Needs, memory_qos
 from agent.pods.runtime.slices import NO_LIMIT
 from agent.pods.settings import PodNodeFacts, PodSettings

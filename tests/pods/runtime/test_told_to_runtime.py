@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from agent.config.sections.pods import Pods
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.runtime.cri_config import MASKED, READ_ONLY, Made, NodeShape, container_config, sandbox_config
+from agent.pods.runtime.cri_config import container_config, sandbox_config
+from agent.pods.runtime.cri_security import MASKED, READ_ONLY, Made, NodeShape
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.observed import instance_of, left_container
 from agent.pods.settings import PodNodeFacts, PodSettings

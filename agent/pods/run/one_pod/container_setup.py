@@ -18,15 +18,13 @@ from agent.pods.manifest.annotations import KepdAnnotations
 from agent.pods.ports import Groups
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.runtime.cri_config import (
-    Made,
-    NodeShape,
     cgroup_of,
     check_support,
     container_config,
     container_resources,
-    id_mapping,
     sandbox_config,
 )
+from agent.pods.runtime.cri_security import Made, NodeShape, id_mapping
 from agent.pods.runtime.environment import (
     ConfigProblem,
     Facts,

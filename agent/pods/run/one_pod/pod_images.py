@@ -17,7 +17,7 @@ from agent.model.images.pull import PodIdentity, PullPolicy, PullRequest
 from agent.model.images.reference import default_policy
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.pods.plan.drain import priority_of
+from agent.pods.plan.admit import priority_of
 from agent.pods.plan.work import FetchingAhead
 from agent.pods.run.one_pod.container_setup import ContainerSetup
 from agent.pods.run.one_pod.run_state import FAILURES, LivePod

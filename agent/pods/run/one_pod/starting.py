@@ -26,7 +26,7 @@ from agent.pods.run.one_pod.container_setup import ContainerSetup
 from agent.pods.run.one_pod.created_ahead import CreatedAhead
 from agent.pods.run.one_pod.pod_images import IMAGE_REASONS, OWN_EVENTS, PodImages, archive_for
 from agent.pods.run.one_pod.run_state import FAILURES, LivePod, reason_of_error
-from agent.pods.runtime.cri_config import Made
+from agent.pods.runtime.cri_security import Made
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.names import CONTAINER_HASH
 from agent.pods.runtime.observed import Instance, Stage
