@@ -20,7 +20,7 @@ COLUMNS: Columns[pb.Endpoint] = (
     Column("NODE", lambda one: one.node),
     Column("STATE", lambda one: one.state),
     Column("USED", _use),
-    Column("REASON", lambda one: f"{one.reason} ({one.rule})", wide=True),
+    Column("REASON", lambda one: one.reason, wide=True),
     Column("ZONES", lambda one: ",".join(one.zones), wide=True),
     Column("NODES", lambda one: ",".join(one.nodes), wide=True),
 )

@@ -47,7 +47,7 @@ class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One endpoint of one port. `reason` says why it is used or not, `rule` by which rule."""
+    """One endpoint of one port. `reason` says why it is used or not."""
 
     namespace: str
     service: str
@@ -61,7 +61,6 @@ class EndpointReport(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     is_used: bool = False
     is_used_locally: bool = False
-    rule: str = ""
     reason: str = ""
 
 
@@ -87,7 +86,6 @@ class RuleChange(msgspec.Struct, frozen=True, kw_only=True):
 class TraceStep(msgspec.Struct, frozen=True, gc=False):
     place: str
     found: str
-    rule: str
 
 
 class TraceReport(msgspec.Struct, frozen=True, kw_only=True):

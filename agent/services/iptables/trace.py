@@ -19,10 +19,6 @@ from agent.services.iptables.frame import JUMPS
 from agent.services.nftables.trace import Outcome, Packet, Verdict
 from agent.services.objects.addresses import read_range
 
-_RULES = {
-    "KUBE-SEP-": "TY-8", "KUBE-SVC-": "IP-2", "KUBE-SVL-": "IP-2", "KUBE-EXT-": "IP-4", "KUBE-FW-": "TY-15",
-    "KUBE-PROXY-FIREWALL": "TY-15", "KUBE-EXTERNAL-SERVICES": "SEL-9", "KUBE-NODEPORTS": "TY-2",
-}  # fmt: skip
 MOST_PARSED = 4096
 _VERDICTS: dict[str, Verdict] = {"DROP": "drop", "REJECT": "reject", "ACCEPT": "pass"}
 
@@ -91,11 +87,11 @@ class _ChainWalk:
             )
         verdict = self._filter()
         if verdict == "pass":
-            self._note("the rest of the rules", "no rule of kepd decides", "TY-1")
+            self._note("the rest of the rules", "no rule of kepd decides")
         return Outcome(verdict, tuple(self._steps), is_masqueraded=self._is_marked and verdict == "pass")
 
-    def _note(self, place: str, found: str, rule: str) -> None:
-        self._steps.append(TraceStep(place, found, rule))
+    def _note(self, place: str, found: str) -> None:
+        self._steps.append(TraceStep(place, found))
 
     def _chain(self, table: Table, name: str) -> Sequence[str]:
         """A chain of the kernel's own without the rules of others; with our jumps also if nobody read them."""
@@ -124,17 +120,17 @@ class _ChainWalk:
         if rule.target == "RETURN":
             return False
         if rule.target == "KUBE-MARK-MASQ":
-            self._note(f"nat {name}", "masqueraded", "TY-8" if name.startswith("KUBE-SEP-") else "TY-9")
+            self._note(f"nat {name}", "masqueraded")
             self._is_marked = True
             return False
         if not rule.target:
             return False
-        self._note(f"nat {name}", f"continues in {rule.target}", _rule_of(rule.target))
+        self._note(f"nat {name}", f"continues in {rule.target}")
         return self._enter(rule.target)
 
     def _branch(self, target: str) -> None:
         """One of those that chance may choose; the packet of the next one has not been there."""
-        self._note("nat", f"may continue in {target}", "IP-2")
+        self._note("nat", f"may continue in {target}")
         before = self._is_marked
         self._enter(target)
         self._is_marked = before
@@ -148,7 +144,7 @@ class _ChainWalk:
         address, _, port = rule.value.rpartition(":")
         self._arrived.append((ip_address(address.strip("[]")).packed, int(port)))
         self._has_hairpin |= self._is_marked and not self._is_marked_before_endpoint
-        self._note(f"nat {name}", f"sent to {rule.value}", "TY-1")
+        self._note(f"nat {name}", f"sent to {rule.value}")
 
     def _filter(self) -> Verdict:
         hooks = (["OUTPUT"] if self._packet.is_from_host else []) + (["INPUT"] if self._packet.is_to_host else [])
@@ -165,7 +161,7 @@ class _ChainWalk:
                 continue
             verdict = _VERDICTS.get(rule.target)
             if verdict is not None:
-                self._note(f"filter {name}", rule.target.lower(), _rule_of(name))
+                self._note(f"filter {name}", rule.target.lower())
                 return verdict
             found = self._filter_chain(rule.target) if rule.target else None
             if found is not None:
@@ -208,7 +204,3 @@ class _ChainWalk:
 def _is_within(address: Address, network: str) -> bool:
     found = read_range(network)
     return found is not None and found.family == address.family and found.first <= address.packed <= found.last
-
-
-def _rule_of(chain: str) -> str:
-    return next((rule for prefix, rule in _RULES.items() if chain.startswith(prefix)), "TY-1")

@@ -2,7 +2,7 @@
 """Follows one new connection through the table, element by element, and prints elements in nft's own words for people.
 
 The elements are those that should be there or those that a dump of the kernel brought. Each step names the map, what
-was looked up and the rule behind it. That these steps are the kernel's own is what the packet tests prove.
+was looked up. That these steps are the kernel's own is what the packet tests prove.
 """
 
 from collections.abc import Mapping
@@ -87,20 +87,20 @@ class _TableWalk:
                 is_masqueraded=True if self._is_marked else None if hairpin else False,
                 affinity_s=arrived.affinity_s,
             )
-        self._note("the rest of the ruleset", "no map knows it", "TY-1")
+        self._note("the rest of the ruleset", "no map knows it")
         return Outcome("pass", tuple(self._steps), is_masqueraded=self._is_marked)
 
-    def _note(self, place: str, found: str, rule: str) -> None:
-        self._steps.append(TraceStep(place, found, rule))
+    def _note(self, place: str, found: str) -> None:
+        self._steps.append(TraceStep(place, found))
 
     def _dispatch(self) -> None:
         target = self._packet.target.packed
         is_cluster_ip = target in self._elements("cluster_ips")
         if is_cluster_ip and self._comes_from_elsewhere():
-            self._mark("dispatch", "to a cluster IP from outside the cluster", "TY-9")
-        self._vmap("services", "", "TY-1")
+            self._mark("dispatch", "to a cluster IP from outside the cluster")
+        self._vmap("services", "")
         if self._is_node_port_address(target):
-            self._vmap("nodeports", "np", "TY-2")
+            self._vmap("nodeports", "np")
         self._unserved(is_cluster_ip=is_cluster_ip)
 
     def _unserved(self, *, is_cluster_ip: bool) -> None:
@@ -108,15 +108,13 @@ class _TableWalk:
         if self._packet.is_to_host and not self._packet.is_from_host:
             return
         if self._keys[""] in self._elements("passed"):
-            self._note("unserved passed", "without endpoints it passes unchanged", "SEL-9")
+            self._note("unserved passed", "without endpoints it passes unchanged")
             return
         if is_cluster_ip:
-            self._note("unserved cluster_ips", "a cluster IP without such a port", "TY-16")
+            self._note("unserved cluster_ips", "a cluster IP without such a port")
             raise TraceEnded("reject")
         if self._within("svc_cidrs", self._packet.target.packed):
-            self._note(
-                "unserved svc_cidrs", "no Service of kepd has it: dropped unless another proxy translates it", "TY-16"
-            )
+            self._note("unserved svc_cidrs", "no Service of kepd has it: dropped unless another proxy translates it")
             raise TraceEnded("drop")
 
     def _comes_from_elsewhere(self) -> bool:
@@ -135,9 +133,9 @@ class _TableWalk:
             return self._packet.is_to_host
         return target in self._elements("np_addrs")
 
-    def _mark(self, place: str, found: str, rule: str) -> None:
+    def _mark(self, place: str, found: str) -> None:
         self._is_marked = True
-        self._note(place, f"{found}: masqueraded", rule)
+        self._note(place, f"{found}: masqueraded")
 
     def _elements(self, name: str) -> Mapping[bytes, Data]:
         return self._content.get(name, {})
@@ -146,11 +144,11 @@ class _TableWalk:
         item = before + address
         return any(key[: len(item)] <= item <= key[len(item) :] for key in self._elements(name))
 
-    def _vmap(self, name: str, prefix: str, rule: str) -> None:
+    def _vmap(self, name: str, prefix: str) -> None:
         data = self._elements(name).get(self._keys[prefix])
         if not isinstance(data, str):
             return
-        self._note(name, f"goto {data}" if data else "drop", rule)
+        self._note(name, f"goto {data}" if data else "drop")
         if not data:
             raise TraceEnded("drop")
         self._chain(data)
@@ -162,7 +160,7 @@ class _TableWalk:
             self._firewall(is_node_port=name.startswith("n"))
             self._chain(BEHIND_FIREWALL[name])
         elif name in ("x_cluster", "n_cluster"):
-            self._mark(name, "from outside, any endpoint may get it", "TY-11")
+            self._mark(name, "from outside, any endpoint may get it")
             self._second(name)
             raise TraceEnded("drop")
         elif name in ("x_local", "n_local"):
@@ -171,25 +169,25 @@ class _TableWalk:
             self._choose(name)
 
     def _firewall(self, *, is_node_port: bool) -> None:
-        allowed, key, rule = ("np_allow", "np", "SVN-33") if is_node_port else ("fw_allow", "", "TY-15")
+        allowed, key = ("np_allow", "np") if is_node_port else ("fw_allow", "")
         if self._within(allowed, self._packet.source.packed, self._keys[key]):
-            self._note(allowed, "the source is in a range", rule)
+            self._note(allowed, "the source is in a range")
             return
-        self._note(allowed, "the source is in no range", rule)
+        self._note(allowed, "the source is in no range")
         raise TraceEnded("drop")
 
     def _second(self, name: str, policy: str = "cluster") -> None:
         is_node_port = name.startswith("n_")
-        self._vmap(f"np_{policy}" if is_node_port else f"svc_{policy}", "np" if is_node_port else "", "SEL-8")
+        self._vmap(f"np_{policy}" if is_node_port else f"svc_{policy}", "np" if is_node_port else "")
 
     def _local(self, name: str) -> None:
         if self._is_from_pod():
-            self._note(name, "from a pod of this cluster", "TY-12")
+            self._note(name, "from a pod of this cluster")
             self._second(name)
         if self._packet.is_from_host:
-            self._mark(name, "from this node", "TY-12")
+            self._mark(name, "from this node")
             self._second(name)
-        self._note(name, "from elsewhere, endpoints of this node only", "TY-12")
+        self._note(name, "from elsewhere, endpoints of this node only")
         self._second(name, "local")
         raise TraceEnded("drop")
 
@@ -203,12 +201,12 @@ class _TableWalk:
         found = [data for data in targets if isinstance(data, bytes)]
         if hashing and found:
             what = "addresses and ports" if hashing == "flow" else "the client's address"
-            self._note(eps, f"one of {len(set(found))} by a hash of {what}, {count} slots", "SVN-41")
+            self._note(eps, f"one of {len(set(found))} by a hash of {what}, {count} slots")
             raise Arrived(found, 0)
         if not found:
-            self._note(eps, "no endpoint in any slot", "NF-20")
+            self._note(eps, "no endpoint in any slot")
             raise TraceEnded("drop")
-        self._note(eps, f"one of {len(found)}", "TY-7" if timeout else "TY-1")
+        self._note(eps, f"one of {len(found)}")
         raise Arrived(found, int(timeout[0]) if timeout else 0)
 
     def _is_hairpin(self, data: bytes) -> bool:

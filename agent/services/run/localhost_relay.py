@@ -317,13 +317,13 @@ class LocalhostRelay(Beside):
         relayed = self._relayed(spot)
         if is_standing and spot not in self._open:
             text = f"not listened on: {self._failed.get(spot, 'it is about to be')}"
-            return Outcome("pass", (TraceStep(LOCALHOST, text, "SVN-32"),))
+            return Outcome("pass", (TraceStep(LOCALHOST, text),))
         if relayed is None or not relayed.slots:
-            return Outcome("reject", (TraceStep(LOCALHOST, "nobody serves: reset", "SVN-31"),))
+            return Outcome("reject", (TraceStep(LOCALHOST, "nobody serves: reset"),))
         count = len(set(relayed.slots))
         return Outcome(
             "relay",
-            (TraceStep(LOCALHOST, f"relayed by kepd to one of {count}", "SVN-31"),),
+            (TraceStep(LOCALHOST, f"relayed by kepd to one of {count}"),),
             tuple((one[:-4], PORT.unpack(one[-4:])[0]) for one in relayed.slots),
             affinity_s=relayed.port.affinity_s,
         )

@@ -339,7 +339,6 @@ def _endpoint(key: ServiceKey, port: PortPlan, family: Family, one: Backend, rea
         nodes=one.nodes,
         is_used=reasons.is_used(one),
         is_used_locally=reasons.is_used_locally(one),
-        rule=reason.rule,
         reason=reason.text,
     )
 

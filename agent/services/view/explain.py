@@ -14,9 +14,8 @@ from agent.services.routes.selection import ANYWHERE, Place, Selection, is_local
 
 
 class SelectionReason(NamedTuple):
-    """A rule of docs/rules/ and a half-sentence."""
+    """A half-sentence."""
 
-    rule: str
     text: str
 
 
@@ -50,46 +49,42 @@ class Reasons:
         if self.is_used(backend):
             return self._kept()
         if not backend.is_ready and not self._selection.is_last_resort:
-            return SelectionReason("SEL-3", f"it is {state_of(backend)}, and others are ready")
+            return SelectionReason(f"it is {state_of(backend)}, and others are ready")
         if not backend.is_ready:
-            return SelectionReason(
-                "SEL-4", f"it is {state_of(backend)}: only endpoints that terminate but still serve are used"
-            )
+            return SelectionReason(f"it is {state_of(backend)}: only endpoints that terminate but still serve are used")
         return self._passed_over(backend)
 
     def _kept(self) -> SelectionReason:
         if self._selection.is_last_resort:
-            return SelectionReason("SEL-4", "no endpoint is ready, so terminating ones that still serve are used")
+            return SelectionReason("no endpoint is ready, so terminating ones that still serve are used")
         match self._selection.mode:
             case "PreferSameNode":
-                return SelectionReason("SEL-2", "its hint names this node")
+                return SelectionReason("its hint names this node")
             case "PreferSameZone":
-                return SelectionReason("SEL-2", "its hint names this zone")
+                return SelectionReason("its hint names this zone")
             case "Fallback":
                 level = self._selection.level
                 shared = f"it shares {level} with this node" if level != ANYWHERE else "no key before * matches"
-                return SelectionReason("SEL-20", shared)
-        return SelectionReason("SEL-3", "it is ready")
+                return SelectionReason(shared)
+        return SelectionReason("it is ready")
 
     def _passed_over(self, backend: Backend) -> SelectionReason:
         match self._selection.mode:
             case "PreferSameNode":
-                return SelectionReason("SEL-2", f"its hint names other nodes ({', '.join(backend.nodes)})")
+                return SelectionReason(f"its hint names other nodes ({', '.join(backend.nodes)})")
             case "PreferSameZone":
                 here = self._place.zone
-                return SelectionReason(
-                    "SEL-2", f"its hint names other zones ({', '.join(backend.zones)}), this is {here}"
-                )
+                return SelectionReason(f"its hint names other zones ({', '.join(backend.zones)}), this is {here}")
         level = self._selection.level
         where = f"an endpoint shares {level} with this node" if level else "no key matches"
-        return SelectionReason("SEL-20", f"{where}; it does not")
+        return SelectionReason(f"{where}; it does not")
 
     def _local_reason(self, backend: Backend) -> SelectionReason:
         if self.is_used_locally(backend):
-            return SelectionReason("SEL-6", "it is on this node")
+            return SelectionReason("it is on this node")
         if not is_local(backend, self._place):
-            return SelectionReason("SEL-6", f"it is on node {backend.node or '(none)'}, the policy is Local")
-        return SelectionReason("SEL-6", f"it is here, but {state_of(backend)}")
+            return SelectionReason(f"it is on node {backend.node or '(none)'}, the policy is Local")
+        return SelectionReason(f"it is here, but {state_of(backend)}")
 
 
 def explain_hints(selection: Selection, place: Place) -> Iterator[str]:

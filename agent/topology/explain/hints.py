@@ -28,9 +28,8 @@ PREFER_SAME_ZONE = "spec.trafficDistribution: PreferSameZone"
 
 
 class HintAdvice(msgspec.Struct, frozen=True, gc=False):
-    """One thing that would change the outcome, and the rule it follows from."""
+    """One thing that would change the outcome."""
 
-    rule: str
     text: str
 
 
@@ -56,13 +55,12 @@ class ZoneExplanation(msgspec.Struct, frozen=True, gc=False):
 
 
 class FamilyExplanation(msgspec.Struct, frozen=True, gc=False):
-    """One address family. `decided_by` is the rule, `cause` its sentence with the numbers put in."""
+    """One address family. `cause` is what decided it, with the numbers put in."""
 
     family: str
     status: HintStatus
     is_active: bool
     reason: Refusal | None
-    decided_by: str
     cause: str
     ready_count: int
     zone_count: int
@@ -106,13 +104,12 @@ def explain_family(filled: FilledHints) -> FamilyExplanation:
     if assignment is not None and filled.reading.capacity is not None:
         activating = activating_counts(filled.reading.capacity, filled.threshold)
         lower, higher = activating.nearest(assignment.ready_count)
-    decided_by, cause = _cause(filled, assignment, without_zone, active=active)
+    cause = _cause(filled, assignment, without_zone, active=active)
     return FamilyExplanation(
         family=filled.family,
         status=filled.status,
         is_active=active,
         reason=assignment.refusal if assignment is not None else None,
-        decided_by=decided_by,
         cause=cause,
         ready_count=len(ready),
         zone_count=len(filled.reading.zones),
@@ -177,48 +174,46 @@ def _zone(
     )
 
 
-def _cause(
-    filled: FilledHints, assignment: Assignment | None, without_zone: Sequence[str], *, active: bool
-) -> tuple[str, str]:
+def _cause(filled: FilledHints, assignment: Assignment | None, without_zone: Sequence[str], *, active: bool) -> str:
     if filled.status.state == "off":
-        return "TOP-49", "services.hints.mode is off, so no Service gets hints"
+        return "services.hints.mode is off, so no Service gets hints"
     if filled.status.state == "manifest":
         used = "active" if active else "not on every ready endpoint, which switches them off everywhere"
-        return "TOP-49", f"hints are taken from the manifests as written; they are {used}"
+        return f"hints are taken from the manifests as written; they are {used}"
     if assignment is not None:
         return _assignment_cause(filled, assignment, without_zone)
     if filled.status.state == "distribution":
         if active:
-            return "TOP-34", f"{filled.choice.why}: every ready endpoint serves its own zone, whatever the CPU shares"
+            return f"{filled.choice.why}: every ready endpoint serves its own zone, whatever the CPU shares"
         missing = ", ".join(without_zone) or "no endpoint is ready"
-        return "TOP-34", f"{filled.choice.why}, but a ready endpoint without a zone gets no zone hint: {missing}"
-    return "TOP-2", f"the Service does not ask for hints: {filled.choice.why}"
+        return f"{filled.choice.why}, but a ready endpoint without a zone gets no zone hint: {missing}"
+    return f"the Service does not ask for hints: {filled.choice.why}"
 
 
-def _assignment_cause(filled: FilledHints, assignment: Assignment, without_zone: Sequence[str]) -> tuple[str, str]:
+def _assignment_cause(filled: FilledHints, assignment: Assignment, without_zone: Sequence[str]) -> str:
     allocation, ready = assignment.allocation, assignment.ready_count
     match assignment.refusal:
         case "node-info":
             return _node_info_cause(filled.reading)
         case "too-few-endpoints" if allocation is not None:
-            return "TOP-11", f"{ready} endpoints are ready and there are {len(allocation.zones)} zones; each needs one"
+            return f"{ready} endpoints are ready and there are {len(allocation.zones)} zones; each needs one"
         case "overload" if allocation is not None:
             limits = f"{len(allocation.zones)} zones, {filled.threshold * 100:g} % limit"
-            return "TOP-11", f"minimums need {allocation.least_total} endpoints, {ready} are ready ({limits})"
+            return f"minimums need {allocation.least_total} endpoints, {ready} are ready ({limits})"
         case "endpoint-without-zone":
-            return "TOP-18", f"ready endpoints without a zone: {', '.join(without_zone)}"
+            return f"ready endpoints without a zone: {', '.join(without_zone)}"
         case _:
             zones = len(allocation.zones) if allocation is not None else 0
             least = allocation.least_total if allocation is not None else 0
-            return "TOP-11", f"the minimums of {zones} zones need {least} endpoints, {ready} are ready"
+            return f"the minimums of {zones} zones need {least} endpoints, {ready} are ready"
 
 
-def _node_info_cause(reading: CapacityReading) -> tuple[str, str]:
+def _node_info_cause(reading: CapacityReading) -> str:
     if reading.broken:
         listed = "; ".join(f"{node.name or 'a zone'}: {node.detail}" for node in reading.broken)
-        return "TOP-8", f"{len(reading.broken)} node(s) that count are incomplete: {listed}"
+        return f"{len(reading.broken)} node(s) that count are incomplete: {listed}"
     zones = ", ".join(reading.zones) or "none"
-    return "TOP-10", f"two zones with ready worker nodes are needed, there are {len(reading.zones)} ({zones})"
+    return f"two zones with ready worker nodes are needed, there are {len(reading.zones)} ({zones})"
 
 
 def _advice(
@@ -229,16 +224,16 @@ def _advice(
     without_zone: Sequence[str],
 ) -> Iterable[HintAdvice]:
     if filled.status.state == "off":
-        yield HintAdvice("TOP-49", "set services.hints.mode to compute")
+        yield HintAdvice("set services.hints.mode to compute")
     elif filled.choice.mode == "none":
-        yield HintAdvice("TOP-1", f"annotate the Service with {MODE_ANNOTATION}: Auto for hints in proportion to CPU")
-        yield HintAdvice("TOP-2", f"or set {PREFER_SAME_ZONE} for hints that always name the endpoint's own zone")
+        yield HintAdvice(f"annotate the Service with {MODE_ANNOTATION}: Auto for hints in proportion to CPU")
+        yield HintAdvice(f"or set {PREFER_SAME_ZONE} for hints that always name the endpoint's own zone")
     elif filled.status.state == "manifest" and assignment is not None:
-        yield HintAdvice("TOP-49", "remove the hints from the EndpointSlice manifests to have them computed")
+        yield HintAdvice("remove the hints from the EndpointSlice manifests to have them computed")
     is_asked_for = filled.choice.mode != "none" and filled.status.state != "off"
     for address in without_zone if is_asked_for else ():
         text = f"give endpoint {address} a zone, or a nodeName whose Node has label {ZONE_LABEL}"
-        yield HintAdvice("TOP-48", text)
+        yield HintAdvice(text)
     if assignment is None or assignment.refusal is None:
         return
     if assignment.refusal == "node-info":
@@ -247,19 +242,17 @@ def _advice(
         lower, higher = nearest
         counts = " or ".join(str(count) for count in (lower, higher) if count is not None)
         if counts:
-            yield HintAdvice("TOP-91", f"run {counts} ready endpoints; hints activate at {activating}")
-    yield HintAdvice("TOP-34", f"or remove the annotation and set {PREFER_SAME_ZONE}, which is never refused")
+            yield HintAdvice(f"run {counts} ready endpoints; hints activate at {activating}")
+    yield HintAdvice(f"or remove the annotation and set {PREFER_SAME_ZONE}, which is never refused")
 
 
 def _node_advice(reading: CapacityReading) -> Iterable[HintAdvice]:
     for node in reading.broken:
         if node.cause == "zone-missing":
-            yield HintAdvice("TOP-8", f"label node {node.name}: {ZONE_LABEL}=<its zone>")
+            yield HintAdvice(f"label node {node.name}: {ZONE_LABEL}=<its zone>")
         else:
-            yield HintAdvice("TOP-8", f"node {node.name} must report allocatable CPU above zero ({node.detail})")
+            yield HintAdvice(f"node {node.name} must report allocatable CPU above zero ({node.detail})")
     if not reading.broken:
-        yield HintAdvice("TOP-10", "have ready worker nodes with CPU in at least two zones")
+        yield HintAdvice("have ready worker nodes with CPU in at least two zones")
     for left in reading.left_out:
-        yield HintAdvice(
-            "TOP-6" if left.cause == "role-label" else "TOP-7", f"node {left.name} does not count: {left.detail}"
-        )
+        yield HintAdvice(f"node {left.name} does not count: {left.detail}")

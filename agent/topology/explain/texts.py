@@ -24,7 +24,7 @@ def hints_text(explanation: HintsExplanation) -> Iterator[Block]:
 
 def _family(family: FamilyExplanation) -> Iterator[Block]:
     word = "active" if family.is_active else f"refused {family.reason}" if family.reason else str(family.status)
-    yield Paragraph(f"{family.family}  {word}: {family.cause} ({family.decided_by})")
+    yield Paragraph(f"{family.family}  {word}: {family.cause}")
     if family.zones:
         yield Grid(ZONE_TITLES, [_zone(zone) for zone in family.zones])
     for zone in family.zones:
@@ -40,7 +40,7 @@ def _family(family: FamilyExplanation) -> Iterator[Block]:
     yield from _listed("ready without a zone", family.without_zone)
     yield from _listed("not ready", family.unready)
     for advice in family.advice:
-        yield Paragraph(f"to change it: {advice.text} ({advice.rule})")
+        yield Paragraph(f"to change it: {advice.text}")
     for note in family.notes:
         yield Paragraph(f"note: {note}")
 
@@ -76,7 +76,7 @@ def spread_text(explanation: SpreadExplanation) -> Iterator[Block]:
     yield from _scores(explanation)
     for change in explanation.changes:
         admits = f": admits {', '.join(change.admits)}" if change.admits else ""
-        yield Paragraph(f"to change it: {change.text}{admits} ({change.rule})")
+        yield Paragraph(f"to change it: {change.text}{admits}")
     yield from _listed("not checked here", explanation.not_checked)
     for note in explanation.notes:
         yield Paragraph(f"note: {note}")

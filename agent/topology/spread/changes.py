@@ -25,9 +25,8 @@ MOST_NODES_NAMED = 5
 
 
 class SpreadChange(msgspec.Struct, frozen=True, gc=False):
-    """What to change, by which rule it helps, and the nodes that would then take the pod."""
+    """What to change, and the nodes that would then take the pod."""
 
-    rule: str
     text: str
     admits: tuple[str, ...]
 
@@ -52,9 +51,7 @@ def _honor_taints(question: SpreadQuestion, what_if: WhatIf, result: SpreadResul
         return
     admits = _tried(question, msgspec.structs.replace(what_if, honors_taints=True))
     if admits:
-        yield SpreadChange(
-            "TOP-75", "nodeTaintsPolicy: Honor, so that nodes the pod does not tolerate are not counted", admits
-        )
+        yield SpreadChange("nodeTaintsPolicy: Honor, so that nodes the pod does not tolerate are not counted", admits)
 
 
 def _raise_max_skew(result: SpreadResult) -> Iterator[SpreadChange]:
@@ -72,7 +69,7 @@ def _raise_max_skew(result: SpreadResult) -> Iterator[SpreadChange]:
         least = min(needed.values())
         key = counts.constraint.topology_key
         text = f"maxSkew: {least} on constraint {position} ({key}), now {counts.constraint.max_skew}"
-        yield SpreadChange("TOP-70", text, tuple(name for name, skew in needed.items() if skew == least))
+        yield SpreadChange(text, tuple(name for name, skew in needed.items() if skew == least))
 
 
 def _failing(verdict: NodeVerdict, constraints: Iterable[ConstraintCounts]) -> list[int]:
@@ -90,7 +87,7 @@ def _lower_min_domains(question: SpreadQuestion, what_if: WhatIf, result: Spread
     domains = min(len(counts.domains) for counts in zeroed)
     admits = _tried(question, msgspec.structs.replace(what_if, min_domains=domains))
     if admits:
-        yield SpreadChange("TOP-68", f"minDomains: {domains}, the number of domains there are", admits)
+        yield SpreadChange(f"minDomains: {domains}, the number of domains there are", admits)
 
 
 def _open_nodes(result: SpreadResult) -> Iterator[SpreadChange]:
@@ -107,7 +104,7 @@ def _open_nodes(result: SpreadResult) -> Iterator[SpreadChange]:
             if verdict.excluded_by == cause and verdict.spread == "ok" and _obstacles(verdict) == 1
         )
         if names:
-            yield SpreadChange("TOP-71", text, names[:MOST_NODES_NAMED])
+            yield SpreadChange(text, names[:MOST_NODES_NAMED])
 
 
 def _obstacles(verdict: NodeVerdict) -> int:
@@ -122,18 +119,16 @@ def _drop_nodes(question: SpreadQuestion, what_if: WhatIf, result: SpreadResult)
         without = what_if.dropped_nodes | {name}
         admits = _tried(question, msgspec.structs.replace(what_if, dropped_nodes=without))
         if admits:
-            yield SpreadChange(
-                "TOP-86", f"remove node {name}, whose domain counts though the pod cannot go there", admits
-            )
+            yield SpreadChange(f"remove node {name}, whose domain counts though the pod cannot go there", admits)
 
 
 def _add_node(result: SpreadResult) -> Iterator[SpreadChange]:
     """An empty new domain makes the minimum 0, so its skew is at most 1, which every maxSkew allows."""
     if result.prepared.hard:
         keys = " and ".join(dict.fromkeys(constraint.topology_key for constraint in result.prepared.hard))
-        yield SpreadChange("TOP-68", f"add a node that the pod may use, with a new value of {keys}", ())
+        yield SpreadChange(f"add a node that the pod may use, with a new value of {keys}", ())
     else:
-        yield SpreadChange("TOP-71", "add a node that the pod may use", ())
+        yield SpreadChange("add a node that the pod may use", ())
 
 
 def _tried(question: SpreadQuestion, what_if: WhatIf) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ def test_five_endpoints_are_refused_with_numbers_and_the_nearest_that_activate()
     one = whole.families[0]
 
     assert whole.exit_code == 1
-    assert (one.status.state, one.reason, one.decided_by) == ("refused", "overload", "TOP-11")
+    assert (one.status.state, one.reason) == ("refused", "overload")
     assert one.cause == "minimums need 7 endpoints, 5 are ready (3 zones, 20 % limit)"
     assert [(zone.milli_cpu, zone.share, zone.want, zone.least, zone.have) for zone in one.zones] == [
         (2000, 0.25, 1.25, 2, 1),
@@ -102,24 +102,23 @@ def test_too_few_endpoints_show_the_number_of_zones():
 
 
 @pytest.mark.parametrize(
-    ("nodes", "rule", "cause", "help_"),
+    ("nodes", "cause", "help_"),
     [
         (
             (*TWO_TWO_FOUR, node_manifest("n4", "", "2")),
-            "TOP-8",
             "n4: label topology.kubernetes.io/zone is missing or empty",
             f"label node n4: {ZONE_LABEL}=",
         ),
-        ((*TWO_TWO_FOUR, node_manifest("n4", "a", "0")), "TOP-8", "n4: status.allocatable.cpu is 0", "above zero"),
-        (TWO_TWO_FOUR[:1], "TOP-10", "there are 1 (a)", "at least two zones"),
-        ((), "TOP-10", "there are 0 (none)", "at least two zones"),
+        ((*TWO_TWO_FOUR, node_manifest("n4", "a", "0")), "n4: status.allocatable.cpu is 0", "above zero"),
+        (TWO_TWO_FOUR[:1], "there are 1 (a)", "at least two zones"),
+        ((), "there are 0 (none)", "at least two zones"),
     ],
 )
-def test_insufficient_node_information_names_the_nodes(nodes, rule, cause, help_):
+def test_insufficient_node_information_names_the_nodes(nodes, cause, help_):
     """TOP-54: kubernetes/kubernetes#103888, #119990."""
     one = family(*nodes, service_manifest(annotations=AUTO), slice_manifest("abbcc"))
 
-    assert (one.reason, one.decided_by) == ("node-info", rule)
+    assert one.reason == "node-info"
     assert cause in one.cause
     assert help_ in advice(one)
     assert one.activating is None
@@ -145,7 +144,7 @@ def test_endpoints_without_a_zone_and_unready_ones_are_listed():
     nodes = (node_manifest("n1", "a", "1"), node_manifest("n2", "b", "2"))
     one = family(*nodes, service_manifest(annotations=AUTO), slices)
 
-    assert (one.reason, one.decided_by) == ("endpoint-without-zone", "TOP-18")
+    assert one.reason == "endpoint-without-zone"
     assert one.without_zone == ("10.0.0.3",)
     assert one.unready == ("10.0.0.4",)
     assert "give endpoint 10.0.0.3 a zone" in advice(one)
@@ -156,7 +155,7 @@ def test_a_service_that_asks_for_nothing_is_told_how_to_ask():
     whole = explained(*TWO_TWO_FOUR, service_manifest(), slice_manifest("abcc"))
 
     assert whole.exit_code == 1
-    assert whole.families[0].decided_by == "TOP-2"
+    assert whole.families[0].cause.startswith("the Service does not ask for hints")
     assert MODE_ANNOTATION in advice(whole.families[0])
     assert "PreferSameZone" in advice(whole.families[0])
     assert whole.families[0].document is None
@@ -168,7 +167,6 @@ def test_traffic_distribution_is_explained_without_capacity(zones, code):
     whole = explained(service_manifest(trafficDistribution="PreferSameZone"), slice_manifest(zones))
 
     assert whole.exit_code == code
-    assert whole.families[0].decided_by == "TOP-34"
     assert "PreferSameZone" in whole.families[0].cause
 
 
@@ -200,7 +198,7 @@ def test_hints_that_are_written_down_are_said_to_be_used_as_written():
         endpoint["hints"] = {"forZones": [{"name": zone}]}
     one = family(*TWO_TWO_FOUR, service_manifest(annotations=AUTO), slices)
 
-    assert (one.status.state, one.decided_by, one.is_active) == ("manifest", "TOP-49", True)
+    assert (one.status.state, one.is_active) == ("manifest", True)
     assert one.document.rewritten == ("web-1",)
     assert one.document.received == {"c": 2}
     assert [zone.final for zone in one.zones] == [2, 2, 0]

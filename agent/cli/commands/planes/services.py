@@ -88,7 +88,7 @@ def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel
     answer = ask(session, f"{SERVICE}/TracePacket", request, pb.TracePacketResponse)
     if output == "table":
         for step in answer.steps:
-            click.echo(f"{step.place}: {step.found}  ({step.rule})")
+            click.echo(f"{step.place}: {step.found}")
         whose = f"service/{answer.service}: " if answer.service else ""
         where = f" to one of {', '.join(answer.targets)}" if answer.targets else ""
         click.echo(f"=> {whose}{answer.verdict}{where}")

@@ -115,7 +115,7 @@ class BootGuard(Beside):
     def instead(self, packet: Packet, *, is_standing: bool) -> Outcome | None:  # noqa: ARG002
         if not self._guards(packet.target, packet.protocol, packet.port):
             return None
-        return Outcome("drop", (TraceStep(TABLE, "guarded since the boot, until the first sync", "SVN-22"),))
+        return Outcome("drop", (TraceStep(TABLE, "guarded since the boot, until the first sync"),))
 
     def _guards(self, address: Address, protocol: str, port: int) -> bool:
         return any(one.has(address, protocol, port) for one in self._guarding.get(address.family, ()))

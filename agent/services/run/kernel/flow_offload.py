@@ -228,7 +228,7 @@ class FlowOffload(Beside):
     def afterwards(self, packet: Packet, outcome: Outcome) -> Outcome:
         if packet.target.family not in self._standing or outcome.verdict != "dnat" or packet.protocol not in OFFLOADED:
             return outcome
-        step = TraceStep("flowtable", f"after {LEAST_PACKETS} packets its flow skips all rules", "SVN-80")
+        step = TraceStep("flowtable", f"after {LEAST_PACKETS} packets its flow skips all rules")
         return msgspec.structs.replace(outcome, steps=(*outcome.steps, step))
 
 

@@ -133,7 +133,7 @@ def _explained(daemon: Client, panel: str, item: object, key: str) -> Iterator[s
         )
         yield from route.lines
         for one in route.endpoints:
-            yield f"{'→' if one.is_used else ' '} {one.endpoint}  {one.state}  {one.reason} ({one.rule})"
+            yield f"{'→' if one.is_used else ' '} {one.endpoint}  {one.state}  {one.reason}"
 
 
 def _described(daemon: Client, panel: str, item: object, key: str) -> Iterable[str]:
