@@ -33,7 +33,7 @@ from agent.observe.run.container_registry import Roster
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.oom_watch import OomWatch
-from agent.observe.run.pages import Pages, PageSettings, Sources
+from agent.observe.run.pages import Pages, PageSettings, PageSources
 from tests.observe.kernel_tree import ListedInstances
 from tests.observe.test_collector import Records
 
@@ -170,7 +170,7 @@ async def scrapes(groups: RealGroups, count: int) -> Scraped:
     book = OomBook(roster, Records(), lambda _event: None)
     watch = OomWatch(collector, roster, OomSignals(), clock, lambda: False)
     Observer(collector, roster, book, _NoEvents(), _nothing(), watch)
-    pages = Pages(collector, book, Sources(groups, files, clock), PageSettings, lambda _event: None)
+    pages = Pages(collector, book, PageSources(groups, files, clock), PageSettings, lambda _event: None)
     await pages.cadvisor(PACKED)
     for number in range(2 * count):
         if number == count:

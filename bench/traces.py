@@ -16,7 +16,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from agent.drivers.traces.messages import Shape
+from agent.drivers.traces.messages import MessageShape
 from agent.model.images.pull import PullPhase
 from agent.model.pods.pod import PodSpec
 from agent.model.runtime.call_notes import CallNote
@@ -108,7 +108,7 @@ def moments(kinds: tuple[tuple[str, str, float], ...], begin_s: float) -> list[M
 
 def of_pods() -> list[Row]:
     layers = [PullPhase(name="layer", begin_s=1.2, end_s=2.0, digest=DIGEST, size_bytes=1 << 20)] * LAYERS
-    shape, spans, began_s = Shape("0", "n1"), 0, time.process_time()
+    shape, spans, began_s = MessageShape("0", "n1"), 0, time.process_time()
     for number in range(PODS):
         pod = PodSpec(namespace="default", name=f"web-{number}", uid=f"uid-{number}")
         made = []

@@ -15,7 +15,7 @@ CHUNK_BYTES = 256 << 10
 PART = b"P"
 
 
-class LogReader:
+class ContainerLog:
     """`tail` counts lines from the end of the first file, 0 = all; `since_s` is wall time."""
 
     def __init__(self, *, tail: int = 0, since_s: float = 0.0, has_timestamps: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
 from agent.config.packages import is_installed, not_installed
-from agent.host.checkup.surroundings import Scope, Surroundings
+from agent.host.checkup.surroundings import CheckScope, Surroundings
 from agent.host.local_api import NOT_NEEDED, api_server, http_server
 from agent.host.planes import Planes
 from agent.host.process import Process, share
@@ -152,5 +152,7 @@ def _surroundings(process: Process, enabled: frozenset[str]) -> Surroundings:
     pods, node = process.configuration.pods, process.configuration.node
     has_pods = "pods" in enabled
     folders = (Path(pods.directory), Path(pods.log_directory)) if has_pods else ()
-    scope = Scope(has_pods=has_pods, has_services="services" in enabled, folders=(*folders, Path(node.state_directory)))
+    scope = CheckScope(
+        has_pods=has_pods, has_services="services" in enabled, folders=(*folders, Path(node.state_directory))
+    )
     return Surroundings(process.find_runtime().cri if has_pods else None, scope)

@@ -290,7 +290,7 @@ class WorkloadSpec(Struct, frozen=True, gc=False):
     template: PodTemplate = PodTemplate()
 
 
-class Workload(Struct, frozen=True, gc=False):
+class WorkloadObject(Struct, frozen=True, gc=False):
     """apps/v1 Deployment or DaemonSet."""
 
     metadata: ObjectMeta

@@ -10,7 +10,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from agent.cli.commands.pods.pods import timeline
-from agent.pods.view.timeline import Bar, Mark, Picture, Row
+from agent.pods.view.timeline import Bar, Mark, Picture, PictureRow
 from agent.pods.view.timeline_svg import picture_as_svg
 from scripts.pictures.route_svg import route_as_svg
 from tests.images.queue.simulator import KEPD, Ask, Simulation
@@ -42,8 +42,8 @@ def pulls(case: dict[str, Any]) -> str:
     return picture_as_svg(picture, case["title"])
 
 
-def _row(ask: Ask) -> Row:
+def _row(ask: Ask) -> PictureRow:
     begun, started, ended = (float(one or 0) for one in (ask.t, ask.start, ask.finish))
     bars = (Bar(kind="queued", begin_s=begun, end_s=started), Bar(kind="pull", begin_s=started, end_s=ended))
     marks = (Mark(kind="asked", at_s=begun), Mark(kind="there", at_s=ended))
-    return Row(name=ask.id, bars=tuple(one for one in bars if one.end_s > one.begin_s), marks=marks)
+    return PictureRow(name=ask.id, bars=tuple(one for one in bars if one.end_s > one.begin_s), marks=marks)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.common.v1 import common_pb2 as pb
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-from agent.drivers.traces.messages import Shape
+from agent.drivers.traces.messages import MessageShape
 from agent.model.span import Attributes, AttributeValue, Span, SpanMoment
 
 LONG = (1 << 63) - 1
@@ -71,7 +71,7 @@ def built(span: Span) -> trace_pb2.Span:
 @given(st.lists(spans, max_size=5))
 def test_what_is_written_is_what_the_library_would_build(given: list[Span]) -> None:
     """TRC-15."""
-    (of_resource,) = Shape("1", "n1").request(given).resource_spans
+    (of_resource,) = MessageShape("1", "n1").request(given).resource_spans
     (of_scope,) = of_resource.scope_spans
 
     assert list(of_scope.spans) == [built(one) for one in given]
@@ -85,6 +85,6 @@ def test_a_number_is_not_taken_for_an_equal_one_of_another_kind() -> None:
     """TRC-15: 1 and 1.0 are one key of a table."""
     one = Span(trace_id=1, span_id=1, name="s", begin_s=1.0, end_s=2.0, attributes={"a": 1})
     other = msgspec.structs.replace(one, attributes={"a": 1.0})
-    found = Shape("1", "n1").request([one, other]).resource_spans[0].scope_spans[0].spans
+    found = MessageShape("1", "n1").request([one, other]).resource_spans[0].scope_spans[0].spans
 
     assert [each.attributes[0].value.WhichOneof("value") for each in found] == ["int_value", "double_value"]

@@ -4,11 +4,11 @@
 from typing import Any
 
 from agent.observe.kernel.group_text import DeviceUse, GroupFigures, GroupLimits
-from agent.observe.kernel.node_text import Interface, Memory
-from agent.observe.kernel.pressure_text import Pressure
+from agent.observe.kernel.node_text import Interface, NodeMemory
+from agent.observe.kernel.pressure_text import PressureFigures
 from agent.observe.sample.node_sample import ContainerSample, NodeFigures, NodeSample, ParentSample, PodSample
 
-PRESSURE = Pressure(2_000_000, 1_000_000, 5.0, 1.0)
+PRESSURE = PressureFigures(2_000_000, 1_000_000, 5.0, 1.0)
 ETH0 = Interface(
     name="eth0", received_bytes=10, received_packets=2, received_errors=0, received_dropped=0,
     sent_bytes=20, sent_packets=3, sent_errors=0, sent_dropped=0,
@@ -55,7 +55,7 @@ def pod(name: str = "web", **more: Any) -> PodSample:
 
 def sample(*pods: PodSample, **more: Any) -> NodeSample:
     node = NodeFigures(
-        figures=figures(), memory=Memory(1 << 30, 1 << 29, 1 << 29, 0, 0), interfaces=(ETH0,), processors=2,
+        figures=figures(), memory=NodeMemory(1 << 30, 1 << 29, 1 << 29, 0, 0), interfaces=(ETH0,), processors=2,
         cpu_pressure=PRESSURE, memory_pressure=PRESSURE, io_pressure=PRESSURE, working_set=5000,
     )  # fmt: skip
     parents = (ParentSample("/kepd", figures()),)

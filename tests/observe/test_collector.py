@@ -16,7 +16,7 @@ from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.observe.run.collector import WHOLE_EVERY_S, Collector, CollectorSettings
 from agent.observe.run.container_registry import Roster
 from agent.observe.run.oom_book import OomBook
-from agent.observe.run.pages import Pages, PageSettings, Sources
+from agent.observe.run.pages import Pages, PageSettings, PageSources
 from agent.observe.sample.node_sample import NodeFigures
 from tests.fakes.clock import FakeClock
 from tests.observe.kernel_tree import FakeKernelFiles, KernelTree, ListedInstances
@@ -64,7 +64,7 @@ class Observed:
         self.collector.ooms = self.book.count
         self.collector.saw = lambda _node: self.book.look(None)
         self.settings = PageSettings()
-        sources = Sources(self.runtime, self.files, self.clock)
+        sources = PageSources(self.runtime, self.files, self.clock)
         self.pages = Pages(self.collector, self.book, sources, lambda: self.settings, self.events.append)
 
     def close(self) -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from agent.observe.kernel.group_text import DeviceUse, read_figures, read_limits
 from agent.observe.kernel.hierarchies import Mount, neighbour, read_groups, read_mounts
-from agent.observe.kernel.node_text import Memory, count_processors, read_interfaces, read_memory
+from agent.observe.kernel.node_text import NodeMemory, count_processors, read_interfaces, read_memory
 from agent.observe.kernel.numbers import chosen, limit, number
-from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
+from agent.observe.kernel.pressure_text import NOTHING, PressureFigures, read_pressure
 
 MIB = 1 << 20
 LEGACY = {
@@ -74,7 +74,7 @@ def test_a_group_of_version_1_counts_with_everything_below_it() -> None:
     assert (found.kernel, found.max_usage, found.failures, found.oom_kills) == (409600, 10711040, 0, 4)
     assert (found.threads, limits.threads, found.processes) == (3, 0, 2)
     assert found.devices == (DeviceUse("8:0", 10, 20, 1, 2),)
-    assert found.cpu_pressure == Pressure(1_500_000, 20, 1.5, 0.0)
+    assert found.cpu_pressure == PressureFigures(1_500_000, 20, 1.5, 0.0)
     assert found.memory_pressure == NOTHING
 
 
@@ -120,13 +120,13 @@ def test_the_lines_of_a_kernel_may_stand_anywhere() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b"some avg10=1.00 avg60=0.00 avg300=0.00 total=7\n", Pressure(7, None, 1.0, None)),
-        (b"full avg10=2.00 avg60=0.00 avg300=0.00 total=8\n", Pressure(None, 8, None, 2.0)),
+        (b"some avg10=1.00 avg60=0.00 avg300=0.00 total=7\n", PressureFigures(7, None, 1.0, None)),
+        (b"full avg10=2.00 avg60=0.00 avg300=0.00 total=8\n", PressureFigures(None, 8, None, 2.0)),
         (b"some avg10=x avg60=0.00 avg300=0.00 total=7\nfull avg10=0 avg60=0 avg300=0 total=q\n", NOTHING),
         (b"some avg10=1.00 avg60=0.00", NOTHING),
     ],
 )
-def test_pressure_that_was_cut_off_is_what_is_left(text: bytes, expected: Pressure) -> None:
+def test_pressure_that_was_cut_off_is_what_is_left(text: bytes, expected: PressureFigures) -> None:
     assert read_pressure(text) == expected
 
 
@@ -263,4 +263,4 @@ def test_interfaces_of_others_are_left_out() -> None:
 def test_memory_of_the_node_is_in_bytes() -> None:
     text = b"MemTotal:       100 kB\nMemFree:  20 kB\nSwapTotal: 0 kB\nHugePages_Total:       0\n"
 
-    assert read_memory(text) == Memory(102400, 20480, None, 0, None)
+    assert read_memory(text) == NodeMemory(102400, 20480, None, 0, None)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from agent.model.selector import LabelSelector
 from agent.topology.manifest.objects import read_node, read_service
 from agent.topology.manifest.pods import read_constraint, read_pod
-from agent.topology.manifest.reader import ManifestComplaints, Part
+from agent.topology.manifest.reader import ManifestComplaints, ReadPart
 from agent.topology.spread.admission import admit
 from agent.topology.spread.constraints import SYSTEM_DEFAULTS, Defaulting
 from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, SpreadResult, evaluate_spread
@@ -54,8 +54,8 @@ def _sorted_errors(verdict: dict) -> dict:
     return verdict | {"errors": sorted(verdict["errors"], key=lambda error: (error["field"], error["type"]))}
 
 
-def _part(content: dict, place: str) -> Part:
-    return Part(ManifestComplaints("vector"), "", content, place)
+def _part(content: dict, place: str) -> ReadPart:
+    return ReadPart(ManifestComplaints("vector"), "", content, place)
 
 
 def _question(given: dict) -> SpreadQuestion:

@@ -20,7 +20,7 @@ from agent.model.kube_objects import (
     Service,
     ServiceCidr,
     SliceObject,
-    Workload,
+    WorkloadObject,
 )
 
 T = TypeVar("T")
@@ -86,8 +86,8 @@ ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", EndpointS
 NODES = Resource("", "v1", "nodes", NodeObject)
 NODE_METADATA = Resource("", "v1", "nodes", NodeMetadata, is_metadata_only=True)
 PODS = Resource("", "v1", "pods", Pod)
-DEPLOYMENTS = Resource("apps", "v1", "deployments", Workload)
-DAEMON_SETS = Resource("apps", "v1", "daemonsets", Workload)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", WorkloadObject)
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", WorkloadObject)
 EVENTS = Resource("events.k8s.io", "v1", "events", ApiEvent)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", ClaimObject)
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", SliceObject)

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.trace import SpanContext, TraceFlags
 
 from agent import __version__
-from agent.drivers.traces.messages import Shape
+from agent.drivers.traces.messages import MessageShape
 from agent.model.span import Span
 from agent.model.text.outside_text import from_outside
 
@@ -36,7 +36,7 @@ CLOSE_S = 2.0
 class SpanExport:
     def __init__(self, endpoint: str, node: str) -> None:
         self._words = _LastWords()
-        self._exporter = _Counting(endpoint, Shape(__version__, node), self._words)
+        self._exporter = _Counting(endpoint, MessageShape(__version__, node), self._words)
         self._processor = BatchSpanProcessor(
             self._exporter, max_queue_size=QUEUE, schedule_delay_millis=EVERY_MS, max_export_batch_size=BATCH
         )
@@ -74,7 +74,7 @@ class SpanExport:
 class _Counting(SpanExporter):
     """What becomes of each batch. Called on the SDK's thread alone."""
 
-    def __init__(self, endpoint: str, shape: Shape, words: "_LastWords") -> None:
+    def __init__(self, endpoint: str, shape: MessageShape, words: "_LastWords") -> None:
         self._inner = _Sender(endpoint, shape)
         self._endpoint = endpoint
         self._words = words
@@ -128,7 +128,7 @@ class _Waiting:
 class _Sender(OTLPSpanExporter):
     """The SDK's exporter: channel, deadline, tries. What it sends is made by `messages`."""
 
-    def __init__(self, endpoint: str, shape: Shape) -> None:
+    def __init__(self, endpoint: str, shape: MessageShape) -> None:
         super().__init__(endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_S)
         self._shape = shape
 

@@ -31,7 +31,7 @@ NANOS_PER_S = 10**9
 ONE_BYTE = 0x80
 
 
-class Shape:
+class MessageShape:
     """Of all spans of this process."""
 
     def __init__(self, version: str, node: str) -> None:

@@ -37,7 +37,7 @@ class RuntimeLook(Protocol):
     async def list_sandboxes(self) -> list[cri_pb.PodSandbox]: ...
 
 
-class Scope(msgspec.Struct, frozen=True, kw_only=True):
+class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
     """What this kepd sees to, and so looks at. `folders` are written to."""
 
     has_pods: bool = False
@@ -49,7 +49,7 @@ class Surroundings:
     def __init__(
         self,
         runtime: RuntimeLook | None,
-        scope: Scope,
+        scope: CheckScope,
         root: Path = Path("/"),
         clock_state: Callable[[], int] | None = None,
     ) -> None:

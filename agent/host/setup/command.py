@@ -13,7 +13,7 @@ from agent.model.finding import printable
 
 if TYPE_CHECKING:
     from agent.host.setup.node_files import NodeFiles
-    from agent.host.setup.plan import Facts, Step, WriteFile
+    from agent.host.setup.plan import NodeFound, Step, WriteFile
 
 # More than the unit gives kepd for its start.
 PROGRAM_SECONDS = 150
@@ -35,7 +35,7 @@ def run_program(words: Sequence[str]) -> None:
 class Setup:
     """One look at a node and what follows from it."""
 
-    def __init__(self, files: "NodeFiles", look: "Callable[[], Facts]", run: Run = run_program) -> None:
+    def __init__(self, files: "NodeFiles", look: "Callable[[], NodeFound]", run: Run = run_program) -> None:
         self._files = files
         self._look = look
         self._run = run

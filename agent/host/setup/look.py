@@ -16,7 +16,7 @@ from agent.config.sources import Sources, read
 from agent.drivers.interfaces.default_route import default_addresses
 from agent.host.checkup.network import PLUGIN_FOLDERS, list_advice
 from agent.host.setup.node_files import NodeFiles
-from agent.host.setup.plan import CNI_FOLDER, CONFIGURATION, DROP_IN, FRAGMENTS, GROUP, PLACES, Facts
+from agent.host.setup.plan import CNI_FOLDER, CONFIGURATION, DROP_IN, FRAGMENTS, GROUP, PLACES, NodeFound
 
 PLUGINS = ("bridge", "host-local", "portmap")
 # All that a runtime takes for a network.
@@ -39,13 +39,13 @@ def look(
     root: Path = Path("/"),
     addresses: Callable[[], tuple[str, ...]] = node_addresses,
     is_group_there: Callable[[], bool] = has_group,
-) -> Facts:
+) -> NodeFound:
     files = NodeFiles(root)
     names = tuple(name for name in files.names(CNI_FOLDER) if name.endswith(NETWORK_ENDINGS))
     given, ranges, faults = _given(root)
     systems = _text(root, "proc/filesystems").split()
     own = addresses()
-    return Facts(
+    return NodeFound(
         found={path: files.found(path) for path in PLACES},
         cni_names=names,
         cni_subnets=tuple(_subnets(root, names)),

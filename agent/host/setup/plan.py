@@ -76,7 +76,7 @@ class RunProgram(msgspec.Struct, frozen=True, kw_only=True):
 Step = MakeFolder | WriteFile | RunProgram
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class NodeFound(msgspec.Struct, frozen=True, kw_only=True):
     """`given` are keys that other files of the configuration decide, `service_ranges` is what ours says already;
     `networks` is what addresses of pods and Services must avoid."""
 
@@ -106,14 +106,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def plan_setup(facts: Facts) -> Plan:
+def plan_setup(facts: NodeFound) -> Plan:
     obstacles = tuple(_obstacles(facts))
     if obstacles:
         return Plan(obstacles=obstacles)
     return Plan(steps=tuple(_steps(facts)), notes=tuple(_notes(facts)))
 
 
-def has_names(facts: Facts) -> bool:
+def has_names(facts: NodeFound) -> bool:
     """Whether names are answered here: setup switches them on where nothing else decides."""
     is_asked = facts.given.get("dns.enabled", not facts.given.get("kubernetes.kubeconfig"))
     return _has(facts, "services") and bool(is_asked)
@@ -136,7 +136,7 @@ def starts(plan: Plan, *, with_names: bool = False) -> tuple[RunProgram, ...]:
     )
 
 
-def _obstacles(facts: Facts) -> Iterator[str]:
+def _obstacles(facts: NodeFound) -> Iterator[str]:
     if facts.kubelet:
         yield (
             f"{facts.kubelet} shows a kubelet, which runs the pods of this node; expected a bare node: beside a "
@@ -161,7 +161,7 @@ def _obstacles(facts: Facts) -> Iterator[str]:
         )
 
 
-def _steps(facts: Facts) -> Iterator[Step]:
+def _steps(facts: NodeFound) -> Iterator[Step]:
     if not facts.has_group:
         yield RunProgram(words=("systemd-sysusers", "kepd.conf"), why="group kepd may read the API")
     for path, mode, group, why in FOLDERS:
@@ -182,7 +182,7 @@ def _steps(facts: Facts) -> Iterator[Step]:
     yield from _unit_drop_ins(facts)
 
 
-def _kernel(facts: Facts) -> Iterator[Step]:
+def _kernel(facts: NodeFound) -> Iterator[Step]:
     if _has(facts, "pods") and not facts.has_overlay:
         yield RunProgram(words=("modprobe", "overlay"), why="images cannot be unpacked without it")
     if not facts.has_bridge_filter:
@@ -193,7 +193,7 @@ def _kernel(facts: Facts) -> Iterator[Step]:
         yield RunProgram(words=words, why="pods reach what is outside of this node", is_replacing=True)
 
 
-def _configuration(facts: Facts, subnets: tuple[str, ...]) -> Iterator[Step]:
+def _configuration(facts: NodeFound, subnets: tuple[str, ...]) -> Iterator[Step]:
     if facts.found.get(CONFIGURATION, ABSENT).kind == "absent":
         yield _conf(CONFIGURATION, BASE_CONFIGURATION, "the configuration that the unit names")
     given = facts.given
@@ -211,7 +211,7 @@ def _configuration(facts: Facts, subnets: tuple[str, ...]) -> Iterator[Step]:
         yield _conf(DROP_IN, text, "pods, their network, and one for addresses of Services", before)
 
 
-def _service_ranges(facts: Facts, subnets: tuple[str, ...]) -> tuple[str, ...]:
+def _service_ranges(facts: NodeFound, subnets: tuple[str, ...]) -> tuple[str, ...]:
     """What was chosen once stays, whatever routes came since: Services have their addresses there."""
     if facts.service_ranges:
         return facts.service_ranges
@@ -223,7 +223,7 @@ def _conf(path: str, content: bytes, why: str, before: SetupFindings = ABSENT) -
     return WriteFile(path=path, mode=0o640, group=GROUP, content=content, why=why, before=before)
 
 
-def _unit_drop_ins(facts: Facts) -> Iterator[Step]:
+def _unit_drop_ins(facts: NodeFound) -> Iterator[Step]:
     """A process that runs pods needs rights that its unit takes away; beside pods, Services need theirs back."""
     if not _has(facts, "pods"):
         return
@@ -236,11 +236,11 @@ def _unit_drop_ins(facts: Facts) -> Iterator[Step]:
             yield WriteFile(path=path, mode=0o644, group=ROOT, content=content, why=why, before=before)
 
 
-def _has(facts: Facts, plane: str) -> bool:
+def _has(facts: NodeFound, plane: str) -> bool:
     return facts.given.get(f"{plane}.enabled", True) is not False
 
 
-def _notes(facts: Facts) -> Iterator[str]:
+def _notes(facts: NodeFound) -> Iterator[str]:
     yield from facts.cni_faults
     if facts.missing_plugins:
         names = ", ".join(facts.missing_plugins)

@@ -86,7 +86,7 @@ class NodeImage(msgspec.Struct, frozen=True, kw_only=True):
         return self.names[0] if self.names else self.id
 
 
-class Removal(msgspec.Struct, frozen=True):
+class ImageRemoval(msgspec.Struct, frozen=True):
     image: NodeImage
     reason: RemovalReason
     age_s: float
@@ -108,7 +108,7 @@ class CollectPlan(msgspec.Struct, frozen=True, kw_only=True):
     """`needs`: what has to become free, by file system. `unnames` are names that go while their images stay under
     others."""
 
-    removals: tuple[Removal, ...] = ()
+    removals: tuple[ImageRemoval, ...] = ()
     unnames: tuple[str, ...] = ()
     kept: tuple[KeptImage, ...] = ()
     needs: tuple[Need, ...] = ()
@@ -187,7 +187,7 @@ def plan_collection(
         )
     surplus = _surplus_tags(images, rules)
     reasons = [(image, _reason(image, rules, surplus, now_s)) for image in free]
-    removals = [Removal(image, reason, _age_s(image, now_s)) for image, reason in reasons if reason]
+    removals = [ImageRemoval(image, reason, _age_s(image, now_s)) for image, reason in reasons if reason]
     enough, rest = _for_space([image for image, reason in reasons if not reason], removals, needs)
     removals += _removals(enough, RemovalReason.SPACE, now_s)
     kept += [KeptImage(image, _why_not_now(image, rules, needs, now_s)) for image in rest]
@@ -202,7 +202,7 @@ def plan_collection(
 
 
 def _for_space(
-    images: Iterable[NodeImage], removals: Iterable[Removal], needs: Sequence[Need]
+    images: Iterable[NodeImage], removals: Iterable[ImageRemoval], needs: Sequence[Need]
 ) -> tuple[list[NodeImage], list[NodeImage]]:
     """Those that go for want of space, and those that stay."""
     freed = Freed(needs)
@@ -219,7 +219,7 @@ def _for_space(
     return enough, rest
 
 
-def removals_for_space(forced: CollectPlan, rules: CollectRules, now_s: float) -> Sequence[Removal]:
+def removals_for_space(forced: CollectPlan, rules: CollectRules, now_s: float) -> Sequence[ImageRemoval]:
     """What may go for a pull that found the disk full. `forced`: a plan of all that nothing protects. Beside a kubelet,
     which sees to space itself, only what is old goes, and where collection is off nothing does."""
     match rules.mode:
@@ -290,8 +290,8 @@ def _age_s(image: NodeImage, now_s: float) -> float:
     return max(0.0, now_s - max(image.last_used_s, image.first_seen_s))
 
 
-def _removals(images: Iterable[NodeImage], reason: RemovalReason, now_s: float) -> Iterable[Removal]:
-    return (Removal(image, reason, _age_s(image, now_s)) for image in images)
+def _removals(images: Iterable[NodeImage], reason: RemovalReason, now_s: float) -> Iterable[ImageRemoval]:
+    return (ImageRemoval(image, reason, _age_s(image, now_s)) for image in images)
 
 
 def _why_not_now(image: NodeImage, rules: CollectRules, needs: Sequence[Need], now_s: float) -> str:

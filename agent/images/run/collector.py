@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from agent.images.collect.disks import ImageDisk, Need, lies_on
 from agent.images.collect.plan import (
     CollectPlan,
+    ImageRemoval,
     NodeImage,
-    Removal,
     RemovalReason,
     no_room_text,
     plan_collection,
@@ -242,7 +242,7 @@ class ImageCollector:
             except NotFound:
                 log.debug("image_name_gone", image=name)
 
-    async def _remove(self, removal: Removal, reason: RemovalReason) -> CollectedImage:
+    async def _remove(self, removal: ImageRemoval, reason: RemovalReason) -> CollectedImage:
         image = removal.image
         available = self._disks.available_bytes
         try:
@@ -387,7 +387,7 @@ class ImageCollector:
             kept_because=kept_because,
         )
 
-    def _collected(self, removal: Removal, *, is_removed: bool, error: str = "") -> CollectedImage:
+    def _collected(self, removal: ImageRemoval, *, is_removed: bool, error: str = "") -> CollectedImage:
         return CollectedImage(self._state(removal.image, ""), str(removal.reason), is_removed, error)
 
     def counts(self) -> dict[str, int]:

@@ -20,19 +20,19 @@ class ClaimDevice(msgspec.Struct, frozen=True, kw_only=True):
     cdi_ids: tuple[str, ...] = ()
 
 
-class ClaimUse(msgspec.Struct, frozen=True):
+class ClaimOfContainer(msgspec.Struct, frozen=True):
     namespace: str
     name: str
     devices: tuple[ClaimDevice, ...]
 
 
-class ContainerUse(msgspec.Struct, frozen=True):
+class ContainerResources(msgspec.Struct, frozen=True):
     name: str
     resources: tuple[ResourceUse, ...] = ()
-    claims: tuple[ClaimUse, ...] = ()
+    claims: tuple[ClaimOfContainer, ...] = ()
 
 
-class PodUse(msgspec.Struct, frozen=True):
+class PodResources(msgspec.Struct, frozen=True):
     namespace: str
     name: str
-    containers: tuple[ContainerUse, ...] = ()
+    containers: tuple[ContainerResources, ...] = ()

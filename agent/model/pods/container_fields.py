@@ -13,7 +13,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_def
     """Common to all."""
 
 
-class Named(Fields, frozen=True):
+class NamedReference(Fields, frozen=True):
     name: str = ""
 
 

@@ -17,7 +17,7 @@ from agent.model.pods.container_fields import (
     FieldReference,
     Fields,
     KeyToPath,
-    Named,
+    NamedReference,
     NamedValue,
     Profile,
     ResourceReference,
@@ -170,7 +170,7 @@ class PodFields(Fields, frozen=True):
     host_aliases: tuple[HostAlias, ...] = ()
     security_context: PodSecurityContext | None = None
     resources: Resources = Resources()
-    os: Named | None = None
+    os: NamedReference | None = None
     priority: int = 0
     priority_class_name: str = ""
     preemption_policy: str = ""
@@ -181,7 +181,7 @@ class PodFields(Fields, frozen=True):
     service_account: str = ""
     automount_service_account_token: bool = False
     enable_service_links: bool = True
-    image_pull_secrets: tuple[Named, ...] = ()
+    image_pull_secrets: tuple[NamedReference, ...] = ()
     node_selector: Texts = msgspec.field(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: object = None

@@ -32,7 +32,7 @@ class AllocatedDevice(msgspec.Struct, frozen=True):
     health: str
 
 
-class PodClaim(msgspec.Struct, frozen=True):
+class ClaimOfPodState(msgspec.Struct, frozen=True):
     """A claim made for the pod from a template, and what the pod calls it."""
 
     name: str
@@ -112,7 +112,7 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     owner: PodOwner | None = None
     volumes: tuple[VolumeState, ...] = ()
     ports: tuple[NamedPort, ...] = ()
-    resource_claims: tuple[PodClaim, ...] = ()
+    resource_claims: tuple[ClaimOfPodState, ...] = ()
 
     @property
     def key(self) -> str:

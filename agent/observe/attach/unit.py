@@ -35,7 +35,7 @@ from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.oom_watch import OomWatch
-from agent.observe.run.pages import MadePage, Pages, PageSettings, Sources
+from agent.observe.run.pages import MadePage, Pages, PageSettings, PageSources
 from agent.observe.run.usage import UsageAnswers
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -63,10 +63,10 @@ class OwnPods(msgspec.Struct, frozen=True):
 
 class ObservationOffers(msgspec.Struct, frozen=True):
     collector: Collector
-    usage: "NodeUsage"
+    usage: "UsageOfNode"
 
 
-class NodeUsage:
+class UsageOfNode:
     """Who uses how much, for the API; `summary` is the page for metrics servers, as JSON."""
 
     def __init__(self, answers: UsageAnswers, pages: Pages, node: Callable[[], str]) -> None:
@@ -110,7 +110,7 @@ def attach(
     changes = pods.changes() if pods else _nothing()
     observer = Observer(collector, roster, book, inputs.runtime.events, changes, watch)
     pages = Pages(
-        collector, book, Sources(inputs.runtime.cri, files, inputs.clock),
+        collector, book, PageSources(inputs.runtime.cri, files, inputs.clock),
         lambda: _page_settings(figures()), inputs.tell,
         file_system=file_system_of, **({"spaces": pods.spaces} if pods else {}),
     )  # fmt: skip
@@ -120,7 +120,7 @@ def attach(
         collector, inputs.clock, lambda: configuration().node.name, lambda: used_share(state),
         file_systems.reports, file_systems.look,
     )  # fmt: skip
-    usage = NodeUsage(answers, pages, lambda: configuration().node.name)
+    usage = UsageOfNode(answers, pages, lambda: configuration().node.name)
 
     def kubelet_changed(sign: str) -> None:
         nonlocal kubelet
@@ -159,7 +159,7 @@ async def _observe(
         await observer.run(report)
 
 
-def _shown(pages: Pages, usage: NodeUsage, pods: OwnPods | None) -> Mapping[str, Handler]:
+def _shown(pages: Pages, usage: UsageOfNode, pods: OwnPods | None) -> Mapping[str, Handler]:
     return {
         "/metrics/cadvisor": _handler(pages.cadvisor),
         "/metrics/resource": _handler(pages.resource),
@@ -207,7 +207,7 @@ def _handler(make: Callable[[Headers], Awaitable[MadePage]]) -> Handler:
     return answer
 
 
-def _summary(usage: NodeUsage) -> Handler:
+def _summary(usage: UsageOfNode) -> Handler:
     async def answer(query: Query, _headers: Headers) -> Page:
         is_short = query.get("only_cpu_and_memory", [""])[-1] in TRUE
         return Page(200, await usage.summary(is_short=is_short), "application/json")

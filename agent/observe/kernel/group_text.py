@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from agent.observe.kernel.numbers import chosen, count_lines, limit, number, one_of, pairs
-from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
+from agent.observe.kernel.pressure_text import NOTHING, PressureFigures, read_pressure
 
 Texts = Mapping[str, bytes | None]
 
@@ -80,9 +80,9 @@ class GroupFigures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     threads: int | None = None
     processes: int | None = None
     devices: tuple[DeviceUse, ...] = ()
-    cpu_pressure: Pressure = NOTHING
-    memory_pressure: Pressure = NOTHING
-    io_pressure: Pressure = NOTHING
+    cpu_pressure: PressureFigures = NOTHING
+    memory_pressure: PressureFigures = NOTHING
+    io_pressure: PressureFigures = NOTHING
 
 
 NO_FIGURES = GroupFigures()

@@ -57,7 +57,7 @@ def _interfaces(lines: Iterable[bytes]) -> Iterator[Interface]:
         )
 
 
-class Memory(msgspec.Struct, frozen=True):
+class NodeMemory(msgspec.Struct, frozen=True):
     """Of the node, in bytes; None where /proc/meminfo does not say."""
 
     total: int | None = None
@@ -67,10 +67,10 @@ class Memory(msgspec.Struct, frozen=True):
     swap_free: int | None = None
 
 
-def read_memory(text: bytes) -> Memory:
+def read_memory(text: bytes) -> NodeMemory:
     found = {name: number(size) for name, size in MEMORY_LINE.findall(text)}
     names = (b"MemTotal", b"MemFree", b"MemAvailable", b"SwapTotal", b"SwapFree")
-    return Memory(*(None if (size := found.get(name)) is None else size << 10 for name in names))
+    return NodeMemory(*(None if (size := found.get(name)) is None else size << 10 for name in names))
 
 
 def read_boot_time(text: bytes) -> int | None:

@@ -25,7 +25,7 @@ from agent.observe.pages.families import (
     POD_GROUPS,
     with_pressure,
 )
-from agent.observe.pages.opened import Opened, opened_families
+from agent.observe.pages.opened import OpenedFamily, opened_families
 from agent.observe.pages.pod_spaces import space_families
 from agent.observe.pages.row_values import RowValues
 from agent.observe.pages.table import EVERY, FigureTable, columns_of
@@ -45,7 +45,7 @@ class FileSystem(msgspec.Struct, frozen=True):
     inodes_free: int
 
 
-class Row(msgspec.Struct, frozen=True, gc=False):
+class PageRow(msgspec.Struct, frozen=True, gc=False):
     """Something with figures. `labels` are all of its lines'. One that has ended has counters alone."""
 
     labels: bytes
@@ -63,7 +63,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     devices: Mapping[str, str] = msgspec.field(default_factory=dict)
     layers: FileSystem | None = None
     spaces: Sequence[PodSpace] = ()
-    opened: Mapping[str, Opened] | None = None
+    opened: Mapping[str, OpenedFamily] | None = None
 
 
 class PageBefore:
@@ -118,28 +118,28 @@ def _without_pod_groups(sample: NodeSample) -> NodeSample:
     return msgspec.structs.replace(sample, pods=pods)
 
 
-def _rows(sample: NodeSample) -> Iterator[Row]:
+def _rows(sample: NodeSample) -> Iterator[PageRow]:
     node = sample.node
     root = with_pressure(node.figures, node.cpu_pressure, node.memory_pressure, node.io_pressure)
-    yield Row(
+    yield PageRow(
         _labels("", "", "", ROOT),
         msgspec.structs.replace(root, working_set=node.working_set),
         interfaces=node.interfaces,
     )
     for parent in sample.parents:
-        yield Row(_labels("", "", "", parent.group), parent.figures)
+        yield PageRow(_labels("", "", "", parent.group), parent.figures)
     for pod in sample.pods:
         if pod.figures is not None:
-            yield Row(_labels(pod.namespace, pod.name, "", pod.group), pod.figures)
+            yield PageRow(_labels(pod.namespace, pod.name, "", pod.group), pod.figures)
         yield _row(pod, pod.sandbox, pod.interfaces)
         for one in pod.containers:
             yield _row(pod, one)
 
 
-def _row(pod: PodSample, one: ContainerSample, interfaces: tuple[Interface, ...] = ()) -> Row:
+def _row(pod: PodSample, one: ContainerSample, interfaces: tuple[Interface, ...] = ()) -> PageRow:
     is_sandbox = one is pod.sandbox
     text = _labels(pod.namespace, pod.name, "" if is_sandbox else one.name, one.group, one.image, one.id)
-    return Row(text, one.figures, one.ended_s is not None, interfaces, None if is_sandbox else one)
+    return PageRow(text, one.figures, one.ended_s is not None, interfaces, None if is_sandbox else one)
 
 
 @lru_cache(maxsize=4096)
@@ -157,7 +157,7 @@ def _further(name: str, value: str) -> bytes:
     return labels([(name, value)]) + b","
 
 
-def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefore) -> Iterator[RenderedFamily]:
+def _of_groups(rows: Sequence[PageRow], above: int, wishes: Wishes, before: PageBefore) -> Iterator[RenderedFamily]:
     """Most of a page. The first rows are groups that pods are in, which change all the time: they have columns of their
     own."""
     values = before.values.of((row.labels, row.figures) for row in rows)
@@ -173,7 +173,7 @@ def _of_groups(rows: Sequence[Row], above: int, wishes: Wishes, before: PageBefo
         )
 
 
-def _devices(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
+def _devices(rows: Sequence[PageRow], wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
     uses = [
         (_further("device", wishes.devices.get(use.device, use.device)) + row.labels, use)
         for row in rows
@@ -184,7 +184,7 @@ def _devices(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Re
         yield family(name, COUNTER, text, samples, is_open=wishes.is_open, group=DEVICES, known=known)
 
 
-def _network(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
+def _network(rows: Sequence[PageRow], wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
     named = [(_further("interface", one.name) + row.labels, one) for row in rows for one in row.interfaces]
     for name, text, group, value in NETWORK_FAMILIES:
         samples = [(of, value(one)) for of, one in named]
@@ -192,7 +192,9 @@ def _network(rows: Sequence[Row], wishes: Wishes, known: Columns) -> Iterator[Re
         yield family(full, COUNTER, text, samples, is_open=wishes.is_open, group=group, known=known)
 
 
-def _containers(rows: Sequence[Row], sample: NodeSample, wishes: Wishes, known: Columns) -> Iterator[RenderedFamily]:
+def _containers(
+    rows: Sequence[PageRow], sample: NodeSample, wishes: Wishes, known: Columns
+) -> Iterator[RenderedFamily]:
     """What only containers have."""
     own = [(row.labels, row.container) for row in rows if row.container is not None]
     living = [(text, one) for text, one in own if one.ended_s is None]

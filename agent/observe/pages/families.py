@@ -11,7 +11,7 @@ import msgspec
 
 from agent.observe.kernel.group_text import DeviceUse, GroupFigures
 from agent.observe.kernel.node_text import Interface
-from agent.observe.kernel.pressure_text import Pressure
+from agent.observe.kernel.pressure_text import PressureFigures
 from agent.observe.pages.exposition import COUNTER, GAUGE
 
 NS, US = 1e9, 1e6
@@ -146,6 +146,8 @@ NETWORK_FAMILIES: tuple[tuple[str, str, str, Callable[[Interface], int]], ...] =
 )
 
 
-def with_pressure(figures: GroupFigures, cpu: Pressure, memory: Pressure, io: Pressure) -> GroupFigures:
+def with_pressure(
+    figures: GroupFigures, cpu: PressureFigures, memory: PressureFigures, io: PressureFigures
+) -> GroupFigures:
     """The root of version 1 has no pressure files; the node's own say the same."""
     return msgspec.structs.replace(figures, cpu_pressure=cpu, memory_pressure=memory, io_pressure=io)

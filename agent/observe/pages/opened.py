@@ -11,7 +11,7 @@ from agent.observe.pages.families import LIMITS
 SOFT = labels([("ulimit", "max_open_files")]) + b","
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class OpenedFamily(msgspec.Struct, frozen=True, kw_only=True):
     """All processes of a container together; `most_files` is what the first of them may have open, -1 without limit."""
 
     descriptors: int
@@ -20,7 +20,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def opened_families(
-    living: Sequence[tuple[bytes, str]], opened: Mapping[str, Opened], *, is_open: bool
+    living: Sequence[tuple[bytes, str]], opened: Mapping[str, OpenedFamily], *, is_open: bool
 ) -> Iterator[RenderedFamily]:
     """`living` are labels and ids of containers."""
     found = [(text, opened[one]) for text, one in living if one in opened]

@@ -20,7 +20,7 @@ LAST_BLOCK = isal_zlib.compress(b"", wbits=PLAIN)
 LEAST_LINES = 32
 
 
-class Part(msgspec.Struct, frozen=True, gc=False):
+class PackedPart(msgspec.Struct, frozen=True, gc=False):
     packed: bytes
     checksum: int
     size: int
@@ -30,11 +30,11 @@ class Packing:
     """Of pages that follow each other."""
 
     def __init__(self) -> None:
-        self._kept: dict[int, tuple[FigureColumn, Part]] = {}
+        self._kept: dict[int, tuple[FigureColumn, PackedPart]] = {}
 
     def page(self, families: Iterable[RenderedFamily], *, is_open: bool) -> bytes:
-        before, now = self._kept, dict[int, tuple[FigureColumn, Part]]()
-        parts, loose = list[Part](), list[bytes]()
+        before, now = self._kept, dict[int, tuple[FigureColumn, PackedPart]]()
+        parts, loose = list[PackedPart](), list[bytes]()
         for one in families:
             if one.series:
                 loose.append(one.head)
@@ -52,13 +52,13 @@ class Packing:
         return _whole(parts)
 
 
-def _part(text: bytes) -> Part:
+def _part(text: bytes) -> PackedPart:
     packing = isal_zlib.compressobj(LEVEL, wbits=PLAIN)
     packed = packing.compress(text) + packing.flush(isal_zlib.Z_FULL_FLUSH)
-    return Part(packed, isal_zlib.crc32(text), len(text))
+    return PackedPart(packed, isal_zlib.crc32(text), len(text))
 
 
-def _whole(parts: Iterable[Part]) -> bytes:
+def _whole(parts: Iterable[PackedPart]) -> bytes:
     checksum = size = 0
     pieces = [BEGIN]
     for one in parts:

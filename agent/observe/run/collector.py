@@ -21,7 +21,7 @@ from agent.observe.kernel.group_text import PRESSURES, GroupFigures, read_figure
 from agent.observe.kernel.hierarchies import read_mounts
 from agent.observe.kernel.node_text import Interface, count_processors, read_boot_time, read_interfaces, read_memory
 from agent.observe.kernel.numbers import one_of, pairs
-from agent.observe.kernel.pressure_text import NOTHING, Pressure, read_pressure
+from agent.observe.kernel.pressure_text import NOTHING, PressureFigures, read_pressure
 from agent.observe.ports import KernelFiles
 from agent.observe.run.container_registry import Observed, ObservedPod, Roster
 from agent.observe.sample.group_files import without_throttling
@@ -377,5 +377,5 @@ def _calm(before: GroupFigures, now: GroupFigures) -> frozenset[str]:
     return frozenset(name for name in same if getattr(now, fields[name]).waiting_avg10 == 0)
 
 
-def _pressure(text: bytes | None) -> Pressure:
+def _pressure(text: bytes | None) -> PressureFigures:
     return read_pressure(text) if text else NOTHING

@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping
 
-from agent.observe.pages.opened import Opened
+from agent.observe.pages.opened import OpenedFamily
 from agent.observe.ports import KernelFiles
 from agent.observe.sample.node_sample import ContainerSample, NodeSample
 
@@ -19,9 +19,9 @@ UNLIMITED = -1
 
 async def opened_of(
     sample: NodeSample, files: KernelFiles, fault: Callable[[str, Exception], None]
-) -> dict[str, Opened]:
+) -> dict[str, OpenedFamily]:
     """By instance; `fault` hears of what cannot be read though it is there."""
-    found: dict[str, Opened] = {}
+    found: dict[str, OpenedFamily] = {}
     for one in (one for pod in sample.pods for one in pod.containers if one.ended_s is None):
         try:
             opened = await asyncio.to_thread(_of_one, one, files)
@@ -33,7 +33,7 @@ async def opened_of(
     return found
 
 
-def _of_one(one: ContainerSample, files: KernelFiles) -> Opened | None:
+def _of_one(one: ContainerSample, files: KernelFiles) -> OpenedFamily | None:
     paths: Mapping[str, str] = dict(zip(one.files.names, one.files.paths, strict=True))
     if PROCESSES not in paths:
         return None
@@ -50,7 +50,7 @@ def _of_one(one: ContainerSample, files: KernelFiles) -> Opened | None:
             descriptors, sockets = descriptors + counted[0], sockets + counted[1]
         if descriptors >= MOST_DESCRIPTORS:
             return None
-    return Opened(descriptors=descriptors, sockets=sockets, most_files=_soft_limit(processes, files))
+    return OpenedFamily(descriptors=descriptors, sockets=sockets, most_files=_soft_limit(processes, files))
 
 
 def _soft_limit(processes: list[int], files: KernelFiles) -> int | None:

@@ -18,8 +18,8 @@ from agent.observe.ports import OomRecords
 from agent.observe.run.container_registry import Observed, ObservedPod, Roster
 from agent.observe.sample.ooms import (
     InstanceOoms,
-    Kill,
     NodeKills,
+    OomKill,
     PodOoms,
     decode_ooms,
     encode_ooms,
@@ -60,7 +60,7 @@ class OomBook:
         # When the runtime told of a kill in one whose counter says nothing of it.
         self._words: dict[str, float] = {}
         # Kills that are counted and not told yet, for a moment later it shows whether their container goes on.
-        self._untold: dict[str, Kill] = {}
+        self._untold: dict[str, OomKill] = {}
         # Kills since this process began: events, and processes that the kernel's counters of the groups explain.
         self.kills = 0
         self._processes = 0
@@ -247,7 +247,7 @@ class OomBook:
         self._untold = {one: kill for one, kill in self._untold.items() if one in instances}
 
 
-def _event(namespace: str, pod: str, container: str, figures: GroupFigures, kill: Kill, *, is_over: bool) -> Event:
+def _event(namespace: str, pod: str, container: str, figures: GroupFigures, kill: OomKill, *, is_over: bool) -> Event:
     limit = f", limit {bytes_text(figures.limits.memory)}" if figures.limits.memory else ""
     after = "the container ended" if is_over else "the container goes on"
     killed = "1 kill" if kill.count == 1 else f"{kill.count} kills"

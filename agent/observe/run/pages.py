@@ -55,7 +55,7 @@ class MadePage(msgspec.Struct, frozen=True):
     is_packed: bool
 
 
-class Sources(msgspec.Struct, frozen=True):
+class PageSources(msgspec.Struct, frozen=True):
     """What a page has beside the sample."""
 
     instances: Instances
@@ -75,7 +75,7 @@ class Pages:
         self,
         collector: Collector,
         book: OomBook,
-        sources: Sources,
+        sources: PageSources,
         settings: Callable[[], PageSettings],
         tell: Callable[[Event], None],
         *,

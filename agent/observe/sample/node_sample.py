@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import msgspec
 
 from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
-from agent.observe.kernel.node_text import Interface, Memory
-from agent.observe.kernel.pressure_text import NOTHING, Pressure
+from agent.observe.kernel.node_text import Interface, NodeMemory
+from agent.observe.kernel.pressure_text import NOTHING, PressureFigures
 from agent.observe.sample.group_files import NO_FILES, GroupFiles
 
 
@@ -61,12 +61,12 @@ class ParentSample(msgspec.Struct, frozen=True):
 
 class NodeFigures(msgspec.Struct, frozen=True, kw_only=True):
     figures: GroupFigures = NO_FIGURES
-    memory: Memory = Memory()
+    memory: NodeMemory = NodeMemory()
     interfaces: tuple[Interface, ...] = ()
     processors: int = 0
-    cpu_pressure: Pressure = NOTHING
-    memory_pressure: Pressure = NOTHING
-    io_pressure: Pressure = NOTHING
+    cpu_pressure: PressureFigures = NOTHING
+    memory_pressure: PressureFigures = NOTHING
+    io_pressure: PressureFigures = NOTHING
     working_set: int | None = None
     oom_kills: int | None = None
     """Of all processes of the node since it started."""
@@ -86,7 +86,7 @@ class NodeSample(msgspec.Struct, frozen=True, kw_only=True):
     parents: tuple[ParentSample, ...] = ()
 
 
-def node_working_set(memory: Memory, root: GroupFigures, version: int) -> int | None:
+def node_working_set(memory: NodeMemory, root: GroupFigures, version: int) -> int | None:
     """The root of version 2 has no usage of its own."""
     if version == 1:
         return root.working_set

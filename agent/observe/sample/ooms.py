@@ -17,7 +17,7 @@ LEAST_AVAILABLE = 0.05
 MOST_PAST = 8
 
 
-class Kill(msgspec.Struct, frozen=True, kw_only=True):
+class OomKill(msgspec.Struct, frozen=True, kw_only=True):
     """New kills of one instance, for an event."""
 
     instance: str
@@ -37,13 +37,13 @@ class InstanceOoms(msgspec.Struct, kw_only=True):
     def count(self) -> int:
         return max(self.read, int(self.is_told))
 
-    def settle(self, instance: str, scope: str) -> Kill | None:
+    def settle(self, instance: str, scope: str) -> OomKill | None:
         """What is new since the last time, and counts for this scope."""
         new = self.count - sum(self.scopes.values())
         if new <= 0:
             return None
         self.scopes[scope] = self.scopes.get(scope, 0) + new
-        return Kill(instance=instance, scope=scope, count=new)
+        return OomKill(instance=instance, scope=scope, count=new)
 
 
 class ContainerOoms(msgspec.Struct, kw_only=True):

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from agent.api.errors import FailureReason, invalid, not_found
-from agent.api.log_lines import LogReader
+from agent.api.log_lines import ContainerLog
 from agent.api.messages import timestamp, to_message
 from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
@@ -87,7 +87,7 @@ class PodService:
             raise not_found(FailureReason.NO_SUCH_OBJECT, text)
         since_s = request.since.ToNanoseconds() / 1e9 if request.HasField("since") else 0.0
         is_known = request.follow
-        with closing(LogReader(tail=request.tail, since_s=since_s, has_timestamps=request.timestamps)) as reader:
+        with closing(ContainerLog(tail=request.tail, since_s=since_s, has_timestamps=request.timestamps)) as reader:
             while True:
                 lines = await asyncio.to_thread(reader.read, place.path) if place.path is not None else []
                 for line in lines:

@@ -21,7 +21,7 @@ from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.validation import check_pod, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
-from agent.pods.runtime.environment import Source
+from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.runtime.names import log_directory_name
 from agent.pods.workloads.reading import VERSIONS, read_workload
 from agent.pods.workloads.workload import Workload
@@ -82,7 +82,7 @@ class NodeIdentity(msgspec.Struct, frozen=True):
 
 class Objects(msgspec.Struct):
     pods: list[PodSpec] = msgspec.field(default_factory=list)
-    sources: list[Source] = msgspec.field(default_factory=list)
+    sources: list[EnvironmentSource] = msgspec.field(default_factory=list)
     workloads: list[Workload] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     others: int = 0
@@ -236,7 +236,7 @@ def _source(tree: Tree, kind: str, path: str, found: Objects) -> None:
         data = _values(read, kind, tree, findings)
         if not findings:
             found.sources.append(
-                Source(
+                EnvironmentSource(
                     kind=kind,
                     namespace=read.metadata.namespace,
                     name=read.metadata.name,

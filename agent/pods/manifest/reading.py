@@ -19,7 +19,7 @@ from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about
 from agent.pods.ports import Snapshot
-from agent.pods.runtime.environment import Source
+from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.workloads.reading import workload_warnings
 from agent.pods.workloads.workload import Workload
 
@@ -38,7 +38,7 @@ class FileReading(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     accepted: tuple[PodSpec, ...] = ()
     was_good: bool = False
-    sources: tuple[Source, ...] = ()
+    sources: tuple[EnvironmentSource, ...] = ()
     warnings: tuple[Finding, ...] = ()
     workloads: tuple[Workload, ...] = ()
 
@@ -52,7 +52,7 @@ class ReadManifest(msgspec.Struct, frozen=True):
     duplicates: frozenset[Finding] = frozenset()
     """Those among the complaints that are about a name or uid which another manifest has."""
     unread: frozenset[str] = frozenset()
-    sources: Mapping[Key, Source] = msgspec.field(default_factory=dict)
+    sources: Mapping[Key, EnvironmentSource] = msgspec.field(default_factory=dict)
     folders: Mapping[str, FolderReading] = msgspec.field(default_factory=dict)
     warnings: tuple[Finding, ...] = ()
     workloads: Mapping[Key, Workload] = msgspec.field(default_factory=dict)
@@ -121,7 +121,7 @@ def changed_sources(before: ReadManifest, now: ReadManifest) -> frozenset[Key]:
     return frozenset(key for key in keys if _data(before.sources.get(key)) != _data(now.sources.get(key)))
 
 
-def _data(source: Source | None) -> object:
+def _data(source: EnvironmentSource | None) -> object:
     return None if source is None else (source.data, source.binary)
 
 
@@ -168,8 +168,8 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Nod
 
 def _claim_sources(
     parsed: Mapping[str, FileReading], folders: Mapping[str, FolderReading], losers: dict[str, list[Finding]]
-) -> Mapping[Key, Source]:
-    found: dict[Key, Source] = {}
+) -> Mapping[Key, EnvironmentSource]:
+    found: dict[Key, EnvironmentSource] = {}
     in_files = (one for file in parsed.values() for one in file.sources)
     in_folders = (folder.source for folder in folders.values() if folder.source is not None)
     for one in (*in_files, *in_folders):

@@ -13,7 +13,7 @@ from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import binary_keys
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, Complaints
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, is_data_key
-from agent.pods.runtime.environment import Source
+from agent.pods.runtime.environment import EnvironmentSource
 
 LONGEST_NAME = 253
 
@@ -22,7 +22,7 @@ class FolderReading(msgspec.Struct, frozen=True):
     """One directory. `source` is the last good one where there are findings, or None."""
 
     folder: SourceFolder
-    source: Source | None
+    source: EnvironmentSource | None
     findings: tuple[Finding, ...] = ()
 
 
@@ -32,7 +32,7 @@ def read_folder(folder: SourceFolder, before: FolderReading | None) -> FolderRea
     findings = (*_names(folder), *folder.problems, *_keys(folder))
     if findings:
         return FolderReading(folder, before.source if before is not None else None, findings)
-    source = Source(
+    source = EnvironmentSource(
         kind=folder.kind,
         namespace=folder.namespace,
         name=folder.name,

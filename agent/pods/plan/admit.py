@@ -67,7 +67,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     pods: int
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class AdmissionRefusal(msgspec.Struct, frozen=True):
     reason: str
     message: str
 
@@ -92,7 +92,7 @@ def asked_by(pod: PodSpec) -> AskedResources:
     )
 
 
-class Places:
+class PodPlaces:
     """What the pods of the node have, with its sums, so that no change walks over all pods. Changed by the runner, and
     by a resize that is granted."""
 
@@ -150,7 +150,7 @@ class Places:
         return ""
 
 
-def why_refused(pod: PodSpec, had_by: str, places: Places, capacity: Capacity) -> Refusal | None:
+def why_refused(pod: PodSpec, had_by: str, places: PodPlaces, capacity: Capacity) -> AdmissionRefusal | None:
     """None where there is room. `had_by` is the uid whose place it gets: its own, or that of its predecessor."""
     asked, had = asked_by(pod), places.of(had_by)
     wanted = (
@@ -162,10 +162,10 @@ def why_refused(pod: PodSpec, had_by: str, places: Places, capacity: Capacity) -
         used = total - kept
         if requested > kept and used + requested > room:
             text = f"Node didn't have enough resource: {reason.removeprefix('OutOf')}, requested: {requested}"
-            return Refusal(reason, f"{PREFIX}{text}, used: {used}, capacity: {room}")
+            return AdmissionRefusal(reason, f"{PREFIX}{text}, used: {used}, capacity: {room}")
     for port in sorted(asked.ports - had.ports):
         if holder := places.holder(port, had_by):
-            return Refusal("NodePorts", f"{PREFIX}{PORTS}: {port} is used by {holder}")
+            return AdmissionRefusal("NodePorts", f"{PREFIX}{PORTS}: {port} is used by {holder}")
     return None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from agent.model.nodes.use import Amount, NodeLook
-from agent.pods.plan.scarcity.victims import Candidate, Victim, choose_victim
+from agent.pods.plan.scarcity.victims import PossibleVictim, Victim, choose_victim
 
 SIGNALS = (
     "memory.available",
@@ -75,7 +75,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     ended_s: float = float("-inf")
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class WaitingPod(msgspec.Struct, frozen=True):
     """A threshold that is met and not acted on yet."""
 
     threshold: Threshold
@@ -92,7 +92,7 @@ class EvictionPlan(msgspec.Struct, frozen=True, kw_only=True):
     collect: str = ""
     victim: Victim | None = None
     needs_pods: bool = False
-    waits: tuple[Waiting, ...] = ()
+    waits: tuple[WaitingPod, ...] = ()
 
 
 def condition_of(signal: str) -> str:
@@ -106,7 +106,7 @@ def can_collect(signal: str) -> bool:
 
 
 def plan_eviction(
-    look: NodeLook | None, pods: Sequence[Candidate] | None, rules: EvictionRules, seen: Seen, now_s: float
+    look: NodeLook | None, pods: Sequence[PossibleVictim] | None, rules: EvictionRules, seen: Seen, now_s: float
 ) -> EvictionPlan:
     """`pods` are looked at only where one has to end, for that costs; None: not yet."""
     if look is None or now_s - look.taken_s > PERIODS_FRESH * rules.period_s:
@@ -119,7 +119,9 @@ def plan_eviction(
         held_s={**seen.held_s, **{condition_of(one.signal): now_s for one in met}},
     )
     waits = tuple(
-        Waiting(one, until_s) for one in met if now_s < (until_s := seen.met_s[one.key] + one.grace_s) and one.grace_s
+        WaitingPod(one, until_s)
+        for one in met
+        if now_s < (until_s := seen.met_s[one.key] + one.grace_s) and one.grace_s
     )
     plan = EvictionPlan(seen=seen, conditions=_conditions(seen, rules, now_s), begun=begun, waits=waits)
     waiting = {one.threshold.key for one in waits}
@@ -142,7 +144,7 @@ def _act(
     plan: EvictionPlan,
     due: Sequence[Threshold],
     look: NodeLook,
-    pods: Sequence[Candidate] | None,
+    pods: Sequence[PossibleVictim] | None,
     rules: EvictionRules,
     now_s: float,
 ) -> EvictionPlan:

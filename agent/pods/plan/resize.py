@@ -13,7 +13,7 @@ from msgspec import structs
 
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from agent.pods.plan.admit import PREFIX, Capacity, Places, asked_by, why_refused
+from agent.pods.plan.admit import PREFIX, Capacity, PodPlaces, asked_by, why_refused
 from agent.pods.plan.remembered import Memory
 from agent.pods.runtime.observed import SeenPod, Stage
 from agent.pods.runtime.pod_group import PodLimits, room_for
@@ -49,7 +49,7 @@ class ResizePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_resize(
-    pod: PodSpec, memory: Memory, steps: tuple[Resize, ...], limits: PodLimits, places: Places, capacity: Capacity
+    pod: PodSpec, memory: Memory, steps: tuple[Resize, ...], limits: PodLimits, places: PodPlaces, capacity: Capacity
 ) -> ResizePlan:
     """`steps` are of the containers. The group of the pod has room for what they had and will have, until they have
     all changed: one that ends or restarts has not yet."""
@@ -106,7 +106,7 @@ def _needs_restart(container: ContainerSpec, before: Needs, after: Needs) -> boo
     return any(policies.get(resource) == RESTART for resource in changed)
 
 
-def _refusal(pod: PodSpec, memory: Memory, places: Places, capacity: Capacity) -> ResizePlan | None:
+def _refusal(pod: PodSpec, memory: Memory, places: PodPlaces, capacity: Capacity) -> ResizePlan | None:
     before, after = qos_class(as_given(pod, memory)), qos_class(pod)
     if before != after:
         text = f"Pod QOS Class may not change as a result of resizing: it is {before} and would be {after}"

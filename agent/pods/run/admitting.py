@@ -20,10 +20,10 @@ from agent.pods.plan.admit import (
     OUTCOME,
     PREFIX,
     REASON,
+    AdmissionRefusal,
     AskedResources,
     Capacity,
     Occupant,
-    Refusal,
     asked_by,
     is_critical,
     plan_preemption,
@@ -49,7 +49,7 @@ SHUTDOWN_TEXT = "Pod was rejected as the node is shutting down."
 
 class Rejected(msgspec.Struct, frozen=True):
     pod: PodSpec
-    refusal: Refusal
+    refusal: AdmissionRefusal
     is_waiting: bool
 
 
@@ -105,7 +105,7 @@ class Admitter:
         # By name of the pod.
         self._rejected: dict[str, Rejected] = {}
         # Edits for which there is no room, by uid of the pod that runs on as it was.
-        self._held: dict[str, Refusal] = {}
+        self._held: dict[str, AdmissionRefusal] = {}
         # What critical pods need for which others end now, by name of the pod.
         self._reserved: dict[str, AskedResources] = {}
 
@@ -113,12 +113,12 @@ class Admitter:
         context, settings = self._context, self._context.settings()
         refusal, is_waiting = None, False
         if self.is_shutting_down:
-            refusal = Refusal("NodeShutdown", SHUTDOWN_TEXT)
+            refusal = AdmissionRefusal("NodeShutdown", SHUTDOWN_TEXT)
         elif drained := self.cordon.drained:
             text = f"{PREFIX}{drained.by} has drained the node; `kepctl uncordon` lets pods begin again"
-            refusal, is_waiting = Refusal("NodeDrained", text), True
+            refusal, is_waiting = AdmissionRefusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
-            refusal = Refusal("NodeAffinity", text)
+            refusal = AdmissionRefusal("NodeAffinity", text)
         elif refusal := context.pressure.why_refused(pod) or why_refused(
             pod, pod.uid, context.places, self._capacity_for(pod)
         ):

@@ -25,7 +25,7 @@ from agent.pods.plan.scarcity.storage_use import candidate_of
 from agent.pods.plan.scarcity.victims import (
     EVICTED,
     LOW,
-    Candidate,
+    PossibleVictim,
     ReturnState,
     Victim,
     resource_of,
@@ -152,7 +152,7 @@ class Evictor:
             log.warning("node_figures_unknown", error=str(error), v=3)
             return None
 
-    def _planned(self, rules: EvictionRules, pods: Sequence[Candidate] | None) -> EvictionPlan:
+    def _planned(self, rules: EvictionRules, pods: Sequence[PossibleVictim] | None) -> EvictionPlan:
         plan = plan_eviction(self.look, pods, rules, self.seen, self._context.clock.now_s())
         self.seen = plan.seen
         for one in plan.begun:
@@ -231,7 +231,7 @@ class Evictor:
         runs = [one.run for one in self._keepers()]
         return await self._context.disks.spaces([(run.pod, run.log_directory) for run in runs])
 
-    async def candidates(self, look: NodeLook, *, is_for_disk: bool) -> list[Candidate]:
+    async def candidates(self, look: NodeLook, *, is_for_disk: bool) -> list[PossibleVictim]:
         """All pods that are kept and not over, with what they use."""
         try:
             uses = await self._node.use()
@@ -243,7 +243,7 @@ class Evictor:
             await self._candidate(run, look, uses.get(run.pod.uid, NO_USE), is_for_disk=is_for_disk) for run in runs
         ]
 
-    async def _candidate(self, run: LivePod, look: NodeLook, use: PodUse, *, is_for_disk: bool) -> Candidate:
+    async def _candidate(self, run: LivePod, look: NodeLook, use: PodUse, *, is_for_disk: bool) -> PossibleVictim:
         disk = await self._context.disks.of(run.pod, run.log_directory) if is_for_disk else None
         ends_as, evictions = run.memory.ending_as, run.memory.evictions
         leaves = ends_as is not None and ends_as.reason == EVICTED and evictions

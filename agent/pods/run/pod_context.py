@@ -19,7 +19,7 @@ from agent.model.nodes.file_system import Room
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
-from agent.pods.plan.admit import Places, Refusal, is_critical
+from agent.pods.plan.admit import AdmissionRefusal, PodPlaces, is_critical
 from agent.pods.plan.scarcity.victims import refused_by
 from agent.pods.ports import (
     Containers,
@@ -38,7 +38,7 @@ from agent.pods.run.disk.lost_networks import RESULTS, set_aside
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.one_pod.pod_trace import PodTracing
-from agent.pods.runtime.environment import Source
+from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.runtime.qos import PodRequests, qos_class
 from agent.pods.settings import PodSettings
 
@@ -94,7 +94,7 @@ class NodePressure:
         self.conditions: frozenset[str] = frozenset()
         self.rooms: frozenset[Room] = frozenset()
 
-    def why_refused(self, pod: PodSpec) -> Refusal | None:
+    def why_refused(self, pod: PodSpec) -> AdmissionRefusal | None:
         """A pod that would add to what is short waits until it is over."""
         return refused_by(self.conditions, pod, qos_class(pod), is_critical=is_critical(pod))
 
@@ -146,8 +146,8 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     requests: PodRequests = msgspec.field(default_factory=PodRequests)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)
-    sources: Callable[[], Mapping[tuple[str, str, str], Source]] = msgspec.field(default=dict)
-    places: Places = msgspec.field(default_factory=Places)
+    sources: Callable[[], Mapping[tuple[str, str, str], EnvironmentSource]] = msgspec.field(default=dict)
+    places: PodPlaces = msgspec.field(default_factory=PodPlaces)
     pressure: NodePressure = msgspec.field(default_factory=NodePressure)
     pauses: Pauses = msgspec.field(default_factory=Pauses)
     network_results: Path = RESULTS

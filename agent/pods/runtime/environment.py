@@ -31,7 +31,7 @@ MOST_STRING_BYTES, MOST_PROGRAM_BYTES = 128 << 10, 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class EnvironmentSource:
     """A ConfigMap or Secret; no text shows its values. `binary` keys have values that are no text: volumes can have
     them, variables cannot."""
 
@@ -48,7 +48,7 @@ class Source:
         return self.kind, self.namespace, self.name
 
 
-Sources = Mapping[tuple[str, str, str], Source]
+Sources = Mapping[tuple[str, str, str], EnvironmentSource]
 
 
 class ConfigProblem(Exception):
@@ -59,7 +59,7 @@ class ConfigProblem(Exception):
         self.reason = reason
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod may learn. `read_file` gives a file of an emptyDir, or None."""
 
     node: str = ""
@@ -97,7 +97,7 @@ def _too_long(path: str, size: int, most: int) -> ConfigProblem:
 
 
 def resolve_environment(
-    pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts, room: ProgramRoom | None = None
+    pod: PodSpec, container: ContainerSpec, sources: Sources, facts: PodFacts, room: ProgramRoom | None = None
 ) -> tuple[tuple[str, str], ...]:
     """Names and values in the order in which they were given first; `room` is where they take it from."""
     found: dict[str, str] = {}
@@ -163,7 +163,7 @@ def _all_of(entry: EnvFrom, pod: PodSpec, sources: Sources) -> dict[str, str]:
     return {name: value for name, value in named.items() if PRINTABLE_NAME.match(name)}
 
 
-def _value(env: Env, pod: PodSpec, container: ContainerSpec, sources: Sources, facts: Facts) -> str | None:
+def _value(env: Env, pod: PodSpec, container: ContainerSpec, sources: Sources, facts: PodFacts) -> str | None:
     """Of a variable that has its value from elsewhere; None leaves it out."""
     source = env.value_from or EnvSource()
     if source.field_ref is not None:
@@ -191,7 +191,7 @@ def _key(kind: str, reference: KeyReference, pod: PodSpec, sources: Sources) -> 
     raise ConfigProblem(f"couldn't find key {reference.key} in {kind} {pod.namespace}/{reference.name}{why}")
 
 
-def field_value(path: str, pod: PodSpec, facts: Facts) -> str:
+def field_value(path: str, pod: PodSpec, facts: PodFacts) -> str:
     """A field of the pod; empty for what does not exist."""
     found = SUBSCRIPT.match(path)
     if found:
@@ -229,7 +229,7 @@ def _code(sign: str) -> str:
     return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
-def resource_value(reference: ResourceReference, pod: PodSpec, container: ContainerSpec, facts: Facts) -> str:
+def resource_value(reference: ResourceReference, pod: PodSpec, container: ContainerSpec, facts: PodFacts) -> str:
     """A request or limit in units of the divisor, rounded up; what has no limit has the node's."""
     named = pod.by_name.get(reference.container_name, container)
     kind, _, resource = reference.resource.partition(".")
@@ -246,7 +246,7 @@ def resource_value(reference: ResourceReference, pod: PodSpec, container: Contai
     return str(-(-nanos // divisor))
 
 
-def _file_key(reference: FileReference, facts: Facts) -> str | None:
+def _file_key(reference: FileReference, facts: PodFacts) -> str | None:
     """KEP-3721: the last assignment wins; a missing file honours `optional`, as the KEP says (against Q-ENVFILE)."""
     content = facts.read_file(reference.volume_name, reference.path)
     if content is not None and len(content) > MOST_FILE_BYTES:

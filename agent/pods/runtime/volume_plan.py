@@ -9,7 +9,7 @@ import msgspec
 from agent.model.pods.container_fields import Container, KeyToPath
 from agent.model.pods.fields import DownwardItem, Volume
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from agent.pods.runtime.environment import ConfigProblem, Facts, Sources, field_value, resource_value
+from agent.pods.runtime.environment import ConfigProblem, PodFacts, Sources, field_value, resource_value
 from agent.pods.runtime.qos import amount
 
 NANOS = 10**9
@@ -67,13 +67,13 @@ class _Room:
             yield file
 
 
-def plan_volumes(pod: PodSpec, sources: Sources, facts: Facts) -> tuple[PlannedVolume, ...]:
+def plan_volumes(pod: PodSpec, sources: Sources, facts: PodFacts) -> tuple[PlannedVolume, ...]:
     """All volumes. Raises ConfigProblem where a source is missing."""
     room = _Room()
     return tuple(_named(pod, one, sources, facts, room) for one in pod.spec.volumes if one.image is None)
 
 
-def _named(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts, room: _Room) -> PlannedVolume:
+def _named(pod: PodSpec, volume: Volume, sources: Sources, facts: PodFacts, room: _Room) -> PlannedVolume:
     """A problem says of which volume it is."""
     try:
         return _volume(pod, volume, sources, facts, room)
@@ -89,7 +89,7 @@ class Updates(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-def plan_updates(pod: PodSpec, sources: Sources, facts: Facts) -> Updates:
+def plan_updates(pod: PodSpec, sources: Sources, facts: PodFacts) -> Updates:
     """Of a pod that runs: each volume with content by itself."""
     planned, problems, room = [], [], _Room()
     for volume in pod.spec.volumes:
@@ -124,7 +124,7 @@ def _directory(volume: Volume) -> str:
     return f"volumes/{DIRECTORY_NAMES[kind]}/{volume.name}"
 
 
-def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts, room: _Room) -> PlannedVolume:
+def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: PodFacts, room: _Room) -> PlannedVolume:
     if volume.host_path is not None:
         given = volume.host_path
         is_read_only = given.path not in written_paths(pod)
@@ -172,14 +172,14 @@ def page_size_of(pod: PodSpec, medium: str, volume: str) -> int:
     raise ConfigProblem(text + "one size has to be asked for, or be named as in HugePages-2Mi", MOUNT_PROBLEM)
 
 
-def _memory_size(pod: PodSpec, limit: int, facts: Facts) -> int:
+def _memory_size(pod: PodSpec, limit: int, facts: PodFacts) -> int:
     """The smallest of its own limit, the memory of all containers together, and the node's."""
     listed = [amount(one.fields.resources.limits, "memory") // NANOS for one in pod.containers]
     whole = amount(pod.spec.resources.limits, "memory") // NANOS or (sum(listed) if all(listed) else 0)
     return min((size for size in (limit, whole, facts.memory_bytes) if size), default=0)
 
 
-def _files(pod: PodSpec, volume: Volume, sources: Sources, facts: Facts) -> Iterator[PlannedFile]:
+def _files(pod: PodSpec, volume: Volume, sources: Sources, facts: PodFacts) -> Iterator[PlannedFile]:
     if (one := volume.config_map) is not None:
         which = ("ConfigMap", one.name)
         yield from _from_source(pod, which, one.items, sources, mode=one.default_mode, optional=one.optional)
@@ -219,7 +219,7 @@ def _from_source(
             raise ConfigProblem(f"references non-existent {word} key: {item.key}", MOUNT_PROBLEM)
 
 
-def _downward(pod: PodSpec, items: Sequence[DownwardItem], default_mode: int, facts: Facts) -> Iterator[PlannedFile]:
+def _downward(pod: PodSpec, items: Sequence[DownwardItem], default_mode: int, facts: PodFacts) -> Iterator[PlannedFile]:
     for item in items:
         text = ""
         if item.field_ref is not None:

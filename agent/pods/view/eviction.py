@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from agent.model.nodes.use import NodeLook
 from agent.model.pods.eviction_report import EvictionCandidate, EvictionReport, EvictionSignal
 from agent.pods.plan.evict import EvictionRules, Seen, signal_lines
-from agent.pods.plan.scarcity.victims import Candidate, order_of_victims, resource_of
+from agent.pods.plan.scarcity.victims import PossibleVictim, order_of_victims, resource_of
 
 OFF = "kepd evicts no pod here: pods.eviction.mode is off, or it is auto and a kubelet runs on this node"
 MOST_CANDIDATES = 50
@@ -15,7 +15,7 @@ MOST_CANDIDATES = 50
 def eviction_report(
     rules: EvictionRules | None,
     look: NodeLook | None,
-    pods: Sequence[Candidate],
+    pods: Sequence[PossibleVictim],
     seen: Seen,
     conditions: Sequence[str],
     wall_minus_now_s: float,
@@ -43,7 +43,7 @@ def eviction_report(
     )
 
 
-def _candidates(signal: str, pods: Sequence[Candidate]) -> Iterator[EvictionCandidate]:
+def _candidates(signal: str, pods: Sequence[PossibleVictim]) -> Iterator[EvictionCandidate]:
     ordered = order_of_victims(signal, pods)[:MOST_CANDIDATES]
     for rank, one in enumerate(ordered, 1):
         yield _row(signal, one, rank, "")
@@ -52,7 +52,7 @@ def _candidates(signal: str, pods: Sequence[Candidate]) -> Iterator[EvictionCand
         yield _row(signal, one, 0, _why_not(signal, one))
 
 
-def _why_not(signal: str, one: Candidate) -> str:
+def _why_not(signal: str, one: PossibleVictim) -> str:
     if one.is_critical:
         return "critical pods stay"
     if one.is_ending:
@@ -60,7 +60,7 @@ def _why_not(signal: str, one: Candidate) -> str:
     return "its end would make no room" if signal in one.used else "what it uses is not known"
 
 
-def _row(signal: str, one: Candidate, rank: int, why: str) -> EvictionCandidate:
+def _row(signal: str, one: PossibleVictim, rank: int, why: str) -> EvictionCandidate:
     namespace, _, name = one.key.partition("/")
     return EvictionCandidate(
         signal=signal,

@@ -53,7 +53,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class PictureRow(msgspec.Struct, frozen=True, kw_only=True):
     """One container, or the pod where `name` is empty."""
 
     name: str
@@ -66,7 +66,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     origin_s: float = 0.0
     end_s: float = 0.0
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PictureRow, ...] = ()
     budgets: tuple[tuple[float, float], ...] = msgspec.field(default=())
 
 
@@ -101,7 +101,7 @@ def _budgets(moments: Sequence[Moment], origin_s: float) -> list[tuple[float, fl
     return budgets
 
 
-def _row(name: str, moments: Sequence[Moment], origin_s: float, end_s: float) -> Row:
+def _row(name: str, moments: Sequence[Moment], origin_s: float, end_s: float) -> PictureRow:
     bars = []
     for place, one in enumerate(moments):
         span = SPANS.get(one.kind)
@@ -123,7 +123,7 @@ def _row(name: str, moments: Sequence[Moment], origin_s: float, end_s: float) ->
     marks = tuple(
         Mark(kind=MARKS[one.kind], at_s=one.at_s - origin_s, text=one.text) for one in moments if one.kind in MARKS
     )
-    return Row(name=name, bars=tuple(sorted(bars, key=lambda bar: ORDER.index(bar.kind))), marks=marks)
+    return PictureRow(name=name, bars=tuple(sorted(bars, key=lambda bar: ORDER.index(bar.kind))), marks=marks)
 
 
 def moments_of_forecast(

@@ -12,7 +12,7 @@ from itertools import pairwise
 import msgspec
 
 from agent.model.finding import printable
-from agent.pods.view.timeline import Bar, Mark, Picture, Row
+from agent.pods.view.timeline import Bar, Mark, Picture, PictureRow
 
 WIDTH, LEFT, RIGHT, TOP, ROW, BAR = 1000, 170, 120, 74, 34, 16
 SIGN_WIDTH = 6.4
@@ -150,7 +150,7 @@ def _budgets(picture: Picture, scale: Scale, bottom: int) -> Iterable[str]:
         )
 
 
-def _row(row: Row, y: int, scale: Scale, places: str) -> Iterable[str]:
+def _row(row: PictureRow, y: int, scale: Scale, places: str) -> Iterable[str]:
     name = row.name or "pod"
     short = name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
     yield f'<g><text class="end" x="{LEFT - 12}" y="{y + BAR - 3}">{_text(short)}<title>{_text(name)}</title></text>'
@@ -173,7 +173,7 @@ def _bar(bar: Bar, y: float, height: float, scale: Scale) -> str:
     )
 
 
-def _ready(row: Row) -> list[Bar]:
+def _ready(row: PictureRow) -> list[Bar]:
     """While its probes say so, and until its signal or end."""
     ends = ("unready", "signal", "SIGKILL", "exit")
     begun: float | None = None
@@ -200,7 +200,7 @@ def _mark(mark: Mark, y: int, scale: Scale) -> str:
     )
 
 
-def _mark_names(row: Row, y: int, scale: Scale) -> Iterable[str]:
+def _mark_names(row: PictureRow, y: int, scale: Scale) -> Iterable[str]:
     """Beside the lines of the pod itself, as far as they do not run into the next."""
     marks = sorted(row.marks, key=lambda one: one.at_s)
     for place, mark in enumerate(marks):
@@ -220,11 +220,11 @@ def _places(picture: Picture) -> dict[str, str]:
     }
 
 
-def _runs(row: Row) -> list[Bar]:
+def _runs(row: PictureRow) -> list[Bar]:
     return [bar for bar in row.bars if bar.kind == "running" and row.name]
 
 
-def _ended(row: Row) -> list[Bar]:
+def _ended(row: PictureRow) -> list[Bar]:
     runs = _runs(row)
     return [] if any(bar.is_open for bar in runs) else runs
 

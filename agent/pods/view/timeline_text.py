@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the picture of a pod in a terminal."""
 
-from agent.pods.view.timeline import Picture, Row
+from agent.pods.view.timeline import Picture, PictureRow
 
 SIGNS = {"running": "─", "pull": "▒", "postStart": "+", "preStop": "░", "stopping": "▓"}
 MARK_SIGNS = {
@@ -38,7 +38,7 @@ def _scale_line(end_s: float, inner: int) -> str:
     return line + right.rjust(max(inner - len(line), len(right) + 1))
 
 
-def _row_line(row: Row, inner: int, scale: float) -> str:
+def _row_line(row: PictureRow, inner: int, scale: float) -> str:
     cells = [" "] * (inner + 1)
     for bar in row.bars:
         for place in range(_place(bar.begin_s, scale, inner), _place(bar.end_s, scale, inner) + 1):

@@ -12,8 +12,8 @@ from agent.pods.workloads.workload import (
     DaemonSetFields,
     DeploymentFields,
     JobFields,
-    Requirement,
     Selector,
+    SelectorRequirement,
     Strategy,
     Template,
 )
@@ -168,7 +168,7 @@ def _holds(labels: Mapping[str, str], selector: Selector) -> Iterator[bool]:
         yield _meets(labels, one)
 
 
-def _meets(labels: Mapping[str, str], one: Requirement) -> bool:
+def _meets(labels: Mapping[str, str], one: SelectorRequirement) -> bool:
     match one.operator:
         case "In":
             return labels.get(one.key) in one.values

@@ -26,7 +26,7 @@ SIGNS = "bcdfghjklmnpqrstvwxz2456789"
 REVISION_LENGTH, SUFFIX_LENGTH = 10, 5
 
 
-class Requirement(Fields, frozen=True):
+class SelectorRequirement(Fields, frozen=True):
     key: str = ""
     operator: str = ""
     values: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Requirement(Fields, frozen=True):
 
 class Selector(Fields, frozen=True):
     match_labels: Texts = msgspec.field(default_factory=dict)
-    match_expressions: tuple[Requirement, ...] = ()
+    match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 class Template(Fields, frozen=True):

@@ -60,7 +60,7 @@ def demand(service: ServiceFacts, part: FamilyPart, endpoints: Iterable[int]) ->
     return elements
 
 
-class Wanted(NamedTuple):
+class WantedPlaces(NamedTuple):
     created: str
     elements: int
 
@@ -69,7 +69,7 @@ class EndpointBudget:
     """Of one family: whose elements fit. The most a Service may have is asked of each alone, the rest of all."""
 
     def __init__(self) -> None:
-        self._wanted: dict[ServiceKey, Wanted] = {}
+        self._wanted: dict[ServiceKey, WantedPlaces] = {}
         self._of_namespace: Counter[str] = Counter()
         """What is wanted, by namespace."""
         self._granted: dict[ServiceKey, int] = {}
@@ -93,7 +93,7 @@ class EndpointBudget:
             self._too_large[key] = elements
             return
         self._forget(key)
-        self._wanted[key] = Wanted(service.created, elements)
+        self._wanted[key] = WantedPlaces(service.created, elements)
         self._of_namespace[key.namespace] += elements
         if elements > had:
             self._fresh.add(key)
@@ -109,7 +109,7 @@ class EndpointBudget:
 
     def _forget(self, key: ServiceKey) -> None:
         self._too_large.pop(key, None)
-        subtract(self._of_namespace, key, self._wanted.pop(key, Wanted("", 0)).elements)
+        subtract(self._of_namespace, key, self._wanted.pop(key, WantedPlaces("", 0)).elements)
 
     def _give_back(self, key: ServiceKey) -> None:
         elements = self._granted.pop(key, 0)
@@ -205,7 +205,7 @@ def subtract(counts: Counter[str], key: ServiceKey, elements: int) -> None:
         del counts[key.namespace]
 
 
-class Places:
+class ServicePlaces:
     """Who gets something of which there is little: the oldest Services of one family, each for all of its ports."""
 
     def __init__(self, annotation: str, told: Callable[[int, int], str]) -> None:
@@ -213,13 +213,13 @@ class Places:
         self.granted: frozenset[ServiceKey] = frozenset()
         self._path = f"metadata.annotations[kepd.dev/{annotation}]"
         self._told = told
-        self._wanted: dict[ServiceKey, Wanted] = {}
-        self._settled: tuple[int, dict[ServiceKey, Wanted]] = (0, {})
+        self._wanted: dict[ServiceKey, WantedPlaces] = {}
+        self._settled: tuple[int, dict[ServiceKey, WantedPlaces]] = (0, {})
 
     def put(self, service: ServiceFacts, places: int) -> None:
         """None of them: it wants none."""
         if places:
-            self._wanted[service.key] = Wanted(service.created, places)
+            self._wanted[service.key] = WantedPlaces(service.created, places)
         else:
             self.drop(service.key)
 

@@ -13,7 +13,14 @@ import msgspec
 from agent.model.finding import Finding
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Address, PortKey, Range, ServiceKey
-from agent.services.objects.bounds import MOST_ELEMENTS, EndpointBudget, Places, demand, told_own_maps, told_tables
+from agent.services.objects.bounds import (
+    MOST_ELEMENTS,
+    EndpointBudget,
+    ServicePlaces,
+    demand,
+    told_own_maps,
+    told_tables,
+)
 from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.merged import Endpoints
 from agent.services.routes.frontends import (
@@ -80,8 +87,8 @@ class Desired:
         """Services that are too large to be programmed."""
         self.broken: dict[ServiceKey, str] = {}
         """Services that kepd failed to plan: what they had stays. Whoever sets them aside empties it."""
-        self.own_maps = Places("affinity-clients", told_own_maps)
-        self.hash_tables = Places("balance", told_tables)
+        self.own_maps = ServicePlaces("affinity-clients", told_own_maps)
+        self.hash_tables = ServicePlaces("balance", told_tables)
         self.outside = OutsideAddresses(family)
         self.room = EndpointBudget()
 

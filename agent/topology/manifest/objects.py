@@ -19,7 +19,7 @@ from agent.topology.hints.mode import mode_findings
 from agent.topology.hints.slices import Endpoint, Hints, Slice
 from agent.topology.manifest.facts import PodFacts, SelectingService
 from agent.topology.manifest.pods import WorkloadFacts, check_labels, check_pod, read_name, read_pod, read_workload
-from agent.topology.manifest.reader import ManifestComplaints, Part
+from agent.topology.manifest.reader import ManifestComplaints, ReadPart
 
 SERVICE_LABEL = "kubernetes.io/service-name"
 FAMILIES = ("IPv4", "IPv6", "FQDN")
@@ -149,7 +149,7 @@ def _items(where: str, kind: str, content: Mapping[str, object], errors: list[Fi
 
 
 def _convert(kind: str, content: Mapping[str, object], complaints: ManifestComplaints) -> tuple[Converted, str]:
-    top = Part(complaints, "", content, "slice" if kind == "EndpointSlice" else "object")
+    top = ReadPart(complaints, "", content, "slice" if kind == "EndpointSlice" else "object")
     if top.raw("apiVersion") != VERSIONS[kind]:
         top.wrong("apiVersion", VERSIONS[kind])
     if kind in WORKLOADS:
@@ -170,7 +170,7 @@ def _convert(kind: str, content: Mapping[str, object], complaints: ManifestCompl
             return value, value.name
 
 
-def read_service(top: Part) -> SelectingService:
+def read_service(top: ReadPart) -> SelectingService:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
     spec = top.part("spec", "service.spec")
@@ -180,7 +180,7 @@ def read_service(top: Part) -> SelectingService:
     return SelectingService(namespace, name, annotations, spec.optional_text("trafficDistribution"), selector)
 
 
-def _read_slice(top: Part) -> SliceManifest:
+def _read_slice(top: ReadPart) -> SliceManifest:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
     service = metadata.text_map("labels").get(SERVICE_LABEL, "")
@@ -195,7 +195,7 @@ def _read_slice(top: Part) -> SliceManifest:
     return SliceManifest(namespace, service, family, Slice(name, endpoints))
 
 
-def _read_endpoint(part: Part) -> Endpoint:
+def _read_endpoint(part: ReadPart) -> Endpoint:
     addresses = part.texts("addresses")
     if not addresses:
         part.wrong("addresses", "a list with at least one address")
@@ -217,7 +217,7 @@ def _read_endpoint(part: Part) -> Endpoint:
     )
 
 
-def _read_hints(part: Part) -> Hints | None:
+def _read_hints(part: ReadPart) -> Hints | None:
     if not part.has("hints"):
         return None
     hints = part.part("hints", "endpoint.hints")
@@ -230,7 +230,7 @@ def _read_hints(part: Part) -> Hints | None:
     return Hints(zones=names["forZones"], nodes=names["forNodes"])
 
 
-def read_node(top: Part) -> Node:
+def read_node(top: ReadPart) -> Node:
     """A Node. One without conditions counts as ready and one without allocatable CPU by its capacity, with a note."""
     metadata = top.part("metadata", "metadata")
     name = metadata.text("name")
@@ -253,7 +253,7 @@ def read_node(top: Part) -> Node:
     )
 
 
-def _read_ready(status: Part) -> ReadyStatus | None:
+def _read_ready(status: ReadPart) -> ReadyStatus | None:
     if not status.has("conditions"):
         status.complaints.note(status.at("conditions"), "missing; the node counts as Ready")
         return "True"
@@ -266,7 +266,7 @@ def _read_ready(status: Part) -> ReadyStatus | None:
     return None
 
 
-def _read_cpu(status: Part) -> Quantity | None:
+def _read_cpu(status: ReadPart) -> Quantity | None:
     allocatable = status.part("allocatable", None)
     if allocatable.has("cpu"):
         return _read_quantity(allocatable, "cpu")
@@ -279,7 +279,7 @@ def _read_cpu(status: Part) -> Quantity | None:
     return _read_quantity(capacity, "cpu")
 
 
-def _read_quantity(part: Part, name: str) -> Quantity | None:
+def _read_quantity(part: ReadPart, name: str) -> Quantity | None:
     written = part.raw(name)
     if isinstance(written, bool) or not isinstance(written, (str, int, float)):
         part.wrong(name, 'a quantity such as "4" or "3920m"')
@@ -294,7 +294,7 @@ def _read_quantity(part: Part, name: str) -> Quantity | None:
     return quantity
 
 
-def _read_taint(part: Part) -> Taint:
+def _read_taint(part: ReadPart) -> Taint:
     taint = Taint(part.text("key"), part.text("effect"), part.text("value"))
     if not taint.key:
         part.wrong("key", "the key of the taint")
@@ -303,7 +303,7 @@ def _read_taint(part: Part) -> Taint:
     return taint
 
 
-READERS: Mapping[str, Callable[[Part], SelectingService | SliceManifest | Node | PodFacts]] = {
+READERS: Mapping[str, Callable[[ReadPart], SelectingService | SliceManifest | Node | PodFacts]] = {
     "Service": read_service,
     "EndpointSlice": _read_slice,
     "Node": read_node,

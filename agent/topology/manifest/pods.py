@@ -18,7 +18,7 @@ from agent.model.selector import (
     selector_faults,
 )
 from agent.topology.manifest.facts import PodFacts, SpreadConstraint
-from agent.topology.manifest.reader import ManifestComplaints, Part
+from agent.topology.manifest.reader import ManifestComplaints, ReadPart
 from agent.topology.spread.admission import admit
 
 DEFAULT_NAMESPACE = "default"
@@ -35,7 +35,7 @@ class WorkloadFacts(msgspec.Struct, frozen=True, gc=False):
     replicas: int | None
 
 
-def read_name(metadata: Part) -> tuple[str, str]:
+def read_name(metadata: ReadPart) -> tuple[str, str]:
     """Namespace and name; a missing name is told, a missing namespace is `default`."""
     name = metadata.text("name")
     if not name:
@@ -51,7 +51,7 @@ def check_labels(path: str, labels: dict[str, str], complaints: ManifestComplain
             complaints.error(f"{path}[{key}]", f"{shown(value)} is not a label value; expected {right}")
 
 
-def read_pod(top: Part) -> PodFacts:
+def read_pod(top: ReadPart) -> PodFacts:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
     pod = _read_spec(top.part("spec", "pod.spec"), PodFacts(namespace, name, metadata.text_map("labels")))
@@ -63,7 +63,7 @@ def read_pod(top: Part) -> PodFacts:
     )
 
 
-def read_workload(top: Part, kind: str) -> WorkloadFacts:
+def read_workload(top: ReadPart, kind: str) -> WorkloadFacts:
     """A manifest with a pod template: Deployment, ReplicaSet, StatefulSet, DaemonSet, ReplicationController or Job."""
     namespace, name = read_name(top.part("metadata", "metadata"))
     spec = top.part("spec", "workload.spec")
@@ -80,7 +80,7 @@ def read_workload(top: Part, kind: str) -> WorkloadFacts:
     return WorkloadFacts(kind, pod, selector, spec.optional_whole("replicas"))
 
 
-def _read_owner(metadata: Part) -> tuple[str, str] | None:
+def _read_owner(metadata: ReadPart) -> tuple[str, str] | None:
     owners = metadata.parts("ownerReferences", "ownerReference")
     controllers = [owner for owner in owners if owner.optional_flag("controller")]
     for owner in controllers or owners:
@@ -88,7 +88,7 @@ def _read_owner(metadata: Part) -> tuple[str, str] | None:
     return None
 
 
-def _read_spec(spec: Part, pod: PodFacts) -> PodFacts:
+def _read_spec(spec: ReadPart, pod: PodFacts) -> PodFacts:
     return msgspec.structs.replace(
         pod,
         node_name=spec.optional_text("nodeName") or None,
@@ -102,7 +102,7 @@ def _read_spec(spec: Part, pod: PodFacts) -> PodFacts:
     )
 
 
-def read_constraint(part: Part) -> SpreadConstraint:
+def read_constraint(part: ReadPart) -> SpreadConstraint:
     return SpreadConstraint(
         max_skew=part.optional_whole("maxSkew") or 0,
         topology_key=part.text("topologyKey"),
@@ -115,21 +115,21 @@ def read_constraint(part: Part) -> SpreadConstraint:
     )
 
 
-def _read_selector(holder: Part, name: str) -> LabelSelector | None:
+def _read_selector(holder: ReadPart, name: str) -> LabelSelector | None:
     if not holder.has(name):
         return None
     part = holder.part(name, "labelSelector")
     return LabelSelector(part.text_map("matchLabels"), _read_requirements(part, "matchExpressions"))
 
 
-def _read_requirements(holder: Part, name: str) -> tuple[Requirement, ...]:
+def _read_requirements(holder: ReadPart, name: str) -> tuple[Requirement, ...]:
     return tuple(
         Requirement(part.text("key"), part.text("operator"), part.texts("values"))
         for part in holder.parts(name, "requirement")
     )
 
 
-def _read_required_terms(affinity: Part) -> tuple[NodeTerm, ...] | None:
+def _read_required_terms(affinity: ReadPart) -> tuple[NodeTerm, ...] | None:
     if not affinity.has(REQUIRED_AFFINITY):
         return None
     required = affinity.part(REQUIRED_AFFINITY, "nodeSelector")

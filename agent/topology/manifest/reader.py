@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Strict access to one decoded manifest: every field has a type, every unknown name is told.
 
-Owns: the walk with its field paths, and the list of findings that grows on the way. A Part belongs to the reader of one
-object and is thrown away with it.
+Owns: the walk with its field paths, and the list of findings that grows on the way. A ReadPart belongs to the reader of
+one object and is thrown away with it.
 Never: fills in a value that was not written; absent and null are the same, as for the API server.
 Source of behaviour: strict field validation of the API server (KEP-2885).
 """
@@ -28,7 +28,7 @@ class ManifestComplaints:
         self.notes.append(Finding(self.where, path, text))
 
 
-class Part:
+class ReadPart:
     """A mapping inside a manifest, with the path that leads to it."""
 
     def __init__(
@@ -55,21 +55,21 @@ class Part:
     def wrong(self, name: str, right: str) -> None:
         self.complaints.error(self.at(name), f"{shown(self._content.get(name))} is not valid here; expected {right}")
 
-    def part(self, name: str, place: str | None) -> "Part":
+    def part(self, name: str, place: str | None) -> "ReadPart":
         """The mapping under `name`, an empty one if it is absent."""
         value = self._content.get(name)
         if value is not None and not isinstance(value, Mapping):
             self.wrong(name, "a mapping")
             value = None
-        return Part(self.complaints, self.at(name), value or {}, place)
+        return ReadPart(self.complaints, self.at(name), value or {}, place)
 
-    def parts(self, name: str, place: str) -> list["Part"]:
+    def parts(self, name: str, place: str) -> list["ReadPart"]:
         """The mappings in the list under `name`."""
         found = []
         for position, item in enumerate(self._items(name)):
             path = f"{self.at(name)}[{position}]"
             if isinstance(item, Mapping):
-                found.append(Part(self.complaints, path, item, place))
+                found.append(ReadPart(self.complaints, path, item, place))
             else:
                 self.complaints.error(path, f"{shown(item)} is not valid here; expected a mapping")
         return found

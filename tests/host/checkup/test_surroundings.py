@@ -11,7 +11,7 @@ import pytest
 
 from agent.host.checkup import surroundings
 from agent.host.checkup.network import leak_advice, list_advice
-from agent.host.checkup.surroundings import Scope, Surroundings, disk_advice, kernel_clock_state
+from agent.host.checkup.surroundings import CheckScope, Surroundings, disk_advice, kernel_clock_state
 from agent.model.finding import Advice
 from agent.model.services.report import ServiceReport
 from agent.services.attach.unit import MOST_NAMED, service_advice
@@ -46,7 +46,7 @@ def put(root: Path, place: str, text: str) -> Path:
 
 
 async def told(root: Path, cri: FakeCri | None = None, clock: int = 0) -> list[Advice]:
-    scope = Scope(has_pods=True, has_services=True)
+    scope = CheckScope(has_pods=True, has_services=True)
     return list(await Surroundings(cri or FakeCri(), scope, root, lambda: clock).advice())  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ from agent.host.setup.plan import (
     LOCKS,
     PLACES,
     UNIT_FOLDER,
-    Facts,
+    NodeFound,
     Plan,
     RunProgram,
     SetupFindings,
@@ -26,7 +26,7 @@ from agent.host.setup.plan import (
 )
 
 FRAGMENTS = {"pods.conf": b"pods\n", "services.conf": b"services\n"}
-BARE = Facts(
+BARE = NodeFound(
     has_group=False, has_overlay=False, has_bridge_filter=False, is_forwarding=False, fragments=FRAGMENTS,
     addresses=("192.0.2.7", "2001:db8::7"), networks=("0.0.0.0/0", "192.0.2.0/24"),
 )  # fmt: skip
@@ -40,7 +40,7 @@ def run(plan: Plan) -> list[str]:
     return [step.words[0] for step in plan.steps if isinstance(step, RunProgram)]
 
 
-def after(facts: Facts) -> Facts:
+def after(facts: NodeFound) -> NodeFound:
     """The facts of a node on which the plan was carried out."""
     files = {path: SetupFindings("file", step.content) for path, step in written(plan_setup(facts)).items()}
     folders = {path: SetupFindings("folder") for path, *_ in FOLDERS} | {LOCKS: SetupFindings("folder")}
@@ -220,7 +220,7 @@ def test_another_list_of_cni_keeps_its_subnet_from_services() -> None:
 
 
 @pytest.mark.parametrize(("facts", "verb"), [(BARE, "restart"), (after(BARE), "start")])
-def test_a_kepd_that_runs_sees_what_was_changed(facts: Facts, verb: str) -> None:
+def test_a_kepd_that_runs_sees_what_was_changed(facts: NodeFound, verb: str) -> None:
     words = [" ".join(step.words) for step in starts(plan_setup(facts))]
 
     assert words == [

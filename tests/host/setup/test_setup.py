@@ -19,7 +19,7 @@ from agent.host.setup import command
 from agent.host.setup.command import Setup
 from agent.host.setup.look import look
 from agent.host.setup.node_files import InTheWay, NodeFiles
-from agent.host.setup.plan import CNI_LIST, CONFIGURATION, DROP_IN, UNIT_FOLDER, Facts, MakeFolder, WriteFile
+from agent.host.setup.plan import CNI_LIST, CONFIGURATION, DROP_IN, UNIT_FOLDER, MakeFolder, NodeFound, WriteFile
 from agent.model.exit_codes import CONFLICT, FAILURE, NOT_PERMITTED
 from tests.host.process import ROOT
 
@@ -57,7 +57,7 @@ class Node:
     def at(self, place: str) -> Path:
         return self.root / place.lstrip("/")
 
-    def look(self) -> Facts:
+    def look(self) -> NodeFound:
         return look(self.root, lambda: ADDRESSES, lambda: True)
 
     def run(self, words: Sequence[str]) -> None:

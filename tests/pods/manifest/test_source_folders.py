@@ -11,7 +11,7 @@ from agent.model.finding import Finding
 from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods, source_references
-from agent.pods.runtime.environment import Facts, Source
+from agent.pods.runtime.environment import EnvironmentSource, PodFacts
 from agent.pods.runtime.volume_plan import plan_updates
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, manifest, running
@@ -144,8 +144,8 @@ def test_secrets_that_others_may_read_are_told() -> None:
 
 def test_a_volume_without_its_source_stops_no_other() -> None:
     volumes = [{"name": "gone", "configMap": {"name": "none"}}, {"name": "there", "configMap": {"name": "c"}}]
-    source = Source(kind="ConfigMap", namespace="default", name="c", data={"a": b"1"})
-    updates = plan_updates(make_pod(volumes=volumes), {source.key: source}, Facts())
+    source = EnvironmentSource(kind="ConfigMap", namespace="default", name="c", data={"a": b"1"})
+    updates = plan_updates(make_pod(volumes=volumes), {source.key: source}, PodFacts())
 
     assert [one.name for one in updates.volumes] == ["there"]
     assert updates.problems == ('volume "gone" keeps its content: configmap "none" not found',)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model.pods.pod import PodSpec
-from agent.pods.plan.admit import AskedResources, Capacity, HostPort, Places, asked_by, why_refused
+from agent.pods.plan.admit import AskedResources, Capacity, HostPort, PodPlaces, asked_by, why_refused
 from tests.pods.pods import container, make_pod
 
 GIB = 1 << 30
@@ -27,14 +27,14 @@ def port(number: int, protocol: str = "TCP", address: str = "") -> dict[str, Any
     return {"containerPort": 80, "hostPort": number, "protocol": protocol, "hostIP": address}
 
 
-def places(*pods: PodSpec) -> Places:
-    found = Places()
+def places(*pods: PodSpec) -> PodPlaces:
+    found = PodPlaces()
     for one in pods:
         found.take(one)
     return found
 
 
-def refused(new: PodSpec, taken: Places, had_by: str = "", node: Capacity = NODE) -> str:
+def refused(new: PodSpec, taken: PodPlaces, had_by: str = "", node: Capacity = NODE) -> str:
     refusal = why_refused(new, had_by or new.uid, taken, node)
     return "" if refusal is None else f"{refusal.reason}: {refusal.message}"
 
@@ -127,7 +127,7 @@ def test_what_a_pod_has_it_keeps_on_a_node_that_became_smaller() -> None:
 
 
 def test_sums_follow_each_change_and_end_where_they_began() -> None:
-    taken = Places()
+    taken = PodPlaces()
     seen = []
     for change in (
         lambda: taken.take(pod("a", "1", "1Gi", [port(1), port(1, "UDP"), port(2)])),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from agent.model.nodes.use import Amount, NodeLook
 from agent.pods.plan.evict import SIGNALS, EvictionPlan, EvictionRules, Seen, Threshold, plan_eviction
-from agent.pods.plan.scarcity.victims import Candidate, ContainerShare, order_of_victims
+from agent.pods.plan.scarcity.victims import ContainerShare, PossibleVictim, order_of_victims
 
 MI = 1 << 20
 GI = 1 << 30
@@ -32,8 +32,8 @@ def look(at_s: float = 0.0, **left: int) -> NodeLook:
     return NodeLook(taken_s=at_s, amounts=amounts)
 
 
-def pod(name: str, used: int = 0, requested: int = 0, **given: Any) -> Candidate:
-    return Candidate(
+def pod(name: str, used: int = 0, requested: int = 0, **given: Any) -> PossibleVictim:
+    return PossibleVictim(
         uid=f"u-{name}",
         key=f"default/{name}",
         used={"memory.available": used * MI, "nodefs.available": used * MI},
@@ -182,7 +182,7 @@ class TestOrder:
             (pod("a", 100), pod("b", 100)),
         ],
     )
-    def test_who_goes_first(self, first: Candidate, second: Candidate) -> None:
+    def test_who_goes_first(self, first: PossibleVictim, second: PossibleVictim) -> None:
         for pods in ([first, second], [second, first]):
             assert [one.key for one in order_of_victims("memory.available", pods)] == [first.key, second.key]
 
@@ -206,7 +206,7 @@ class TestOrder:
 
 
 CANDIDATES = st.builds(
-    Candidate,
+    PossibleVictim,
     uid=st.uuids().map(str),
     key=st.text("abc", min_size=1, max_size=3).map(lambda name: f"default/{name}"),
     priority=st.integers(-2, 2),
@@ -222,7 +222,7 @@ CANDIDATES = st.builds(
     st.lists(st.tuples(st.integers(0, 60), st.integers(0, 300)), min_size=1, max_size=8),
 )
 def test_whatever_comes_one_pod_at_most_and_never_one_that_stays(
-    pods: list[Candidate], steps: list[tuple[int, int]]
+    pods: list[PossibleVictim], steps: list[tuple[int, int]]
 ) -> None:
     """EVN-04: also where kepd is killed between any two looks, which is to begin with nothing seen."""
     seen, now_s = Seen(), 0.0

@@ -5,14 +5,16 @@ import pytest
 
 from agent.model.images.pull import PullPolicy
 from agent.pods.run.one_pod.pod_images import image_request
-from agent.pods.runtime.environment import Source
+from agent.pods.runtime.environment import EnvironmentSource
 from tests.pods.pods import make_pod
 
 JSON = b'{"auths": {}}'
 
 
-def secret(name: str, **data: bytes) -> dict[tuple[str, str, str], Source]:
-    one = Source(kind="Secret", namespace="default", name=name, data={f".{key}": value for key, value in data.items()})
+def secret(name: str, **data: bytes) -> dict[tuple[str, str, str], EnvironmentSource]:
+    one = EnvironmentSource(
+        kind="Secret", namespace="default", name=name, data={f".{key}": value for key, value in data.items()}
+    )
     return {one.key: one}
 
 
@@ -50,7 +52,7 @@ def test_which_secrets_it_brings() -> None:
 
 
 def test_a_secret_of_another_namespace_is_none() -> None:
-    found = Source(kind="Secret", namespace="other", name="s", data={".dockerconfigjson": JSON})
+    found = EnvironmentSource(kind="Secret", namespace="other", name="s", data={".dockerconfigjson": JSON})
     request = image_request(
         make_pod(imagePullSecrets=[{"name": "s"}]), "i:1", "IfNotPresent", "app", {found.key: found}
     )

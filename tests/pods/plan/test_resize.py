@@ -11,7 +11,7 @@ import pytest
 from agent.model.nodes.control_group import GroupShape
 from agent.model.pods.container_fields import Resources
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.pods.plan.admit import Capacity, Places
+from agent.pods.plan.admit import Capacity, PodPlaces
 from agent.pods.plan.remembered import ContainerMemory, Failing, Memory
 from agent.pods.plan.resize import DEFERRED, INFEASIBLE, Resize, ResizePlan, differences, plan_resize
 from agent.pods.plan.stop_state import Trigger, begin_stop
@@ -37,7 +37,7 @@ def planned(
     world.settle()
     known = {name: ContainerMemory(resources=msgspec.convert(given, Resources)) for name, given in before.items()}
     pod = make_pod([container(name, resources=given, **fields) for name, given in after.items()])
-    places = Places()
+    places = PodPlaces()
     places.take(replace(make_pod([container("a", resources={"requests": {"cpu": others}})]), uid="other"))
     memory = Memory(containers=known)
     return plan_resize(pod, memory, differences(pod, world.seen, memory, {}), PodLimits(), places, ROOM)
@@ -94,7 +94,7 @@ def test_who_does_not_run_is_given_its_share_when_it_starts() -> None:
     world = World(make_pod([container("a", resources=amounts("1"))]))
 
     assert differences(world.pod, world.seen, world.memory, {"a": 1000}) == ()
-    assert plan_resize(world.pod, world.memory, (), PodLimits(), Places(), ROOM) == ResizePlan()
+    assert plan_resize(world.pod, world.memory, (), PodLimits(), PodPlaces(), ROOM) == ResizePlan()
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_pod_grows_before_its_containers_and_shrinks_after_them(
 
     def planned_from(memory: Memory) -> tuple[Resize, ...]:
         found = differences(has, world.seen, memory, {})
-        return plan_resize(has, memory, found, limits, Places(), ROOM).steps
+        return plan_resize(has, memory, found, limits, PodPlaces(), ROOM).steps
 
     def shown(step: Resize) -> str:
         return step.name if step.limits is None else f"pod {step.limits.cpu_quota_us} {step.limits.memory_bytes // GIB}"
@@ -176,15 +176,15 @@ def test_a_pod_shrinks_after_a_container_that_restarts_for_it() -> None:
     known = ContainerMemory(resources=Resources())
     group, limits = (pod_limits(one, 0, GroupShape()) for one in (had, has))
     memory = Memory(containers={"a": known}, resources=had.spec.resources, group=group)
-    first = plan_resize(has, memory, differences(has, world.seen, memory, {}), limits, Places(), ROOM)
+    first = plan_resize(has, memory, differences(has, world.seen, memory, {}), limits, PodPlaces(), ROOM)
     failing = msgspec.structs.replace(known, failing=Failing(instance="a", cause="resize", message=""))
     noted = msgspec.structs.replace(memory, containers={"a": failing}, resources=has.spec.resources)
-    second = plan_resize(has, noted, (), limits, Places(), ROOM)
+    second = plan_resize(has, noted, (), limits, PodPlaces(), ROOM)
     ended = msgspec.structs.replace(noted, containers={"a": known})
-    third = plan_resize(has, ended, (), limits, Places(), ROOM)
+    third = plan_resize(has, ended, (), limits, PodPlaces(), ROOM)
 
     ending = begin_stop(Trigger.FAULT, (), 1.0, 0.0)
-    assert plan_resize(has, ended.with_stop("b", ending), (), limits, Places(), ROOM) == ResizePlan()
+    assert plan_resize(has, ended.with_stop("b", ending), (), limits, PodPlaces(), ROOM) == ResizePlan()
     assert [str(one) for one in first.steps] == ["restart a with new resources"]
     assert second == ResizePlan()
     assert [(str(one), one.limits) for one in third.steps] == [("resize the pod", limits)]
@@ -194,7 +194,7 @@ def test_the_class_may_not_change_by_the_pod_as_a_whole_either() -> None:
     given = {"limits": {"cpu": "1", "memory": "1Gi"}}
     had, has = make_pod(resources=as_a_whole("1", "1Gi")), make_pod(resources=given)
     memory = Memory(resources=had.spec.resources, group=pod_limits(had, 0, GroupShape()))
-    plan = plan_resize(has, memory, (), pod_limits(has, 0, GroupShape()), Places(), ROOM)
+    plan = plan_resize(has, memory, (), pod_limits(has, 0, GroupShape()), PodPlaces(), ROOM)
 
     assert (plan.pending, plan.steps) == (INFEASIBLE, ())
     assert plan.message.endswith("it is Burstable and would be Guaranteed")
@@ -295,6 +295,6 @@ def test_there_is_room_for_both_while_containers_change(before: PodLimits, after
 def test_processes_and_pages_of_a_running_pod_stay_as_they_are() -> None:
     """RSZ-01: they count from the next sandbox."""
     had = PodLimits(pids=5, hugepages=(("2MB", 4),))
-    plan = plan_resize(make_pod(), Memory(group=had), (), PodLimits(pids=7, hugepages=(("2MB", 2),)), Places(), ROOM)
+    plan = plan_resize(make_pod(), Memory(group=had), (), PodLimits(pids=7, hugepages=(("2MB", 2),)), PodPlaces(), ROOM)
 
     assert plan == ResizePlan()

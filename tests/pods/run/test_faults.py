@@ -20,7 +20,7 @@ from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
 from agent.pods.run.one_pod.container_setup import ContainerSetup
 from agent.pods.run.one_pod.keeper import PodWorker
-from agent.pods.run.one_pod.observer import Observer
+from agent.pods.run.one_pod.observer import PodObserver
 from agent.pods.run.one_pod.pod_images import PodImages
 from agent.pods.run.one_pod.probing import Prober
 from agent.pods.run.one_pod.removing_dead import DeadRemover
@@ -64,7 +64,7 @@ spec:
 SOURCE = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: conf}\ndata: {a: %s}\n"
 UID = re.compile(r"u-bad-[a-z-]+")
 OWNERS = (
-    PodWorker, LivePod, Observer, Starter, Stopper, Prober, Resizer, DeadRemover, SandboxMaker, PodImages,
+    PodWorker, LivePod, PodObserver, Starter, Stopper, Prober, Resizer, DeadRemover, SandboxMaker, PodImages,
     ContainerSetup, Housekeeping, PodFiles, HookRunner, ProbeRunner, PodRunner, ShownPods,
 )  # fmt: skip
 # What all pods share has other routines as well; these are about one.

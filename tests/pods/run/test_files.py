@@ -12,7 +12,7 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.volume_content import swap_content
 from agent.pods.run.disk.volume_paths import open_inside, read_inside
-from agent.pods.runtime.environment import ConfigProblem, Facts, Source
+from agent.pods.runtime.environment import ConfigProblem, EnvironmentSource, PodFacts
 from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume, mount_source, plan_volumes
 from tests.contract.fake_mounts import FakeMounts
 from tests.pods.pods import make_pod
@@ -49,9 +49,9 @@ class TestContent:
 
     def test_sources_become_files(self) -> None:
         """VOL-06, VOL-08."""
-        source = Source(kind="Secret", namespace="default", name="s", data={"a": b"1", "b": b"2"})
+        source = EnvironmentSource(kind="Secret", namespace="default", name="s", data={"a": b"1", "b": b"2"})
         volume = {"name": "v", "secret": {"secretName": "s", "items": [{"key": "a", "path": "x/a", "mode": 0o400}]}}
-        (planned,) = plan_volumes(make_pod(volumes=[volume]), {source.key: source}, Facts())
+        (planned,) = plan_volumes(make_pod(volumes=[volume]), {source.key: source}, PodFacts())
 
         assert planned.files == (PlannedFile("x/a", 0o400, b"1"),)
         assert planned.tmpfs_bytes is not None, "secrets touch no disk"
@@ -61,7 +61,7 @@ class TestContent:
     def test_a_missing_source_is_told_unless_it_may_be(self, optional: bool, fails: bool) -> None:
         pod = make_pod(volumes=[{"name": "v", "configMap": {"name": "none", "optional": optional}}])
         try:
-            (planned,) = plan_volumes(pod, {}, Facts())
+            (planned,) = plan_volumes(pod, {}, PodFacts())
         except ConfigProblem as problem:
             text = 'volume "v" cannot be mounted: configmap "none" not found'
             assert (fails, problem.reason, str(problem)) == (True, "FailedMount", text)
@@ -72,7 +72,7 @@ class TestContent:
         """VOL-02."""
         volume = {"name": "v", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}}
         pod = make_pod(volumes=[volume], resources={"limits": {"memory": "1Gi"}})
-        (planned,) = plan_volumes(pod, {}, Facts(memory_bytes=8 << 30))
+        (planned,) = plan_volumes(pod, {}, PodFacts(memory_bytes=8 << 30))
 
         assert planned.tmpfs_bytes == 1 << 30
 
@@ -81,7 +81,7 @@ class TestPlaces:
     def test_empty_directories_live_as_long_as_the_pod(self, files: PodFiles) -> None:
         """VOL-01."""
         pod = make_pod(volumes=[{"name": "v", "emptyDir": {}}])
-        planned = plan_volumes(pod, {}, Facts())
+        planned = plan_volumes(pod, {}, PodFacts())
         files.prepare("u1", planned)
         place = files.source("u1", mount_source(pod, "v"), "", "0")
         (place / "kept").touch()

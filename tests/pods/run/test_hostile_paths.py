@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from agent.pods.manifest.validation import check_pod
-from agent.pods.plan.admit import Places
+from agent.pods.plan.admit import PodPlaces
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
-from agent.pods.runtime.environment import ConfigProblem, Facts
+from agent.pods.runtime.environment import ConfigProblem, PodFacts
 from agent.pods.runtime.volume_plan import PlannedFile, PlannedVolume, mount_source, plan_volumes
 from tests.contract.fake_mounts import FakeMounts
 from tests.pods.pods import container, make_pod
@@ -90,7 +90,7 @@ def host_pod(path: str, *, kind: str = "", read_only: bool = False) -> Any:
 
 
 def prepare(node: Node, pod: Any, written: tuple[str, ...] = ()) -> Path:
-    node.files.prepare(pod.uid, plan_volumes(pod, {}, Facts()), written)
+    node.files.prepare(pod.uid, plan_volumes(pod, {}, PodFacts()), written)
     return node.files.source(pod.uid, mount_source(pod, "v"), "", "app-0", written)
 
 
@@ -131,7 +131,7 @@ def test_a_directory_above_may_be_mounted(node: Node) -> None:
 
 
 def test_what_pods_may_change_is_known_as_long_as_they_are_there(node: Node) -> None:
-    places = Places()
+    places = PodPlaces()
     places.take(host_pod("/srv/data"))
     reader = host_pod("/srv/read", read_only=True)
 

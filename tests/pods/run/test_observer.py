@@ -3,7 +3,7 @@
 
 from types import SimpleNamespace
 
-from agent.pods.run.one_pod.observer import Observer
+from agent.pods.run.one_pod.observer import PodObserver
 from agent.pods.runtime.observed import SeenPod, SeenSandbox
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -23,6 +23,6 @@ async def test_a_sandbox_made_while_the_runtime_is_asked_stays() -> None:
 
     run = SimpleNamespace(seen=SeenPod((old,)), context=SimpleNamespace(sandboxes=Runtime()), ring=lambda: None)
     run.saw = lambda seen: setattr(run, "seen", seen)
-    await Observer(run).merge(SeenPod((old,)))
+    await PodObserver(run).merge(SeenPod((old,)))
 
     assert [one.id for one in run.seen.sandboxes] == ["new", "old"]

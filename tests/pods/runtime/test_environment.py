@@ -9,8 +9,8 @@ import pytest
 from agent.model.pods.pod import PodSpec
 from agent.pods.runtime.environment import (
     ConfigProblem,
-    Facts,
-    Source,
+    EnvironmentSource,
+    PodFacts,
     expand,
     field_value,
     parse_environment_file,
@@ -19,7 +19,7 @@ from agent.pods.runtime.environment import (
 from agent.pods.runtime.network_files import Resolver, host_name, hosts_text, parse_resolver, resolver_of
 from tests.pods.pods import container, make_pod
 
-FACTS = Facts(
+FACTS = PodFacts(
     node="n1",
     host_ips=("192.0.2.1",),
     pod_ips=("10.0.0.2", "fd00::2"),
@@ -29,15 +29,17 @@ FACTS = Facts(
 )
 
 
-def source(kind: str, name: str, **data: str) -> dict[tuple[str, str, str], Source]:
-    made = Source(kind=kind, namespace="default", name=name, data={key: value.encode() for key, value in data.items()})
+def source(kind: str, name: str, **data: str) -> dict[tuple[str, str, str], EnvironmentSource]:
+    made = EnvironmentSource(
+        kind=kind, namespace="default", name=name, data={key: value.encode() for key, value in data.items()}
+    )
     return {made.key: made}
 
 
 SOURCES = {**source("ConfigMap", "c", mode="fast", B="from map"), **source("Secret", "s", word="sesame")}
 
 
-def resolve(env: list[Any], env_from: Any = (), facts: Facts = FACTS, **fields: Any) -> dict[str, str]:
+def resolve(env: list[Any], env_from: Any = (), facts: PodFacts = FACTS, **fields: Any) -> dict[str, str]:
     pod = make_pod([container("app", env=env, envFrom=list(env_from), **fields)])
     return dict(resolve_environment(pod, pod.containers[0], SOURCES, facts))
 
@@ -115,8 +117,8 @@ def test_what_is_missing_is_told_unless_it_may_be(kind: str, reference: dict, te
 
 def test_what_is_no_text_is_no_variable() -> None:
     """ENV-05: binaryData of a ConfigMap is for volumes; a Secret may have any bytes, which a variable has as well."""
-    map_ = Source(kind="ConfigMap", namespace="default", name="m", data={"b": b"1"}, binary=frozenset({"b"}))
-    secret = Source(kind="Secret", namespace="default", name="x", data={"b": b"\xff"})
+    map_ = EnvironmentSource(kind="ConfigMap", namespace="default", name="m", data={"b": b"1"}, binary=frozenset({"b"}))
+    secret = EnvironmentSource(kind="Secret", namespace="default", name="x", data={"b": b"\xff"})
     sources = {map_.key: map_, secret.key: secret}
     env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "b"}}}]
     pod = make_pod([container("app", env=env)])
@@ -169,7 +171,7 @@ class TestEnvironmentFiles:
             resolve(env, facts=facts_with(read_file=lambda _v, _p: b"#" * 70000))
 
 
-def facts_with(**changes: Any) -> Facts:
+def facts_with(**changes: Any) -> PodFacts:
     return msgspec.structs.replace(FACTS, **changes)
 
 

@@ -19,9 +19,9 @@ from agent.pods.runtime.environment import (
     MOST_PROGRAM_BYTES,
     MOST_STRING_BYTES,
     ConfigProblem,
-    Facts,
+    EnvironmentSource,
+    PodFacts,
     ProgramRoom,
-    Source,
     expand,
     expand_all,
     resolve_environment,
@@ -55,7 +55,7 @@ def doubled(lines: int) -> list[dict[str, str]]:
 def program_of(pod: PodSpec) -> list[str]:
     """Every string that the kernel would get, for the first container of a pod."""
     first, room = pod.by_name["app"], ProgramRoom()
-    environment = resolve_environment(pod, first, {}, Facts(), room)
+    environment = resolve_environment(pod, first, {}, PodFacts(), room)
     values = dict(environment)
     arguments = [
         *expand_all(first.fields.command, values, "command", room), *expand_all(first.fields.args, values, "args", room)
@@ -90,16 +90,16 @@ def test_arguments_with_large_values_end_in_an_error_with_their_path() -> None:
 def test_a_value_from_elsewhere_is_bounded_like_one_that_is_written_out() -> None:
     """NP-1."""
     data = {"long": b"x" * MOST_STRING_BYTES, **{f"K{i}": b"y" * 100_000 for i in range(30)}}
-    source = Source(kind="ConfigMap", namespace="default", name="c", data=data)
+    source = EnvironmentSource(kind="ConfigMap", namespace="default", name="c", data=data)
     sources = {source.key: source}
     reference = {"configMapKeyRef": {"name": "c", "key": "long"}}
     one = make_pod([container("app", env=[{"name": "A", "valueFrom": reference}])])
     all_keys = make_pod([container("app", envFrom=[{"configMapRef": {"name": "c"}}])])
 
     with pytest.raises(ConfigProblem, match=r"env\[0\]\.valueFrom"):
-        resolve_environment(one, one.containers[0], sources, Facts())
+        resolve_environment(one, one.containers[0], sources, PodFacts())
     with pytest.raises(ConfigProblem, match=r"envFrom\[0\], key K"):
-        resolve_environment(all_keys, all_keys.containers[0], sources, Facts())
+        resolve_environment(all_keys, all_keys.containers[0], sources, PodFacts())
 
 
 def test_a_variable_that_is_given_again_takes_its_room_once() -> None:
@@ -139,17 +139,17 @@ def test_whatever_a_manifest_says_a_program_gets_what_a_kernel_takes(values: lis
 
 def many_paths() -> None:
     """One key under many paths."""
-    source = Source(kind="ConfigMap", namespace="default", name="c", data={"k": b"x" * (1 << 20)})
+    source = EnvironmentSource(kind="ConfigMap", namespace="default", name="c", data={"k": b"x" * (1 << 20)})
     items = [{"key": "k", "path": f"p{i}"} for i in range(90)]
     pod = make_pod(volumes=[{"name": "v", "configMap": {"name": "c", "items": items}}])
-    plan_volumes(pod, {source.key: source}, Facts())
+    plan_volumes(pod, {source.key: source}, PodFacts())
 
 
 def many_fields() -> None:
     """All annotations under many paths."""
     items = [{"path": f"p{i}", "fieldRef": {"fieldPath": "metadata.annotations"}} for i in range(40)]
     pod = make_pod(volumes=[{"name": "v", "downwardAPI": {"items": items}}])
-    plan_volumes(PodSpec(**{**fields_of(pod), "annotations": (("a", "\x01" * 2000),)}), {}, Facts())
+    plan_volumes(PodSpec(**{**fields_of(pod), "annotations": (("a", "\x01" * 2000),)}), {}, PodFacts())
 
 
 def fields_of(pod: PodSpec) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.model.runtime.features import RuntimeFeatures
-from agent.pods.runtime.environment import ConfigProblem, Facts
+from agent.pods.runtime.environment import ConfigProblem, PodFacts
 from agent.pods.runtime.network_files import kernel_name
 from agent.pods.runtime.volume_plan import page_size_of, plan_volumes
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -138,7 +138,7 @@ class TestPages:
                 volumes=[{"name": "v", "emptyDir": {"medium": "HugePages", "sizeLimit": "4Mi"}}],
             ),
             {},
-            Facts(),
+            PodFacts(),
         )
         assert (planned.page_bytes, planned.limit_bytes, planned.tmpfs_bytes) == (2 << 20, 4 << 20, None)
 

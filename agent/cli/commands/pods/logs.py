@@ -27,7 +27,7 @@ MOST_FOLLOWED = 50
 MOST_WAITING = 1000
 
 
-class Source(msgspec.Struct, frozen=True):
+class LogOf(msgspec.Struct, frozen=True):
     """One container whose log is printed; an empty one is the pod's only, or first."""
 
     namespace: str
@@ -98,16 +98,16 @@ def _since(since_s: float | None, since_time: str | None) -> float | None:
     return found.timestamp()
 
 
-def _named(daemon: Client, target: str, container: str) -> Source:
+def _named(daemon: Client, target: str, container: str) -> LogOf:
     word, slash, name = target.partition("/")
     kind = workload_kind(word) if slash and name and "/" not in name else None
     if kind is not None:
         return _of_workload(daemon, kind, name, container)
     namespace, pod, named = find_container(daemon, target)
-    return Source(namespace, pod, container or named)
+    return LogOf(namespace, pod, container or named)
 
 
-def _of_workload(daemon: Client, kind: Kind, name: str, container: str) -> Source:
+def _of_workload(daemon: Client, kind: Kind, name: str, container: str) -> LogOf:
     """Of its pods one that runs, else the youngest, as kubectl has it."""
     found, made = find_workload(daemon, kind, name)
     pods = pods_of(daemon, kind, found, made)
@@ -116,32 +116,32 @@ def _of_workload(daemon: Client, kind: Kind, name: str, container: str) -> Sourc
     chosen = max(pods, key=lambda one: (one.phase == "Running", one.created_at.ToNanoseconds()))
     if len(pods) > 1:
         click.echo(f"{len(pods)} pods; this is pod/{chosen.name}", err=True)
-    return Source(chosen.namespace, chosen.name, container)
+    return LogOf(chosen.namespace, chosen.name, container)
 
 
-def _labelled(daemon: Client, selector: str) -> list[Source]:
+def _labelled(daemon: Client, selector: str) -> list[LogOf]:
     holds = parse_selector(selector)
     answer = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    found = [Source(pod.namespace, pod.name) for pod in answer.pods if holds(pod.labels)]
+    found = [LogOf(pod.namespace, pod.name) for pod in answer.pods if holds(pod.labels)]
     if not found:
         raise CommandFailed(f"no pod has the labels {selector}; see kepctl get pods", NOT_FOUND)
     return found
 
 
-def _all_of(daemon: Client, source: Source) -> list[Source]:
+def _all_of(daemon: Client, source: LogOf) -> list[LogOf]:
     request = pod_pb2.GetPodRequest(namespace=source.namespace, name=source.pod)
     pod = daemon.call(f"{SERVICE}/GetPod", request, pod_pb2.GetPodResponse).pod
-    return [Source(source.namespace, source.pod, one.name) for one in pod.containers]
+    return [LogOf(source.namespace, source.pod, one.name) for one in pod.containers]
 
 
-def _request(source: Source, wanted: pod_pb2.StreamLogsRequest) -> pod_pb2.StreamLogsRequest:
+def _request(source: LogOf, wanted: pod_pb2.StreamLogsRequest) -> pod_pb2.StreamLogsRequest:
     request = pod_pb2.StreamLogsRequest()
     request.CopyFrom(wanted)
     request.namespace, request.name, request.container = source.namespace, source.pod, source.container
     return request
 
 
-def _print(daemon: Client, source: Source, wanted: pod_pb2.StreamLogsRequest, *, has_prefix: bool) -> None:
+def _print(daemon: Client, source: LogOf, wanted: pod_pb2.StreamLogsRequest, *, has_prefix: bool) -> None:
     prefix, out = source.prefix if has_prefix else b"", sys.stdout.buffer
     for answer in daemon.follow(f"{SERVICE}/StreamLogs", _request(source, wanted), pod_pb2.StreamLogsResponse):
         out.write(prefix + answer.line)
@@ -152,7 +152,7 @@ def _print(daemon: Client, source: Source, wanted: pod_pb2.StreamLogsRequest, *,
 
 
 def _follow_together(
-    daemon: Client, sources: Sequence[Source], wanted: pod_pb2.StreamLogsRequest, *, has_prefix: bool
+    daemon: Client, sources: Sequence[LogOf], wanted: pod_pb2.StreamLogsRequest, *, has_prefix: bool
 ) -> None:
     """One thread for each. A source that fails says so, and the others go on."""
     if len(sources) > MOST_FOLLOWED:
@@ -161,7 +161,7 @@ def _follow_together(
         )
     lines: queue.Queue[bytes | CommandFailed | None] = queue.Queue(MOST_WAITING)
 
-    def read(source: Source) -> None:
+    def read(source: LogOf) -> None:
         prefix = source.prefix if has_prefix else b""
         try:
             for answer in daemon.follow(f"{SERVICE}/StreamLogs", _request(source, wanted), pod_pb2.StreamLogsResponse):

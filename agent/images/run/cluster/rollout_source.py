@@ -26,7 +26,7 @@ from agent.drivers.kube.resource import (
 from agent.images.prefetch.plan import PodImage
 from agent.images.run.cluster.pod_source import spec_images
 from agent.model.images.pull import NO_POD
-from agent.model.kube_objects import Pod, Workload
+from agent.model.kube_objects import Pod, WorkloadObject
 
 log = structlog.get_logger(plane="images")
 
@@ -110,7 +110,7 @@ class KubeRollouts:
                 if before != set(self._owners.values()):
                     self._wake.set()
 
-    async def _follow_workloads(self, kind: str, resource: Resource[Workload]) -> None:
+    async def _follow_workloads(self, kind: str, resource: Resource[WorkloadObject]) -> None:
         async with aclosing(self._client.follow(resource)) as news:
             async for one in news:
                 match one:
@@ -137,10 +137,10 @@ def _living_owner(pod: Pod) -> Key | None:
     return owner_of(pod) if pod.metadata.deletion_timestamp is None else None
 
 
-def _key(kind: str, workload: Workload) -> Key:
+def _key(kind: str, workload: WorkloadObject) -> Key:
     return kind, workload.metadata.namespace, workload.metadata.name
 
 
-def _images(workload: Workload) -> tuple[PodImage, ...]:
+def _images(workload: WorkloadObject) -> tuple[PodImage, ...]:
     found: Iterable[PodImage] = spec_images(workload.spec.template.spec, NO_POD, is_rollout=True)
     return tuple(found)

@@ -9,7 +9,7 @@ from agent.model.nodes.use import ContainerUse, Layout, PodUse
 from agent.model.pods.fields import Volume
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.quantity import binary_quantity
-from agent.pods.plan.scarcity.victims import Candidate, ContainerShare
+from agent.pods.plan.scarcity.victims import ContainerShare, PossibleVictim
 from agent.pods.runtime.qos import amount, container_needs, pod_needs
 
 NANOS = 10**9
@@ -93,7 +93,7 @@ def candidate_of(
     is_ending: bool,
     leaving_s: float | None,
     started_s: float,
-) -> Candidate:
+) -> PossibleVictim:
     used: dict[str, int] = {}
     if use.memory is not None:
         used["memory.available"] = use.memory
@@ -103,7 +103,7 @@ def candidate_of(
         used.update(_of_disks(use, disk, layout))
     mains = [one for one in pod.containers if one.kind is not ContainerKind.INIT]
     known = {one.name: one for one in use.containers}
-    return Candidate(
+    return PossibleVictim(
         uid=pod.uid,
         key=pod.key,
         priority=priority,

@@ -13,7 +13,7 @@ import msgspec
 
 from agent.model.pods.pod import PodSpec
 from agent.model.quantity import binary_quantity
-from agent.pods.plan.admit import PREFIX, Refusal
+from agent.pods.plan.admit import PREFIX, AdmissionRefusal
 
 EVICTED = "Evicted"
 LOW = "The node was low on resource: "
@@ -33,7 +33,7 @@ class ContainerShare(msgspec.Struct, frozen=True, kw_only=True):
     requested: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True):
     """A pod of ours that is not over. `used` is by signal, for what counts depends on where a runtime keeps layers;
     what is unknown is missing. `leaving_s` is since when it ends for want of something."""
 
@@ -67,12 +67,12 @@ def resource_of(signal: str) -> str:
     return "inodes" if what == "inodesFree" else "ephemeral-storage"
 
 
-def order_of_victims(signal: str, pods: Sequence[Candidate]) -> list[Candidate]:
+def order_of_victims(signal: str, pods: Sequence[PossibleVictim]) -> list[PossibleVictim]:
     """All that may end for it, the first to go first."""
     resource = resource_of(signal)
     least = LEAST_BYTES if resource in ("memory", "ephemeral-storage") else 1
 
-    def rank(one: Candidate) -> tuple[bool, bool, int, int, float, str]:
+    def rank(one: PossibleVictim) -> tuple[bool, bool, int, int, float, str]:
         used, requested = one.used.get(signal), one.requested.get(resource, 0)
         excess = (used or 0) - requested
         # Nobody asks for inodes or processes.
@@ -84,7 +84,7 @@ def order_of_victims(signal: str, pods: Sequence[Candidate]) -> list[Candidate]:
 
 
 def choose_victim(
-    signal: str, kind: str, pods: Sequence[Candidate], line: int, available: int, most_grace_s: float | None
+    signal: str, kind: str, pods: Sequence[PossibleVictim], line: int, available: int, most_grace_s: float | None
 ) -> Victim | None:
     """Without `most_grace_s` it is urgent."""
     first = next(iter(order_of_victims(signal, pods)), None)
@@ -95,7 +95,7 @@ def choose_victim(
     return Victim(uid=first.uid, key=first.key, signal=signal, kind=kind, grace_s=grace_s, message=message)
 
 
-def victim_message(signal: str, pod: Candidate, line: int, available: int) -> str:
+def victim_message(signal: str, pod: PossibleVictim, line: int, available: int) -> str:
     resource = resource_of(signal)
     shown = binary_quantity if resource in ("memory", "ephemeral-storage") else str
     parts = [f"{LOW}{resource}. ", f"Threshold quantity: {shown(line)}, available: {shown(available)}. "]
@@ -113,7 +113,7 @@ class ReturnState(Enum):
     THRASHING = auto()
 
 
-def refused_by(conditions: Collection[str], pod: PodSpec, qos: str, *, is_critical: bool) -> Refusal | None:
+def refused_by(conditions: Collection[str], pod: PodSpec, qos: str, *, is_critical: bool) -> AdmissionRefusal | None:
     """As a kubelet admits: for want of memory only those that ask for none are kept away."""
     if is_critical or not conditions:
         return None
@@ -121,7 +121,7 @@ def refused_by(conditions: Collection[str], pod: PodSpec, qos: str, *, is_critic
     if not others and (qos != "BestEffort" or _tolerates_pressure(pod)):
         return None
     listed = ", ".join(others or ["MemoryPressure"])
-    return Refusal(REASON, f"{PREFIX}The node had condition: [{listed}]")
+    return AdmissionRefusal(REASON, f"{PREFIX}The node had condition: [{listed}]")
 
 
 def _tolerates_pressure(pod: PodSpec) -> bool:

@@ -27,7 +27,7 @@ class NotAnArchive(Exception):
     """Not one of a checkpoint, or it is broken, or made to harm."""
 
 
-class Described(msgspec.Struct, frozen=True):
+class ArchiveText(msgspec.Struct, frozen=True):
     """`reference` is the image as the runtime finds it again: by a digest, or by its id alone if it was imported."""
 
     image: str = ""
@@ -43,7 +43,7 @@ class _Config(msgspec.Struct):
     rootfs_image_ref: str = msgspec.field(default="", name="rootfsImageRef")
 
 
-def described(file: BinaryIO, size_bytes: int) -> Described:
+def described(file: BinaryIO, size_bytes: int) -> ArchiveText:
     """Raises NotAnArchive."""
     criu = ""
     config = None
@@ -56,7 +56,7 @@ def described(file: BinaryIO, size_bytes: int) -> Described:
     if config is None:
         raise NotAnArchive(f"it has no {CONFIG}")
     image = config.rootfs_image_name or config.rootfs_image
-    return Described(image[:MOST_SHOWN], criu, config.rootfs_image_ref[:MOST_SHOWN])
+    return ArchiveText(image[:MOST_SHOWN], criu, config.rootfs_image_ref[:MOST_SHOWN])
 
 
 def _members(file: BinaryIO, size_bytes: int) -> Iterator[tuple[str, int]]:

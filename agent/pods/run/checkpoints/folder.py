@@ -21,7 +21,7 @@ from agent.pods.plan.scarcity.checkpoints import (
     in_order,
     superfluous,
 )
-from agent.pods.run.checkpoints.archive import Described, NotAnArchive, described
+from agent.pods.run.checkpoints.archive import ArchiveText, NotAnArchive, described
 
 DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -36,7 +36,7 @@ class CheckpointFolder:
         self.writing: set[str] = set()
         self.states: Counter[str] = Counter()
         self.size_bytes = 0
-        self._known: dict[tuple[str, int, int], Described | None] = {}
+        self._known: dict[tuple[str, int, int], ArchiveText | None] = {}
 
     @property
     def counted(self) -> tuple[Counter[str], int]:
@@ -57,7 +57,7 @@ class CheckpointFolder:
         self.size_bytes = sum(one.size_bytes for one in found)
         return found
 
-    def described(self, name: str) -> Described | None:
+    def described(self, name: str) -> ArchiveText | None:
         """None for one that is not there, not finished, or broken."""
         return self._described(name) if name not in self.writing and archive_of(name, 0) is not None else None
 
@@ -105,7 +105,7 @@ class CheckpointFolder:
             criu=says.criu if says is not None else "",
         )
 
-    def _described(self, name: str) -> Described | None:
+    def _described(self, name: str) -> ArchiveText | None:
         """None for what is no archive of a checkpoint. Each is read once."""
         try:
             with open(os.open(self.directory / name, READ), "rb") as file:  # noqa: PTH123  # flags that Path has not
@@ -120,7 +120,7 @@ class CheckpointFolder:
         return self._known.get(key)
 
 
-def _read(file: BinaryIO, facts: os.stat_result) -> Described | None:
+def _read(file: BinaryIO, facts: os.stat_result) -> ArchiveText | None:
     if not stat.S_ISREG(facts.st_mode):
         return None
     try:

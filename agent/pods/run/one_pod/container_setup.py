@@ -27,7 +27,7 @@ from agent.pods.runtime.cri_config import (
 from agent.pods.runtime.cri_security import Made, NodeShape, id_mapping
 from agent.pods.runtime.environment import (
     ConfigProblem,
-    Facts,
+    PodFacts,
     ProgramRoom,
     expand,
     expand_all,
@@ -251,7 +251,7 @@ class ContainerSetup:
             files.prepare(run.pod.uid, planned, self._context.places.written)
         return attempt, self._mounts(container, values)
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> PodFacts:
         run = self._run
         facts = run.facts
         places = {

@@ -52,7 +52,7 @@ from agent.pods.plan.work import (
 from agent.pods.run.handlers.interrupts import Interrupts
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.one_pod.container_setup import ContainerSetup
-from agent.pods.run.one_pod.observer import Observer
+from agent.pods.run.one_pod.observer import PodObserver
 from agent.pods.run.one_pod.pod_images import PodImages
 from agent.pods.run.one_pod.probing import Prober
 from agent.pods.run.one_pod.removing_dead import DeadRemover, Remains
@@ -81,7 +81,7 @@ class PodWorker:
         self._stopper = Stopper(run, self._starter.relaunch)
         self._prober = Prober(run, probes)
         self._resizer = Resizer(run, self._setup)
-        self.observer = Observer(run)
+        self.observer = PodObserver(run)
         self._dead = DeadRemover(run)
         self._remains = Remains(run, self._setup)
         self._is_resumed = run.memory.stop is not None or bool(run.memory.ends)

@@ -21,7 +21,7 @@ FIRST_SECOND_LOOK_S, LAST_SECOND_LOOK_S = 0.005, 1.0
 LONGEST_STOP_RETURN_S = 5.0
 
 
-class Observer:
+class PodObserver:
     def __init__(self, run: LivePod) -> None:
         self._run = run
         # Containers that changed again while the runtime was being asked about them.

@@ -40,7 +40,7 @@ from agent.pods.plan.transitions import Removal
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
 from agent.pods.run.one_pod.pod_trace import PodTrace
 from agent.pods.run.pod_context import PodDependencies
-from agent.pods.runtime.environment import Facts
+from agent.pods.runtime.environment import PodFacts
 from agent.pods.runtime.observed import (
     Instance,
     SeenPod,
@@ -154,11 +154,11 @@ class LivePod:
         return left_container(newest) if newest is not None else ContainerSpec(ContainerKind.MAIN, Container(name=name))
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> PodFacts:
         settings = self.context.settings()
         active = self.seen.active
         node = settings.facts
-        return Facts(
+        return PodFacts(
             node=settings.node,
             host_ips=node.addresses,
             pod_ips=(active.ip, *active.more_ips) if active is not None and active.ip else (),

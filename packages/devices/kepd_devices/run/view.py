@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 import msgspec
 
-from agent.model.devices.pod_resources import PodUse, ResourceUse
+from agent.model.devices.pod_resources import PodResources, ResourceUse
 from agent.model.devices.problem import DevicesNotReady
 from agent.model.devices.report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
@@ -94,7 +94,7 @@ class DeviceView:
             return DeviceHealth(UNHEALTHY if why else HEALTHY, why)
         return self._registry.health(device) if self._registry is not None else NOT_KNOWN
 
-    def pod_uses(self) -> list[PodUse]:
+    def pod_uses(self) -> list[PodResources]:
         """Of pods that have devices."""
         holders = [one for record in self._claims.records.values() for one in record.holders]
         grants = self._plugins.records.values() if self._plugins is not None else ()
@@ -102,7 +102,7 @@ class DeviceView:
         pods = [one for one in (self.pod(*name) for name in names) if one is not None]
         return [self._pod_use(one) for one in pods]
 
-    def _pod_use(self, pod: PodSpec) -> PodUse:
+    def _pod_use(self, pod: PodSpec) -> PodResources:
         grants = self._plugins.records.get(pod.uid) if self._plugins is not None else None
         records = [one for one in self._claims.records.values() if one.held_by(pod.uid)]
         return pod_use(pod, records, grants, self._nodes)

@@ -3,7 +3,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agent.model.devices.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
+from agent.model.devices.pod_resources import (
+    ClaimDevice,
+    ClaimOfContainer,
+    ContainerResources,
+    PodResources,
+    ResourceUse,
+)
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from kepd_devices.plan.plugins.plugin_records import PodGrants
 from kepd_devices.plan.records import ClaimRecord, DriverPart
@@ -12,13 +18,13 @@ Nodes = Callable[[str, str], tuple[int, ...]]
 """NUMA nodes of a device of a resource."""
 
 
-def pod_use(pod: PodSpec, records: Sequence[ClaimRecord], grants: PodGrants | None, nodes: Nodes) -> PodUse:
+def pod_use(pod: PodSpec, records: Sequence[ClaimRecord], grants: PodGrants | None, nodes: Nodes) -> PodResources:
     """`records` are those that the pod holds."""
     containers = [
-        ContainerUse(one.name, tuple(_resources(one.name, grants, nodes)), tuple(_claims(pod, one, records)))
+        ContainerResources(one.name, tuple(_resources(one.name, grants, nodes)), tuple(_claims(pod, one, records)))
         for one in pod.containers
     ]
-    return PodUse(pod.namespace, pod.name, tuple(containers))
+    return PodResources(pod.namespace, pod.name, tuple(containers))
 
 
 def _resources(container: str, grants: PodGrants | None, nodes: Nodes) -> Iterator[ResourceUse]:
@@ -28,13 +34,13 @@ def _resources(container: str, grants: PodGrants | None, nodes: Nodes) -> Iterat
             yield ResourceUse(grant.resource, grant.ids, tuple(told))
 
 
-def _claims(pod: PodSpec, container: ContainerSpec, records: Sequence[ClaimRecord]) -> Iterator[ClaimUse]:
+def _claims(pod: PodSpec, container: ContainerSpec, records: Sequence[ClaimRecord]) -> Iterator[ClaimOfContainer]:
     for use in container.fields.resources.claims:
         for record in records:
             holder = record.held_by(pod.uid)
             if holder is not None and use.name in holder.entries:
                 devices = tuple(_devices(record, use.request))
-                yield ClaimUse(record.claim.metadata.namespace, record.claim.metadata.name, devices)
+                yield ClaimOfContainer(record.claim.metadata.namespace, record.claim.metadata.name, devices)
 
 
 def _devices(record: ClaimRecord, request: str) -> Iterator[ClaimDevice]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 
 from msgspec.structs import replace
 
-from agent.model.pods.state import AllocatedDevice, ContainerState, PodClaim, PodState
+from agent.model.pods.state import AllocatedDevice, ClaimOfPodState, ContainerState, PodState
 from kepd_devices.plan.plugins.plugin_records import PodGrants
 from kepd_devices.plan.reasons import DeviceId
 from kepd_devices.plan.records import ClaimRecord, devices_of
@@ -41,7 +41,7 @@ def with_devices(
                 for device in grant.ids:
                     yield AllocatedDevice(grant.resource, device, plugin_health(grant.resource, device))
 
-    made = [PodClaim(name, one.claim.metadata.name) for name, one in sorted(claims.items()) if one.is_made]
+    made = [ClaimOfPodState(name, one.claim.metadata.name) for name, one in sorted(claims.items()) if one.is_made]
     return replace(
         pod,
         resource_claims=tuple(made),

@@ -13,14 +13,20 @@ from typing import Any
 import grpc
 
 from agent.model.allowance import Allowance
-from agent.model.devices.pod_resources import ClaimDevice, ClaimUse, ContainerUse, PodUse, ResourceUse
+from agent.model.devices.pod_resources import (
+    ClaimDevice,
+    ClaimOfContainer,
+    ContainerResources,
+    PodResources,
+    ResourceUse,
+)
 from agent.wire.kubelet import pod_resources_v1_pb2 as pb
 from kepd_devices.drivers.plugin_sockets.serving import DIRECTORY_MODE, SOCKET_MODE, SocketTaken, accepts
 
 SERVICE = "v1.PodResourcesLister"
 # As a kubelet has it: a second's calls, and how many at once.
 MOST_CALLS, MOST_AT_ONCE = 100.0, 100.0
-Pods = Callable[[], Sequence[PodUse]]
+Pods = Callable[[], Sequence[PodResources]]
 Resources = Callable[[], Sequence[ResourceUse]]
 
 
@@ -91,11 +97,11 @@ class PodResourcesSocket:
         return pb.AllocatableResourcesResponse(devices=[_resource(one) for one in self._allocatable()])
 
 
-def _pod(one: PodUse) -> pb.PodResources:
+def _pod(one: PodResources) -> pb.PodResources:
     return pb.PodResources(name=one.name, namespace=one.namespace, containers=[_container(it) for it in one.containers])
 
 
-def _container(one: ContainerUse) -> pb.ContainerResources:
+def _container(one: ContainerResources) -> pb.ContainerResources:
     return pb.ContainerResources(
         name=one.name,
         devices=[_resource(it) for it in one.resources],
@@ -108,7 +114,7 @@ def _resource(one: ResourceUse) -> pb.ContainerDevices:
     return pb.ContainerDevices(resource_name=one.resource, device_ids=one.ids, topology=topology)
 
 
-def _claim(one: ClaimUse) -> pb.DynamicResource:
+def _claim(one: ClaimOfContainer) -> pb.DynamicResource:
     return pb.DynamicResource(
         claim_name=one.name, claim_namespace=one.namespace, claim_resources=[_device(it) for it in one.devices]
     )
