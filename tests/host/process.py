@@ -66,7 +66,8 @@ class Kepd:
         arguments = ["run", "--config", str(self.config), *flags]
         way_in = self.prefix[1] if len(self.prefix) == 3 and self.prefix[0].endswith("nsenter") else ""
         network = way_in.removeprefix("--net=") if way_in.startswith("--net=") else ""
-        is_forked = "PYTEST_VERSION" in os.environ and "PYTHONPROFILEIMPORTTIME" not in self.environment
+        given = [name for name, text in self.environment.items() if os.environ.get(name) != text]
+        is_forked = "PYTEST_VERSION" in os.environ and not any(name.startswith("PYTHON") for name in given)
         with self.log.open("a") as log:
             if not is_forked or (self.prefix and not network):
                 command = [*self.prefix, str(PROGRAMS / "kepd"), *arguments]

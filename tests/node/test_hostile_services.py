@@ -30,7 +30,7 @@ from tests.lab.limited import Limited, limited
 from tests.lab.namespace import Namespace
 from tests.node.programmed import Programmed
 
-pytestmark = [pytest.mark.node, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 
 LIMIT_KIB = 384 << 10
 WITHIN_S = 60.0
@@ -168,7 +168,7 @@ async def slices_of_no_service(cluster: Cluster) -> None:
 async def edited_timeouts(cluster: Cluster) -> None:
     """FS-13."""
     cluster.put("endpointslices", pieces("edited-1", "edited", HTTP, pods(20)))
-    for number in range(10_000):
+    for number in range(3000):
         config = {"clientIP": {"timeoutSeconds": number + 1}}
         spec = {"sessionAffinity": "ClientIP", "sessionAffinityConfig": config}
         cluster.put("services", service("edited", "10.96.1.3", HTTP, **spec))
@@ -184,8 +184,8 @@ async def one_address(cluster: Cluster) -> None:
             await asyncio.sleep(0)
 
 
-async def a_million_clients(cluster: Cluster) -> None:
-    """FS-14: as many sources as a chain of the loud Service meets; what does not fit is not remembered."""
+async def a_crowd_of_clients(cluster: Cluster) -> None:
+    """FS-14: more sources than a chain of the loud Service meets; what does not fit is not remembered."""
     for name, ip in (("quiet", "10.96.1.4"), ("loud", "10.96.1.5")):
         cluster.put("services", service(name, ip, HTTP, sessionAffinity="ClientIP"))
         cluster.put("endpointslices", pieces(f"{name}-1", name, HTTP, ["10.1.0.1"]))
@@ -194,7 +194,7 @@ async def a_million_clients(cluster: Cluster) -> None:
     kernel = NftTable("IPv4", opens=lambda: cluster.node.call(open_socket))
     quiet = clients("quiet", range(100))
     await kernel.apply(quiet)
-    for first in range(0, 1_000_000, 4000):
+    for first in range(0, 2 * MOST_CLIENTS, 4000):
         with suppress(RulesRefused):
             await kernel.apply(clients("loud", range(first, first + 4000)))
     async with asyncio.timeout(WITHIN_S):
@@ -205,7 +205,7 @@ async def a_million_clients(cluster: Cluster) -> None:
     await kernel.close()
     # These came by netlink, as no packet does, so kepd lost count of what others changed and reads everything again.
     await cluster.honest("while the rules are read again")
-    print(f"a million clients: {came_s:.1f} s until there was room again; those of others are all there")
+    print(f"a crowd of clients: {came_s:.1f} s until there was room again; those of others are all there")
 
 
 def clients(name: str, numbers: range) -> Batch:
@@ -217,7 +217,7 @@ def clients(name: str, numbers: range) -> Batch:
 
 ATTACKS: list[Callable[[Cluster], Any]] = [
     wide_slices, many_ports, many_pairs, many_external_ips, many_small, slices_of_no_service, edited_timeouts,
-    one_address, a_million_clients,
+    one_address, a_crowd_of_clients,
 ]  # fmt: skip
 
 
