@@ -47,7 +47,8 @@ async def test_something_that_happens_moves_every_metric_of_the_reference(short_
 @pytest.fixture(scope="module")
 def words_of_tests() -> frozenset[str]:
     """Strings that are one word, as an event's reason is where a test compares it."""
-    paths = [path for path in HERE.rglob("*.py") if path.name not in OF_VOCABULARY]
+    found = [*HERE.rglob("*.py"), *HERE.parent.glob("packages/*/tests/**/*.py")]
+    paths = [path for path in found if path.name not in OF_VOCABULARY]
     return frozenset(word for path in paths for word in re.findall(r'"([A-Z][A-Za-z]+)"', path.read_text("utf-8")))
 
 
