@@ -6,6 +6,7 @@ The devices are nodes that this test makes below /dev, each a second /dev/null; 
 
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -248,7 +249,7 @@ def test_a_container_sees_node_mount_and_variable_of_a_device(kepd: Kepd, lab: L
     claim = next(line.split()[1] for line in claims.splitlines() if "first" in line)
     described = kepd.ctl("describe", "claim", claim).stdout
     assert "State:      prepared" in described
-    assert "Event:      ClaimAllocated" in described
+    assert re.search(r"^  Normal +ClaimAllocated ", described, re.MULTILINE)
     assert 'kepd_devices{driver="devices.kepd.dev",state="held"} 2' in kepd.get("/metrics")[1]
     assert [(stage.out / "words").read_text() for stage in (first, second)] == ["hello\n", "hello\n"]
     assert {variables(stage)["MODEM"] for stage in (first, second)} == {"modem-0", "modem-1"}
