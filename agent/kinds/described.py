@@ -8,7 +8,7 @@ import msgspec
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.kinds.ages import age
-from agent.wire.kepd.v1 import node_pb2
+from agent.wire.kepd.v1 import node_pb2, reason_pb2
 
 WIDTH = 18
 
@@ -27,6 +27,30 @@ def event_lines(events: Sequence[node_pb2.Event]) -> Iterator[str]:
         for one in events
     ]
     yield from grid(("Type", "Reason", "Age", "Message"), rows)
+
+
+def reason_lines(reasons: Sequence[reason_pb2.Reason]) -> Iterator[str]:
+    """Cause and words first, then what follows and what helps; the less important ones in a line each."""
+    if not reasons:
+        return
+    first = reasons[0]
+    yield cause_of(first)
+    if first.next:
+        yield f"  next: {first.next}"
+    if first.command:
+        yield f"  try:  {first.command}"
+    yield from (f"- also: {cause_of(one)}" for one in reasons[1:])
+
+
+def reason_entries(reasons: Sequence[reason_pb2.Reason]) -> Iterator[tuple[str, str]]:
+    """The same as entries of a description."""
+    for one in reasons[:1]:
+        yield from (("Why", cause_of(one)), ("Next", one.next), ("Try", one.command))
+    yield from (("Also", cause_of(one)) for one in reasons[1:])
+
+
+def cause_of(reason: reason_pb2.Reason) -> str:
+    return f"{reason.cause}: {reason.words}" if reason.words else reason.cause
 
 
 def entries_of(indent: str, entries: Iterator[tuple[str, str]]) -> Iterator[str]:

@@ -46,7 +46,7 @@ def route_as_svg(told: Object) -> str:
 def _lane(trace: Object, y: int, places: Mapping[str, int]) -> Iterable[str]:
     said = "its source address becomes the node's" if trace["masquerade"] == "yes" else "its source address stays"
     words = [trace["from"], f"to {trace['to']}", said]
-    boxes = [("from", words), *(("", [one["place"], one["found"], one["rule"]]) for one in trace["steps"])]
+    boxes = [("from", words), *(("", [one["place"], one["found"]]) for one in trace["steps"])]
     for number, (kind, lines) in enumerate(boxes):
         x = 12 + number * (STEP_WIDTH + GAP)
         yield from _box(x, y, STEP_WIDTH, STEP_HEIGHT + 34, kind, lines)

@@ -26,6 +26,7 @@ from agent.model.runtime.proxy_report import HoldReport
 from agent.model.services.report import EndpointReport, ServiceReport
 from agent.model.services.service import ServiceKey
 from agent.pods.attach.pod_service import PodService
+from agent.pods.run.commands import ExplainedPod
 from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.wire.kepd.v1 import image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2
 from tests.host.forked_kepctl import forked_kepctl
@@ -43,8 +44,8 @@ class Pods:
     async def looked(self) -> None:
         """It knows all that there is."""
 
-    def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
-        return "", [f"plan: {namespace}/{name}"]
+    async def explain(self, namespace: str, name: str) -> ExplainedPod:
+        return ExplainedPod(self.pods.items[f"{namespace}/{name}"], (), "", (f"plan: {namespace}/{name}",))
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
         if f"{namespace}/{name}" not in self.pods.items:

@@ -13,10 +13,13 @@ from agent.model.event import Event
 from agent.pods.attach.pod_service import _pod, _with_spec
 from agent.wire.kepd.v1 import node_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+from agent.wire.kepd.v1.pod_pb2 import ExplainPodResponse
+from agent.wire.kepd.v1.reason_pb2 import Reason
 from tests.cli.pod_node import pod_node
 from tests.pods.pods import Runs, World, container, make_pod
 from tests.pods.view.test_status import shown
 
+NO_REASON = ExplainPodResponse()
 MANIFEST = b"""apiVersion: v1
 kind: Pod
 metadata: {name: web, labels: {app: web}}
@@ -65,7 +68,7 @@ async def test_a_pod_is_told_in_sections_with_its_events_last(tmp_path: Path, sh
 def described(**fields: Any) -> list[str]:
     """What is told of a container after its limits."""
     world = World(make_pod([container("a", **fields)])).run(1)
-    lines = list(pod_lines(_with_spec(shown(world)), ""))
+    lines = list(pod_lines(_with_spec(shown(world)), NO_REASON))
     return lines[lines.index("    Limits:            none") + 1 : lines.index("Conditions:")]
 
 
@@ -105,7 +108,7 @@ def test_what_a_manifest_says_cannot_steer_the_terminal() -> None:
 
 def test_how_the_instance_before_ended_stands_below_its_state() -> None:
     world = World(make_pod(("app",)), {"app": [Runs(2, 3)]}).run(5)
-    lines = list(pod_lines(_pod(shown(world)), ""))
+    lines = list(pod_lines(_pod(shown(world)), NO_REASON))
     at = lines.index("    Last State:        Terminated")
 
     assert lines[at + 1 : at + 3] == ["      Reason:          Error", "      Exit Code:       3"]
@@ -115,16 +118,20 @@ def test_how_the_instance_before_ended_stands_below_its_state() -> None:
 
 def test_an_error_is_told_once() -> None:
     world = World(make_pod(("app",)), fails={"app": "ErrImagePull"}).run(5)
-    text = "\n".join(pod_lines(_pod(shown(world)), "app: no image, again in 4 s"))
+    reason = Reason(
+        cause="container app has no image", words="not found", next="in 4 s", command="kepctl explain pull i"
+    )
+    text = "\n".join(pod_lines(_pod(shown(world)), ExplainPodResponse(reasons=[reason])))
 
-    assert text.count("no image") == 1
-    assert "Waits For:         app: ErrImagePull, again in 4 s" in text
+    assert text.count("not found") == 1
+    assert "Why:               container app has no image: not found\nNext:              in 4 s\n" in text
+    assert "Waits For" not in text
 
 
 def test_zeros_are_told_where_they_say_something() -> None:
     world = World(make_pod(("app",), restartPolicy="Never"), {"app": [Runs(1, 0)]}).run(5)
 
-    assert "      Exit Code:       0" in list(pod_lines(_pod(shown(world)), ""))
+    assert "      Exit Code:       0" in list(pod_lines(_pod(shown(world)), NO_REASON))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +160,7 @@ def test_requests_and_limits_are_shown_by_container_and_for_the_pod(
 ) -> None:
     """RES-02: a request that is missing is the limit."""
     pod = make_pod([container("a", resources=resources)], **spec)
-    told = list(pod_lines(_pod(shown(World(pod))), ""))
+    told = list(pod_lines(_pod(shown(World(pod))), NO_REASON))
 
     assert [line for line in told if line.lstrip().startswith(("Requests:", "Limits:"))] == lines
 

@@ -241,7 +241,7 @@ async def test_what_hooks_wrote_is_told_to_those_who_ask_and_in_no_event(tmp_pat
         cri.may_stop.clear()
         given.put("/m/f.yaml", None)
         await plane.until(lambda: cri.stops, "it ends")
-        lines = [line for line in commands.explain("default", "web-n")[1] if line.startswith("hook")]
+        lines = [line for line in (await commands.explain("default", "web-n")).details if line.startswith("hook")]
         cri.may_stop.set()
         await plane.until(lambda: not plane.phases, "gone")
         moments, containers = commands.timeline("", "web")

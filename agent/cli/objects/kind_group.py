@@ -7,11 +7,14 @@ from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import nearest
 
 # What a kind is called where a command has its own word for it.
-OTHER_WORDS = {"service": "route", "image": "pull"}
+OTHER_WORDS = {"image": "pull"}
 
 
 class KindGroup(click.Group):
-    """A group that takes short names and KIND/NAME, and says what was meant by a near miss."""
+    """A group that takes short names and KIND/NAME, and says what was meant by a near miss. `anything` takes a single
+    word that is no kind: the name of an object, whose kind it finds."""
+
+    anything: str = ""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -24,6 +27,9 @@ class KindGroup(click.Group):
         if chosen is not None:
             rest = [name, *args[1:]] if slash and name else args[1:]
             return super().resolve_command(ctx, [chosen, *rest])
+        is_name = not word.startswith("-") and kind is None and all(one.startswith("-") for one in args[1:])
+        if self.anything and is_name:
+            return super().resolve_command(ctx, [self.anything, *args])
         if not word.startswith("-"):
             close = nearest(word, known)
             hint = f'; did you mean "{close}"?' if close else f"; expected {', '.join(known)}"

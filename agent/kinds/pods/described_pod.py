@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.kinds.described import WIDTH, entries_of, grid, joined, moment
+from agent.kinds.described import WIDTH, entries_of, grid, joined, moment, reason_entries
 from agent.kinds.pods.parts import items, part
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import pod_pb2
@@ -20,8 +20,8 @@ LISTS = ("containers", "initContainers", "ephemeralContainers")
 UNSAID = "<as in the manifest>"
 
 
-def pod_lines(pod: pod_pb2.Pod, waits_for: str) -> Iterator[str]:
-    yield from entries_of("", _of_pod(pod, _said_once(pod, waits_for)))
+def pod_lines(pod: pod_pb2.Pod, why: pod_pb2.ExplainPodResponse) -> Iterator[str]:
+    yield from entries_of("", _of_pod(pod, why))
     manifests = containers_of(pod.spec)
     for kind, title in KINDS:
         chosen = [one for one in pod.containers if one.kind == kind]
@@ -41,15 +41,7 @@ def pod_lines(pod: pod_pb2.Pod, waits_for: str) -> Iterator[str]:
     yield f"{'QoS Class:':{WIDTH}} {pod.qos_class}"
 
 
-def _said_once(pod: pod_pb2.Pod, waits_for: str) -> str:
-    """What a container says itself is not repeated."""
-    for one in pod.containers:
-        if one.message and one.message in waits_for:
-            waits_for = waits_for.replace(one.message, one.reason)
-    return waits_for
-
-
-def _of_pod(pod: pod_pb2.Pod, waits_for: str) -> Iterator[tuple[str, str]]:
+def _of_pod(pod: pod_pb2.Pod, why: pod_pb2.ExplainPodResponse) -> Iterator[tuple[str, str]]:
     yield "Name", pod.name
     yield "Namespace", pod.namespace
     yield "UID", pod.uid
@@ -57,9 +49,11 @@ def _of_pod(pod: pod_pb2.Pod, waits_for: str) -> Iterator[tuple[str, str]]:
     yield "Labels", joined(pod.labels)
     yield "Status", pod.status if pod.status in ("", pod.phase) else f"{pod.status} (phase {pod.phase})"
     yield "Reason", pod.reason
-    # The list has it there for who sees no more than that.
-    yield "Message", pod.message.removesuffix(f"waits for: {pod.waits_for}").removesuffix("; ")
-    yield "Waits For", waits_for
+    if why.reasons:
+        yield from reason_entries(why.reasons)
+    else:
+        yield "Message", pod.message
+        yield "Waits For", why.waits_for
     yield "IP", pod.ip
     yield "Controlled By", f"{pod.owner.kind}/{pod.owner.name}" if pod.HasField("owner") else ""
     yield "Manifest", pod.manifest

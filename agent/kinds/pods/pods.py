@@ -69,4 +69,4 @@ def describe(kind: Kind, namespace: str, name: str) -> Describing:
     asked = pod_pb2.GetPodRequest(**which, with_spec=True)
     pod = (yield Ask(f"{PODS}/GetPod", asked, pod_pb2.GetPodResponse)).pod
     why = yield Ask(f"{PODS}/ExplainPod", pod_pb2.ExplainPodRequest(**which), pod_pb2.ExplainPodResponse)
-    return Described(tuple(pod_lines(pod, why.waits_for)), (events_of(found.namespace, found.name, ""),))
+    return Described(tuple(pod_lines(pod, why)), (events_of(found.namespace, found.name, ""),))

@@ -4,13 +4,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agent.kinds.described import Described, entries_of, events_of, grid
+from agent.kinds.described import Described, entries_of, events_of, grid, reason_entries
 from agent.kinds.kube_shape import labels_of, manifest_object, service_object
 from agent.kinds.pods.manifests import ask_for
 from agent.kinds.registry import Kind, Named
 from agent.kinds.selection import find_named
 from agent.kinds.shown import AnyListing, Ask, Describing, How, Shown, Watch
 from agent.kinds.table import Column, Columns, Listing
+from agent.wire.kepd.v1 import reason_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 SERVICE = "kepd.v1.ServiceProxyService"
@@ -44,7 +45,7 @@ COLUMNS: Columns[pb.Service] = (
     Column("PORTS", _ports),
     Column("USED", _used),
     Column("STATE", _state),
-    Column("FINDINGS", lambda one: "; ".join(one.findings)),
+    Column("FINDINGS", lambda one: one.cause or "; ".join(one.findings)),
     Column("EXTERNAL-IP", lambda one: ",".join(one.external_ips), wide=True),
     Column("MODE", lambda one: ",".join(sorted({port.mode for port in one.ports if port.mode})), wide=True),
     Column("CONNECTIONS", lambda one: str(one.connections), wide=True),
@@ -88,12 +89,16 @@ def describe(kind: Kind, namespace: str, name: str) -> Describing:
     listed = yield Ask(f"{SERVICE}/ListServices", pb.ListServicesRequest(), pb.ListServicesResponse)
     found = find_named(kind, name, [Named(one.namespace, one.name) for one in listed.services], namespace)
     service = next(one for one in listed.services if (one.namespace, one.name) == (found.namespace, found.name))
-    request = pb.ListEndpointsRequest(service=found.key)
-    endpoints = (yield Ask(f"{SERVICE}/ListEndpoints", request, pb.ListEndpointsResponse)).endpoints
-    return Described(tuple(service_lines(service, endpoints)), (events_of(found.namespace, found.name),))
+    request = pb.ExplainRouteRequest(service=found.key)
+    route = yield Ask(f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)
+    return Described(
+        tuple(service_lines(service, route.endpoints, route.reasons)), (events_of(found.namespace, found.name),)
+    )
 
 
-def service_lines(service: pb.Service, endpoints: Sequence[pb.Endpoint]) -> Iterator[str]:
+def service_lines(
+    service: pb.Service, endpoints: Sequence[pb.Endpoint], reasons: Sequence[reason_pb2.Reason] = ()
+) -> Iterator[str]:
     affinity = f"ClientIP, {service.affinity_s} s" if service.affinity_s else "None"
     head = (
         ("Name", service.name),
@@ -104,7 +109,7 @@ def service_lines(service: pb.Service, endpoints: Sequence[pb.Endpoint]) -> Iter
         ("Session Affinity", affinity),
         ("Policies", service.policies),
         ("Programmed", "yes" if service.is_programmed else "no"),
-        ("Findings", "; ".join(service.findings)),
+        *reason_entries(reasons),
     )
     yield from entries_of("", iter(head))
     yield "Ports:"

@@ -21,6 +21,15 @@ class Termination(msgspec.Struct, frozen=True, kw_only=True):
     started_at_s: float = 0.0
     finished_at_s: float = 0.0
     id: str = ""
+    last_line: str = ""
+
+
+class ProbeWords(msgspec.Struct, frozen=True):
+    """What a probe or a hook last said against an instance."""
+
+    instance: str
+    kind: str
+    text: str
 
 
 class AllocatedDevice(msgspec.Struct, frozen=True):
@@ -58,6 +67,9 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     image_id: str = ""
     stop_signal: str = ""
     last: Termination | None = None
+    last_line: str = ""
+    """Of its log, if it has ended with a fault."""
+    complaint: ProbeWords | None = None
     resources: Resources = Resources()
     devices: tuple[AllocatedDevice, ...] = ()
 
@@ -92,6 +104,10 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
     reason: str = ""
     message: str = ""
+    cause: str = ""
+    """Why it is not as it should be, with its own words, in one line; empty for one that is well."""
+    problem: str = ""
+    """The word for what is wrong with the pod as a whole, such as FailedMount."""
     waits_for: str = ""
     ip: str = ""
     host_ips: tuple[str, ...] = ()

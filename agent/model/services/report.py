@@ -37,6 +37,8 @@ class ServiceReport(msgspec.Struct, frozen=True, kw_only=True):
     affinity_s: int = 0
     policies: str = ""
     findings: tuple[str, ...] = ()
+    cause: str = ""
+    """Why traffic does not arrive, or not everywhere, in one line; empty where all is well."""
     is_programmed: bool = True
     connections: int = 0
     """New connections that the kernel counted since the ways in were written last."""

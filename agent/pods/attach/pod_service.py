@@ -22,6 +22,7 @@ from agent.model.pods.state import ContainerState, PodState
 from agent.model.refused import Refused
 from agent.pods.run.commands import LogPlace, PodCommands, StreamUrls
 from agent.wire.kepd.v1 import pod_pb2 as pb
+from agent.wire.kepd.v1 import reason_pb2
 
 LOG_POLL_S = 0.2
 
@@ -74,10 +75,14 @@ class PodService:
         )
 
     async def explain_pod(self, request: pb.ExplainPodRequest) -> pb.ExplainPodResponse:
-        waits_for, lines = self._pods.explain(request.namespace, request.name)
-        pod = self._pods.pods.items.get(f"{request.namespace or 'default'}/{request.name}")
-        status, phase = (pod.status, pod.phase) if pod is not None else ("", "")
-        return pb.ExplainPodResponse(waits_for=waits_for, lines=lines, status=status, phase=phase)
+        found = await self._pods.explain(request.namespace, request.name)
+        return pb.ExplainPodResponse(
+            waits_for=found.waits_for,
+            lines=found.details,
+            status=found.state.status,
+            phase=found.state.phase,
+            reasons=[to_message(reason_pb2.Reason, one) for one in found.reasons],
+        )
 
     async def stream_logs(self, request: pb.StreamLogsRequest) -> AsyncIterator[pb.StreamLogsResponse]:
         """Who follows does so over restarts, and from before the beginning, until no more lines can come."""
@@ -204,7 +209,7 @@ def _with_spec(pod: PodState) -> pb.Pod:
 
 
 def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
-    parts = (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
+    parts = (pod.cause,) if pod.cause else (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
     return to_message(
         pb.Pod,
         pod,

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agent.model.finding import printable
 from agent.model.pods.container_fields import Resources
 from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.model.pods.state import ProbeWords
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 from agent.pods.runtime.observed import (
@@ -57,6 +58,8 @@ class ContainerMemory(msgspec.Struct, frozen=True, kw_only=True):
     renewed: str = ""
     refused: str = ""
     failing: Failing | None = None
+    # Kept over the end of its instance, which it may have caused.
+    complaint: ProbeWords | None = None
     reason: str = ""
     message: str = ""
     pause_s: float = 0.0

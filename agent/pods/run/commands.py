@@ -8,7 +8,7 @@ Addresses of streams are good for one use; whoever asked connects to the runtime
 import asyncio
 import secrets
 import string
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from agent.model.pods.checkpoint import MadeCheckpoint
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerKind
 from agent.model.pods.state import PodState
+from agent.model.reason import Reason
 from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
@@ -34,6 +35,8 @@ from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.observed import Instance, Stage
 from agent.pods.view.explanation import container_lines
+from agent.pods.view.reasons import Times, pod_reasons
+from agent.pods.view.status import pod_status
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
@@ -42,8 +45,18 @@ FILE_MODE = 0o640
 NAME_SIGNS = string.ascii_lowercase + string.digits
 TakeOut = Callable[[str, tuple[str, str, str]], None]
 FIRST_LOOK_S = 10.0
+MOST_FAULTS = 3
 ContainerTarget = tuple[str, str, str]
 """Namespace, pod, container; an empty container is the only one."""
+
+
+class ExplainedPod(msgspec.Struct, frozen=True):
+    """`details`: what else is known of it, line by line."""
+
+    state: PodState
+    reasons: tuple[Reason, ...]
+    waits_for: str
+    details: tuple[str, ...] = ()
 
 
 class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,29 +113,58 @@ class PodCommands:
         """Wall time, on the clock of the moments."""
         return self._context.clock.wall_s()
 
-    def explain(self, namespace: str, name: str) -> tuple[str, list[str]]:
-        state = self._runner.pods.items.get(f"{namespace or 'default'}/{name}")
-        if state is not None and self._runner.keeper(namespace or "default", name) is None:
+    async def explain(self, namespace: str, name: str) -> ExplainedPod:
+        key = f"{namespace or 'default'}/{name}"
+        state, keeper = self._runner.pods.items.get(key), self._runner.keeper(namespace or "default", name)
+        clock = self._context.clock
+        if keeper is None:
+            if state is None:
+                raise Refused("not_found", f'no pod "{key}" on this node{self._faults(name)}')
             # It was not let in, or the runtime has not been looked at yet.
-            return state.waits_for, [f"{state.reason}: {state.message}"] if state.reason else []
-        run = self.keeper(namespace, name).run
-        lines = [f"plan: {run.plan}"]
+            reasons = tuple(pod_reasons(state, Times(now_s=clock.wall_s())))
+            return ExplainedPod(state, reasons, state.waits_for)
+        run = keeper.run
+        # As of now, not of when something last changed.
+        look = run.look(self._runner.shown.complaint_about(run.pod.uid))
+        state = pod_status(look)
+        times = Times(now_s=clock.wall_s(), due=dict(self._due(run)))
+        reasons = tuple([await self._with_log(run, one) for one in pod_reasons(state, times)])
+        return ExplainedPod(state, reasons, look.waits_for, tuple(self._details(run, state)))
+
+    def _due(self, run: LivePod) -> Iterator[tuple[str, float]]:
+        """When what waits is tried again, by the clock on the wall."""
+        clock = self._context.clock
+        for one in run.plan.waiting:
+            if one.until_s is not None and one.why != "activeDeadlineSeconds":
+                yield one.name, clock.wall_s() + max(one.until_s - clock.now_s(), 0.0)
+
+    async def _with_log(self, run: LivePod, reason: Reason) -> Reason:
+        """With the end of a log where nothing else has words."""
+        newest = run.seen.newest(reason.container) if reason.container and not reason.words else None
+        return reason if newest is None else replace(reason, words=await run.last_line(newest))
+
+    def _faults(self, name: str) -> str:
+        """Manifests whose pods do not run: one of them may be meant."""
+        reading = self._runner.wants.reading
+        findings = [one for one in reading.findings if name in str(one)] or reading.findings
+        shown = [str(one) for one in findings[:MOST_FAULTS]]
+        more = f", and {len(findings) - len(shown)} more" if len(findings) > len(shown) else ""
+        return f"; manifests with faults: {', '.join(shown)}{more}" if shown else ""
+
+    def _details(self, run: LivePod, state: PodState) -> Iterator[str]:
+        clock = self._context.clock
+        yield f"plan: {run.plan}"
         if run.memory.stop is not None:
-            since_s = max(self._context.clock.now_s() - run.memory.stop.began_s, 0)
-            lines.append(f"ending ({run.memory.stop_cause}) since {since_s:.0f} s")
-        if state is not None:
-            clock, policy = self._context.clock, run.pod.spec.restart_policy
-            lines += container_lines(state, run.plan.waiting, policy, clock.now_s(), clock.wall_s())
+            yield f"ending ({run.memory.stop_cause}) since {max(clock.now_s() - run.memory.stop.began_s, 0):.0f} s"
+        yield from container_lines(state, run.plan.waiting, run.pod.spec.restart_policy, clock.now_s(), clock.wall_s())
         for container, one in run.memory.containers.items():
             if one.backoff.restarts:
-                lines.append(f"{container}: {one.backoff.restarts} restarts counted for its back-off")
-        lines += [f"{one.name}: ephemeral, {one.stage}, no part of the manifest" for one in run.seen.ephemerals]
-        if state is not None and state.message:
-            lines.append(state.message)
-        lines += [f"hook {hook}: {output}" for hook, output in run.hook_outputs.items()]
-        lines += [f"doing: {task}" for task in run.tasks if not isinstance(task, Probing)]
-        # As of now, not of when something last changed.
-        return run.look("").waits_for, lines
+                yield f"{container}: {one.backoff.restarts} restarts counted for its back-off"
+        yield from (f"{one.name}: ephemeral, {one.stage}, no part of the manifest" for one in run.seen.ephemerals)
+        if state.message:
+            yield state.message
+        yield from (f"hook {hook}: {output}" for hook, output in run.hook_outputs.items())
+        yield from (f"doing: {task}" for task in run.tasks if not isinstance(task, Probing))
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
         """End it, and take its manifest away so that it does not come back; of one that was made there is none, and

@@ -84,12 +84,16 @@ class ShownPods:
         state = self.feed.items.get(pod.key)
         return state if state is not None and state.uid == pod.uid else None
 
+    def complaint_about(self, uid: str) -> str:
+        """What is wrong with the manifest of a pod that runs."""
+        return self._complaints.get(uid, "")
+
     def show(self, run: LivePod) -> None:
         key, before = run.pod.key, self.of(run.pod)
         # What an earlier kepd showed has not changed after the last that it noted.
         noted = run.history.moments if before is None else ()
         at_s = noted[-1].at_s if noted else self._context.clock.wall_s()
-        self.feed.put(key, with_since(pod_status(run.look(self._complaints.get(run.pod.uid, ""))), before, at_s))
+        self.feed.put(key, with_since(pod_status(run.look(self.complaint_about(run.pod.uid))), before, at_s))
         self._problems.look_at(key, run.memory, run.unsaved)
         self.changed.set()
 

@@ -66,6 +66,8 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    last_line: str = ""
+    """Of its log, once it has ended with a fault."""
     stop_signal: str = ""
     notes: Mapping[str, str] = msgspec.field(default_factory=dict)
 

@@ -28,6 +28,7 @@ from agent.pods.plan.stop_state import ContainerEnding, HookPhase, Stop
 from agent.pods.plan.work import EndingAlone, Launching, MakingSandbox, Work
 from agent.pods.runtime.observed import Instance, SeenPod, Stage, left_container
 from agent.pods.runtime.qos import qos_class
+from agent.pods.view.reasons import pod_reasons
 
 # How pods end that the node itself gave up.
 DISRUPTIONS = ("Evicted", "Terminated", "Preempting")
@@ -62,7 +63,7 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
     phase = _phase(pod, seen, memory, containers) if is_seen else "Unknown"
     phase = outcome.phase if outcome is not None else phase
     reasons = (memory.message if memory.reason else "", outcome.message if outcome is not None else "", look.message)
-    return PodState(
+    state = PodState(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
@@ -88,7 +89,10 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         owner=pod.owner,
         volumes=volumes_of(pod),
         ports=named_ports(pod),
+        problem=memory.reason,
     )
+    reason = next(pod_reasons(state), None)
+    return replace(state, cause=reason.line) if reason is not None else state
 
 
 def with_since(state: PodState, before: PodState | None, now_s: float) -> PodState:
@@ -143,6 +147,8 @@ def _container(look: Look, one: ContainerSpec) -> ContainerState:
         image_id=seen.image_id,
         stop_signal=seen.stop_signal,
         last=last,
+        last_line=seen.last_line if state == TERMINATED else "",
+        complaint=memory.complaint,
     )
 
 
@@ -221,6 +227,7 @@ def _termination(ended: Instance, most_bytes: int) -> Termination:
         started_at_s=ended.started_wall_s,
         finished_at_s=ended.finished_wall_s,
         id=ended.id,
+        last_line=ended.last_line,
     )
 
 

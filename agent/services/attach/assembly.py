@@ -27,6 +27,7 @@ from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.refused import Refused
 from agent.model.services.nft_table import Family
+from agent.model.services.service import ServiceKey
 from agent.services.attach.addresses import addresses_now, follow_addresses, follow_interfaces
 from agent.services.attach.files import ManifestServices, NamesFollower, NoPods, PodsHere
 from agent.services.attach.health import ServiceHealth
@@ -145,11 +146,12 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         if isinstance(source, ManifestServices) and chooses_services_by(before) != chooses_services_by(changed):
             source.reloaded()
 
+    chosen = source.chosen_by if isinstance(source, ManifestServices) else _nobody
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, backend.views, addresses_now, ender, (*beside, snapshot)),
+        view=ServicesView(plane, backend.views, addresses_now, ender, (*beside, snapshot), chosen),
         source=source,
-        programmed=lambda: _programmed(source),
+        programmed=lambda: _programmed(source, current[0]),
         follow_names=source.follow_names if isinstance(source, ManifestServices) else None,
         pages=health.pages(),
         families=lambda: _families(plane, relay, counts, _told_by(source, writer, current[0])),
@@ -158,6 +160,10 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         apply=apply,
         close=lambda: _close(backend, conntrack),
     )
+
+
+def _nobody(_key: ServiceKey) -> None:
+    """An endpoint controller chooses, elsewhere."""
 
 
 def _families_here() -> tuple[Family, ...]:
@@ -296,9 +302,9 @@ def _told_by(
     return (*source.families(), *(writer.families() if writer is not None else ()))
 
 
-def _programmed(source: ManifestServices | KubeServices) -> Manifests:
+def _programmed(source: ManifestServices | KubeServices, configuration: Configuration) -> Manifests:
     if isinstance(source, ManifestServices):
-        return source.objects.known
+        return source.as_topology_reads(configuration.node.name, configuration.node.labels)
     text = "Services come from the API server, where hints are computed and kept in EndpointSlices"
     raise Refused("precondition", f"{text}; `--from-files` explains them from manifests")
 

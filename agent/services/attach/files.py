@@ -23,12 +23,15 @@ from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
+from agent.model.services.service import ServiceKey
 from agent.services.attach.manifests import HintLedger, ServiceObjects, hint_options, read_service_objects
-from agent.services.attach.pods import local_pods, slices_of_pods
+from agent.services.attach.pods import local_pods, selected_pods, slices_of_pods
 from agent.services.objects.manifest import Allotted, allot
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.intake import ServiceInputs
+from agent.services.view.reasons import SelectedPods
+from agent.topology.manifest.objects import Document, Manifests, read_manifests
 
 log = structlog.get_logger(plane="services")
 
@@ -184,6 +187,29 @@ class ManifestServices:
 
     def _chosen(self) -> dict[str, EndpointSlice]:
         return slices_of_pods(self.objects.choices, local_pods(self._here.pods()), self._configuration().node.name)
+
+    def as_topology_reads(self, node: str, labels: Mapping[str, str]) -> Manifests:
+        """With the slices of pods that run here, and with this node where no manifest has it."""
+        known = self.objects.known
+        documents = [
+            Document("pods of this node", {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **content})
+            for content in msgspec.to_builtins(list(self._made.values()))
+        ]
+        if all(one.name != node for one in known.nodes):
+            content = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": node, "labels": dict(labels)},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            }
+            documents.append(Document("node.labels of the configuration", content))
+        here = read_manifests(documents)
+        return msgspec.structs.replace(known, slices=(*known.slices, *here.slices), nodes=(*known.nodes, *here.nodes))
+
+    def chosen_by(self, key: ServiceKey) -> SelectedPods | None:
+        """Whom a Service chooses among the pods of this node; None for one that does not choose by labels."""
+        choice = next((one for one in self.objects.choices if (one.namespace, one.name) == key), None)
+        return selected_pods(choice, self._here.pods()) if choice is not None else None
 
     def _tell_names(self) -> None:
         """Before the rules change: a name goes before its Service does."""

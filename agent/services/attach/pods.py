@@ -13,6 +13,7 @@ from agent.model.kube_objects import Conditions, EndpointObject, EndpointPort, E
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.services.objects.addresses import read_address
+from agent.services.view.reasons import SelectedPod, SelectedPods
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -75,17 +76,47 @@ def local_pods(pods: Iterable[tuple[PodSpec, PodState]]) -> Iterator[LocalPod]:
             name=pod.name,
             labels=dict(pod.labels),
             ip=state.ip,
-            is_ready=any(one.type == "Ready" and one.is_true for one in state.conditions),
+            is_ready=_is_ready(state),
             is_terminating=state.is_terminating,
-            ports={
-                (port.name, port.protocol or "TCP"): port.container_port
-                for container in pod.containers
-                for port in container.fields.ports
-                if port.name
-            },
+            ports=_named_ports(pod),
             hostname=pod.spec.hostname,
             subdomain=pod.spec.subdomain,
         )
+
+
+def selected_pods(choice: PodChoice, pods: Iterable[tuple[PodSpec, PodState]]) -> SelectedPods:
+    """Also those without an address, which no slice has."""
+    mine = [(pod, state) for pod, state in pods if pod.namespace == choice.namespace and state.phase not in FINISHED]
+    chosen = {pod.key: _chooses(choice, dict(pod.labels)) for pod, _ in mine}
+    return SelectedPods(
+        selector=choice.selector,
+        targets=choice.targets,
+        chosen=[_selected(pod, state) for pod, state in mine if chosen[pod.key]],
+        others=[_selected(pod, state) for pod, state in mine if not chosen[pod.key]],
+    )
+
+
+def _selected(pod: PodSpec, state: PodState) -> SelectedPod:
+    return SelectedPod(
+        name=pod.name,
+        labels=dict(pod.labels),
+        is_ready=_is_ready(state),
+        cause=state.cause or state.status,
+        ports=_named_ports(pod),
+    )
+
+
+def _is_ready(state: PodState) -> bool:
+    return any(one.type == "Ready" and one.is_true for one in state.conditions)
+
+
+def _named_ports(pod: PodSpec) -> dict[tuple[str, str], int]:
+    return {
+        (port.name, port.protocol or "TCP"): port.container_port
+        for container in pod.containers
+        for port in container.fields.ports
+        if port.name
+    }
 
 
 def slices_of_pods(choices: Iterable[PodChoice], pods: Iterable[LocalPod], node: str) -> dict[str, EndpointSlice]:
@@ -103,9 +134,11 @@ def slices_of_pods(choices: Iterable[PodChoice], pods: Iterable[LocalPod], node:
 
 
 def _is_chosen(choice: PodChoice, pod: LocalPod) -> bool:
-    return pod.namespace == choice.namespace and all(
-        pod.labels.get(key) == value for key, value in choice.selector.items()
-    )
+    return pod.namespace == choice.namespace and _chooses(choice, pod.labels)
+
+
+def _chooses(choice: PodChoice, labels: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in choice.selector.items())
 
 
 def _family(pod: LocalPod) -> str:

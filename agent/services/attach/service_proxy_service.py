@@ -14,6 +14,7 @@ from agent.api.watching import watched
 from agent.model.services.report import ProgrammedService
 from agent.model.services.service import ServiceKey
 from agent.services.run.view import ServicesView
+from agent.wire.kepd.v1 import reason_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 M = TypeVar("M", bound=Message)
@@ -86,10 +87,11 @@ class ServiceProxyService:
         try:
             lines = view.route(key, port) if not after else []
         except KeyError as error:
-            raise not_found(FailureReason.NO_SUCH_SERVICE, f"no Service {key} is known here") from error
+            raise not_found(FailureReason.NO_SUCH_SERVICE, f"no Service {error.args[0]} is known here") from error
         walk = view.endpoints(key, after, port)
         items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
-        return pb.ExplainRouteResponse(lines=lines, endpoints=items, meta=meta)
+        reasons = [to_message(reason_pb2.Reason, one) for one in view.reasons(key)] if not after else []
+        return pb.ExplainRouteResponse(lines=lines, endpoints=items, meta=meta, reasons=reasons)
 
     async def end_connections(self, request: pb.EndConnectionsRequest) -> pb.EndConnectionsResponse:
         key, view = _key(request.service), self._view

@@ -30,6 +30,8 @@ class ServiceIndex:
         self.services: dict[ServiceKey, ServiceFacts] = {}
         self.refused: dict[ServiceKey, Findings] = {}
         """Services that cannot be programmed, with the reasons."""
+        self.others: dict[ServiceKey, str] = {}
+        """Services that are not for us, with the reason."""
         self.by_labels: set[ServiceKey] = set()
         """Services that choose endpoints by the labels of nodes."""
         self.label_uses: Counter[str] = Counter()
@@ -62,6 +64,10 @@ class ServiceIndex:
             self.refused[key] = findings
         else:
             self.refused.pop(key, None)
+        if item.whose:
+            self.others[key] = item.whose
+        else:
+            self.others.pop(key, None)
         if facts is None:
             self._forget(key)
         elif self.services.get(key) != facts:
@@ -75,6 +81,7 @@ class ServiceIndex:
     def drop_service(self, key: ServiceKey) -> None:
         self.service_changes += 1
         self.refused.pop(key, None)
+        self.others.pop(key, None)
         self._forget(key)
 
     def _forget(self, key: ServiceKey) -> None:

@@ -19,6 +19,7 @@ TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
 POLICIES = ("Cluster", "Local")
 AFFINITIES = ("None", "ClientIP")
 PROTOCOLS = ("TCP", "UDP", "SCTP")
+PROXY_LABEL = "service.kubernetes.io/service-proxy-name"
 IP_MODES = ("VIP", "Proxy")
 T = TypeVar("T")
 FAMILIES: tuple[Family, Family] = ("IPv4", "IPv6")
@@ -44,20 +45,32 @@ class ReadService(NamedTuple):
     facts: ServiceFacts | None
     findings: tuple[Finding, ...]
     uid: str = ""
+    whose: str = ""
+    """Why it is not for us."""
 
 
 def read_service(item: Service, proxy_name: str = "", *, is_strict: bool = False) -> ReadService:
     """`proxy_name` is the value of the label of Services that are ours. `is_strict`: source ranges of which none
     can be used let no client in, instead of every one."""
-    return ReadService(_service_key(item), *_read(item, proxy_name, is_strict=is_strict), item.metadata.uid)
+    if whose := _why_not_ours(item, proxy_name):
+        return ReadService(_service_key(item), None, (), item.metadata.uid, whose)
+    return ReadService(_service_key(item), *_read(item, is_strict=is_strict), item.metadata.uid)
 
 
-def _read(item: Service, proxy_name: str, *, is_strict: bool) -> tuple[ServiceFacts | None, tuple[Finding, ...]]:
+def _why_not_ours(item: Service, proxy_name: str) -> str:
     labels = item.metadata.labels
-    if (labels.proxy_name if labels is not None else None) != (proxy_name or None):
-        return None, ()
-    if item.spec.type == "ExternalName" or item.spec.cluster_ip == "None":
-        return None, ()
+    named = labels.proxy_name if labels is not None else None
+    if named != (proxy_name or None):
+        ours = f'services.proxyName is "{proxy_name}"' if proxy_name else "services.proxyName names none"
+        return f"its label {PROXY_LABEL} is {shown(named or '')}, and {ours}: another proxy programs it"
+    if item.spec.type == "ExternalName":
+        return "it is of type ExternalName: a name in DNS, and nothing to program"
+    if item.spec.cluster_ip == "None":
+        return "it is headless (clusterIP: None): its name leads to its pods, and nothing is programmed"
+    return ""
+
+
+def _read(item: Service, *, is_strict: bool) -> tuple[ServiceFacts | None, tuple[Finding, ...]]:
     if not item.spec.cluster_ip:
         text = "none is given, and no Service network has one left; set it, or services.serviceCIDRs"
         return None, (Finding(f"Service {_service_key(item)}", "spec.clusterIP", text),)

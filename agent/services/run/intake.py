@@ -216,7 +216,7 @@ class ServiceInputs:
         for item in items:
             present.add(item.key)
             self.put_service(item)
-        for key in [key for key in (*self.fold.services, *self.fold.refused) if key not in present]:
+        for key in [key for key in (*self.fold.services, *self.fold.refused, *self.fold.others) if key not in present]:
             self.drop_service(*key)
         self.ledger.keep_only("Service", present)
         self.complete("services")

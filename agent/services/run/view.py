@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from agent.model.feed import Feed
 from agent.model.finding import shown
 from agent.model.placed import SEPARATOR, Walk, begins, is_over, to_come, within
+from agent.model.reason import Reason
 from agent.model.refused import Refused
 from agent.model.services.ended_connections import EndedConnections
 from agent.model.services.nft_table import Family
@@ -33,17 +34,21 @@ from agent.model.services.service import NEVER, Backend, Protocol, ServiceKey
 from agent.services.nftables.elements import PORT
 from agent.services.nftables.trace import Outcome, Packet, told_endpoint
 from agent.services.objects.addresses import read_address
-from agent.services.objects.reading_service import HIGHEST_PORT
+from agent.services.objects.reading_service import HIGHEST_PORT, PROXY_LABEL
 from agent.services.routes.frontends import Claim, Frontend, PortPlan, ServicePlan, claim_of
 from agent.services.routes.maglev import MOST_ENDPOINTS
+from agent.services.routes.selection import Place
 from agent.services.ruleset import Beside, RulesView
 from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.family_sync import FamilySync
+from agent.services.run.intake import MANIFEST
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.explain import Reasons, explain_hashing, explain_hints, state_of
+from agent.services.view.reasons import PortSituation, SelectedPods, ServiceSituation, service_reasons
 
 T = TypeVar("T")
 KEPT_S = 10.0
+MOST_FAULTS = 3
 _BACKEND = attrgetter("key")
 MOST_DIGITS = 5
 MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"}
@@ -85,8 +90,11 @@ class ServicesView:
         addresses: Callable[[], Awaitable[Iterable[bytes]]],
         ender: ConnectionEnder | None = None,
         beside: Sequence[Beside] = (),
+        chosen: Callable[[ServiceKey], SelectedPods | None] = lambda _key: None,
     ) -> None:
-        """`addresses`: those that this host has now. Without an `ender` no connections are ended."""
+        """`addresses`: those that this host has now. Without an `ender` no connections are ended. `chosen`: the pods of
+        this node that a Service chooses by their labels."""
+        self._chosen = chosen
         self._beside = tuple(beside)
         self._ender = ender
         self._plane = plane
@@ -128,9 +136,11 @@ class ServicesView:
         facts = self._plane.intake.fold.services.get(key)
         plans = [plan for sync in self._plane.families.values() if (plan := sync.desired.plan_of(key)) is not None]
         findings = tuple(self._findings(key))
+        first = next(service_reasons(self._situation(key)), None)
+        cause = first.line if first is not None else ""
         if facts is None:
             return ServiceReport(
-                namespace=key.namespace, name=key.name, type="", findings=findings, is_programmed=False
+                namespace=key.namespace, name=key.name, type="", findings=findings, cause=cause, is_programmed=False
             )
         parts = [part for part in (facts.v4, facts.v6) if part is not None]
         policies = [
@@ -148,7 +158,39 @@ class ServicesView:
             affinity_s=facts.affinity_s,
             policies=f"{' and '.join(policies)} traffic stays local" if policies else "",
             findings=findings,
+            cause=cause,
             is_programmed=bool(plans) and not any(key in sync.quarantine for sync in self._plane.families.values()),
+        )
+
+    def reasons(self, key: ServiceKey) -> tuple[Reason, ...]:
+        """Why traffic does not arrive, or not everywhere. Empty where all is well."""
+        return tuple(service_reasons(self._situation(key)))
+
+    def _situation(self, key: ServiceKey) -> ServiceSituation:
+        ports = [
+            PortSituation(
+                family=sync.desired.family,
+                plan=port,
+                backends=self._backends(sync, key, port),
+                offered=self._offered(sync, key),
+            )
+            for sync, _, port in self._ports(key)
+        ]
+        is_without = any(not one.plan.selection.has_any for one in ports)
+        place = next((sync.facts.node.place for sync in self._plane.families.values()), Place(""))
+        return ServiceSituation(
+            key=key,
+            place=place,
+            findings=[*self._findings(key)],
+            whose=self._plane.intake.fold.others.get(key, ""),
+            ports=ports,
+            pods=self._chosen(key) if is_without else None,
+        )
+
+    def _offered(self, sync: FamilySync, key: ServiceKey) -> list[str]:
+        slices = self._plane.intake.fold.slices(key, sync.desired.family)
+        return sorted(
+            {f"{name or '(no name)'}/{kind}" for one in slices if one.endpoints for (name, kind), _ in one.ports}
         )
 
     def _findings(self, key: ServiceKey) -> Iterator[str]:
@@ -215,10 +257,10 @@ class ServicesView:
             yield begins(*key, port.port.name, port.port.protocol, sync.desired.family), sync, port
 
     def route(self, key: ServiceKey, port_name: str | None = None) -> list[str]:
-        """Raises KeyError for a Service that is not there."""
+        """Raises KeyError for a Service that is not there, with the faults of manifests: it may be in one of them."""
         fold = self._plane.intake.fold
-        if key not in fold.services and key not in fold.refused:
-            raise KeyError(str(key))
+        if key not in fold.services and key not in fold.refused and key not in fold.others:
+            raise KeyError(f"{key}{self._faults(key)}")
         lines: list[str] = []
         for sync, _, port in self._ports(key):
             if port_name is not None and port.port.name != port_name:
@@ -238,6 +280,16 @@ class ServicesView:
                 lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
         lines += self._told_ending(key) if port_name is None else ()
         return lines + [f"finding: {text}" for text in self._findings(key)]
+
+    def _faults(self, key: ServiceKey) -> str:
+        """Of manifests whose objects are not taken: the Service may be in one of them."""
+        known = self._plane.intake.findings
+        texts = [str(one) for (kind, *_), found in sorted(known.items()) if kind == MANIFEST for one in found]
+        texts = [text for text in texts if key.name in text] or texts
+        more = f", and {len(texts) - MOST_FAULTS} more" if len(texts) > MOST_FAULTS else ""
+        if not texts:
+            return f"; one with the label {PROXY_LABEL} is another proxy's, and not seen here"
+        return f"; manifests with faults: {', '.join(texts[:MOST_FAULTS])}{more}"
 
     def _told_ending(self, key: ServiceKey) -> Iterator[str]:
         if self._ender is None:

@@ -36,13 +36,14 @@ async def test_a_second_pod_with_the_same_host_port_waits_until_the_first_has_go
         shown = plane.pod("b-n")
         text = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
         text += ": TCP 8080 is used by default/a-n"
-        explained = commands(plane).explain("", "b-n")
+        explained = await commands(plane).explain("", "b-n")
         await plane.rounds()
         given.put("/m/a.yaml", None)
         await plane.until_phases(b="Running")
 
     assert (shown.reason, shown.message) == ("NodePorts", f"Pod was rejected: {text}")
-    assert explained == (f"room: {text}", [f"NodePorts: Pod was rejected: {text}"])
+    assert explained.waits_for == f"room: {text}"
+    assert [one.line for one in explained.reasons] == [f"a port that it asks for on the node is taken: {text}"]
     assert told(plane, "NodePorts") == [text]
 
 
@@ -128,7 +129,7 @@ async def test_an_edit_for_which_there_is_no_room_is_refused_until_there_is(
         await plane.until(lambda: plane.pod("a-n").message.startswith(text), "it is refused")
         await plane.rounds()
         stops, events = list(cri.stops), told(plane, reason)
-        explained = commands(plane).explain("", "a-n")[1]
+        explained = (await commands(plane).explain("", "a-n")).details
         given.put("/m/b.yaml", None)
         await plane.until(is_as_wanted, "the edit counts")
         await plane.until_phases(a="Running")

@@ -40,13 +40,14 @@ async def test_explain_says_in_words_what_is_being_done(given: FakeManifestDirec
     async with running(cri, given, tmp_path, events=News(cri)) as plane:
         commands = commands_of(plane, tmp_path)
         await plane.until(lambda: cri.pulling["slow"] and plane.pod().containers[0].state == "Running", "a pull")
-        await plane.until(lambda: "doing: start b" in commands.explain("", "web-n")[1], "what is done")
+        while "doing: start b" not in (await commands.explain("", "web-n")).details:
+            await plane.clock.sleep(0.1)
         cri.may_pull.set()
         await plane.until_phases(web="Running")
         cri.may_stop.clear()
         given.put("/m/f.yaml", None)
         await plane.until(lambda: cri.stopping == {"a", "b"}, "both are stopped")
-        doing = {line for line in commands.explain("", "web-n")[1] if line.startswith("doing")}
+        doing = {line for line in (await commands.explain("", "web-n")).details if line.startswith("doing")}
         cri.may_stop.set()
         await plane.until(lambda: not plane.phases, "gone")
 

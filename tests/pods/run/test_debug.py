@@ -88,7 +88,7 @@ async def test_it_gets_a_name_an_image_and_a_place_in_the_pod(given: FakeManifes
         await up(plane)
         name = await debug(plane, target="a", profile="sysadmin")
         await plane.until(has(plane, name, "Running"), "it is shown")
-        _, lines = commands_of(plane, tmp_path).explain("", "web-n")
+        lines = (await commands_of(plane, tmp_path).explain("", "web-n")).details
         told = [one.reason for one in plane.events if one.container == name]
         assert plane.metrics.started["ephemeral"] == 1
 

@@ -43,7 +43,7 @@ async def test_drained_pods_come_back_after_uncordon_but_for_those_that_run_once
         await plane.until_phases(web="Failed", once="Failed")
         given.put("/m/c.yaml", manifest("late", "i"))
         await plane.until_phases(web="Failed", once="Failed", late="Pending")
-        late, explained = plane.pod("late-n"), commands.explain("", "late-n")
+        late, explained = plane.pod("late-n"), await commands.explain("", "late-n")
         back = await commands.uncordon()
         await plane.until_phases(web="Running", once="Failed", late="Running")
 
@@ -51,7 +51,10 @@ async def test_drained_pods_come_back_after_uncordon_but_for_those_that_run_once
         assert (drained.by, drained.waits_for) == (ROOT, ())
         text = "root (uid 0) has drained the node; `kepctl uncordon` lets pods begin again"
         assert (late.reason, late.waits_for) == ("NodeDrained", text)
-        assert explained == (text, [f"NodeDrained: Pod was rejected: {text}"])
+        assert (explained.waits_for, [one.line for one in explained.reasons]) == (
+            text,
+            [f"the node is drained: {text}"],
+        )
         assert (back, plane.runner.drained) == (["default/web-n"], None)
         assert plane.pod().containers[0].restart_count == 1, "what was counted stays counted"
         with pytest.raises(Refused, match="the node is not drained"):
@@ -63,13 +66,13 @@ async def test_what_ended_before_its_image_came_no_longer_speaks_of_the_image(tm
     async with running(Slow(), given, tmp_path) as plane:
         commands = commands_of(plane)
         await plane.until(lambda: plane.phases and plane.pod("bad-n").containers[0].message != "", "no image")
-        before = commands.explain("", "bad-n")[1]
+        before = (await commands.explain("", "bad-n")).details
         await commands.drain(0, ROOT)
         await plane.until_phases(bad="Failed")
-        waits_for, after = commands.explain("", "bad-n")
+        after = await commands.explain("", "bad-n")
 
     assert "failed to resolve image" in "".join(before)
-    assert "image" not in "".join([waits_for, *after]), after
+    assert "image" not in "".join([after.waits_for, *after.details, *(one.line for one in after.reasons)]), after
 
 
 async def test_the_node_stays_drained_when_kepd_starts_anew_and_not_after_a_reboot(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CL-9: `explain pod` says how containers ended, in the runtime's words, and what comes next."""
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -8,6 +10,7 @@ from agent.cli.commands.objects.explain import explained_head
 from agent.model.pods.state import PodState
 from agent.pods.view.explanation import container_lines
 from agent.wire.kepd.v1 import pod_pb2
+from agent.wire.kepd.v1.reason_pb2 import Reason
 from tests.pods.pods import Runs, World, container, make_pod
 from tests.pods.view.test_status import shown
 
@@ -66,12 +69,15 @@ def test_a_container_that_stays_ended_beside_others_says_why() -> None:
     ("answer", "head"),
     [
         ({"phase": "Failed", "status": "Error"}, "Error; it has ended, and nothing more happens to it"),
-        ({"phase": "Running", "status": "Running"}, "Running; waits for: nothing"),
-        ({"phase": "Running", "status": "CrashLoopBackOff", "waits_for": "a"}, "CrashLoopBackOff; waits for: a"),
+        ({"phase": "Running", "status": "Running"}, "Running; it is well and waits for nothing"),
+        (
+            {"phase": "Running", "status": "CrashLoopBackOff", "reasons": [Reason(cause="it fails", words="no port")]},
+            "CrashLoopBackOff: it fails: no port",
+        ),
     ],
 )
-def test_what_has_ended_does_not_wait_for_nothing(answer: dict[str, str], head: str) -> None:
-    assert explained_head("default/web", pod_pb2.ExplainPodResponse(**answer)) == f"POD default/web  {head}"
+def test_what_has_ended_does_not_wait_for_nothing(answer: dict[str, Any], head: str) -> None:
+    assert [*explained_head("default/web", pod_pb2.ExplainPodResponse(**answer))] == [f"POD default/web  {head}"]
 
 
 def test_volumes_and_named_ports_are_told_without_their_content() -> None:

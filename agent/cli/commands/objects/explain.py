@@ -1,29 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl explain`: why things are as they are. The answers come from the planes; this is their common roof."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 import click
 
 from agent.cli.client import ask, connected
 from agent.cli.commands.node.dns import explain_dns
 from agent.cli.commands.planes.claims import cdi, claim
-from agent.cli.commands.planes.services import route
-from agent.cli.commands.planes.topology import hints, spread
+from agent.cli.commands.planes.services import route, show_route
+from agent.cli.commands.planes.topology import asked_hints, hints, spread
 from agent.cli.commands.pods.eviction import explain_eviction
 from agent.cli.commands.pods.pods import SERVICE as PODS
 from agent.cli.objects.kind_group import KindGroup
+from agent.cli.objects.listed import listed, named_of
 from agent.cli.objects.pod_names import find_pod
+from agent.cli.objects.words import qualified
 from agent.cli.objects.workload_pods import find_workload, pods_of
-from agent.cli.render import output_option, print_message
-from agent.cli.session import Session
+from agent.cli.render import output_option, print_blocks, print_message
+from agent.cli.session import CommandFailed, Session
 from agent.cli.texts.explained_workload import explained_workload
+from agent.kinds.described import reason_lines
 from agent.kinds.images.pulls import stage_line
 from agent.kinds.registry import BY_WORD
+from agent.kinds.selection import nearest
+from agent.kinds.services.services import SERVICE as SERVICES
+from agent.model.exit_codes import NOT_FOUND
+from agent.topology.explain.texts import hints_text
 from agent.wire.kepd.v1 import image_pb2, pod_pb2
+from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteRequest as ExplainRoute
+from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteResponse
+
+ANYTHING = "anything"
+EXPLAINED = ("pod", "service", "deployment", "daemonset", "job", "claim")
 
 
-@click.group(cls=KindGroup)
+class Explained(KindGroup):
+    anything = ANYTHING
+
+
+@click.group(cls=Explained)
 def explain() -> None:
-    """Explain why a pod, pull, route, hint, name or eviction is as it is."""
+    """Explain why a pod, Service, pull, hint, name or eviction is as it is.
+
+    `kepctl explain NAME` finds the kind by itself.
+    """
 
 
 explain.add_command(route)
@@ -48,18 +70,23 @@ def pod(session: Session, name: str, output: str) -> None:
     if output != "table":
         print_message(answer, output)
         return
-    click.echo(explained_head(f"{namespace}/{found}", answer))
+    for line in explained_head(f"{namespace}/{found}", answer):
+        click.echo(line)
     for line in answer.lines:
         click.echo(f"- {line}")
 
 
-def explained_head(name: str, answer: pod_pb2.ExplainPodResponse) -> str:
-    """What has ended, or failed again, does not wait for nothing as one does that is well."""
-    if answer.waits_for:
-        return f"POD {name}  {answer.status or 'Pending'}; waits for: {answer.waits_for}"
-    if answer.phase in ("Succeeded", "Failed"):
-        return f"POD {name}  {answer.status}; it has ended, and nothing more happens to it"
-    return f"POD {name}  {answer.status or 'Running'}; waits for: nothing"
+def explained_head(name: str, answer: pod_pb2.ExplainPodResponse) -> Iterator[str]:
+    """The cause first. What has ended well does not wait for nothing as one does that runs."""
+    head = f"POD {name}  {answer.status or 'Pending'}"
+    if answer.reasons:
+        first, *rest = reason_lines(answer.reasons)
+        yield f"{head}: {first}"
+        yield from rest
+    elif answer.phase in ("Succeeded", "Failed"):
+        yield f"{head}; it has ended, and nothing more happens to it"
+    else:
+        yield f"{head}; it is well and waits for nothing"
 
 
 def _workload(singular: str) -> None:
@@ -78,6 +105,52 @@ def _workload(singular: str) -> None:
 
 for _singular in ("deployment", "daemonset", "job"):
     _workload(_singular)
+
+
+@explain.command()
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@output_option("table", "wide", "json", "yaml")
+@click.pass_obj
+def service(session: Session, name: str, output: str) -> None:
+    """Explain why a Service answers or not: its endpoints, where its traffic goes, its topology hints."""
+    full = qualified(name, "service", session.namespace)
+    answer = ask(session, f"{SERVICES}/ExplainRoute", ExplainRoute(service=full), ExplainRouteResponse)
+    if output in ("json", "yaml"):
+        print_message(answer, output)
+        return
+    first, *rest = [*reason_lines(answer.reasons)] or ["all of its ready endpoints get traffic"]
+    click.echo(f"SERVICE {full}: {first}")
+    for line in rest:
+        click.echo(line)
+    show_route(answer, output, session)
+    # Where hints are computed elsewhere, the lines above have all there is to say of them.
+    with suppress(CommandFailed):
+        print_blocks(hints_text(asked_hints(session, full)), session)
+
+
+@explain.command(ANYTHING, hidden=True)
+@click.argument("name", metavar="NAME")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def anything(ctx: click.Context, name: str, output: str) -> None:
+    """Explain what is called so, of whatever kind it is."""
+    session: Session = ctx.obj
+    found = []
+    with connected(session) as daemon:
+        for singular in EXPLAINED:
+            # The plane of a kind may be off.
+            with suppress(CommandFailed):
+                rows = named_of(listed(daemon, BY_WORD[singular]), BY_WORD[singular], [name], session.namespace).rows
+                found += [(singular, f"{row.namespace}/{row.name}") for row in rows[:1]]
+    if not found:
+        known = sorted(set(explain.commands) - {ANYTHING})
+        close = nearest(name, known)
+        hint = f'; did you mean "kepctl explain {close}"?' if close else f"; kinds that it explains: {', '.join(known)}"
+        raise CommandFailed(f'nothing here is called "{name}"{hint}', NOT_FOUND)
+    for singular, full in found:
+        # Workloads are told in words alone.
+        more = {"output": output} if any(one.name == "output" for one in explain.commands[singular].params) else {}
+        ctx.invoke(explain.commands[singular], name=full, **more)
 
 
 @explain.command()

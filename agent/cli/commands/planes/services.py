@@ -113,6 +113,11 @@ def route(session: Session, service: str, output: str) -> None:
     if output in ("json", "yaml"):
         print_message(answer, output)
         return
+    show_route(answer, output, session)
+
+
+def show_route(answer: pb.ExplainRouteResponse, output: str, session: Session) -> None:
+    """Each way in, then each endpoint with the reason for its use."""
     for line in answer.lines:
         click.echo(line)
     columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])

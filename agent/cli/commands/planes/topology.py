@@ -5,7 +5,7 @@ Exit codes: 0 yes, 1 no, 2 wrong input.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -31,9 +31,10 @@ CAPACITY_PATHS = ("status.", f"metadata.labels[{ZONE_LABEL}]")
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 FROM_FILES = click.option(
     "--from-files",
-    "source",
+    "sources",
     type=click.Path(exists=True, path_type=Path),
-    help="Manifests to read, instead of those of the running daemon.",
+    multiple=True,
+    help="Manifests to read, instead of those of the running daemon; as often as there are files or directories.",
 )
 
 
@@ -59,14 +60,14 @@ def plan() -> None:
 @FROM_FILES
 @output_option("table", "json", "yaml")
 @click.pass_context
-def hints(ctx: click.Context, service: str, source: Path | None, output: str) -> None:
+def hints(ctx: click.Context, service: str, sources: tuple[Path, ...], output: str) -> None:
     """Explain why a Service has or has no topology hints. Exit code 0: it has, 1: it has none, 2: wrong input."""
     session: Session = ctx.obj
     service = qualified(service, "service", session.namespace)
-    if source is None:
-        explanation = _asked_hints(session, service)
+    if not sources:
+        explanation = asked_hints(session, service)
     else:
-        manifests = _read(source)
+        manifests = _read(*sources)
         try:
             explanation = explain_hints(manifests, service)
         except NotThereError as error:
@@ -91,7 +92,7 @@ def spread(
     ctx: click.Context,
     *,
     pod: str,
-    source: Path | None,
+    sources: tuple[Path, ...],
     honor_taints: bool,
     min_domains: int | None,
     drop: tuple[str, ...],
@@ -102,10 +103,10 @@ def spread(
     what_if = WhatIf(honor_taints, min_domains, frozenset(drop), ignore_dead_domains)
     session: Session = ctx.obj
     pod = qualified(pod, "pod", session.namespace)
-    if source is None:
+    if not sources:
         explanation = _asked_spread(session, pod, what_if)
     else:
-        manifests = _read(source, for_hints=False)
+        manifests = _read(*sources, for_hints=False)
         try:
             explanation = explain_spread(manifests, pod, what_if)
         except NotThereError as error:
@@ -117,7 +118,7 @@ def spread(
     ctx.exit(explanation.exit_code)
 
 
-def _asked_hints(session: Session, service: str) -> HintsExplanation:
+def asked_hints(session: Session, service: str) -> HintsExplanation:
     from agent.cli.client import ask
     from agent.wire.kepd.v1 import topology_pb2 as pb
 
@@ -173,9 +174,10 @@ def _plan_table(zones: str | None, pod_file: Path | None, node_source: Path | No
     raise CommandFailed("give either --zones, or --pod together with --nodes", USAGE)
 
 
-def _read(source: Path, *, for_hints: bool = True) -> Manifests:
-    """Manifests of a file or directory. Errors end the command; notes are shown where they bear on the question."""
-    manifests = read_manifests(list(_documents(source)))
+def _read(*sources: Path, for_hints: bool = True) -> Manifests:
+    """Manifests of files and directories, as one whole. Errors end the command; notes are shown where they bear on the
+    question."""
+    manifests = read_manifests(list(_documents(sources)))
     notes = [note for note in manifests.notes if for_hints or not note.path.startswith(CAPACITY_PATHS)]
     for finding in (*manifests.errors, *notes):
         click.echo(str(finding), err=True)
@@ -184,11 +186,8 @@ def _read(source: Path, *, for_hints: bool = True) -> Manifests:
     return manifests
 
 
-def _documents(source: Path) -> Iterator[Document]:
-    paths = [source]
-    if source.is_dir():
-        paths = sorted(one for one in source.rglob("*") if one.suffix in SUFFIXES and not one.name.startswith("."))
-    for path in paths:
+def _documents(sources: Iterable[Path]) -> Iterator[Document]:
+    for path in (path for source in sources for path in _files_of(source)):
         try:
             trees, duplicates = parse_documents(path.read_bytes(), str(path))
         except UnreadableYaml as error:
@@ -199,6 +198,12 @@ def _documents(source: Path) -> Iterator[Document]:
             raise CommandFailed("\n".join(map(str, duplicates)), USAGE)
         for tree in trees:
             yield Document(tree.where, plain(tree))
+
+
+def _files_of(source: Path) -> list[Path]:
+    if not source.is_dir():
+        return [source]
+    return sorted(one for one in source.rglob("*") if one.suffix in SUFFIXES and not one.name.startswith("."))
 
 
 def _hints_document(explanation: HintsExplanation) -> dict[str, object]:

@@ -214,6 +214,11 @@ class PodFiles:
             return text
         return _last_lines(_tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES)
 
+    def last_line(self, log: Path) -> str:
+        """What a container said last; empty lines are passed over."""
+        lines = _last_lines(_tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES).splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "")
+
     def remove(self, uid: str) -> None:
         """Everything of a pod that is gone. Nothing is removed while something is still mounted in it."""
         home = self.of(uid)

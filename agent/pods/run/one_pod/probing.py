@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from agent.model.pods.container_fields import Probe
 from agent.model.pods.pod import ContainerKind, ContainerSpec
+from agent.model.pods.state import ProbeWords
+from agent.model.reason import quoted
 from agent.pods.plan.probe import (
     AnswerKind,
     ProbeAnswer,
@@ -117,6 +119,7 @@ class Prober:
         if stood != pauses.begun(instance.id) or pauses.is_paused(instance.id):
             return state
         self._tell(container, kind, answer)
+        self._note_complaint(container.name, instance.id, kind, answer)
         after = after_answer(state, probe, answer)
         if kind is ProbeKind.READINESS:
             self._set_ready(container.name, instance.id, is_ready=bool(after.verdict))
@@ -143,6 +146,19 @@ class Prober:
         elif answer.kind is AnswerKind.ERROR:
             text = f"{kind.title} probe errored and resulted in unknown state: {answer.text}"
             self._run.tell("Unhealthy", text, name, is_warning=True)
+
+    def _note_complaint(self, name: str, instance_id: str, kind: ProbeKind, answer: ProbeAnswer) -> None:
+        """People are told why it is not ready, or why it was ended. A good answer takes back what its own kind said."""
+        before = self._run.memory.of(name).complaint
+        is_own = before is not None and before.instance == instance_id and before.kind == kind.value
+        if not answer.is_good:
+            complaint: ProbeWords | None = ProbeWords(instance_id, kind.value, quoted(answer.text))
+        elif is_own:
+            complaint = None
+        else:
+            return
+        if complaint != before:
+            self._run.remember(name, lambda one: replace(one, complaint=complaint))
 
     def _set_ready(self, name: str, instance_id: str, *, is_ready: bool) -> None:
         if self._run.memory.of(name).of(instance_id).is_ready is not is_ready:

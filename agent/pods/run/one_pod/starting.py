@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerSpec
+from agent.model.pods.state import ProbeWords
+from agent.model.reason import quoted
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed, Unavailable
 from agent.pods.plan.ephemeral import plan_ephemeral
@@ -316,7 +318,13 @@ class Starter:
         failing = Failing(instance=instance_id, cause="hook", message="FailedPostStartHook")
         run.remember(
             container.name,
-            lambda one: replace(one.of(instance_id), post_start=HookPhase.FAILED, failing=failing, message=text),
+            lambda one: replace(
+                one.of(instance_id),
+                post_start=HookPhase.FAILED,
+                failing=failing,
+                message=text,
+                complaint=ProbeWords(instance_id, "postStart", quoted(text)),
+            ),
         )
 
     def _failed(self, container: ContainerSpec, reason: str, text: str) -> None:

@@ -31,7 +31,7 @@ from agent.drivers.kube.resource import (
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
 from agent.services.objects.bounds import doubt
-from agent.services.objects.reading_service import ReadService, read_service
+from agent.services.objects.reading_service import PROXY_LABEL, ReadService, read_service
 from agent.services.run.intake import ServiceInputs
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ log = structlog.get_logger(plane="services")
 T = TypeVar("T")
 K = TypeVar("K", bound=ApiObject)
 
-PROXY_LABEL = "service.kubernetes.io/service-proxy-name"
 HEADLESS_LABEL = "service.kubernetes.io/headless"
 # The Node may be created after us; then its addresses come late.
 NODE_WAIT_S = 30.0
