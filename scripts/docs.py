@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Write docs/reference.md from the code, and check the links of all pages.
+"""Write docs/reference.md, features.md and a section of kubectl.md from the code, and check the links of all pages.
 
 `--check` writes nothing and fails if the page is not what the code says, or if a link leads nowhere.
 """
@@ -16,6 +16,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from agent.api.access import LEVEL_NAMES
 from agent.api.errors import FailureReason
 from agent.api.service import level_of
+from agent.cli.objects import foreign
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_table
@@ -38,6 +39,8 @@ from scripts.vocabulary import ANNOTATIONS, EVENTS, metrics
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
 FEATURES = ROOT / "docs/features.md"
+KUBECTL = ROOT / "docs/kubectl.md"
+WORDS_HEAD = "## Words of other programs\n\n"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 SERVICES: tuple[ServiceDescriptor, ...] = (
     node_pb2.DESCRIPTOR.services_by_name["NodeService"],
@@ -140,6 +143,17 @@ def features() -> str:
     return FEATURES_HEAD + table("KEP", "what", "plane", "needs", rows=[*rows, *left]) + "\n"
 
 
+def kubectl() -> str:
+    """The page for those who know kubectl, with the words that kepctl answers as its last section."""
+    written = KUBECTL.read_text("utf-8").partition(WORDS_HEAD)[0]
+    rows: dict[str, list[str]] = {}
+    for word, text in (*foreign.COMMANDS.items(), *foreign.KINDS.items(), *foreign.FLAGS.items()):
+        rows.setdefault(text, []).append(f"`{word}`")
+    shown = ((", ".join(words), re.sub("(kepctl [^;]*)", r"`\1`", text)) for text, words in rows.items())
+    told = "What kubectl, podman, docker, crictl and systemctl have and kepctl has not is answered so:\n\n"
+    return written + WORDS_HEAD + told + table("typed", "answered", rows=shown) + "\n"
+
+
 def table(*heads: str, rows: Iterable[Sequence[str]]) -> str:
     """A table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
@@ -162,12 +176,15 @@ def main() -> int:
     if "--check" not in sys.argv:
         REFERENCE.write_text(reference(), "utf-8")
         FEATURES.write_text(features(), "utf-8")
+        KUBECTL.write_text(kubectl(), "utf-8")
         return 0
     problems = dead_links()
     if not REFERENCE.exists() or REFERENCE.read_text("utf-8") != reference():
         problems.append("docs/reference.md is not what the code says; run `make docs`")
     if not FEATURES.exists() or FEATURES.read_text("utf-8") != features():
         problems.append("docs/features.md is not what the code says; run `make docs`")
+    if KUBECTL.read_text("utf-8") != kubectl():
+        problems.append("docs/kubectl.md is not what the code says; run `make docs`")
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -21,6 +21,7 @@ from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "apply": ("objects.objects", "Put the objects of manifests into the manifest directory."),
+    "api-resources": ("objects.resources", "List the kinds of objects, with their short names."),
     "api": ("node.api", "Call any method of the API with JSON."),
     "cancel": ("planes.images", "Cancel a pull."),
     "checkpoint": ("pods.pods", "Write a checkpoint of a running container to an archive."),
@@ -40,6 +41,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "exec": ("pods.streams", "Run a command in a container."),
     "port-forward": ("pods.streams", "Forward local ports to a pod."),
     "events": ("node.events", "List what happened on this node, to one object or to all."),
+    "expose": ("objects.making", "Make a Service for a Deployment, DaemonSet or pod."),
     "explain": ("objects.explain", "Explain why a pod, pull, route, hint or name is as it is."),
     "flush": ("node.dns", "Forget answers to names."),
     "gc": ("planes.images", "Remove unused images."),
@@ -116,14 +118,15 @@ class LazyCommands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] in ALIASES:
+        if args[0] == "help":
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            args = [*args[1:], "--help"]
+        if args[0] in ALIASES:
             args = [*ALIASES[args[0]], *args[1:]]
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from difflib import get_close_matches
-
-            close = get_close_matches(args[0], [*COMMANDS, *ALIASES], n=1)
-            hint = f'; did you mean "{close[0]}"?' if close else "; see kepctl --help"
-            raise click.UsageError(f'no command "{args[0]}"{hint}', ctx)
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f'no command "{args[0]}"{_instead(args[0])}', ctx)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
@@ -136,6 +139,21 @@ class LazyCommands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
+
+
+def _instead(word: str) -> str:
+    """What other programs call so first: the nearest word may mean something else."""
+    from agent.cli.objects.foreign import COMMANDS as FOREIGN
+    from agent.cli.objects.foreign import KINDS, in_place_of
+    from agent.kinds.registry import BY_WORD
+    from agent.kinds.selection import nearest
+
+    if text := in_place_of(word, FOREIGN):
+        return text
+    if kind := BY_WORD.get(word.lower()):
+        return f"; it is a kind: kepctl get {kind.plural}"
+    close = nearest(word, (*COMMANDS, *ALIASES))
+    return in_place_of(word, KINDS) or (f'; did you mean "{close}"?' if close else "; see kepctl --help")
 
 
 def _sane_timeout(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
@@ -200,6 +218,7 @@ def main() -> None:
         click.echo(f"kepctl: {error}", err=True)
         sys.exit(USAGE)
     except click.UsageError as error:
+        _name_flag(error)
         error.show()
         sys.exit(USAGE)
     except click.ClickException as error:
@@ -216,6 +235,15 @@ def main() -> None:
         click.echo(f"kepctl: {what}: {error.strerror}", err=True)
         sys.exit(FAILURE)
     sys.exit(_flushed(status if isinstance(status, int) else 0))
+
+
+def _name_flag(error: click.UsageError) -> None:
+    """A flag of another program, with what serves in its place."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        from agent.cli.objects.foreign import in_place_of_flag
+
+        if text := in_place_of_flag(error.option_name, error.ctx.command_path.partition(" ")[2]):
+            error.message, error.possibilities = f"no option {error.option_name}{text}", None  # type: ignore[misc]
 
 
 def _interrupted(*_: object) -> NoReturn:

@@ -34,7 +34,9 @@ def print_listing(listing: Listing[Item], output: str, session: Session) -> None
     print_table(table_of(listing, is_wide=output == "wide", with_objects=wants_objects(output)), output, session)
 
 
-def print_table(table: Table, output: str, session: Session, *, is_one: bool = False) -> None:
+def print_table(
+    table: Table, output: str, session: Session, *, is_one: bool = False, has_titles: bool = True
+) -> None:  # fmt: skip
     """`is_one`: exactly this object was asked for by name, so programs get it without a list around it."""
     if wants_objects(output):
         print_objects(_data_of(table, is_one=is_one), output)
@@ -46,7 +48,8 @@ def print_table(table: Table, output: str, session: Session, *, is_one: bool = F
     if not table.rows:
         click.echo(table.empty or "nothing to show", err=True)
         return
-    _print_rows([one.title for one in table.columns], [row.cells for row in table.rows], session)
+    titles = [one.title for one in table.columns]
+    _print_rows(titles if has_titles else [], [row.cells for row in table.rows], session)
     for note in table.notes:
         click.echo(note, err=True)
 
@@ -140,7 +143,8 @@ def _print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], session: S
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for title in titles:
+    table.show_header = bool(titles)
+    for title in titles or [""] * max(map(len, rows), default=0):
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell), style=STATE_STYLES.get(cell.lower(), "")) for cell in row))

@@ -3,6 +3,7 @@
 
 import click
 
+from agent.cli.objects.foreign import COMMANDS, KINDS, in_place_of
 from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import nearest
 
@@ -31,6 +32,9 @@ class KindGroup(click.Group):
         if self.anything and is_name:
             return super().resolve_command(ctx, [self.anything, *args])
         if not word.startswith("-"):
+            of_group = f"{ctx.command_path.partition(' ')[2]} {word}"
+            if text := in_place_of(of_group, COMMANDS) or in_place_of(word, KINDS):
+                raise click.UsageError(f'{ctx.command_path} has no "{word}"{text}', ctx)
             close = nearest(word, known)
             hint = f'; did you mean "{close}"?' if close else f"; expected {', '.join(known)}"
             raise click.UsageError(f'{ctx.command_path} has no "{word}"{hint}', ctx)

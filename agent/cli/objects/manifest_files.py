@@ -49,7 +49,7 @@ class CheckedFile(msgspec.Struct, frozen=True):
 
 def read_files(paths: Sequence[str]) -> list[ManifestFile]:
     if not paths:
-        raise CommandFailed("no file is named; expected -f with a file, a directory or -", USAGE)
+        raise CommandFailed("no file is named; expected a file, a directory or -, also behind -f", USAGE)
     found = [one for path in paths for one in _read(path)]
     if not found:
         raise CommandFailed(f"no manifest is in {', '.join(paths)}; they end in {', '.join(SUFFIXES)}", NOT_FOUND)
@@ -111,8 +111,11 @@ def _is_pods(content: object) -> bool:
 
 
 def checked_files(paths: Sequence[str]) -> list[ManifestFile]:
-    """Files without fault. Warnings go to standard error; any fault ends the command, after all were looked at."""
-    files = read_files(paths)
+    return without_fault(read_files(paths))
+
+
+def without_fault(files: list[ManifestFile]) -> list[ManifestFile]:
+    """Warnings go to standard error; any fault ends the command, after all files were looked at."""
     checks = [check_file(file) for file in files]
     for one in (warning for check in checks for warning in check.warnings):
         click.echo(f"{one.where}: {one.path}: warning: {one.text}", err=True)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from agent.cli.objects import foreign
 from agent.cli.session import CommandFailed
 from agent.kinds import selection, selectors
 from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, KINDS, Kind, Named
@@ -19,22 +20,8 @@ from agent.kinds.selectors import Test
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.model.refused import Refused
 
-# Kinds of Kubernetes that kepd does not have. As the first of several words each is a kind and never a pod's name:
-# what ends pods must not end one that is called like the object of another kind.
-ELSEWHERE = {
-    word: hint
-    for words, hint in (
-        ("statefulsets statefulset sts replicasets replicaset rs replicationcontrollers rc", "a Deployment keeps pods"),
-        ("cronjobs cronjob cj", "a Job runs once; a timer of systemd can apply it"),
-        ("namespaces namespace ns", "a namespace is there while something is in it; kepctl get pods -A shows all"),
-        ("ingresses ingress ing", "a Service of type NodePort or LoadBalancer is reached from outside"),
-        ("persistentvolumeclaims persistentvolumeclaim pvc persistentvolumes pv storageclasses sc", "use hostPath"),
-        ("networkpolicies networkpolicy netpol poddisruptionbudgets pdb horizontalpodautoscalers hpa", ""),
-        ("serviceaccounts serviceaccount sa roles role rolebindings clusterroles clusterrolebindings", ""),
-        ("customresourcedefinitions crd crds leases priorityclasses resourcequotas limitranges", ""),
-    )
-    for word in words.split()
-}
+SHORTEST_GUESS = 4
+"""Of a shorter word nearly any other is a near one."""
 
 
 def kind_of(word: str, what: str = "list") -> Kind:
@@ -42,10 +29,11 @@ def kind_of(word: str, what: str = "list") -> Kind:
     found = BY_WORD.get(word.lower())
     if found is not None:
         return found
-    if word.lower() in ELSEWHERE:
-        hint = ELSEWHERE[word.lower()]
-        raise CommandFailed(f'no kind "{word}" here{f"; {hint}" if hint else ""}', USAGE)
-    close = nearest(word.lower(), [kind.plural for kind in KINDS]) or nearest(word.lower(), BY_WORD)
+    if known := foreign.in_place_of(word, foreign.KINDS):
+        raise CommandFailed(f'no kind "{word}" here{known}', USAGE)
+    close = ""
+    if len(word) >= SHORTEST_GUESS:
+        close = nearest(word.lower(), [kind.plural for kind in KINDS]) or nearest(word.lower(), BY_WORD)
     hint = f'did you mean "{close}"?' if close else f"kinds are {', '.join(kind.plural for kind in KINDS)}"
     raise CommandFailed(f'no {what} of "{word}"; {hint}', USAGE)
 
@@ -63,12 +51,12 @@ def parse_wanted(words: Sequence[str], default: str = "") -> tuple[Wanted, ...]:
     if not words:
         raise CommandFailed(f"no kind is named; kinds are {', '.join(kind.plural for kind in KINDS)}", USAGE)
     for kind, slash, _ in (word.partition("/") for word in words):
-        if slash and kind.lower() in ELSEWHERE:
+        if slash and kind.lower() in foreign.KINDS:
             kind_of(kind)
     if all(_is_typed(word) for word in words):
         return tuple(Wanted(kind_of(kind), (name,)) for kind, _, name in (word.partition("/") for word in words))
     first = words[0]
-    if default and not all(one.lower() in BY_WORD or one.lower() in ELSEWHERE for one in first.split(",")):
+    if default and not all(one.lower() in BY_WORD or one.lower() in foreign.KINDS for one in first.split(",")):
         return (Wanted(BY_WORD[default], tuple(words)),)
     kinds = tuple(kind_of(one) for one in first.split(",") if one)
     if len(kinds) > 1 and len(words) > 1:

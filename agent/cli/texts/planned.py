@@ -38,7 +38,11 @@ class Guess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pods_of(path: Path) -> list[PodSpec]:
-    found = parse_objects(str(path), path.read_bytes(), NodeIdentity("", has_name_suffix=False))
+    return pods_in(str(path), path.read_bytes())
+
+
+def pods_in(place: str, content: bytes) -> list[PodSpec]:
+    found = parse_objects(place, content, NodeIdentity("", has_name_suffix=False))
     if found.findings:
         raise CommandFailed("\n".join(str(one) for one in found.findings), USAGE)
     return found.pods

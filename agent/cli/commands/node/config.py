@@ -6,13 +6,14 @@ import json
 import click
 
 from agent.cli.client import ask
+from agent.cli.objects.kind_group import KindGroup
 from agent.cli.render import output_option, print_data
 from agent.cli.session import Session
 from agent.config.commands import check
 from agent.wire.kepd.v1 import node_pb2
 
 
-@click.group()
+@click.group(cls=KindGroup)
 def config() -> None:
     """Show, change, reload or check the configuration."""
 

@@ -15,27 +15,19 @@ import click
 from click.core import ParameterSource
 
 from agent.cli.client import connected
+from agent.cli.commands.objects.making import deployment, job, service
 from agent.cli.common_options import take_namespace
 from agent.cli.completing import complete_objects
 from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.manifest_files import SERVICE, called, checked_files, file_option, joined, send_objects
+from agent.cli.objects.new_objects import Object, dry_run_option, make, new_object, output_option
 from agent.cli.objects.words import parse_wanted
-from agent.cli.render import OutputFormat, print_data
 from agent.cli.session import CommandFailed, Session
-from agent.config.manifest_documents import dumped, read_objects
+from agent.config.manifest_documents import read_objects
 from agent.config.strict_yaml import UnreadableYaml
 from agent.kinds.registry import DEFAULT_NAMESPACE
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import object_pb2
-
-Object = dict[str, Any]
-dry_run_option = click.option(
-    "--dry-run", type=click.Choice(["none", "client", "server"]), is_flag=False, flag_value="client", default="none",
-    help="Only show what would be made.",
-)  # fmt: skip
-output_option = click.option(
-    "-o", "--output", type=OutputFormat(("yaml", "json")), help="Print the object: yaml, json."
-)
 
 
 @click.command()
@@ -108,7 +100,7 @@ class Makers(KindGroup):
 @dry_run_option
 @click.pass_context
 def create(ctx: click.Context, paths: tuple[str, ...], dry_run: str) -> None:
-    """Make objects that are not there: a ConfigMap, a Secret, or what a file says."""
+    """Make objects that are not there: of a kind, or what a file says."""
     if ctx.invoked_subcommand is not None:
         return
     files = checked_files(paths)
@@ -149,13 +141,13 @@ def configmap(
     dry_run: str, output: str | None,
 ) -> None:  # fmt: skip
     """Make a ConfigMap of literals and files."""
-    made = _object("ConfigMap", name, session)
+    made = new_object("ConfigMap", name, session)
     for key, value in _values(literals, files, env_files).items():
         try:
             made.setdefault("data", {})[key] = value.decode()
         except UnicodeError:
             made.setdefault("binaryData", {})[key] = base64.b64encode(value).decode()
-    _make(session, made, dry_run, output)
+    make(session, made, dry_run, output)
 
 
 @create.command()
@@ -187,9 +179,9 @@ def secret(
         if not docker_username:
             raise CommandFailed("a docker-registry Secret needs --docker-username and --docker-password", USAGE)
         own_type, values = "kubernetes.io/dockerconfigjson", _login(docker_server, docker_username, docker_password)
-    made = _object("Secret", name, session) | {"type": own_type}
+    made = new_object("Secret", name, session) | {"type": own_type}
     made["data"] = {one: base64.b64encode(value).decode() for one, value in values.items()}
-    _make(session, made, dry_run, output)
+    make(session, made, dry_run, output)
 
 
 OWN_OPTIONS = {
@@ -263,23 +255,6 @@ def _pair(text: str, where: str) -> tuple[str, bytes]:
     return key, value.encode()
 
 
-def _object(kind: str, name: str, session: Session) -> Object:
-    metadata = {"name": name, "namespace": session.namespace or DEFAULT_NAMESPACE}
-    return {"apiVersion": "v1", "kind": kind, "metadata": metadata}
-
-
-def _make(session: Session, made: Object, dry_run: str, output: str | None) -> None:
-    """Create it; with an output print it, and without a dry run do both."""
-    key = made["kind"], made["metadata"]["namespace"], made["metadata"]["name"]
-    if dry_run != "client":
-        with connected(session) as daemon:
-            send_objects(daemon, dumped(made).encode(), create_only=True, dry_run=dry_run == "server")
-    if output:
-        print_data(made, output)
-    else:
-        click.echo(f"{called(*key)} created{_dry(dry_run)}")
-
-
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("name", metavar="NAME")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG…]")
@@ -314,11 +289,11 @@ def run(
     container |= {"tty": True} if is_tty else {}
     if is_removed and not has_stdin:
         raise CommandFailed("--rm needs -i, for a pod that nobody attached to would go at once", USAGE)
-    made = _object("Pod", name, session)
+    made = new_object("Pod", name, session)
     given = [_pair(one, "--labels") for one in labels.split(",") if one] or [("run", name.encode())]
     made["metadata"]["labels"] = {key: value.decode() for key, value in given}
     made["spec"] = {"containers": [container], "restartPolicy": policy}
-    _make(session, made, dry_run, output)
+    make(session, made, dry_run, output)
     if (has_stdin or is_tty) and dry_run == "none":
         _attached(session, made, is_removed=is_removed, has_stdin=has_stdin)
 
@@ -341,6 +316,8 @@ def _attached(session: Session, made: Object, *, is_removed: bool, has_stdin: bo
             sys.stderr.write(f"kepctl: pod {namespace}/{name} ends\n")
 
 
+for _of_workload in (deployment, job, service):
+    create.add_command(_of_workload)
 for _maker in create.commands.values():
     take_namespace(_maker)
 take_namespace(run)

@@ -7,6 +7,7 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.completing import complete_objects, names_of
+from agent.cli.objects.foreign import KINDS, in_place_of
 from agent.cli.objects.listed import SERVICE
 from agent.cli.objects.words import split_name
 from agent.cli.session import Session
@@ -44,7 +45,8 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
         hint = (
             f'did you mean "{close}"?' if close else "expected pod, deployment, daemonset, job, service, claim or node"
         )
-        raise click.UsageError(f'"{word}" cannot be described; {hint}')
+        instead = in_place_of(word, KINDS) or f"; {hint}"
+        raise click.UsageError(f'"{word}" cannot be described{instead}')
     if not name and known.has_namespace:
         raise click.UsageError(f"no {known.singular} is named; expected kepctl describe {known.singular} NAME")
     with connected(session) as daemon:

@@ -2,6 +2,7 @@
 """`kepctl apply`, `delete`, `validate`: objects of the manifests, one or many at a time."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from agent.cli.commands.pods.pods import patient
 from agent.cli.completing import complete_objects
 from agent.cli.objects.manifest_files import (
     SERVICE,
+    ManifestFile,
     called,
     check_file,
     checked_files,
@@ -19,6 +21,7 @@ from agent.cli.objects.manifest_files import (
     joined,
     read_files,
     send_objects,
+    without_fault,
 )
 from agent.cli.objects.scope_options import scope_options
 from agent.cli.objects.words import Wanted, find_named, parse_wanted
@@ -41,15 +44,26 @@ dry_run_option = click.option(
 
 @click.command()
 @file_option
+@click.argument("more", nargs=-1, metavar="[FILE|DIR|-…]")
+@click.option("-k", "--kustomize", "folder", metavar="DIR", help="The manifests that a plain kustomization makes.")
 @dry_run_option
 @click.option("--wait", is_flag=True, help="Wait until pods are ready and Services are in the kernel.")
 @click.pass_obj
-def apply(session: Session, paths: tuple[str, ...], dry_run: str, *, wait: bool) -> None:
+def apply(
+    session: Session, paths: tuple[str, ...], more: tuple[str, ...], *, folder: str | None, dry_run: str, wait: bool
+) -> None:  # fmt: skip
     """Put the objects of manifests into the node's manifest directory, all of them or none.
 
     An object that is there is changed where it stands; a new one gets a file of its own.
     """
-    files = checked_files(paths)
+    if folder is None:
+        files = checked_files((*paths, *more))
+    elif paths or more:
+        raise CommandFailed("files and -k exclude each other; expected one", USAGE)
+    else:
+        from agent.cli.objects.kustomization import built
+
+        files = without_fault([ManifestFile(folder, built(Path(folder)))])
     if dry_run == "client":
         for file in files:
             for found in check_file(file).objects:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import patient
 from agent.cli.completing import complete_objects
+from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.manifest_files import SERVICE, called, send_objects
 from agent.cli.objects.scope_options import namespace_option
 from agent.cli.objects.words import parse_wanted
@@ -28,7 +29,7 @@ from agent.wire.kepd.v1 import object_pb2 as pb
 RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
-@click.group()
+@click.group(cls=KindGroup)
 def rollout() -> None:
     """Follow a change of a Deployment or DaemonSet, or make its pods anew."""
 

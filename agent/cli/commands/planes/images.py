@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from agent.cli.client import Client, ask, connected
+from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
@@ -61,7 +62,7 @@ def _outcome_line(outcome: image_pb2.PullOutcome) -> str:
     return f"{outcome.result}{took}{waited}, {size(outcome.size_bytes)}"
 
 
-@click.group()
+@click.group(cls=KindGroup)
 def cancel() -> None:
     """Cancel a pull."""
 
@@ -75,7 +76,7 @@ def cancel_pull(session: Session, pull_id: str) -> None:
     click.echo(f"{pull_id} cancelled")
 
 
-@click.group("set")
+@click.group("set", cls=KindGroup)
 def set() -> None:  # noqa: A001  # the command is called so
     """Change limits until the daemon stops or reloads."""
 
@@ -163,11 +164,19 @@ def gc(session: Session, mode: str | None, output: str) -> None:
 
 
 @click.command()
-@click.option("-f", "--file", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
+@click.argument("images", nargs=-1, metavar="[REF…]")
+@click.option(
+    "-f", "--file", "source", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A YAML list of names, or of {image, pin, unpack}.",
+)  # fmt: skip
 @click.pass_obj
-def prefetch(session: Session, source: Path) -> None:
-    """Pull images in the background, before they are needed: a YAML list of names, or of {image, pin, unpack}."""
-    request = image_pb2.PrefetchRequest(images=[_prefetch_image(item) for item in _prefetch_items(source)])
+def prefetch(session: Session, images: tuple[str, ...], source: Path | None) -> None:
+    """Pull images in the background, before they are needed."""
+    if source is None and not images:
+        raise CommandFailed("no image is named; expected names, or -f with a list of them", USAGE)
+    wanted = [image_pb2.PrefetchImage(image=one) for one in images]
+    wanted += [_prefetch_image(item) for item in _prefetch_items(source)] if source is not None else []
+    request = image_pb2.PrefetchRequest(images=wanted)
     answer = ask(session, f"{SERVICE}/Prefetch", request, image_pb2.PrefetchResponse)
     skipped = f", {answer.skipped} skipped" if answer.skipped else ""
     click.echo(f"{answer.queued} queued, {answer.present} present{skipped}")

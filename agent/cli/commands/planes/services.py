@@ -11,13 +11,18 @@ import click
 from msgspec.structs import replace
 
 from agent.cli.client import ask, connected
-from agent.cli.objects.words import qualified
+from agent.cli.objects.kind_group import KindGroup
+from agent.cli.objects.pod_names import find_pod
+from agent.cli.objects.words import find_named, qualified, without_kind
 from agent.cli.render import output_option, print_listing, print_message
-from agent.cli.session import Session
+from agent.cli.session import CommandFailed, Session
+from agent.kinds.registry import BY_WORD, Named
 from agent.kinds.services.endpoints import COLUMNS as ENDPOINT_COLUMNS
 from agent.kinds.services.rules import LIST_RULES, rule_listing
 from agent.kinds.services.services import SERVICE
 from agent.kinds.table import Column, Columns, Listing
+from agent.model.exit_codes import CONFLICT, USAGE
+from agent.wire.kepd.v1 import pod_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
@@ -68,21 +73,32 @@ def diff(ctx: click.Context, output: str) -> None:
 
 
 @click.command()
-@click.option("--from", "source", required=True, metavar="IP", help="Source address of the connection.")
-@click.option("--to", "target", required=True, metavar="IP:PORT", help="Destination; IPv6 in brackets.")
-@click.option("--protocol", default="TCP", show_default=True, help="TCP, UDP or SCTP.")
+@click.argument("pod", metavar="[POD]", default="")
+@click.argument("service", metavar="[SERVICE[:PORT]]", default="")
+@click.option("--from", "source", default="", metavar="IP", help="Source address of the connection.")
+@click.option("--to", "target", default="", metavar="IP:PORT", help="Destination; IPv6 in brackets.")
+@click.option("--protocol", default="", help="TCP, UDP or SCTP [TCP, or that of the Service's port].")
 @click.option("--kernel", is_flag=True, help="Trace the elements that the kernel has now.")
 @output_option("table", "json", "yaml")
 @click.pass_context
-def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel: bool, output: str) -> None:
-    """Follow a new connection through the rules. Exit code 0: it reaches an endpoint, 1: it does not."""
+def trace(
+    ctx: click.Context, *, pod: str, service: str, source: str, target: str, protocol: str, kernel: bool, output: str
+) -> None:  # fmt: skip
+    """Follow a new connection through the rules, from a POD to a SERVICE or between addresses.
+
+    Exit code 0: it reaches an endpoint, 1: it does not.
+    """
+    if bool(pod) == bool(source) or bool(service) == bool(target):
+        raise click.UsageError("expected POD and SERVICE, or --from and --to")
+    if pod:
+        source, target, protocol = _addresses(ctx.obj, pod, service, protocol)
     found = TARGET.fullmatch(target)
     if found is None:
         raise click.BadParameter(
             f'"{target}" is not valid; expected IP:PORT, for instance 10.96.0.10:80 or [fd00::10]:80'
         )
     address, port = (found["v6"], found["v6_port"]) if found["v6"] else (found["v4"], found["v4_port"])
-    request = pb.TracePacketRequest(to=address, port=min(int(port), 2**31), protocol=protocol, kernel=kernel)
+    request = pb.TracePacketRequest(to=address, port=min(int(port), 2**31), protocol=protocol or "TCP", kernel=kernel)
     setattr(request, "from", source)
     session: Session = ctx.obj
     answer = ask(session, f"{SERVICE}/TracePacket", request, pb.TracePacketResponse)
@@ -97,6 +113,31 @@ def trace(ctx: click.Context, *, source: str, target: str, protocol: str, kernel
     else:
         print_message(answer, output)
     ctx.exit(0 if answer.verdict in ("dnat", "relay") else 1)
+
+
+def _addresses(session: Session, pod: str, service: str, protocol: str) -> tuple[str, str, str]:
+    """Of a pod, and of a Service with its only port, or one by its name or number."""
+    name, _, wanted = service.partition(":")
+    with connected(session) as daemon:
+        namespace, full = find_pod(daemon, pod)
+        pods = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse).pods
+        services = daemon.call(f"{SERVICE}/ListServices", pb.ListServicesRequest(), pb.ListServicesResponse).services
+        known = [Named(one.namespace, one.name) for one in services]
+        to = services[known.index(find_named(BY_WORD["services"], without_kind(name, "service"), known, namespace))]
+    source = next(one.ip for one in pods if (one.namespace, one.name) == (namespace, full))
+    ports = [
+        one for one in to.ports
+        if wanted in ("", one.name, str(one.port)) and protocol.upper() in ("", one.protocol)
+        and (one.family == "IPv6") == (":" in source)
+    ]  # fmt: skip
+    address = next((one for one in to.cluster_ips if (":" in one) == (":" in source)), "")
+    if not source or not address:
+        lacking = f"pod {namespace}/{full}" if not source else f"Service {to.namespace}/{to.name}"
+        raise CommandFailed(f"{lacking} has no address of that family; say --from IP --to IP:PORT", CONFLICT)
+    if len(ports) != 1:
+        names = ", ".join(f"{one.port}/{one.protocol}" for one in to.ports) or "none"
+        raise CommandFailed(f"{service}: which port? It has {names}; expected SERVICE:PORT, or --protocol", USAGE)
+    return source, f"[{address}]:{ports[0].port}" if ":" in address else f"{address}:{ports[0].port}", ports[0].protocol
 
 
 @click.command()
@@ -125,7 +166,7 @@ def show_route(answer: pb.ExplainRouteResponse, output: str, session: Session) -
     print_listing(listing, output, session)
 
 
-@click.group()
+@click.group(cls=KindGroup)
 def end() -> None:
     """End connections of a Service."""
 

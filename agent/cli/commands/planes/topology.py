@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.words import qualified
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
@@ -38,7 +39,7 @@ FROM_FILES = click.option(
 )
 
 
-class Plans(click.Group):
+class Plans(KindGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "stop":
             from agent.cli.commands.pods.stop_plan import stop

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl timeline`, `restart`, `drain`, `checkpoint`: pods."""
 
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from agent.pods.view.timeline import Picture
 
 SERVICE = "kepd.v1.PodService"
+NODE = "kepd.v1.NodeService/GetNode"
+# How often a drain is looked at.
+LOOK_S = 0.5
 # How long a planned pod is at work before it ends: long enough to be seen in the picture.
 UP_S = 2.0
 # The sum of all graces may be long, and so may a checkpoint or a pull: the daemon answers before an hour is over.
@@ -112,6 +116,7 @@ def restart(session: Session, target: str) -> None:
 
 
 @click.command()
+@click.argument("node", metavar="[NODE]", default="")
 @click.option(
     "--grace",
     "grace_s",
@@ -121,27 +126,58 @@ def restart(session: Session, target: str) -> None:
 )
 @click.option("--checkpoint", "keeps", is_flag=True, help="First write a checkpoint of each running container.")
 @click.pass_obj
-def drain(session: Session, grace_s: int, *, keeps: bool) -> None:
+def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
     """Stop all pods of this node, lowest priority first, and wait; with --timeout only that long.
+
+    NODE may be said, and is this one.
 
     It goes on if you stop waiting: see `kepctl status`. No pod starts until `kepctl uncordon` or a reboot. With
     --checkpoint nothing is stopped unless all checkpoints could be written.
     """
+    if node:
+        _is_this(session, node.removeprefix("node/").removeprefix("nodes/"))
     session = patient(session)
     if keeps:
         _keep_all(session)
     request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
+    told: set[str] = set()
     try:
-        answer = ask(session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
+        with ThreadPoolExecutor(1) as asking:
+            drained = asking.submit(ask, session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
+            _tell_ends(session, drained, told)
+            answer = drained.result()
     except CommandFailed as error:
         of_node = (node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
         text = str(error)
         with suppress(CommandFailed):
-            left = ask(Session(endpoint=session.endpoint), "kepd.v1.NodeService/GetNode", *of_node).node.drain.waits_for
+            left = ask(Session(endpoint=session.endpoint), NODE, *of_node).node.drain.waits_for
             text += f"; the drain goes on and waits for {', '.join(left)}" if left else ""
         raise CommandFailed(text, error.exit_code) from error
     for pod in answer.pods:
-        click.echo(f"pod/{pod} ended")
+        if pod not in told:
+            click.echo(f"pod/{pod} ended")
+
+
+def _is_this(session: Session, name: str) -> None:
+    own = ask(session, NODE, node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse).node.name
+    if name != own:
+        raise CommandFailed(f'no node "{name}"; this daemon has {own} alone: kepctl drain {own}', NOT_FOUND)
+
+
+def _tell_ends(session: Session, drained: "Future[pod_pb2.DrainNodeResponse]", told: set[str]) -> None:
+    """A line for each pod as it ends, for as long as the drain goes on."""
+    waited: set[str] = set()
+    while not wait([drained], LOOK_S).done:
+        left = set(waited)
+        with suppress(CommandFailed):
+            found = ask(Session(endpoint=session.endpoint), NODE, node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
+            left = set(found.node.drain.waits_for)
+        for pod in sorted(waited - left):
+            click.echo(f"pod/{pod} ended")
+        for pod in sorted(left - waited):
+            click.echo(f"pod/{pod} ends", err=True)
+        told |= waited - left
+        waited = left
 
 
 def _keep_all(session: Session) -> None:
