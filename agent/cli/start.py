@@ -44,7 +44,9 @@ def listed_rows(words: Sequence[str], options: Mapping[str, str]) -> Table | Non
     if len(paths) != 1:
         return None
     kind, scope = BY_WORD[words[0]], Scope(options.get("namespace", ""), options.get("selector", ""))
-    table = quick_rows(paths[0], kind, scope, TIMEOUT_S, is_wide=options.get("output") == "wide")
+    table = quick_rows(
+        paths[0], kind, scope, TIMEOUT_S, is_wide=options.get("output") == "wide", with_ended=bool(words[1:])
+    )
     if table is not None and words[1:]:
         table.rows, table.notes = picked(table.rows, kind, words[1:], scope.namespace), ()
     return table if table is not None and table.rows else None

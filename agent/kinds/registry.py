@@ -82,7 +82,7 @@ BY_API = {kind.api: kind for kind in KINDS if kind.api}
 
 
 class Named(msgspec.Struct, frozen=True):
-    """An object as names see it: in full, and what else it may be called."""
+    """An object as names see it: in full, and what else it may be called; several such words have spaces between."""
 
     namespace: str
     name: str

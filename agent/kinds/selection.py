@@ -52,6 +52,16 @@ def in_scope(listing: Listing[Item], kind: Kind, scope: Scope) -> Listing[Item]:
     return msgspec.structs.replace(listing, items=items, empty=empty)
 
 
+def without_ended(listing: Listing[Item]) -> Listing[Item]:
+    """With a note of how many are left out."""
+    ended = [one for one in listing.items if listing.ended is not None and listing.ended(one)]
+    if not ended or listing.ended is None:
+        return listing
+    kept = [one for one in listing.items if not listing.ended(one)]
+    note = f"{len(ended)} ended are left out; --all shows them"
+    return msgspec.structs.replace(listing, items=kept, notes=(*listing.notes, note), empty=f"{listing.empty}; {note}")
+
+
 def picked(rows: Sequence[Row], kind: Kind, names: Sequence[str], namespace: str) -> list[Row]:
     """The rows that are named, in that order; all of them without names."""
     if not names:
@@ -97,7 +107,10 @@ def find_named(kind: Kind, text: str, known: Iterable[Named], namespace: str = "
     others = [one for one in everything if not given and one not in there]
     for scope in (there, others if elsewhere else []):
         # A full name beats a short one.
-        for matches in ([one for one in scope if one.name == name], [one for one in scope if one.short == name]):
+        for matches in (
+            [one for one in scope if one.name == name],
+            [one for one in scope if name in one.short.split()],
+        ):
             if len(matches) == 1:
                 return matches[0]
             if matches:
@@ -107,10 +120,10 @@ def find_named(kind: Kind, text: str, known: Iterable[Named], namespace: str = "
 
 
 def _hint(name: str, there: Sequence[Named], others: Sequence[Named]) -> str:
-    found = next((one for one in others if name in (one.name, one.short)), None)
+    found = next((one for one in others if name in (one.name, *one.short.split())), None)
     if found is not None:
         return f"; there is {found.key}: say -n {found.namespace}"
-    words = {word: one for one in (*others, *there) for word in (one.name, one.short) if word}
+    words = {word: one for one in (*others, *there) for word in (one.name, *one.short.split())}
     close = nearest(name, words)
     return f'; did you mean "{close}"?' if close else ""
 

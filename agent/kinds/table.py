@@ -45,6 +45,9 @@ class Listing(msgspec.Struct, Generic[Item], frozen=True):
     grouped: Callable[[Sequence[Item]], list[tuple[Object, list[int]]]] | None = None
     """In its place, where several items are one object: each with the places of its items."""
 
+    ended: Callable[[Item], bool] | None = None
+    """What is over, and shown only on request."""
+
     @property
     def is_kubernetes(self) -> bool:
         return self.objects is not None or self.grouped is not None

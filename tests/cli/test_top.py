@@ -83,7 +83,7 @@ def test_only_the_pods_that_are_meant_are_shown() -> None:
     assert [pod.name for pod in shown.picked(answer()).pods] == ["p1"]
     assert [pod.name for pod in TopScreen("pods", (), "default", "cpu", 2).picked(answer()).pods] == ["p2", "p1"]
     assert list(TopScreen("pods", (), "other", "cpu", None).picked(answer()).pods) == []
-    with pytest.raises(CommandFailed, match="no pod default/none runs here"):
+    with pytest.raises(CommandFailed, match='no pod "none"'):
         TopScreen("pods", ("none",), "", "cpu", None).picked(answer())
     assert pod_usage_listing([]).empty
 
@@ -149,3 +149,14 @@ def test_keys_order_hold_move_and_quit() -> None:
 
 def replace_top(view: TopView, top: int) -> TopView:
     return TopView(order=view.order, top=top)
+
+
+@pytest.mark.parametrize("name", ["web", "web-n1", "default/web", "pod/web"])
+def test_a_pod_is_meant_by_either_of_its_names(name: str) -> None:
+    report = UsageReport(
+        node=NodeUsage(name="n1", processors=2, usage=SOME, pods=1),
+        pods=(PodUsage(namespace="default", name="web-n1", restarts=0, ooms=0, usage=SOME),), window_s=2.0,
+    )  # fmt: skip
+    found = to_message(pb.ListStatsResponse, report, meta=None)
+
+    assert [one.name for one in TopScreen("pods", (name,), "", "name", None).picked(found).pods] == ["web-n1"]

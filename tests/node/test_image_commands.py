@@ -257,7 +257,7 @@ def test_an_image_that_a_verifier_refuses_is_named_nowhere_but_among_the_pulls(n
     assert (refused.result, refused.error_class) == ("failed", "verifier")
     assert "by-name blocked pull of " in refused.message
     assert "exit code 1: no signature for sha256:" in refused.message
-    assert "no signature for sha256:" in node.kepd.ctl("get", "pulls").stdout
+    assert "no signature for sha256:" in node.kepd.ctl("get", "pulls", "--all", "-o", "wide").stdout
     names = node.kepd.ctl("get", "images").stdout
     assert good in names
     assert bad not in names

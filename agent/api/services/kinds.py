@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from agent.api.errors import ApiError, FailureReason
 from agent.api.service import served_method
 from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, KINDS, Kind
-from agent.kinds.selection import Scope, in_scope
+from agent.kinds.selection import Scope, in_scope, without_ended
 from agent.kinds.shown import AnyListing, Ask, How, Shown, described_by, shown_of
 from agent.kinds.table import Row, columns_of, rows_of, whole_of
 from agent.model.refused import Refused
@@ -49,6 +49,8 @@ class KindService:
         if listing.grouped is not None and request.with_objects:
             # What is one object may lie on several pages.
             listing = shown.listing(kind, [await self._all_pages(asks[0], answers[0]), *answers[1:]])
+        if not (request.with_ended or request.with_objects or request.selector):
+            listing = without_ended(listing)
         listing = in_scope(listing, kind, Scope(request.namespace, request.selector))
         answer = pb.ListRowsResponse(kind=listing.kind, is_kubernetes=listing.is_kubernetes, empty=listing.empty)
         answer.rows.extend(await _rows(listing, is_wide=request.is_wide, with_objects=request.with_objects))

@@ -19,12 +19,19 @@ EVERYTHING = Scope()
 
 
 def listed(
-    daemon: "Client", kind: Kind, scope: Scope = EVERYTHING, *, with_objects: bool = False, is_wide: bool = False
+    daemon: "Client",
+    kind: Kind,
+    scope: Scope = EVERYTHING,
+    *,
+    with_objects: bool = False,
+    is_wide: bool = False,
+    with_ended: bool = True,
 ) -> Table:
     """Of the daemon whose plane it is; of what each of them has, of all."""
     request = pb.ListRowsRequest(
-        kind=kind.plural, namespace=scope.namespace, selector=scope.selector, is_wide=is_wide, with_objects=with_objects
-    )
+        kind=kind.plural, namespace=scope.namespace, selector=scope.selector, is_wide=is_wide,
+        with_objects=with_objects, with_ended=with_ended,
+    )  # fmt: skip
     if not kind.is_of_each_daemon or daemon.other is None:
         return as_table(daemon.call(f"{SERVICE}/ListRows", request, pb.ListRowsResponse))
     tables, failed = [], []

@@ -28,7 +28,7 @@ def find_container(daemon: Client, target: str, *, elsewhere: bool = True) -> tu
     """With an empty container where none is named."""
     known = _known(daemon)
     failed: CommandFailed | None = None
-    for pod, container in _readings(without_kind(target, "pod")):
+    for pod, container in readings(without_kind(target, "pod")):
         try:
             found = find_named(PODS, pod, known, daemon.namespace, elsewhere=elsewhere)
         except CommandFailed as error:
@@ -51,7 +51,7 @@ def _known(daemon: Client) -> Sequence[Named]:
     return [Named(pod.namespace, pod.name, pod.manifest_name) for pod in answer.pods]
 
 
-def _readings(target: str) -> list[tuple[str, str]]:
+def readings(target: str) -> list[tuple[str, str]]:
     """Of two parts the first is a pod; if there is none, a namespace."""
     parts = target.split("/")
     if len(parts) == 3:

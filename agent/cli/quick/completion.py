@@ -89,14 +89,13 @@ def _is_plain(text: str) -> bool:
 
 def offered(known: Iterable[Named], namespace: str, typed: str) -> list[str]:
     """Names that begin so; of another namespace with that, unless `namespace` says it."""
-    names = (_word(one, namespace) for one in known)
-    return sorted({name for name in names if name and name.startswith(typed)})
+    return sorted({name for one in known for name in _words(one, namespace) if name.startswith(typed)})
 
 
-def _word(one: Named, namespace: str) -> str:
+def _words(one: Named, namespace: str) -> list[str]:
     if not one.namespace or one.namespace == (namespace or DEFAULT_NAMESPACE):
-        return one.short or one.name
-    return "" if namespace else f"{one.namespace}/{one.name}"
+        return one.short.split() or [one.name]
+    return [] if namespace else [f"{one.namespace}/{one.name}"]
 
 
 def completion(environment: Mapping[str, str]) -> str | None:

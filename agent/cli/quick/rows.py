@@ -20,7 +20,7 @@ LIST_ROWS = "kepd.v1.KindService/ListRows"
 MOST_BYTES = 16 << 20
 VARINT, EIGHT_BYTES, TEXT, FOUR_BYTES = 0, 1, 2, 5
 MOST_VARINT_BITS = 70
-KIND, NAMESPACE, SELECTOR, IS_WIDE = 2, 3, 4, 5
+KIND, NAMESPACE, SELECTOR, IS_WIDE, WITH_ENDED = 2, 3, 4, 5, 7
 """Numbers of fields of the request."""
 
 Fields = Mapping[int, tuple[str, Any]]
@@ -36,12 +36,15 @@ ANSWER: Fields = MappingProxyType({
 })  # fmt: skip
 
 
-def quick_rows(path: str, kind: "Kind", scope: Scope, timeout_s: float, *, is_wide: bool = False) -> Table | None:
+def quick_rows(
+    path: str, kind: "Kind", scope: Scope, timeout_s: float, *, is_wide: bool = False, with_ended: bool = True
+) -> Table | None:
     """All of them, or None if they are to be had in the usual way only. Raises TimeoutError."""
     texts = {KIND: kind.plural, NAMESPACE: scope.namespace, SELECTOR: scope.selector}
     try:
         request = b"".join(_text(number, text) for number, text in texts.items() if text)
-        request += bytes((IS_WIDE << 3, 1)) if is_wide else b""
+        flags = {IS_WIDE: is_wide, WITH_ENDED: with_ended}
+        request += b"".join(bytes((number << 3, 1)) for number, is_set in flags.items() if is_set)
         body = quick_call(path, LIST_ROWS, request, timeout_s, MOST_BYTES)
         answer = None if body is None else decoded(body, ANSWER)
     except (ValueError, IndexError):

@@ -12,6 +12,8 @@ from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import image_pb2 as pb
 
 SERVICE = "kepd.v1.ImageService"
+ENDED = frozenset({"done", "failed", "cancelled", "skipped"})
+WIDEST = 60
 
 
 def stage_line(pull: pb.Pull) -> str:
@@ -28,10 +30,21 @@ def stage_line(pull: pb.Pull) -> str:
     return pull.stage
 
 
+def _short(pull: pb.Pull) -> str:
+    """One long error would push all other columns out of sight."""
+    line = stage_line(pull)
+    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1].rstrip()}…"
+
+
+def _turn(pull: pb.Pull) -> int:
+    """What runs, what waits, what is over."""
+    return 2 if pull.stage in ENDED else 1 if pull.stage == "queued" else 0
+
+
 COLUMNS: Columns[pb.Pull] = (
     Column("ID", lambda pull: pull.id),
     Column("IMAGE", lambda pull: pull.image),
-    Column("STAGE", stage_line),
+    Column("STAGE", _short),
     Column("DONE", lambda pull: f"{pull.percent}%" if pull.total_bytes else ""),
     Column("RATE", lambda pull: rate(pull.rate_bytes_per_second)),
     Column("FOR", lambda pull: ", ".join(sorted({f"{one.namespace}/{one.pod}" for one in pull.requesters if one.pod}))),
@@ -43,12 +56,17 @@ COLUMNS: Columns[pb.Pull] = (
     ),
     Column("CLASS", lambda pull: pull.pull_class, wide=True),
     Column("REGISTRY", lambda pull: pull.registry, wide=True),
+    Column("WHOLE STAGE", stage_line, wide=True),
 )
 
 
 def _listing(_kind: Kind, answers: Sequence[Any]) -> AnyListing:
     limits = [f"{one.scope}: {one.running} of {one.limit or 'any number'} running" for one in answers[0].limits]
-    return Listing("Pull", answers[0].pulls, COLUMNS, lambda pull: f"pull/{pull.id}", "no pulls", limits)
+    pulls = sorted(answers[0].pulls, key=_turn)
+    return Listing(
+        "Pull", pulls, COLUMNS, lambda pull: f"pull/{pull.id}", "no pulls", limits,
+        labels=lambda pull: {"stage": pull.stage, "registry": pull.registry}, ended=lambda pull: pull.stage in ENDED,
+    )  # fmt: skip
 
 
 SHOWN = Shown(

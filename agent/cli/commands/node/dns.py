@@ -2,13 +2,15 @@
 """`kepctl explain dns NAME`, `flush dns`. Exit codes of an explanation: 0 the name has records, 1 none is known."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import click
 import msgspec
 
-from agent.cli.client import ask
+from agent.cli.client import ask, connected
 from agent.cli.objects.kind_group import KindGroup
+from agent.cli.objects.pod_names import find_pod
 from agent.cli.render import output_option, print_data, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.config.packages import is_installed, not_installed
@@ -37,6 +39,9 @@ def explain_dns(
 ) -> None:  # fmt: skip
     """Explain what is answered to NAME, from what, or who is asked. Exit code 0: it has records, 1: none is known."""
     session: Session = ctx.obj
+    if pod and source is None:
+        with connected(session) as daemon, suppress(CommandFailed):
+            pod = "/".join(find_pod(daemon, pod))
     if pod and "/" not in pod:
         pod = f"{session.namespace or 'default'}/{pod}"
     if source is not None:
@@ -51,6 +56,10 @@ def explain_dns(
     request = pb.ExplainNameRequest(name=name, type=type_.upper(), pod=pod, is_traced=is_traced)
     answer = ask(session, f"{SERVICE}/ExplainName", request, pb.ExplainNameResponse)
     _print(explained(answer)) if output == "table" else print_message(answer, output)
+    if not answer.is_found and "." not in name and not pod:
+        click.echo(
+            f"{name} was asked for as it stands; kepctl explain dns {name} --from POD asks as a pod does", err=True
+        )
     ctx.exit(0 if answer.is_found else FAILURE)
 
 

@@ -9,8 +9,9 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.durations import Duration
+from agent.cli.objects.pod_names import readings
 from agent.cli.objects.scope_options import namespace_option
-from agent.cli.objects.words import qualified
+from agent.cli.objects.words import find_named, without_kind
 from agent.cli.plain_rows import print_plain
 from agent.cli.render import output_option, print_data, print_listing, wants_objects
 from agent.cli.session import CommandFailed, Session
@@ -25,6 +26,7 @@ from agent.cli.texts.usage import (
     pod_usage_listing,
 )
 from agent.config.packages import is_installed
+from agent.kinds.registry import BY_WORD, Named
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import node_pb2
 
@@ -86,10 +88,11 @@ class TopScreen:
         """Only the pods that are meant."""
         kept = [pod for pod in answer.pods if self._namespace in ("", pod.namespace)]
         if self._names:
-            wanted = {qualified(name, "pod", self._namespace) for name in self._names}
-            kept = [pod for pod in kept if f"{pod.namespace}/{pod.name}" in wanted]
-            if missing := sorted(wanted - {f"{pod.namespace}/{pod.name}" for pod in kept}):
-                raise CommandFailed(f"no pod {missing[0]} runs here; kepctl top shows those that do", NOT_FOUND)
+            # Behind the name in the manifest stands the node's.
+            known = {Named(pod.namespace, pod.name, pod.name.removesuffix(f"-{answer.node.name}")): pod for pod in kept}
+            names = (without_kind(name, "pod") for name in self._names)
+            wanted = dict.fromkeys(find_named(BY_WORD["pods"], name, known, self._namespace) for name in names)
+            kept = [known[one] for one in wanted]
         picked = node_pb2.ListStatsResponse(node=answer.node, window=answer.window, taken_at=answer.taken_at)
         picked.pods.extend(ordered_pods(kept, self.order)[: self._limit])
         return picked
@@ -155,11 +158,10 @@ def stats(session: Session, pod: str, *, summary: bool, namespace: str, output: 
 
 
 def _of_pod(session: Session, pod: str, namespace: str, output: str) -> None:
-    name, _, container = pod.partition("/") if pod.count("/") == 1 and not namespace else (pod, "", "")
     request = node_pb2.ListStatsRequest(with_readings=True)
     with connected(session) as daemon:
         answer = daemon.call(METHOD, request, node_pb2.ListStatsResponse)
-    (found,) = TopScreen("pods", (name,), namespace, "name", None).picked(answer).pods
+    found, container = _meant(answer, pod, namespace)
     kept = [one for one in found.containers if container in ("", one.name)]
     if not kept:
         names = ", ".join(one.name for one in found.containers) or "none"
@@ -179,3 +181,14 @@ def _of_pod(session: Session, pod: str, namespace: str, output: str) -> None:
     ]
     print_plain(titles, rows)
     click.echo(f"read {age_s:.1f} s ago", err=True)
+
+
+def _meant(answer: node_pb2.ListStatsResponse, target: str, namespace: str) -> tuple[node_pb2.PodUsage, str]:
+    """A pod, and the container that is named behind it."""
+    failed: CommandFailed | None = None
+    for pod, container in readings(without_kind(target, "pod")):
+        try:
+            return TopScreen("pods", (pod,), namespace, "name", None).picked(answer).pods[0], container
+        except CommandFailed as error:
+            failed = failed or error
+    raise failed or CommandFailed(f'no pod "{target}"', NOT_FOUND)

@@ -30,11 +30,12 @@ ALL = "pods,services,deployments,daemonsets,jobs"
 @click.option("-L", "--label-columns", multiple=True, metavar="KEY", help="With this label as a column; also several.")
 @click.option("--no-headers", is_flag=True, help="Without the titles of columns.")
 @click.option("--field-selector", default="", metavar="FIELDS", help=f"Only objects with these: {', '.join(FIELDS)}.")
+@click.option("--all", "ended", is_flag=True, help="Also what is over, such as pulls that have ended.")
 @click.pass_obj
 def get(
     session: Session, words: tuple[str, ...], output: str, namespace: str, selector: str, *, everywhere: bool,
     watch: bool, sort_path: str, show_labels: bool, label_columns: tuple[str, ...], no_headers: bool,
-    field_selector: str,
+    field_selector: str, ended: bool,
 ) -> None:  # fmt: skip
     """List objects: all of KIND, or those that are named, also as KIND/NAME.
 
@@ -69,7 +70,10 @@ def get(
         tables, failed = [], []
         for kind, given in names.items():
             try:
-                table = listed(daemon, kind, scope, with_objects=with_objects, is_wide=output == "wide")
+                table = listed(
+                    daemon, kind, scope, with_objects=with_objects, is_wide=output == "wide",
+                    with_ended=bool(ended or given),
+                )  # fmt: skip
             except CommandFailed as error:
                 # Where a plane is off, the others have theirs.
                 if not is_all or error.exit_code not in (CONFLICT, USAGE):
