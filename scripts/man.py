@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import click
 
 from agent import __version__
+from agent.cli.texts.examples import examples_of
 
 SECTIONS = {"kepctl": "1", "kepd": "8"}
 SEE_ALSO = {"kepctl": "kepd (8)", "kepd": "kepctl (1), systemctl (1), nft (8)"}
@@ -37,6 +38,10 @@ def _commands(program: click.Command, context: click.Context, above: tuple[str, 
         yield f".SS {' '.join((*above, name))} {_plain(' '.join(command.collect_usage_pieces(inner)))}"
         yield _plain(command.help or "")
         yield from _options(command, inner)
+        if found := [] if isinstance(command, click.Group) else examples_of(" ".join(("kepctl", *above, name))):
+            yield ".PP\nExamples:\n.nf"
+            yield from (_plain(line) for line in found[:3])
+            yield ".fi"
         yield from _commands(command, inner, (*above, name))
 
 

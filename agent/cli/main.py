@@ -113,6 +113,7 @@ class LazyCommands(click.Group):
         if cmd_name in IN_NAMESPACE:
             take_namespace(command)
         offer_names(command)
+        _show_examples(command)
         return command
 
     def resolve_command(
@@ -137,8 +138,30 @@ class LazyCommands(click.Group):
         return [CompletionItem(name, help=text) for name, text in found]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in sorted(COMMANDS.items())])
+        from agent.cli.texts.examples import GROUPS
+
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
+        formatter.write_paragraph()
+        formatter.write_text("kepctl help COMMAND shows a command with examples.")
+
+
+def _show_examples(command: click.Command) -> None:
+    """Below a command's help, and those of a group; their texts are read only there."""
+    command.format_epilog = _write_examples  # type: ignore[method-assign]
+    if isinstance(command, click.Group):
+        for inner in command.commands.values():
+            _show_examples(inner)
+
+
+def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    from agent.cli.texts.examples import examples_of
+
+    if found := examples_of(ctx.command_path):
+        with formatter.section("Examples"):
+            for line in found:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
 
 
 def _instead(word: str) -> str:

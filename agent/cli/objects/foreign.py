@@ -151,7 +151,7 @@ FLAGS = _each(
         "run --name|run -d|run --detach|run -p|run --publish|run -v|run --volume|run --network|run -e",
         "kepctl run NAME --image IMAGE --port 80 --env NAME=VALUE",
     ),
-    ("logs --since-time|logs --limit-bytes|logs --max-log-requests", "kepctl logs POD --since 10m"),
+    ("logs --limit-bytes|logs --max-log-requests", "kepctl logs POD --since 10m"),
     ("rollout restart --all|rollout undo --to-revision", "kepctl rollout restart deploy/NAME"),
     ("get containers -a|get containers --all", "those that ended are there too: kepctl get containers"),
 )  # fmt: skip

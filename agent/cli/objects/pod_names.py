@@ -33,7 +33,7 @@ def find_container(daemon: Client, target: str, *, elsewhere: bool = True) -> tu
             found = find_named(PODS, pod, known, daemon.namespace, elsewhere=elsewhere)
         except CommandFailed as error:
             if error.exit_code != NOT_FOUND:
-                raise
+                raise failed or error from error
             failed = failed or error
         else:
             return found.namespace, found.name, container

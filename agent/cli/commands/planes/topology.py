@@ -44,6 +44,7 @@ class Plans(KindGroup):
         if cmd_name == "stop":
             from agent.cli.commands.pods.stop_plan import stop
 
+            stop.format_epilog = self.format_epilog  # type: ignore[method-assign]  # all show examples alike
             return stop
         return super().get_command(ctx, cmd_name)
 
