@@ -25,6 +25,7 @@ from agent.config.manifest_documents import (
     read_objects,
     replaced,
 )
+from agent.config.restarted import kept_restart
 from agent.config.strict_yaml import UnreadableYaml
 from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, write_whole
 from agent.model.finding import Finding, suggestion
@@ -156,6 +157,8 @@ class ManifestObjects:
             diff = _difference({}, one, "", text, path)
             return AppliedObject(kind=kind, namespace=namespace, name=name, result="created", path=path, diff=diff)
         path, old = there.path, there.found
+        if (kept := kept_restart(one.content, old.content)) is not None:
+            one, text = msgspec.structs.replace(one, content=kept), dumped(kept)
         if old.content == one.content:
             return AppliedObject(kind=kind, namespace=namespace, name=name, result="unchanged", path=path)
         diff = _difference(old.content, one, own_text(files[path], old), text, path)

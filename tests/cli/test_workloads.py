@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from agent.model.generation import spec_generation
 from agent.model.pods.pod import PodOwner
@@ -217,3 +218,18 @@ def test_events_of_a_workload_are_its_own(node: Node) -> None:
     ]
     assert [row[-1] for row in of_pod[1:]] == ["name"]
     assert "Created pod: web-abc-x" in node.out("describe", "deploy/web")
+
+
+def test_the_same_file_applied_after_a_restart_changes_nothing(node: Node, manifests: Path, tmp_path: Path) -> None:
+    """As with kubectl: what the file does not speak of stays."""
+    (mine,) = [one for one in yaml.safe_load_all((manifests / "web.yaml").read_text()) if one["kind"] == "Deployment"]
+    mine["spec"]["template"]["metadata"].pop("annotations", None)
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(mine))
+    node.out("rollout", "restart", "deploy/web")
+    unchanged = node.out("apply", str(path))
+    path.write_text(yaml.safe_dump(mine | {"spec": mine["spec"] | {"replicas": 1}}))
+    changed = node.out("apply", str(path))
+
+    assert (unchanged, changed) == ("deployment/default/web unchanged\n", "deployment/default/web configured\n")
+    assert "kubectl.kubernetes.io/restartedAt" in (manifests / "web.yaml").read_text()

@@ -20,13 +20,12 @@ from agent.cli.objects.workload_pods import PLURALS, find_workload
 from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.workloads import LOOK_S, progress
 from agent.config.manifest_documents import dumped
+from agent.config.restarted import RESTARTED
 from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.pods.parts import items
 from agent.kinds.registry import BY_API, Kind, Named
 from agent.model.exit_codes import DEADLINE, FAILURE, USAGE
 from agent.wire.kepd.v1 import object_pb2 as pb
-
-RESTARTED = "kubectl.kubernetes.io/restartedAt"
 
 
 @click.group(cls=KindGroup)
