@@ -63,7 +63,7 @@ def test_no_word_of_the_table_is_one_of_kepctl() -> None:
         ("config get-contexts", "kepctl --endpoint SOCKET status"),
         ("inspect pod web", "kepctl describe pod NAME"),
         ("drain --ignore-daemonsets", "leave it out: kepctl drain"),
-        ("get pods --kubeconfig x", "--endpoint SOCKET"),
+        ("get pods --kubeconfig x", "kepctl --endpoint SOCKET status"),
         ("get pods --wach", "--watch"),
     ],
 )

@@ -20,7 +20,7 @@ async def test_a_drain_takes_the_own_nodes_name_and_says_each_pod(tmp_path: Path
         done = await node.ctl("drain n")
 
     assert isinstance(refused.exception, CommandFailed)
-    assert str(refused.exception) == 'no node "other"; this daemon has n alone: kepctl drain n'
+    assert str(refused.exception) == 'no node "other"; this daemon has n alone, which need not be said'
     assert (done.exit_code, done.output) == (0, "pod/default/web-n ended\n")
 
 

@@ -129,12 +129,13 @@ COMMANDS = _each(
         ),
         "one daemon is asked, by its socket: kepctl --endpoint SOCKET status",
     ),
+    ("inspect *", "kepctl inspect image NAME; kepctl describe pod NAME"),
     ("inspect pod|inspect container|inspect service", "kepctl describe pod NAME; kepctl get pods -o yaml"),
 )  # fmt: skip
 
 # Flags, by themselves or behind their command.
 FLAGS = _each(
-    ("--kubeconfig|--context|--cluster|--server|--token|--as", "a daemon is asked by its socket: --endpoint SOCKET"),
+    ("--kubeconfig|--context|--cluster|--server|--as", "the socket says which: kepctl --endpoint SOCKET status"),
     ("--record|--field-manager|--cascade|--validate|--chunk-size|--server-side|--force-conflicts", "leave it out"),
     ("--force|--grace-period", "kepctl delete pod NAME --grace 0"),
     ("--prune", "what is not wanted any more is deleted: kepctl delete -f FILE"),
@@ -153,7 +154,6 @@ FLAGS = _each(
     ),
     ("logs --limit-bytes|logs --max-log-requests", "kepctl logs POD --since 10m"),
     ("rollout restart --all|rollout undo --to-revision", "kepctl rollout restart deploy/NAME"),
-    ("get containers -a|get containers --all", "those that ended are there too: kepctl get containers"),
 )  # fmt: skip
 
 

@@ -32,8 +32,9 @@ class KindGroup(click.Group):
         if self.anything and is_name:
             return super().resolve_command(ctx, [self.anything, *args])
         if not word.startswith("-"):
-            of_group = f"{ctx.command_path.partition(' ')[2]} {word}"
-            if text := in_place_of(of_group, COMMANDS) or in_place_of(word, KINDS):
+            above = ctx.command_path.partition(" ")[2]
+            of_group = in_place_of(f"{above} {word}", COMMANDS) or in_place_of(word, KINDS)
+            if text := of_group or in_place_of(f"{above} *", COMMANDS):
                 raise click.UsageError(f'{ctx.command_path} has no "{word}"{text}', ctx)
             close = nearest(word, known)
             hint = f'; did you mean "{close}"?' if close else f"; expected {', '.join(known)}"

@@ -30,7 +30,7 @@ ALL = "pods,services,deployments,daemonsets,jobs"
 @click.option("-L", "--label-columns", multiple=True, metavar="KEY", help="With this label as a column; also several.")
 @click.option("--no-headers", is_flag=True, help="Without the titles of columns.")
 @click.option("--field-selector", default="", metavar="FIELDS", help=f"Only objects with these: {', '.join(FIELDS)}.")
-@click.option("--all", "ended", is_flag=True, help="Also what is over, such as pulls that have ended.")
+@click.option("-a", "--all", "ended", is_flag=True, help="Also what is over, such as pulls that have ended.")
 @click.pass_obj
 def get(
     session: Session, words: tuple[str, ...], output: str, namespace: str, selector: str, *, everywhere: bool,

@@ -135,7 +135,7 @@ def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
     --checkpoint nothing is stopped unless all checkpoints could be written.
     """
     if node:
-        _is_this(session, node.removeprefix("node/").removeprefix("nodes/"))
+        _is_this(session, node)
     session = patient(session)
     if keeps:
         _keep_all(session)
@@ -159,9 +159,10 @@ def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
 
 
 def _is_this(session: Session, name: str) -> None:
+    name = name.removeprefix("node/").removeprefix("nodes/")
     own = ask(session, NODE, node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse).node.name
     if name != own:
-        raise CommandFailed(f'no node "{name}"; this daemon has {own} alone: kepctl drain {own}', NOT_FOUND)
+        raise CommandFailed(f'no node "{name}"; this daemon has {own} alone, which need not be said', NOT_FOUND)
 
 
 def _tell_ends(session: Session, drained: "Future[pod_pb2.DrainNodeResponse]", told: set[str]) -> None:
@@ -198,9 +199,12 @@ def _write(daemon: Client, request: pod_pb2.CheckpointContainerRequest) -> pod_p
 
 
 @click.command()
+@click.argument("node", metavar="[NODE]", default="")
 @click.pass_obj
-def uncordon(session: Session) -> None:
-    """Allow pods again and restart drained ones, but for those that run once."""
+def uncordon(session: Session, node: str) -> None:
+    """Allow pods again and restart drained ones, but for those that run once. NODE may be said, and is this one."""
+    if node:
+        _is_this(session, node)
     answer = ask(session, f"{SERVICE}/UncordonNode", pod_pb2.UncordonNodeRequest(), pod_pb2.UncordonNodeResponse)
     click.echo("the node takes pods again")
     for pod in answer.pods:
