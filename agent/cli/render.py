@@ -22,7 +22,7 @@ from agent.model.finding import printable
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-FORMATS = ("table", "wide", "json", "yaml", "name", "jsonpath=TEMPLATE", "custom-columns=TITLE:PATH,…")
+FORMATS = ("table", "wide", "json", "yaml", "kyaml", "name", "jsonpath=TEMPLATE", "custom-columns=TITLE:PATH,…")
 STATE_STYLES = {
     "ready": "green", "running": "green", "succeeded": "green", "failed": "red", "degraded": "yellow",
     "pending": "yellow", "starting": "yellow", "absent": "dim", "off": "dim", "waiting": "yellow",
@@ -91,7 +91,11 @@ def print_objects(data: object, output: str) -> None:
 
 
 def print_data(data: object, output: str) -> None:
-    if output == "yaml":
+    if output == "kyaml":
+        from agent.cli.kyaml import as_kyaml
+
+        click.echo(as_kyaml(data))
+    elif output == "yaml":
         import yaml
 
         text = yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True)
@@ -159,7 +163,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 def wants_objects(output: str) -> bool:
     """Whether a program reads the answer."""
-    return output.partition("=")[0] in ("json", "yaml", "jsonpath", "custom-columns")
+    return output.partition("=")[0] in ("json", "yaml", "kyaml", "jsonpath", "custom-columns")
 
 
 class OutputFormat(click.ParamType[str]):
