@@ -8,7 +8,7 @@ Never: touches what is not ours or, for a takeover, kube-proxy's.
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,20 +108,37 @@ def cleanup(
         raise click.UsageError("expected --services, --images, --dns or --all")
     configuration = _configuration(file, settings, planes)
 
-    async def work() -> int:
-        if is_dns or is_all:
-            await _cleanup_names(configuration, is_dry=dry_run)
-        if is_services or is_all:
-            await _cleanup_services(configuration.node, is_dry=dry_run, has_heir=to_kube_proxy)
-            await _lift_taint(configuration, is_dry=dry_run)
-        if is_images or is_all:
-            from agent.images.attach.uninstall import clean_images
+    async def services() -> None:
+        await _cleanup_services(configuration.node, is_dry=dry_run, has_heir=to_kube_proxy)
+        await _lift_taint(configuration, is_dry=dry_run)
 
-            for text in await clean_images(configuration, is_dry=dry_run):
-                _say(text, is_dry=dry_run)
-        return 0
+    steps = {
+        "names": (is_dns, lambda: _cleanup_names(configuration, is_dry=dry_run)),
+        "Services": (is_services, services),
+        "images": (is_images, lambda: _cleanup_images(configuration, is_dry=dry_run)),
+    }
+    _run(lambda: _each({what: step for what, (is_asked, step) in steps.items() if is_asked or is_all}))
 
-    _run(work)
+
+async def _each(steps: Mapping[str, Callable[[], Coroutine[None, None, None]]]) -> int:
+    """One that fails keeps none of the others from being done."""
+    from agent.model.services.nft_error import NftFailed
+
+    failed = 0
+    for what, step in steps.items():
+        try:
+            await step()
+        except (NftFailed, OSError) as error:
+            click.echo(f"kepd: what there is of {what} was not removed, or not all of it: {error}", err=True)
+            failed = FAILURE
+    return failed
+
+
+async def _cleanup_images(configuration: "Configuration", *, is_dry: bool) -> None:
+    from agent.images.attach.uninstall import clean_images
+
+    for text in await clean_images(configuration, is_dry=is_dry):
+        _say(text, is_dry=is_dry)
 
 
 def _say(text: str, *, is_dry: bool) -> None:

@@ -24,7 +24,7 @@ async def clean_images(configuration: Configuration, *, is_dry: bool) -> list[st
                 *await _images(content, is_dry=is_dry),
             ]
         except RuntimeCallFailed as error:
-            raise OSError(f"{runtime.endpoint}: {error}; nothing else was removed") from error
+            raise OSError(f"{runtime.endpoint}: {error}") from error
         finally:
             await shared.close()
             await content.close()
