@@ -189,11 +189,13 @@ def _port(one: pb.Endpoint) -> int:
 KIND_BY_PLANE = {"services": "Service", "topology": "Service"}
 
 
+def kind_of(event: node_pb2.Event) -> str:
+    return event.object_kind or (KIND_BY_PLANE.get(event.plane, "Pod") if event.object_name else "Node")
+
+
 def event_object(event: node_pb2.Event) -> Object:
     namespace = event.namespace or "default"
-    involved: Object = {
-        "kind": event.object_kind or (KIND_BY_PLANE.get(event.plane, "Pod") if event.object_name else "Node")
-    }
+    involved: Object = {"kind": kind_of(event)}
     involved |= _set(name=event.object_name, namespace=event.namespace)
     if event.container:
         involved["fieldPath"] = f"spec.containers{{{event.container}}}"

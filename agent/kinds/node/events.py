@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from agent.kinds.ages import age
-from agent.kinds.kube_shape import event_object
+from agent.kinds.kube_shape import event_object, kind_of
 from agent.kinds.registry import DEFAULT_NAMESPACE, Named
 from agent.kinds.shown import Ask, Shown, Watch
 from agent.kinds.table import Column, Columns, Listing
@@ -12,10 +12,11 @@ from agent.wire.kepd.v1 import node_pb2 as pb
 
 
 def _object_of(event: pb.Event) -> str:
+    """With its kind, and the container where one is meant."""
     if not event.object_name:
         return "node"
-    kind = f"{event.object_kind.lower()}/" if event.object_kind else ""
-    return f"{kind}{event.namespace}/{event.object_name}"
+    container = f"/{event.container}" if event.container else ""
+    return f"{kind_of(event).lower()}/{event.namespace}/{event.object_name}{container}"
 
 
 COLUMNS: Columns[pb.Event] = (
@@ -24,7 +25,6 @@ COLUMNS: Columns[pb.Event] = (
     Column("REASON", lambda event: event.reason),
     Column("OBJECT", _object_of),
     Column("MESSAGE", lambda event: f"{event.message} (x{event.count})" if event.count > 1 else event.message),
-    Column("CONTAINER", lambda event: event.container, wide=True),
     Column("FIRST SEEN", lambda event: age(event.first_seen), wide=True),
     Column("PLANE", lambda event: event.plane, wide=True),
 )

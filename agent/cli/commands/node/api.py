@@ -106,5 +106,5 @@ class Reflection:
         try:
             answer: reflection_pb2.ServerReflectionResponse = next(call(iter([request]), timeout=self._timeout_s))
         except grpc.RpcError as error:
-            raise failure(error, "the API socket") from error
+            raise failure(error, self._daemon.path) from error
         return answer
