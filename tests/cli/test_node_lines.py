@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lines that name the node or a pod of it: a drain, what an end would look like, and a packet's way by names."""
 
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from agent.cli.session import CommandFailed
+from agent.cli.commands.pods import pods
+from agent.cli.session import CommandFailed, Session
 from agent.model.services.report import PortReport, ServiceReport
+from agent.wire.kepd.v1 import node_pb2, pod_pb2
 from tests.cli.node_in_process import running_node
 from tests.cli.pod_node import pod_node
 from tests.cli.test_grammar import fill, pod
@@ -33,6 +36,28 @@ async def test_the_end_of_a_running_pod_is_planned_by_its_name(tmp_path: Path, s
     assert done.exit_code == 0, done.exception
     assert "end of default/web-n within 5 s, as planned" in done.output
     assert "expected either a POD or -f" in str(unnamed.exception)
+
+
+def test_a_drain_tells_each_pod_while_others_still_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drained: Future[pod_pb2.DrainNodeResponse] = Future()
+    waits = iter((["default/a", "default/b"], ["default/b"]))
+
+    def ask(*_: object) -> node_pb2.GetNodeResponse:
+        found = next(waits, None)
+        if found is None:
+            drained.set_result(pod_pb2.DrainNodeResponse(pods=["default/a", "default/b"]))
+        return node_pb2.GetNodeResponse(node=node_pb2.Node(drain=node_pb2.Drain(waits_for=found or ["default/b"])))
+
+    monkeypatch.setattr(pods, "ask", ask)
+    monkeypatch.setattr(pods, "LOOK_S", 0.001)
+    told: set[str] = set()
+    pods._tell_ends(Session(), drained, told)
+    shown = capsys.readouterr()
+
+    assert (shown.out, told) == ("pod/default/a ended\n", {"default/a"})
+    assert shown.err == "pod/default/a ends\npod/default/b ends\n"
 
 
 @pytest.mark.parametrize(

@@ -141,11 +141,11 @@ def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
         _keep_all(session)
     request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
     told: set[str] = set()
+    asking = ThreadPoolExecutor(1)
     try:
-        with ThreadPoolExecutor(1) as asking:
-            drained = asking.submit(ask, session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
-            _tell_ends(session, drained, told)
-            answer = drained.result()
+        drained = asking.submit(ask, session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
+        _tell_ends(session, drained, told)
+        answer = drained.result()
     except CommandFailed as error:
         of_node = (node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse)
         text = str(error)
@@ -153,6 +153,9 @@ def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
             left = ask(Session(endpoint=session.endpoint), NODE, *of_node).node.drain.waits_for
             text += f"; the drain goes on and waits for {', '.join(left)}" if left else ""
         raise CommandFailed(text, error.exit_code) from error
+    finally:
+        # Who stops waiting does not wait for the drain.
+        asking.shutdown(wait=False)
     for pod in answer.pods:
         if pod not in told:
             click.echo(f"pod/{pod} ended")
