@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration behind scripts/run: examples/ on a real containerd, shown in the terminal.
+"""What scripts/run does: manifests on a containerd of their own, in the foreground.
 
-Owns: choosing the containerd (the system's if one answers, else a private one of the lab), a kepd with directories of
-its own, and taking everything away at the end, whichever way the end comes: Ctrl-C, a signal, or kepd dying early.
-Never: touches pods, images or files that it did not make itself.
+With a directory its pods run until Ctrl-C, and kepd's log stands in the terminal. Without one, examples/shop is shown:
+pulls under a limit, the order of a pod's containers, a Service that answers. The containerd, a registry and the network
+of the pods live in a namespace of their own; images of other registries come by a relay, pods have no way out.
+Never: touches a containerd, network or directory of this machine, or leaves anything behind, whichever way the end
+comes: Ctrl-C, a signal, or kepd dying early.
 """
 
 import argparse
@@ -15,22 +17,36 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.lab import Image, Lab
+from tests.lab import Image, Lab, LabError
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = Path(sys.executable).parent
-SYSTEM_SOCKET = Path("/run/containerd/containerd.sock")
-IMAGE = "localhost/kepd/hello:1"
-LIMIT_S = 30.0
-CGROUPS_GO_WITHIN_S = 5.0
+SHOP = ROOT / "examples/shop"
+PODS = {"shop-demo", "report-demo", "model-demo"}
+SERVICE = "http://10.96.0.10"
+HELLO = "localhost/kepd/hello:1"
+ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LIMIT_S = 60.0
+END_LIMIT_S = 90.0
+MEBI = 1 << 20
+LINK_BYTES_S = 6 * MEBI
+IMAGES = (
+    Image.sized("shop/proxy", MEBI), Image.sized("shop/logs", 2 * MEBI), Image.sized("shop/web", 4 * MEBI),
+    Image.sized("jobs/report", 6 * MEBI), Image.sized("jobs/model", 12 * MEBI),
+)  # fmt: skip
 
 
 def say(text: str) -> None:
     print(f"==> {text}", flush=True)
+
+
+def kepctl(*command: str) -> str:
+    done = subprocess.run([str(PROGRAMS / "kepctl"), *command], capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else ""
 
 
 def show(*command: str) -> None:
@@ -39,130 +55,31 @@ def show(*command: str) -> None:
     subprocess.run([str(PROGRAMS / "kepctl"), *command], check=True)
 
 
-def system_containerd_answers() -> bool:
-    command = ["ctr", "-a", str(SYSTEM_SOCKET), "--connect-timeout", "2s", "version"]
-    return SYSTEM_SOCKET.exists() and subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 @contextmanager
-def system_runtime(folder: Path) -> Iterator[str]:
-    """The system's containerd, with the image of the examples for as long as we need it."""
-    from tests.lab.images import build
-
-    ctr = ["ctr", "-a", str(SYSTEM_SOCKET), "-n", "k8s.io", "images"]
-    known = subprocess.run([*ctr, "ls", "-q", f"name=={IMAGE}"], check=True, capture_output=True, text=True).stdout
-    if known.strip():
-        yield f"unix://{SYSTEM_SOCKET}"
-        return
-    archive = build(Image(name="kepd/hello"), Path("/bin/busybox"), folder).archive(IMAGE, folder / "hello.tar")
-    try:
-        subprocess.run([*ctr, "import", str(archive)], check=True, capture_output=True)
-        yield f"unix://{SYSTEM_SOCKET}"
-    finally:
-        subprocess.run([*ctr, "rm", IMAGE], check=False, capture_output=True)
-
-
-@contextmanager
-def private_runtime() -> Iterator[str]:
-    """A containerd of our own in its own network namespace."""
-    with Lab.start() as lab:
-        lab.preload(Image(name="kepd/hello"), IMAGE)
-        yield lab.endpoint
-
-
-def write_configuration(folder: Path, endpoint: str) -> Path:
-    path = folder / "config.yaml"
-    path.write_text(
-        "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
-        f"node: {{name: demo, stateDirectory: {folder}/state, runDirectory: {folder}/run}}\n"
-        f"runtime: {{endpoint: '{endpoint}'}}\n"
-        f"manifests: {{directory: {folder}/manifests}}\n"
-        f"pods: {{logDirectory: {folder}/logs, cgroupRoot: kepd-demo-{os.getpid()}}}\n"
-        "api: {httpAddress: '', readGroup: ''}\n"
-        "images: {enabled: false}\nservices: {enabled: false}\n"
-    )
-    return path
-
-
-@contextmanager
-def daemon(folder: Path, endpoint: str) -> Iterator[subprocess.Popen[bytes]]:
-    """kepd with the examples. At the end its pods go first, then the daemon, then what is left of either."""
-    manifests = folder / "manifests"
-    manifests.mkdir()
-    for path in sorted((ROOT / "examples").glob("*.yaml")):
-        # Without its mode: a clone may be writable for a group, and such manifests are refused.
-        shutil.copyfile(path, manifests / path.name)
-    command = [str(PROGRAMS / "kepd"), "run", "--config", str(write_configuration(folder, endpoint))]
-    os.environ["KEPD_ENDPOINT"] = str(folder / "run" / "kepd.sock")
+def daemon(lab: Lab, manifests: Path, *settings: str, log: Path | None) -> Iterator[subprocess.Popen[bytes]]:
+    """`kepd run --manifests`; with a log it is quiet, without one it writes to the terminal."""
+    given = [
+        f"runtime.endpoint={lab.endpoint}", f"services.detectLocal.clusterCIDRs=[{lab.place.subnet}]", *settings
+    ]  # fmt: skip
+    arguments = [word for setting in given for word in ("--set", setting)]
+    command = [str(PROGRAMS / "kepd"), "run", "--manifests", str(manifests), *arguments]
     with ExitStack() as stack:
-        stack.callback(remove_cgroups, f"kepd-demo-{os.getpid()}")
-        stack.callback(remove_pods_left, folder, endpoint)
-        with (folder / "kepd.log").open("w") as log:
-            # In a session of its own, so that Ctrl-C reaches this program alone and kepd lives to end the pods.
-            kepd = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        stack.callback(end, kepd)
-        try:
-            yield kepd
-        finally:
-            for path in manifests.iterdir():
-                path.unlink()
-            wait_for(lambda: pods() == [], "the pods to end", kepd)
-
-
-def end(kepd: subprocess.Popen[bytes]) -> None:
-    """TERM, and KILL for one that does not heed it."""
-    kepd.send_signal(signal.SIGTERM)
+        output = stack.enter_context(log.open("wb")) if log else None
+        # In a session of its own: Ctrl-C reaches this program alone, which passes it on once.
+        kepd = subprocess.Popen(lab.netns.command(command), stdout=output, stderr=output, start_new_session=True)
     try:
-        kepd.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        kepd.kill()
-        kepd.wait()
+        yield kepd
+    finally:
+        if kepd.poll() is None:
+            kepd.send_signal(signal.SIGINT)
+        try:
+            kepd.wait(END_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            kepd.kill()
+            kepd.wait()
 
 
-def remove_pods_left(folder: Path, endpoint: str) -> None:
-    """Only if kepd did not come to it: a containerd that is not ours must not be left with our pods."""
-    from agent.wire.cri import runtime_v1_pb2 as pb
-    from tests.lab.cri import Cri
-
-    with suppress(FileNotFoundError):
-        instance = (folder / "state" / "instance").read_text("ascii").strip()
-        cri = Cri(Path(endpoint.removeprefix("unix://")))
-        for pod in cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items:
-            if pod.annotations.get("kepd.dev/instance") == instance:
-                cri.call("StopPodSandbox", pb.StopPodSandboxRequest(pod_sandbox_id=pod.id))
-                cri.call("RemovePodSandbox", pb.RemovePodSandboxRequest(pod_sandbox_id=pod.id))
-        cri.close()
-
-
-def remove_cgroups(name: str) -> None:
-    """The runtime leaves empty groups behind; what has only just ended may keep one for a moment."""
-    deadline_s = time.monotonic() + CGROUPS_GO_WITHIN_S
-    while left := [Path(path) for path, *_ in os.walk("/sys/fs/cgroup", topdown=False) if name in Path(path).parts]:
-        for folder in left:
-            with suppress(OSError):
-                folder.rmdir()
-        if time.monotonic() > deadline_s:
-            say(f"these control groups could not be removed: {', '.join(map(str, left))}")
-            return
-        time.sleep(0.05)
-
-
-def pods() -> list[dict[str, object]] | None:
-    """None if the daemon does not answer, which is something else than no pods."""
-    command = [str(PROGRAMS / "kepctl"), "api", "PodService/ListPods"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        return None
-    found: list[dict[str, object]] = json.loads(done.stdout).get("pods", [])
-    return found
-
-
-def are_running() -> bool:
-    found = pods()
-    return bool(found) and all(pod["phase"] == "Running" for pod in found or ())
-
-
-def wait_for(condition: Callable[[], object], what: str, kepd: subprocess.Popen[bytes]) -> None:
+def wait_for(condition: Callable[[], bool], what: str, kepd: subprocess.Popen[bytes]) -> None:
     deadline_s = time.monotonic() + LIMIT_S
     while not condition():
         if kepd.poll() is not None:
@@ -172,70 +89,106 @@ def wait_for(condition: Callable[[], object], what: str, kepd: subprocess.Popen[
         time.sleep(0.1)
 
 
-def last_lines(folder: Path) -> str:
-    """The newest line of every container."""
-    lines = []
-    for log in sorted((folder / "logs").glob("*/*/*.log")):
-        text = log.read_text().splitlines()
-        if text:
-            lines.append(f"{log.parent.parent.name.split('_')[1]}/{log.parent.name}: {text[-1].split(' ', 3)[-1]}")
-    return "\n".join(lines)
+def ready_pods() -> set[str]:
+    listed = kepctl("get", "pods", "-o", "json")
+    return {
+        one["metadata"]["name"]
+        for one in (json.loads(listed)["items"] if listed else [])
+        if any(it["type"] == "Ready" and it["status"] == "True" for it in one["status"].get("conditions", []))
+    }
+
+
+def some_wait() -> bool:
+    """Pulls run, and others wait for them."""
+    return '"queued"' in kepctl("api", "ImageService/ListPulls")
+
+
+def answer_of_service(lab: Lab) -> str:
+    """As a client on the node, in the namespace that stands for it."""
+    return lab.netns.run([str(lab.programs.paths["busybox"]), "wget", "-qO-", f"{SERVICE}/hostname"]).strip()
+
+
+def demonstrate(lab: Lab, folder: Path, *, once: bool) -> None:
+    say("a registry behind a slow link gets five images")
+    for image in IMAGES:
+        lab.push(image)
+    lab.throttle.limit(total_bytes_s=LINK_BYTES_S)
+    say("kepd starts with the manifests of examples/shop, and with at most two pulls at a time")
+    log, run, manifests = folder / "kepd.log", folder / "run", folder / "manifests"
+    # A copy: what kepctl deletes is taken out of its manifest.
+    shutil.copytree(SHOP, manifests)
+    os.environ["KEPD_ENDPOINT"] = str(run / "kepd.sock")
+    settings = ("node.name=demo", "images.maxParallelPulls=2", f"node.runDirectory={run}")
+    try:
+        with daemon(lab, manifests, *settings, log=log) as kepd:
+            wait_for(some_wait, "pulls that wait", kepd)
+            show("get", "pulls")
+            wait_for(lambda: ready_pods() >= PODS, "the pods to be ready", kepd)
+            show("get", "pods")
+            show("get", "services")
+            print(f"\n$ wget -qO- {SERVICE}/hostname\n{answer_of_service(lab)}", flush=True)
+            if not once:
+                say(f"Ctrl-C ends it; try: {PROGRAMS / 'kepctl'} --endpoint {run}/kepd.sock get pods")
+                subprocess.run([str(PROGRAMS / "kepctl"), "get", "pods", "-w"], check=False)
+            show("delete", "pod", "shop")
+            wait_for(lambda: "shop-demo" not in kepctl("get", "pods"), "the end of the pod", kepd)
+            show("timeline", "shop")
+            print(flush=True)
+            say("ending the other pods, then kepd")
+    except (subprocess.CalledProcessError, SystemExit):
+        with suppress(FileNotFoundError):
+            print(log.read_text(), file=sys.stderr)
+        raise
+
+
+def run_manifests(lab: Lab, manifests: Path, archives: Sequence[Path], settings: Sequence[str]) -> int:
+    """Until Ctrl-C; the exit code is kepd's."""
+    lab.preload(Image(name="kepd/hello"), HELLO)
+    for archive in archives:
+        say(f"loading the images of {archive}")
+        lab.containerd.import_archive(archive)
+    say(f"pods have a network of their own, without a way out; reach one with: {PROGRAMS / 'kepctl'} port-forward")
+    with daemon(lab, manifests, *settings, log=None) as kepd:
+        kepd.wait()
+    return kepd.returncode
 
 
 def interrupted(*_: object) -> None:
     """Only once: a second Ctrl-C must not end the cleaning up."""
-    answer_signals(signal.SIG_IGN)
+    for number in ENDS:
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
-def answer_signals(answer: Callable[..., None] | signal.Handlers) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, answer)
-
-
-def demonstrate(stack: ExitStack, folder: Path, *, once: bool) -> None:
-    if system_containerd_answers():
-        say(f"using the containerd of this system at {SYSTEM_SOCKET}")
-        endpoint = stack.enter_context(system_runtime(folder))
-    else:
-        say("no containerd answers on this system: starting a private one")
-        endpoint = stack.enter_context(private_runtime())
-    say("starting kepd with the manifests of examples/")
-    kepd = stack.enter_context(daemon(folder, endpoint))
-    wait_for(are_running, "the pods to run", kepd)
-    show("status")
-    show("get", "pods", "-o", "wide")
-    show("get", "containers")
-    wait_for(lambda: last_lines(folder), "a line from the containers", kepd)
-    print(f"\n{last_lines(folder)}\n", flush=True)
-    if not once:
-        say("Ctrl-C ends it; try: kepctl --endpoint " + os.environ["KEPD_ENDPOINT"] + " get pods")
-        subprocess.run([str(PROGRAMS / "kepctl"), "get", "pods", "-w"], check=False)
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("manifests", type=Path, nargs="?", metavar="DIR", help="manifests to run; none: examples/shop")
+    parser.add_argument("--once", action="store_true", help="show examples/shop once and end")
+    parser.add_argument("--load", type=Path, action="append", default=[], metavar="FILE", help="archive of images")
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="as for kepd")
+    return parser.parse_args()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="scripts/run", description=__doc__)
-    parser.add_argument("--once", action="store_true", help="show it once and end")
-    once = parser.parse_args().once
-    answer_signals(interrupted)
-    with tempfile.TemporaryDirectory(prefix="kepd-demo-") as name:
-        folder = Path(name)
-        try:
-            with ExitStack() as stack:
-                try:
-                    demonstrate(stack, folder, once=once)
-                except KeyboardInterrupt:
-                    print(flush=True)
-                finally:
-                    answer_signals(signal.SIG_IGN)
-                say("ending the pods, then kepd")
-        except (subprocess.CalledProcessError, SystemExit):
-            with suppress(FileNotFoundError):
-                print((folder / "kepd.log").read_text(), file=sys.stderr)
-            raise
+    given = arguments()
+    for number in ENDS:
+        signal.signal(number, interrupted)
+    code = 0
+    with tempfile.TemporaryDirectory(prefix="kepd-demo-") as name, suppress(KeyboardInterrupt):
+        say("starting a containerd and a registry of its own, in a network of their own")
+        with Lab.start(is_connected=given.manifests is not None) as lab:
+            # Where a default route leads packets for Services into the rules on other nodes.
+            lab.netns.run(["ip", "route", "replace", "10.96.0.0/12", "dev", "lo"])
+            if given.manifests is None:
+                demonstrate(lab, Path(name), once=given.once)
+            else:
+                code = run_manifests(lab, given.manifests, given.load, given.settings)
     say("nothing is left behind")
-    return 0
+    return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except LabError as error:
+        sys.exit(f"scripts/run: {error}")

@@ -113,8 +113,11 @@ ATTACH: Mapping[str, Callable[[PlaneInputs, Planes], Attached[Any]]] = {
 }
 
 
-def compose(running: RunningConfiguration, levels: Levels, environment: Mapping[str, str]) -> Process:
-    """Make everything. Raises PathTaken or OSError where this node cannot run us at all."""
+def compose(
+    running: RunningConfiguration, levels: Levels, environment: Mapping[str, str], *, ends_pods: bool = False
+) -> Process:
+    """Make everything. Raises PathTaken or OSError where this node cannot run us at all. `ends_pods`: they go with the
+    daemon, instead of running on without it."""
     process = Process(running, levels, environment)
     configuration = process.configuration
     enabled = frozenset(enabled_planes(configuration))
@@ -134,6 +137,10 @@ def compose(running: RunningConfiguration, levels: Levels, environment: Mapping[
             process.board.add(name, State.ABSENT, not_installed(name), is_plane=True)
         elif name not in (*UNTOLD_WHEN_OFF, "observe"):
             process.board.add(name, State.OFF, "switched off", is_plane=True)
+    if ends_pods and planes.pods is not None:
+        from agent.host.joints.pods_at_end import pods_at_end
+
+        process.add(pods_at_end(planes.pods.runner, process.clock))
     process.add_unit("lifecycle", process.lifecycle.run)
     process.advisers += [running.advice, _surroundings(process, enabled).advice]
     process.sheds.append(settle_memory)

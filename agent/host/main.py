@@ -49,6 +49,12 @@ def _plane_checks() -> "Sequence[FurtherCheck]":
 
 @main.command()
 @configuration_flags
+@click.option(
+    "--manifests",
+    type=click.Path(path_type=Path, readable=False),
+    metavar="DIR",
+    help="Run these manifests in the foreground, with a state of their own; Ctrl-C ends their pods and leaves nothing.",
+)
 @click.option("-v", "verbosity", type=int, help="Log level 0 to 9, as in klog [2].")
 @click.option("--vmodule", metavar="PLANE=N,…", help="Log levels of single planes.")
 @click.option("--log-format", help="auto, json, logfmt or console [auto].")
@@ -60,12 +66,16 @@ def run(
     file: Path | None,
     settings: tuple[str, ...],
     planes: str | None,
+    manifests: Path | None,
     verbosity: int | None,
     vmodule: str | None,
     log_format: str | None,
     metrics_compat: str | None,
 ) -> None:
-    """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM skips the remaining grace."""
+    """Run the daemon until SIGTERM. SIGHUP reloads the configuration; a second SIGTERM skips the remaining grace.
+
+    Pods run on without it. With --manifests they do not: that is for a look, without a unit and without the node's
+    configuration. It uses the containerd that runs, and its logs stand in the terminal."""
     from agent.config.sources import Sources, telemetry_flags
     from agent.host.first_process import leave_first_place
     from agent.kit.log_output import hold_standard_places
@@ -77,10 +87,14 @@ def run(
     share_heaps()
     flags = telemetry_flags(verbosity, vmodule, log_format, metrics_compat)
     sources = Sources(file=file, environment=os.environ, settings=settings, flags=flags, planes=planes)
+    if manifests is not None:
+        from agent.host.by_hand import run_by_hand
+
+        sys.exit(run_by_hand(manifests, sources, _plane_checks(), lambda these: _start(these, ends_pods=True)))
     sys.exit(_start(sources))
 
 
-def _start(sources: "Sources") -> int:
+def _start(sources: "Sources", *, ends_pods: bool = False) -> int:
     # Until there is a configuration to reload, a reload is nothing to die of.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # structlog draws tracebacks with rich where it finds it. No log of ours has such, and rich is a tenth of the start.
@@ -109,7 +123,7 @@ def _start(sources: "Sources") -> int:
     # Threads that compute, such as those that read manifests, give way to the loop this soon.
     sys.setswitchinterval(TURN_S)
     try:
-        asyncio.run(_serve(running, levels, out))
+        asyncio.run(_serve(running, levels, out, ends_pods=ends_pods))
     except PathTaken as error:
         out.write(f"kepd: {error}\n")
         return CONFLICT
@@ -119,7 +133,7 @@ def _start(sources: "Sources") -> int:
     return 0
 
 
-async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOutput") -> None:
+async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOutput", *, ends_pods: bool) -> None:
     from agent.kit.memory import exempt_what_lives, large_work
 
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -129,7 +143,7 @@ async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOut
         from agent.host.compose import compose
         from agent.host.tree import run_tree
 
-        daemon = compose(running, levels, os.environ)
+        daemon = compose(running, levels, os.environ, ends_pods=ends_pods)
     daemon.metrics.lost_log_lines = lambda: out.lost_lines
     ending.daemon = daemon
     sweep_state(Path(running.configuration.node.state_directory))

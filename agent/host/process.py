@@ -124,12 +124,12 @@ class Process:
         if (apply := plane.apply) is not None:
             self.running.listeners.append(lambda configuration, _plan: apply(configuration))
         for unit in plane.units:
-            self._add(unit)
+            self.add(unit)
 
     def add_unit(self, name: str, run: Run, stop_s: float = 5.0) -> None:
-        self._add(PlaneUnit(name, run, stop_s=stop_s))
+        self.add(PlaneUnit(name, run, stop_s=stop_s))
 
-    def _add(self, unit: PlaneUnit) -> None:
+    def add(self, unit: PlaneUnit) -> None:
         report = self.board.add(unit.name, State.STARTING, "starting", is_plane=unit.is_plane)
         self.units.append(Unit(unit.name, unit.run, report, unit.stop_s, unit.last))
 

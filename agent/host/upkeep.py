@@ -20,7 +20,6 @@ from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
 
 if TYPE_CHECKING:
     from agent.config.document import Configuration, NodeSection
-    from agent.services.run.kernel.leftovers import Leftover
 
 Files = tuple[Path | None, tuple[str, ...], str | None]
 
@@ -109,7 +108,9 @@ def cleanup(
     configuration = _configuration(file, settings, planes)
 
     async def services() -> None:
-        await _cleanup_services(configuration.node, is_dry=dry_run, has_heir=to_kube_proxy)
+        await cleanup_services(
+            configuration.node, lambda text: _say(text, is_dry=dry_run), is_dry=dry_run, has_heir=to_kube_proxy
+        )
         await _lift_taint(configuration, is_dry=dry_run)
 
     steps = {
@@ -145,7 +146,8 @@ def _say(text: str, *, is_dry: bool) -> None:
     click.echo(f"{'would remove' if is_dry else 'removed'} {text}")
 
 
-async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool) -> None:
+async def cleanup_services(node: "NodeSection", say: Callable[[str], None], *, is_dry: bool, has_heir: bool) -> None:
+    """Rules of Services, whoever left them; `say` hears of each."""
     from agent.drivers.interfaces.families import host_families
     from agent.drivers.nft.driver import NftTable
     from agent.kit.plane_lock import held_plane_lock
@@ -157,13 +159,15 @@ async def _cleanup_services(node: "NodeSection", *, is_dry: bool, has_heir: bool
     with held_plane_lock("services", services_scope(), node.run_directory):
         guard = Path(node.state_directory) / GUARD_FILE
         if guard.exists():
-            _say(f"{guard}; disable kepd-guard.service too, which loads it at a boot", is_dry=is_dry)
+            say(f"{guard}; disable kepd-guard.service too, which loads it at a boot")
             if not is_dry:
                 guard.unlink()
         for family in host_families():
             table = NftTable(family)
-            found = await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies()))
-            await _take_away(found, is_dry=is_dry)
+            for one in await our_leftovers(family, table, has_heir=has_heir or bool(running_kube_proxies())):
+                if not is_dry:
+                    await one.remove()
+                say(one.text)
             await table.close()
 
 
@@ -206,13 +210,6 @@ async def _lift_taint(configuration: "Configuration", *, is_dry: bool) -> None:
     except (KubeError, OSError) as error:
         by_hand = f"kubectl taint nodes {node} {STARTUP_TAINT}-"
         click.echo(f"kepd: the node may still have its taint: {error}; by hand: {by_hand}", err=True)
-
-
-async def _take_away(found: "list[Leftover]", *, is_dry: bool) -> None:
-    for one in found:
-        if not is_dry:
-            await one.remove()
-        _say(one.text, is_dry=is_dry)
 
 
 @click.command()

@@ -8,7 +8,7 @@ Never: touches the machine's own containerd or its namespaces.
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import grpc
@@ -44,7 +44,8 @@ def is_lowering_oom_score_refused() -> bool:
 class Containerd:
     """The runtime of one lab."""
 
-    def __init__(self, place: Place, netns: Netns, programs: Programs) -> None:
+    def __init__(self, place: Place, netns: Netns, programs: Programs, environment: Mapping[str, str]) -> None:
+        """`environment` is added to that of the lab's programs."""
         self.place = place
         self.version = programs.containerd_version
         self._programs = programs
@@ -55,7 +56,7 @@ class Containerd:
             "containerd",
             netns.command([programs["containerd"], "-c", str(place.containerd_config)]),
             log=place.log("containerd"),
-            environment=programs.environment(),
+            environment=programs.environment() | environment,
         )
 
     def configure(self, pause_image: str, registries: Sequence[str], max_concurrent_downloads: int = 3) -> None:

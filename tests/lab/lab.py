@@ -20,6 +20,7 @@ from tests.lab.cri import Cri
 from tests.lab.errors import LabError
 from tests.lab.images import Image, OciImage, build, cache_directory
 from tests.lab.netns import Netns
+from tests.lab.outward import Outward
 from tests.lab.packages import Programs, find_programs
 from tests.lab.place import Place, claim, default_parent
 from tests.lab.pods import Pod
@@ -31,6 +32,7 @@ __all__ = ["Lab"]
 
 REGISTRY_PORT = 5055
 THROTTLE_PORT = 5056
+OUTWARD_PORT = 5057
 PAUSE = Image(name="lab/pause", command=("/bin/busybox", "tail", "-f", "/dev/null"))
 PODS_END_WITHIN_S = 20.0
 
@@ -38,24 +40,29 @@ PODS_END_WITHIN_S = 20.0
 class Lab:
     """A running lab; `Lab.start()` makes one, `close()` or leaving the `with` block ends it."""
 
-    def __init__(self, place: Place, owner: int, programs: Programs) -> None:
+    def __init__(self, place: Place, owner: int, programs: Programs, *, is_connected: bool = False) -> None:
         self.place = place
         self.programs = programs
         self.netns = Netns(place.netns, programs)
         self.registry = Registry(place, self.netns, programs, REGISTRY_PORT)
         self.throttle = Throttle(place, self.netns, programs, port=THROTTLE_PORT, upstream_port=REGISTRY_PORT)
-        self.containerd = Containerd(place, self.netns, programs)
+        self.outward = Outward(self.netns, OUTWARD_PORT) if is_connected else None
+        way_out = self.outward.environment() if self.outward else {}
+        self.containerd = Containerd(place, self.netns, programs, way_out)
         self._owner: int | None = owner
         self._shim_sockets: set[Path] = set()
         self._cache = Path()
 
     @classmethod
-    def start(cls, *, parent: Path | None = None, max_concurrent_downloads: int = 3) -> Self:
-        """Clean up after dead labs, then start a new one below `parent` or the directory for temporary files."""
+    def start(
+        cls, *, parent: Path | None = None, max_concurrent_downloads: int = 3, is_connected: bool = False
+    ) -> Self:
+        """Clean up after dead labs, then start a new one below `parent` or the directory for temporary files.
+        `is_connected`: its containerd reaches registries outside."""
         programs = find_programs()
         parent = (parent or default_parent()).resolve()
         sweep_dead(parent)
-        lab = cls(*claim(parent), programs)
+        lab = cls(*claim(parent), programs, is_connected=is_connected)
         try:
             lab._start(max_concurrent_downloads)
         except BaseException:
@@ -67,6 +74,8 @@ class Lab:
         self._cache = cache_directory(self.place.directory / "images")
         self.place.pod_logs.mkdir()
         self.netns.create()
+        if self.outward:
+            self.outward.begin()
         pause = PAUSE.reference(self.registry.address)
         self.containerd.configure(pause, (self.registry.address, self.throttle.address), max_concurrent_downloads)
         self.registry.configure()
@@ -149,6 +158,8 @@ class Lab:
         self.containerd.close()
         self.registry.stop()
         self.throttle.stop()
+        if self.outward:
+            self.outward.stop()
         self._shim_sockets |= sweep(self.place)
         os.close(self._owner)
         self._owner = None
