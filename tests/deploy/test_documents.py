@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.host.setup.contents import drop_in
+from scripts.recording import shape
 from tests.deploy.documents import COMMANDS, Block, blocks, languages
 from tests.host.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
@@ -73,7 +74,9 @@ def test_the_readme_keeps_its_word(short_path: Path) -> None:
     """DOC-01: what it shows is what its commands do."""
     for block in blocks(ROOT / "README.md"):
         if block.is_run:
-            run(block, {**os.environ, "TMPDIR": str(short_path)}, folder=ROOT)
+            said = run(block, {**os.environ, "TMPDIR": str(short_path)}, folder=ROOT)
+            (text,) = blocks(ROOT / "README.md", language="text")
+            assert shape(said) == shape(text.text), "run python -m scripts.recording"
 
 
 @pytest.fixture
@@ -130,8 +133,8 @@ def environment_of(kepd: Kepd) -> dict[str, str]:
     return {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}", "KEPD_ENDPOINT": str(kepd.socket)}
 
 
-def run(block: Block, environment: Mapping[str, str], *prefix: str, folder: Path) -> None:
-    """Once, or until it shows what it should, as somebody would who looks again."""
+def run(block: Block, environment: Mapping[str, str], *prefix: str, folder: Path) -> str:
+    """Once, or until it shows what it should, as somebody would who looks again; what it printed."""
     deadline_s = time.monotonic() + WITHIN_S
     while True:
         done = subprocess.run(
@@ -143,3 +146,4 @@ def run(block: Block, environment: Mapping[str, str], *prefix: str, folder: Path
             break
         time.sleep(0.3)
     assert is_shown, f"{block}: exit code {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
