@@ -38,7 +38,7 @@ from scripts.vocabulary import ANNOTATIONS, EVENTS, metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
-FEATURES = ROOT / "docs/features.md"
+FEATURES = ROOT / "docs/keps.md"
 KUBECTL = ROOT / "docs/kubectl.md"
 WORDS_HEAD = "## Words of other programs\n\n"
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -127,20 +127,45 @@ def metric_table() -> str:
     )  # fmt: skip
 
 
-FEATURES_HEAD = """# Features
+FEATURES_HEAD = """# Kubernetes enhancements by number
 
-What a node can do of each Kubernetes enhancement (KEP), and what that needs. `kepctl get features` answers it for the
-node at hand: `works`, `needs` (what is missing), `off` (the key that switches it on), `partly`, or `elsewhere`. The
-plane has to run; a second name means that either is enough. What kepd makes of each is in [keps.md](keps.md).
-
+Made from the code by `make docs`; do not edit. What kepd does of each enhancement proposal (KEP) that has a part on the
+node, and what that needs. `kepctl get features` answers it for the node at hand: `works`, `needs` (what is missing),
+`off` (the key that switches it on), `partly`, or `elsewhere`. "By itself" means pods from files, without a kubelet, and
+Services in the place of kube-proxy; "with a kubelet" means in front of one of any version.
 """
+ELSEWHERE_HEAD = """## What is no node's work
+
+kepd makes Deployments, DaemonSets and Jobs of its own node from files ([workloads](workloads.md)). Not done, and no
+option makes it: scheduling over nodes, StatefulSets, CronJobs, autoscaling, admission and authorisation in the API
+server, storage of objects, ingress and gateways, CSI volumes and their attachment, NetworkPolicy.
+"""
+GROUPS = {
+    "images": ("Images", "planes/images.md"),
+    "pods": ("Pods", "planes/pods.md"),
+    "devices": ("Devices", "devices.md"),
+    "services": ("Services", "planes/services.md"),
+    "": ("The node", "observation.md"),
+}
 
 
 def features() -> str:
     """The page of features, from the rows that decide."""
-    rows = [(one.keps or "-", one.what, one.plane.replace("|", " or ") or "-", one.needs or "-") for one in ENTRIES]
-    left = [(keps, what, "-", "a matter of the control plane") for keps, what in ELSEWHERE]
-    return FEATURES_HEAD + table("KEP", "what", "plane", "needs", rows=[*rows, *left]) + "\n"
+    parts = [FEATURES_HEAD]
+    for plane, (title, page) in GROUPS.items():
+        rows = [
+            (one.keps or "-", one.what, one.how, one.beside or "-", one.needs or "-", _link(one.page or page))
+            for one in ENTRIES
+            if one.plane.partition("|")[0] == plane
+        ]
+        head = ("KEP", "what", "by itself", "with a kubelet", "needs", "more")
+        parts.append(f"## {title}\n\n{table(*head, rows=rows)}\n")
+    parts += [ELSEWHERE_HEAD, table("KEP", "what", "whose work", rows=ELSEWHERE) + "\n"]
+    return "\n".join(parts)
+
+
+def _link(page: str) -> str:
+    return f"[{Path(page.partition('#')[0]).stem}]({page})"
 
 
 def kubectl() -> str:
@@ -182,7 +207,7 @@ def main() -> int:
     if not REFERENCE.exists() or REFERENCE.read_text("utf-8") != reference():
         problems.append("docs/reference.md is not what the code says; run `make docs`")
     if not FEATURES.exists() or FEATURES.read_text("utf-8") != features():
-        problems.append("docs/features.md is not what the code says; run `make docs`")
+        problems.append("docs/keps.md is not what the code says; run `make docs`")
     if KUBECTL.read_text("utf-8") != kubectl():
         problems.append("docs/kubectl.md is not what the code says; run `make docs`")
     for problem in problems:

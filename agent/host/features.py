@@ -17,21 +17,25 @@ WORKS: Verdict = ("works", "")
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """`plane` has to run; `needs` says in one sentence what `decide` looks at."""
+    """`plane` has to run; `needs` says in one sentence what `decide` looks at. `how` is what kepd does of it by itself,
+    `beside` what it does in front of a kubelet; `page` tells more."""
 
     keps: str
     what: str
     plane: str
     needs: str = ""
     decide: Callable[[FeatureFacts], Verdict] = lambda _facts: WORKS
+    how: str = "yes"
+    beside: str = ""
+    page: str = ""
 
 
 def feature_rows(facts: FeatureFacts) -> Iterator[FeatureRow]:
     for one in ENTRIES:
         state, why = _plane(one.plane, facts) or one.decide(facts)
         yield FeatureRow(keps=one.keps, what=one.what, state=state, why=why)
-    for keps, what in ELSEWHERE:
-        yield FeatureRow(keps=keps, what=what, state="elsewhere", why="a matter of the control plane")
+    for keps, what, why in ELSEWHERE:
+        yield FeatureRow(keps=keps, what=what, state="elsewhere", why=why)
 
 
 def _plane(plane: str, facts: FeatureFacts) -> Verdict | None:
@@ -137,79 +141,251 @@ ENTRIES = (
         "pods",
         "a runtime whose handler has them; Linux 6.3 for volumes in memory",
         _user_namespaces,
+        how="where the runtime has them",
+        beside="passed on",
     ),
-    Entry("277", "ephemeral containers, by `kepctl debug`", "pods"),
-    Entry("536", "order of topology keys, by annotation", "services"),
+    Entry(
+        "277",
+        "ephemeral containers, by `kepctl debug`",
+        "pods",
+        how="by `kepctl debug`, not in manifests",
+        beside="passed on",
+    ),
+    Entry(
+        "281",
+        "configuration that changes while the node works",
+        "",
+        how="by a reload and by `kepctl config set`",
+        beside="the same",
+        page="reference.md",
+    ),
+    Entry("536", "order of topology keys, by annotation", "services", how="as the annotation `kepd.dev/topology-keys`"),
     Entry(
         "647, k/k#119949",
         "traces of pods and of a kubelet's calls, exemplars in metrics",
         "pods|proxy",
         "the extra `otel`, and `telemetry.tracing.endpoint`",
         _tracing,
+        how="starts and ends of pods",
+        beside="calls, below the kubelet's own spans",
+        page="tracing.md",
     ),
-    Entry("753", "sidecar containers", "pods|proxy"),
-    Entry("1287, 2837", "resize in place, resources of the whole pod", "pods"),
-    Entry("1669", "terminating endpoints", "services"),
+    Entry("753", "sidecar containers", "pods|proxy", beside="by annotation"),
+    Entry(
+        "1287, 2837",
+        "resize in place, resources of the whole pod",
+        "pods",
+        how="yes, also both at once",
+        beside="the kubelet's own",
+    ),
+    Entry("1435", "TCP and UDP in one load balancer", "services"),
+    Entry("1669", "terminating endpoints", "services", how="used as a last resort"),
+    Entry(
+        "1672",
+        "conditions ready, serving, terminating of endpoints",
+        "services",
+        how="followed; made for pods from files",
+    ),
     Entry("1860", "ipMode of load balancers", "services"),
-    Entry("2000, 2712", "graceful shutdown of the node, by priority", "pods"),
+    Entry("2000, 2712", "graceful shutdown of the node, by priority", "pods", beside="the kubelet's own"),
     Entry(
         "2008",
         "checkpoint of a container, and restore",
         "pods",
         "containerd 2.0 or CRI-O 1.25, with CRIU; to restore, containerd 2.1 to 2.3",
         _checkpoints,
+        how="`kepctl checkpoint`, `restore`",
+        beside="passed on",
     ),
     Entry("2086", "internalTrafficPolicy", "services"),
-    Entry("2258", "logs of the node, by `kepctl node-logs`", "", "for units `journalctl` beside kepd", _node_logs),
-    Entry("2400", "swap", "pods", "swap that control groups can limit, and `pods.swap: LimitedSwap`", _swap),
+    Entry(
+        "2258",
+        "logs of the node, by `kepctl node-logs`",
+        "",
+        "for units `journalctl` beside kepd",
+        _node_logs,
+        beside="the same",
+        page="observation.md",
+    ),
+    Entry(
+        "2400",
+        "swap",
+        "pods",
+        "swap that control groups can limit, and `pods.swap: LimitedSwap`",
+        _swap,
+        how="off unless configured",
+        beside="the kubelet's own",
+    ),
     Entry(
         "2413",
         "seccomp by default",
         "pods",
         "`pods.defaultSeccomp: RuntimeDefault`",
         _key("pods.defaultSeccomp", "RuntimeDefault"),
+        how="off unless configured",
+        beside="the kubelet's own",
     ),
-    Entry("2433, 3015, 4444", "topology hints, traffic distribution", "services"),
-    Entry("2535", "images only with credentials that may pull them", "images"),
-    Entry("2570", "memory QoS", "pods", "control groups of version 2, and `pods.memoryQos: true`", _memory_qos),
-    Entry("2727, 2238, 1972", "gRPC probes, their grace, limits of exec probes", "pods"),
-    Entry("3063, 4381", "dynamic resource allocation", "devices"),
-    Entry("3162", "commands at the end of a device's use", "devices"),
+    Entry(
+        "2433, 3015, 4444",
+        "topology hints, traffic distribution",
+        "services",
+        how="followed; on a bare node computed",
+        page="topology.md",
+    ),
+    Entry("2535", "images only with credentials that may pull them", "images", beside="the kubelet's own"),
+    Entry(
+        "2570",
+        "memory QoS",
+        "pods",
+        "control groups of version 2, and `pods.memoryQos: true`",
+        _memory_qos,
+        how="off unless configured",
+        beside="the kubelet's own",
+    ),
+    Entry("2727, 2238, 1972", "gRPC probes, their grace, limits of exec probes", "pods", beside="the kubelet's own"),
+    Entry(
+        "2872, 3582",
+        "a container whose end ends the pod, exit codes that do",
+        "pods",
+        how="by `kepd.dev/keystone` and by restart rules",
+    ),
+    Entry(
+        "3063, 4381",
+        "dynamic resource allocation",
+        "devices",
+        how="from files; beside a kubelet kepd is a driver",
+        beside="passed on",
+    ),
+    Entry("3162", "commands at the end of a device's use", "devices", how="by commands of the configuration"),
     Entry("3458, 3836", "health of the node for load balancers", "services"),
     Entry(
-        "3573", "device plugins", "devices", "`devices.plugins.enabled: true`", _key("devices.plugins.enabled", True)
+        "3542",
+        "progress of a pull",
+        "images",
+        "containerd for bytes; other runtimes show stages",
+        how="`kepctl get pulls`",
+        beside="yes",
     ),
-    Entry("3619", "strict policy for supplementary groups", "pods", "a runtime that has it", GROUP_POLICY),
-    Entry("3673", "limit on parallel image pulls", "images|proxy"),
-    Entry("3721, 4319", "environment from a file of a volume", "pods"),
-    Entry("3857", "recursive read-only mounts", "pods", "a runtime whose handler has them", READ_ONLY),
-    Entry("3866", "Services in nftables", "services", "`services.backend: nftables`", _nftables),
-    Entry("3960, 4818", "preStop and postStart sleep", "pods|proxy"),
-    Entry("4191", "images on a file system of their own", "images"),
-    Entry("4205", "pressure stall figures", "", "a kernel that counts them", _pressure),
-    Entry("4210", "images that are too old go", "images"),
-    Entry("4216", "images by runtime handler", "images"),
-    Entry("4603", "restart pauses", "pods"),
-    Entry("4639", "image volumes", "pods", "containerd 2.1 or CRI-O 1.31", IMAGE_VOLUMES),
-    Entry("4960", "stop signals", "pods", "a runtime that returns one; else that of the image is used"),
-    Entry("4963", "flow table", "services", "nftables, and `services.flowtable.devices`", _flowtable),
-    Entry("5307, 5532", "restart rules, restart of all containers", "pods"),
+    Entry(
+        "3573",
+        "device plugins",
+        "devices",
+        "`devices.plugins.enabled: true`",
+        _key("devices.plugins.enabled", True),
+        beside="passed on",
+    ),
+    Entry(
+        "3619",
+        "strict policy for supplementary groups",
+        "pods",
+        "a runtime that has it",
+        GROUP_POLICY,
+        beside="passed on",
+    ),
+    Entry(
+        "3673",
+        "limit on parallel image pulls",
+        "images|proxy",
+        how="with an order by pod, priority and size",
+        beside="yes",
+    ),
+    Entry("3721, 4319", "environment from a file of a volume", "pods", beside="the kubelet's own"),
+    Entry(
+        "3857", "recursive read-only mounts", "pods", "a runtime whose handler has them", READ_ONLY, beside="passed on"
+    ),
+    Entry(
+        "3866",
+        "Services in nftables",
+        "services",
+        "`services.backend: nftables`",
+        _nftables,
+        how="as elements instead of chains; iptables too",
+    ),
+    Entry("3939", "when a Job makes the next pod, `podReplacementPolicy`", "pods", page="workloads.md"),
+    Entry("3960, 4818", "preStop and postStart sleep", "pods|proxy", how="zero seconds too", beside="by annotation"),
+    Entry(
+        "4191", "images on a file system of their own", "images", how="in the collection of images", beside="the same"
+    ),
+    Entry(
+        "4205",
+        "pressure stall figures",
+        "",
+        "a kernel that counts them",
+        _pressure,
+        how="read for the limit of pulls, shown as figures",
+        beside="the same",
+        page="observation.md",
+    ),
+    Entry(
+        "4210", "images that are too old go", "images", how="in the collection of images", beside="the kubelet's own"
+    ),
+    Entry("4216", "images by runtime handler", "images", beside="passed on"),
+    Entry("4603", "restart pauses", "pods", how="the kubelet's curve", beside="the kubelet's own"),
+    Entry(
+        "4639",
+        "image volumes",
+        "pods",
+        "containerd 2.1 or CRI-O 1.31",
+        IMAGE_VOLUMES,
+        how="where the runtime has them",
+        beside="passed on",
+    ),
+    Entry(
+        "4960",
+        "stop signals",
+        "pods",
+        "a runtime that returns one; else that of the image is used",
+        how="where the runtime has it",
+        beside="passed on",
+    ),
+    Entry(
+        "4963",
+        "flow table",
+        "services",
+        "nftables, and `services.flowtable.devices`",
+        _flowtable,
+        how="on demand; not measured on hardware",
+        page="services.md#flows-that-skip-the-rules",
+    ),
+    Entry("5307, 5532", "restart rules, restart of all containers", "pods", beside="the kubelet's own"),
     Entry(
         "6032",
         "node ports on loopback with nftables",
         "services",
         "`localhost` in `services.nodePortAddresses`",
         _localhost,
+        how="by a relay for TCP",
+        page="services.md#node-ports-on-localhost",
     ),
     Entry(
         "", "eviction of pods when the node runs short", "pods", "no kubelet, or `pods.eviction.mode: on`", _eviction
     ),
 )
+SCHEDULER, CONTROLLER, API = "the scheduler's work", "a controller's work", "the API server's work"
+EXPLAINED = f"{SCHEDULER}; `kepctl explain spread` explains it"
 ELSEWHERE = (
-    ("895, 3022, 3094, 3243", "spread of pods; `kepctl explain spread` explains it"),
-    ("281, 961, 2307, 2590, 2593, 2799", "scheduling, controllers and the API server"),
-    ("3017, 3101, 3136, 3140, 3329, 3488", "budgets, Jobs, admission"),
-    ("3685, 3744, 3759, 3761, 3935, 3939, 3990", "schedules, policies, releases"),
+    ("895", "spread of pods over domains", EXPLAINED),
+    ("3022", "least number of domains of a spread", EXPLAINED),
+    ("3094", "taints and affinity in a spread", EXPLAINED),
+    ("3243", "spread of the pods of one rollout", EXPLAINED),
+    ("3990", "a spread that gives way", SCHEDULER),
+    ("3101", "one pod for one node", SCHEDULER),
+    ("961", "StatefulSets with `maxUnavailable`", f"{CONTROLLER}; files have no StatefulSets"),
+    ("2307", "Jobs that count pods by finalizers", f"{CONTROLLER}; Jobs from files count in records of kepd"),
+    ("2593", "several ranges for the pods of nodes", CONTROLLER),
+    ("3017", "unready pods in a disruption budget", API),
+    ("3140", "time zones of CronJobs", f"{CONTROLLER}; files have no CronJobs"),
+    (
+        "3329",
+        "`podFailurePolicy` of Jobs",
+        f"{CONTROLLER}; Jobs from files refuse it, restart rules (5307) read exit codes",
+    ),
+    ("2799", "no Secrets for tokens of service accounts", API),
+    ("3136", "beta interfaces off by default", API),
+    ("3488", "admission by CEL", API),
+    ("3685", "reconciler of EndpointSlices as a library", CONTROLLER),
+    ("2590", "subresources by kubectl", "kubectl's work"),
+    ("3744, 3935", "versions of Go, and of nodes beside control planes", "a matter of releases"),
 )
 KEYS = (
     "pods.swap", "pods.memoryQos", "pods.defaultSeccomp", "pods.eviction.mode", "devices.plugins.enabled",
