@@ -88,7 +88,7 @@ def test_a_plan_shows_an_end_before_anybody_does_it(tmp_path: Path) -> None:
     lines = run(tmp_path, "--exit-after", "5").splitlines()
     listed = [" ".join(line.split()) for line in lines if line.startswith("    ") and " s  " in line]
 
-    assert lines[0] == "end of default/web within 30 s, as planned"
+    assert lines[0] == "end of default/web within 30 s, if programs take 5 s to exit"
     assert listed[1:] == [
         "10.00 s app signal", "15.00 s net signal", "15.00 s app exit 0", "20.00 s pod sandbox stopped",
         "20.00 s net exit 0",

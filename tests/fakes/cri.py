@@ -38,6 +38,7 @@ class FakeCri:
         self.registry: set[str] = set()
         self.sizes: dict[str, int] = {}
         self.pause_image = ""
+        self.told_cni_folders = ("", "")
         self.unpackers = frozenset({"overlayfs"})
         self.image_places: tuple[str, ...] = ("/",)
         self.used: dict[str, int] = {}
@@ -263,6 +264,10 @@ class FakeCri:
     async def hosts_folder(self) -> str:
         self._enter("Status")
         return ""
+
+    async def cni_folders(self) -> tuple[str, str]:
+        self._enter("Status")
+        return self.told_cni_folders
 
     async def sandbox_image(self) -> str:
         self._enter("Status")

@@ -264,6 +264,13 @@ class CriRuntime:
         image = (await self._told_config()).get("sandboxImage")
         return image if isinstance(image, str) else ""
 
+    async def cni_folders(self) -> tuple[str, str]:
+        """Where the runtime looks for lists of networks and for plugins; empty what it does not tell."""
+        cni = _mapping(await self._told_config(), "cni")
+        binaries = cni.get("binDirs")
+        plugins = binaries[0] if isinstance(binaries, list) and binaries else cni.get("binDir")
+        return str(cni.get("confDir") or ""), str(plugins or "")
+
     async def hosts_folder(self) -> str:
         """Where the runtime's hosts files of registries lie; empty if it has none, or does not tell."""
         registry = (await self._told_config()).get("registry")

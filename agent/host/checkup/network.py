@@ -21,14 +21,17 @@ ID_SIGNS = 64
 MOST_NAMED = 10
 
 
-def list_advice(root: Path) -> Iterator[Advice]:
-    """The first list of the folder is in force, as for the runtime."""
-    found = sorted((root / LISTS).glob("*.conflist"))
+def list_advice(root: Path, lists: str = "", plugin_folder: str = "") -> Iterator[Advice]:
+    """The first list of the folder is in force, as for the runtime, which looks in `lists` and `plugin_folder`."""
+    folder = Path(lists.lstrip("/")) if lists else LISTS
+    found = sorted((root / folder).glob("*.conflist"))
     if not found:
         yield Advice(
-            subject="pod network", found="no list of CNI", wanted=f"a .conflist in /{LISTS}",
+            subject="pod network", found="no list of CNI", wanted=f"a .conflist in /{folder}",
             text="pods get no network, and wait for it; only those with hostNetwork begin",
-            mend=f"kepd setup writes one with bridge and portmap into /{LISTS}; install the plugins into /{PLUGINS}",
+            mend=f"kepd setup writes one with bridge and portmap into /{LISTS}; install the plugins into /{PLUGINS}"
+            if folder == LISTS
+            else f"put one with bridge and portmap into /{folder}, where the runtime looks",
         )  # fmt: skip
         return
     path = found[0]
@@ -40,7 +43,8 @@ def list_advice(root: Path) -> Iterator[Advice]:
             mend=f"mend the file: python3 -m json.tool {shown}",
         )  # fmt: skip
         return
-    yield from _plugin_advice(root, shown, plugins)
+    places = (Path(plugin_folder.lstrip("/")),) if plugin_folder else PLUGIN_FOLDERS
+    yield from _plugin_advice(root, shown, plugins, places)
 
 
 def _plugins(path: Path) -> list[Mapping[str, object]] | None:
@@ -52,7 +56,9 @@ def _plugins(path: Path) -> list[Mapping[str, object]] | None:
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else None
 
 
-def _plugin_advice(root: Path, shown: str, plugins: list[Mapping[str, object]]) -> Iterator[Advice]:
+def _plugin_advice(
+    root: Path, shown: str, plugins: list[Mapping[str, object]], places: Collection[Path]
+) -> Iterator[Advice]:
     types = [str(one.get("type", "")) for one in plugins]
     if "portmap" not in types and "cilium-cni" not in types and "calico" not in types:
         yield Advice(
@@ -69,12 +75,12 @@ def _plugin_advice(root: Path, shown: str, plugins: list[Mapping[str, object]]) 
             )  # fmt: skip
     inner = [str(ipam.get("type", "")) for one in plugins if isinstance(ipam := one.get("ipam"), dict)]
     for name in dict.fromkeys((*types, *inner)):
-        if name and "/" not in name and not any((root / folder / name).exists() for folder in PLUGIN_FOLDERS):
+        if name and "/" not in name and not any((root / folder / name).exists() for folder in places):
             yield Advice(
                 subject=f"CNI plugin {name}", found="in none of the usual folders", wanted="installed",
                 text=f"pods get no network: {shown} names it",
-                mend=f"install {name} into /{PLUGINS}, or where the runtime looks for it",
-                is_note=not any((root / folder).is_dir() for folder in PLUGIN_FOLDERS),
+                mend=f"install {name} into /{next(iter(places))}, or where the runtime looks for it",
+                is_note=not any((root / folder).is_dir() for folder in places),
             )  # fmt: skip
 
 

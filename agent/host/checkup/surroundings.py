@@ -32,6 +32,8 @@ BRIDGED = "proc/sys/net/bridge/bridge-nf-call-iptables"
 class RuntimeLook(Protocol):
     async def sandbox_image(self) -> str: ...
 
+    async def cni_folders(self) -> tuple[str, str]: ...
+
     async def image_status(self, image: str, *, handler: str = "") -> cri_pb.Image | None: ...
 
     async def list_sandboxes(self) -> list[cri_pb.PodSandbox]: ...
@@ -59,11 +61,15 @@ class Surroundings:
         self._clock_state = clock_state or kernel_clock_state
 
     async def advice(self) -> Sequence[Advice]:
-        found = await asyncio.to_thread(lambda: list(self._node()))
+        folders = ("", "")
+        of_runtime: list[Advice] = []
         if self._scope.has_pods and self._runtime is not None:
             with suppress(RuntimeCallFailed):
-                found += await self._of_runtime(self._runtime)
-        return found
+                folders = await self._runtime.cni_folders()
+                of_runtime = await self._of_runtime(self._runtime)
+        found = await asyncio.to_thread(lambda: list(self._node(*folders)))
+        # Pods and Services may want the same, for reasons of their own: the first is enough.
+        return list({(one.subject, one.found): one for one in reversed((*found, *of_runtime))}.values())[::-1]
 
     async def _of_runtime(self, runtime: RuntimeLook) -> list[Advice]:
         found = await self._leaks(runtime)
@@ -86,13 +92,13 @@ class Surroundings:
         new = await asyncio.to_thread(holders, self._root) - held
         return await asyncio.to_thread(lambda: list(leak_advice(self._root, sandboxes | new)))
 
-    def _node(self) -> Iterator[Advice]:
+    def _node(self, lists: str, plugins: str) -> Iterator[Advice]:
         if self._scope.has_pods:
             # Elsewhere a kubelet sees to the node, and kepd may see no more of it than its own container.
             yield from self._time()
             yield from disk_advice(self._scope.folders)
             yield from self._units()
-            yield from list_advice(self._root)
+            yield from list_advice(self._root, lists, plugins)
             yield from self._kernel_of_pods()
         if self._scope.has_services:
             yield from self._kernel_of_services()

@@ -120,6 +120,21 @@ async def test_an_address_is_live_while_it_answers(node: Node) -> None:
     assert node.kernel.deeds == ["put", "refresh", "withdraw", "refresh"]
 
 
+async def test_a_process_that_never_answers_is_missing_and_a_cure_is_told(node: Node) -> None:
+    """It is said to be starting for a few probes only."""
+    node.found = Probed("no answer within 250 ms")
+    async with node.running():
+        await node.until(lambda: node.board.line("dns").state is State.DEGRADED)
+        (advice,) = await node.plane.advice()
+        message = node.board.line("dns").message
+        node.found = Probed(instance="a")
+        await node.until(lambda: node.board.line("dns").is_ready)
+
+        assert list(await node.plane.advice()) == []
+    assert message.endswith("it never answered, `kepctl doctor` says what starts it")
+    assert advice.mend.startswith("systemctl enable --now kepd-dns.socket")
+
+
 async def test_what_is_wrong_is_an_event_once(node: Node) -> None:
     """DNS-28, DNS-45, DNS-104: a loop, a server that is silent, a firewall, another program at the address."""
     up = UpstreamStatus(zone=".", address="10.0.0.1:53", protocol="udp", is_loop=True)

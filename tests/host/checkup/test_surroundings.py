@@ -55,6 +55,25 @@ async def test_a_node_that_is_well_has_no_findings(node: Path) -> None:
     assert kernel_clock_state() in range(6)
 
 
+async def test_the_list_is_looked_for_where_the_runtime_does(node: Path) -> None:
+    cri = FakeCri()
+    cri.told_cni_folders = ("/etc/other/net.d", "/opt/other/bin")
+    missing = await told(node, cri)
+    (node / "etc/other").mkdir()
+    (node / "opt/other").mkdir()
+    (node / "etc/cni/net.d").rename(node / "etc/other/net.d")
+    (node / "opt/cni/bin").rename(node / "opt/other/bin")
+
+    assert [one.wanted for one in missing] == ["a .conflist in /etc/other/net.d"]
+    assert await told(node, cri) == []
+
+
+async def test_what_pods_and_services_want_is_said_once(node: Path) -> None:
+    put(node, "proc/sys/net/ipv4/ip_forward", "0\n")
+
+    assert [one.subject for one in await told(node)] == ["net.ipv4.ip_forward"]
+
+
 async def test_plugins_may_lie_where_debian_has_them(node: Path) -> None:
     (node / "usr/lib").mkdir(parents=True)
     (node / "opt/cni/bin").rename(node / "usr/lib/cni")

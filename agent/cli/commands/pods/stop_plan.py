@@ -44,7 +44,8 @@ def stop(
         wanted_s = float(one.grace_s if grace_s is None else grace_s)
         moments = end_moments(one, wanted_s, Guess(exits_s=exits_s, hook_s=hook_s, deaf=deaf))
         picture = draw_picture(moments, [each.name for each in one.containers], moments[-1].at_s)
-        pictures.append((f"end of {one.key} within {wanted_s:g} s, as planned", picture))
+        assumed = f"if programs take {exits_s:g} s to exit" + (f", but for {', '.join(deaf)}" if deaf else "")
+        pictures.append((f"end of {one.key} within {wanted_s:g} s, {assumed}", picture))
     show(pictures, output)
 
 

@@ -186,6 +186,7 @@ def attach(inputs: PlaneInputs, services: ServicesHere, pods: PodsHere) -> Attac
         service=DnsService(DnsView(plane, pods.names, pods.search)),
         units=tuple(units),
         families=(lambda: dns_metrics(figures(plane)),),
+        advice=(plane.advice,),
         named_alike={"coredns": lambda: coredns_metrics(figures(plane))},
         apply=apply,
         close=close,

@@ -15,6 +15,7 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
+from agent.model.finding import Advice
 from agent.model.services.nft_error import NftFailed
 from agent.model.services.nft_table import Family
 from kepd_dns.handover.state import Settings
@@ -33,6 +34,8 @@ SETTLE_S = 0.02
 STATUS_S = 10.0
 FIREWALL_S = 3600.0
 OLD_STATE_S = 60.0
+MISSING_AFTER = 3
+"""Probes without any answer, after which the process is not about to start but missing."""
 Prober = Callable[[str, socket.SocketKind], Awaitable[Probed]]
 
 
@@ -306,6 +309,24 @@ class DnsPlane:
         if before.is_live != after.is_live or before.failures != after.failures:
             self._tell_state()
 
+    @property
+    def is_process_missing(self) -> bool:
+        """It never answered, and was asked often enough."""
+        asked = max((self.live[one].failures for one in self.live), default=0)
+        return not self._answered and asked >= MISSING_AFTER
+
+    async def advice(self) -> Sequence[Advice]:
+        if not self.is_process_missing:
+            return ()
+        where = ", ".join(address for family in self.guards for address in self._asking(family).addresses)
+        return (
+            Advice(
+                subject="kepd-dns", found=f"never answered at {where}", wanted="running",
+                text="pods find no Service by its name",
+                mend="systemctl enable --now kepd-dns.socket kepd-dns.service; journalctl -u kepd-dns says why it ends",
+            ),
+        )  # fmt: skip
+
     def _tell_state(self) -> None:
         if self._report is None:
             return
@@ -316,10 +337,11 @@ class DnsPlane:
         elif dead:
             problem = next((self.probed[one].problem for one in dead if one in self.probed), "not asked yet")
             text = f"kepd-dns at {', '.join(dead)}: {problem}"
-            if not self._answered:
+            if not self._answered and not self.is_process_missing:
                 self._report.starting(text)
             else:
-                self._report.degraded(text)
+                missing = "; it never answered, `kepctl doctor` says what starts it"
+                self._report.degraded(text + (missing if self.is_process_missing else ""))
         else:
             self._report.ready(f"answering at {', '.join(wanted)}")
 
