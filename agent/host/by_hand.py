@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from agent.config.document import API_VERSION, KIND, Configuration
 from agent.config.sources import FurtherCheck, Sources, host_facts, load
+from agent.drivers.manifests.trust import Distrusted, Trust
 from agent.kit.plane_lock import PlaneTaken, held_plane_lock
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, NOT_FOUND, NOT_PERMITTED, UNREACHABLE
 
@@ -101,6 +102,11 @@ def _place(manifests: Path) -> Iterator[Path]:
         raise CannotStart(f"--manifests {manifests}: {what}; expected a directory of manifests", NOT_FOUND)
     if os.geteuid() != 0:
         raise CannotStart("pods need root: run it with sudo", NOT_PERMITTED)
+    try:
+        Trust(may_group_write=True).check(manifests.stat())
+    except Distrusted as error:
+        # Of a directory that is refused no manifest would run, and only the log would say so.
+        raise CannotStart(f"--manifests {manifests}: {error.strerror}", NOT_PERMITTED) from error
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     try:
         yield folder

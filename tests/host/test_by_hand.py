@@ -10,7 +10,7 @@ import pytest
 from agent.config.sources import Sources, host_facts, load
 from agent.host.by_hand import by_hand
 from agent.host.plane_checks import PLANE_CHECKS
-from agent.model.exit_codes import NOT_FOUND, UNREACHABLE
+from agent.model.exit_codes import NOT_FOUND, NOT_PERMITTED, UNREACHABLE
 from tests.host.process import PROGRAMS
 
 
@@ -60,6 +60,19 @@ def test_it_says_that_there_are_no_manifests(tmp_path: Path) -> None:
     assert (missing.returncode, no_folder.returncode) == (NOT_FOUND, NOT_FOUND)
     assert "does not exist; expected a directory of manifests" in missing.stderr
     assert "is no directory" in no_folder.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="asks for root first")
+def test_a_directory_of_another_user_is_refused_with_what_mends_it(tmp_path: Path) -> None:
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    os.chown(manifests, 1000, 1000)
+
+    done = run(str(manifests))
+
+    assert done.returncode == NOT_PERMITTED
+    assert "user 1000 owns it" in done.stderr
+    assert "chown root" in done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="asks for root first")
