@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 LONGEST_VALUE_SHOWN = 80
+MOST_FAULTS = 3
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -43,6 +44,14 @@ def shown(value: object) -> str:
     text = repr(value) if isinstance(value, str) else str(value)
     text = printable(text)
     return text if len(text) <= LONGEST_VALUE_SHOWN else text[: LONGEST_VALUE_SHOWN - 1] + "…"
+
+
+def told_faults(findings: Iterable[Finding], name: str) -> str:
+    """Of manifests that are not carried out, where something is not there: it may be meant to be in one of them."""
+    texts = [str(one) for one in findings]
+    texts = [text for text in texts if name in text] or texts
+    more = f", and {len(texts) - MOST_FAULTS} more" if len(texts) > MOST_FAULTS else ""
+    return f"; manifests with faults: {', '.join(texts[:MOST_FAULTS])}{more}" if texts else ""
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):

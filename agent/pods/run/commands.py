@@ -16,6 +16,7 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.feed import Feed
+from agent.model.finding import told_faults
 from agent.model.pods.checkpoint import MadeCheckpoint
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerKind
@@ -45,7 +46,6 @@ FILE_MODE = 0o640
 NAME_SIGNS = string.ascii_lowercase + string.digits
 TakeOut = Callable[[str, tuple[str, str, str]], None]
 FIRST_LOOK_S = 10.0
-MOST_FAULTS = 3
 ContainerTarget = tuple[str, str, str]
 """Namespace, pod, container; an empty container is the only one."""
 
@@ -119,7 +119,9 @@ class PodCommands:
         clock = self._context.clock
         if keeper is None:
             if state is None:
-                raise Refused("not_found", f'no pod "{key}" on this node{self._faults(name)}')
+                raise Refused(
+                    "not_found", f'no pod "{key}" on this node{told_faults(self._runner.wants.reading.findings, name)}'
+                )
             # It was not let in, or the runtime has not been looked at yet.
             reasons = tuple(pod_reasons(state, Times(now_s=clock.wall_s())))
             return ExplainedPod(state, reasons, state.waits_for)
@@ -142,14 +144,6 @@ class PodCommands:
         """With the end of a log where nothing else has words."""
         newest = run.seen.newest(reason.container) if reason.container and not reason.words else None
         return reason if newest is None else replace(reason, words=await run.last_line(newest))
-
-    def _faults(self, name: str) -> str:
-        """Manifests whose pods do not run: one of them may be meant."""
-        reading = self._runner.wants.reading
-        findings = [one for one in reading.findings if name in str(one)] or reading.findings
-        shown = [str(one) for one in findings[:MOST_FAULTS]]
-        more = f", and {len(findings) - len(shown)} more" if len(findings) > len(shown) else ""
-        return f"; manifests with faults: {', '.join(shown)}{more}" if shown else ""
 
     def _details(self, run: LivePod, state: PodState) -> Iterator[str]:
         clock = self._context.clock

@@ -91,8 +91,7 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         ports=named_ports(pod),
         problem=memory.reason,
     )
-    reason = next(pod_reasons(state), None)
-    return replace(state, cause=reason.line) if reason is not None else state
+    return replace(state, cause=next((one.line for one in pod_reasons(state)), ""))
 
 
 def with_since(state: PodState, before: PodState | None, now_s: float) -> PodState:

@@ -16,7 +16,7 @@ from agent.services.nftables.trace import Outcome, Packet
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.frontends import Claim
 from agent.services.run.iptables_ruleset import IptablesRuleset
-from agent.services.run.view import Kept
+from agent.services.run.kept import Kept
 
 T = TypeVar("T")
 _Rule = tuple[str, str]

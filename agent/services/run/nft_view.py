@@ -17,8 +17,8 @@ from agent.services.nftables.elements import claim_in, elements_of, shared_eleme
 from agent.services.nftables.trace import Outcome, Packet, told_data, told_key, trace
 from agent.services.objects.node_state import FamilyFacts
 from agent.services.routes.frontends import Claim
+from agent.services.run.kept import Kept
 from agent.services.run.nft_ruleset import NftRuleset
-from agent.services.run.view import Kept
 
 
 class NftRulesView:

@@ -6,16 +6,15 @@ cursor that outlives a call, so one reading of a kind is kept for the pages of a
 passed; a page that comes later reads anew.
 """
 
-import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
-from typing import Generic, TypeVar, cast
+from typing import cast
 
 from msgspec.structs import replace
 
 from agent.model.feed import Feed
-from agent.model.finding import shown
+from agent.model.finding import shown, told_faults
 from agent.model.placed import SEPARATOR, Walk, begins, is_over, to_come, within
 from agent.model.reason import Reason
 from agent.model.refused import Refused
@@ -42,13 +41,11 @@ from agent.services.ruleset import Beside, RulesView
 from agent.services.run.connection_ender import ConnectionEnder
 from agent.services.run.family_sync import FamilySync
 from agent.services.run.intake import MANIFEST
+from agent.services.run.kept import Kept
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.explain import Reasons, explain_hashing, explain_hints, state_of
-from agent.services.view.reasons import PortSituation, SelectedPods, ServiceSituation, service_reasons
+from agent.services.view.reasons import PortSituation, SelectedPods, ServiceSituation, offered_ports, service_reasons
 
-T = TypeVar("T")
-KEPT_S = 10.0
-MOST_FAULTS = 3
 _BACKEND = attrgetter("key")
 MOST_DIGITS = 5
 MASQUERADES = {True: "yes", False: "no", None: "only if it comes back to itself"}
@@ -57,29 +54,6 @@ _SNATS = {
     "always": "always the node's",
     "local-host": "kept, but the node's for itself",
 }
-
-
-class Kept(Generic[T]):
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
-        self._read = read
-        self._found: tuple[T, ...] = ()
-        self._end: asyncio.TimerHandle | None = None
-
-    async def get(self, *, is_first: bool) -> T:
-        if is_first or not self._found:
-            self.forget()
-            self._found = (await self._read(),)
-        (found,) = self._found
-        if self._end is not None:
-            self._end.cancel()
-        self._end = asyncio.get_running_loop().call_later(KEPT_S, self.forget)
-        return found
-
-    def forget(self) -> None:
-        self._found = ()
-        if self._end is not None:
-            self._end.cancel()
-            self._end = None
 
 
 class ServicesView:
@@ -136,8 +110,7 @@ class ServicesView:
         facts = self._plane.intake.fold.services.get(key)
         plans = [plan for sync in self._plane.families.values() if (plan := sync.desired.plan_of(key)) is not None]
         findings = tuple(self._findings(key))
-        first = next(service_reasons(self._situation(key)), None)
-        cause = first.line if first is not None else ""
+        cause = next((one.line for one in service_reasons(self._situation(key))), "")
         if facts is None:
             return ServiceReport(
                 namespace=key.namespace, name=key.name, type="", findings=findings, cause=cause, is_programmed=False
@@ -172,7 +145,7 @@ class ServicesView:
                 family=sync.desired.family,
                 plan=port,
                 backends=self._backends(sync, key, port),
-                offered=self._offered(sync, key),
+                offered=offered_ports(self._plane.intake.fold.slices(key, sync.desired.family)),
             )
             for sync, _, port in self._ports(key)
         ]
@@ -185,12 +158,6 @@ class ServicesView:
             whose=self._plane.intake.fold.others.get(key, ""),
             ports=ports,
             pods=self._chosen(key) if is_without else None,
-        )
-
-    def _offered(self, sync: FamilySync, key: ServiceKey) -> list[str]:
-        slices = self._plane.intake.fold.slices(key, sync.desired.family)
-        return sorted(
-            {f"{name or '(no name)'}/{kind}" for one in slices if one.endpoints for (name, kind), _ in one.ports}
         )
 
     def _findings(self, key: ServiceKey) -> Iterator[str]:
@@ -260,7 +227,10 @@ class ServicesView:
         """Raises KeyError for a Service that is not there, with the faults of manifests: it may be in one of them."""
         fold = self._plane.intake.fold
         if key not in fold.services and key not in fold.refused and key not in fold.others:
-            raise KeyError(f"{key}{self._faults(key)}")
+            known = sorted(self._plane.intake.findings.items())
+            faults = told_faults((one for (kind, *_), found in known if kind == MANIFEST for one in found), key.name)
+            others = f"; one with the label {PROXY_LABEL} is another proxy's, and not seen here"
+            raise KeyError(f"{key}{faults or others}")
         lines: list[str] = []
         for sync, _, port in self._ports(key):
             if port_name is not None and port.port.name != port_name:
@@ -280,16 +250,6 @@ class ServicesView:
                 lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
         lines += self._told_ending(key) if port_name is None else ()
         return lines + [f"finding: {text}" for text in self._findings(key)]
-
-    def _faults(self, key: ServiceKey) -> str:
-        """Of manifests whose objects are not taken: the Service may be in one of them."""
-        known = self._plane.intake.findings
-        texts = [str(one) for (kind, *_), found in sorted(known.items()) if kind == MANIFEST for one in found]
-        texts = [text for text in texts if key.name in text] or texts
-        more = f", and {len(texts) - MOST_FAULTS} more" if len(texts) > MOST_FAULTS else ""
-        if not texts:
-            return f"; one with the label {PROXY_LABEL} is another proxy's, and not seen here"
-        return f"; manifests with faults: {', '.join(texts[:MOST_FAULTS])}{more}"
 
     def _told_ending(self, key: ServiceKey) -> Iterator[str]:
         if self._ender is None:

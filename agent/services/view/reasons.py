@@ -4,14 +4,14 @@
 The list of Services, their descriptions and explanations show these. The most important comes first. Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from agent.model.finding import printable
 from agent.model.reason import Reason
 from agent.model.services.nft_table import Family
-from agent.model.services.service import Backend, ServiceKey
+from agent.model.services.service import Backend, ServiceKey, SliceFacts
 from agent.services.routes.frontends import PortPlan
 from agent.services.routes.selection import Place
 
@@ -59,6 +59,11 @@ class ServiceSituation(msgspec.Struct, frozen=True, kw_only=True):
     pods: SelectedPods | None = None
     whose: str = ""
     """Why it is not for this kepd."""
+
+
+def offered_ports(slices: Iterable[SliceFacts]) -> list[str]:
+    """As NAME/PROTOCOL, of slices that have endpoints."""
+    return sorted({f"{name or '(no name)'}/{kind}" for one in slices if one.endpoints for (name, kind), _ in one.ports})
 
 
 def service_reasons(at: ServiceSituation) -> Iterator[Reason]:

@@ -160,7 +160,7 @@ async def test_a_token_of_nowhere_is_a_place_like_any_other() -> None:
 
 async def test_a_reading_that_is_not_asked_for_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """A list that is left in the middle would hold it for ever; a page that comes later reads anew."""
-    monkeypatch.setattr("agent.services.run.view.KEPT_S", 0.05)
+    monkeypatch.setattr("agent.services.run.kept.KEPT_S", 0.05)
     async with listing("nftables") as (api, kernel, view):
         request = pb.ListRulesRequest(options={"page_size": PAGE})
         answer = await api.list_rules(request)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.model.pods.mount_access import Access
+from agent.model.reason import quoted
 from agent.pods.run.checkpoints.folder import CheckpointFolder
 from agent.pods.run.disk.atomic_files import FILE, make_directory, make_file, write_file
 from agent.pods.run.disk.logs import LogDirectories
@@ -215,9 +216,12 @@ class PodFiles:
         return _last_lines(_tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES)
 
     def last_line(self, log: Path) -> str:
-        """What a container said last; empty lines are passed over."""
-        lines = _last_lines(_tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES).splitlines()
-        return next((line for line in reversed(lines) if line.strip()), "")
+        """What a container said last, empty lines aside; nothing of a log that cannot be read."""
+        try:
+            lines = _last_lines(_tail_of(log, FALLBACK_READ), FALLBACK_LINES, FALLBACK_BYTES).splitlines()
+        except OSError:
+            return ""
+        return quoted(next((line for line in reversed(lines) if line.strip()), ""))
 
     def remove(self, uid: str) -> None:
         """Everything of a pod that is gone. Nothing is removed while something is still mounted in it."""

@@ -7,7 +7,6 @@ probing, resizing, collecting, observer); others read it and ask the keeper. Nev
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,6 @@ from agent.model.finding import printable
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pods.state import Condition
-from agent.model.reason import quoted
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.annotations import KepdAnnotations, annotations_of
@@ -267,9 +265,8 @@ class LivePod:
             fresh = replace(known, stage=Stage.CREATED)
         elif fresh.stage is Stage.ENDED and not known.message:
             words = await self._last_words(fresh, {one.container_path: one.host_path for one in status.mounts})
-            fresh = replace(fresh, message=": ".join(text for text in (fresh.message, words) if text))
-            if not fresh.has_succeeded:
-                fresh = replace(fresh, last_line=await self.last_line(fresh))
+            line = "" if fresh.has_succeeded else await self.last_line(fresh)
+            fresh = replace(fresh, message=": ".join(text for text in (fresh.message, words) if text), last_line=line)
         # Two answers may come in the wrong order: an end is never taken back, unless a list alone has said so.
         now_known = self.seen.instance(instance_id)
         is_end = now_known is not None and now_known.stage is Stage.ENDED and fresh.stage is not Stage.ENDED
@@ -285,16 +282,12 @@ class LivePod:
         path = mounts.get(container.fields.termination_message_path, "")
         falls_back = container.fields.termination_message_policy == "FallbackToLogsOnError" and ended.exit_code != 0
         log_file = self.log_directory / ended.name / f"{ended.attempt}.log"
-        with suppress(OSError):
-            return await asyncio.to_thread(self.context.files.read_message, Path(path), log_file, falls_back=falls_back)
-        return ""
+        return await asyncio.to_thread(self.context.files.read_message, Path(path), log_file, falls_back=falls_back)
 
     async def last_line(self, instance: Instance) -> str:
         """Of its log, as far as it can be read now."""
         log_file = self.log_directory / instance.name / f"{instance.attempt}.log"
-        with suppress(OSError):
-            return quoted(await asyncio.to_thread(self.context.files.last_line, log_file))
-        return ""
+        return await asyncio.to_thread(self.context.files.last_line, log_file)
 
     @property
     def log_directory(self) -> Path:

@@ -119,7 +119,7 @@ def _explained(daemon: Client, panel: str, item: object, key: str) -> Iterator[s
     if panel == "pods":
         of_pod = pod_pb2.ExplainPodRequest(namespace=namespace, name=name)
         answer = daemon.call("kepd.v1.PodService/ExplainPod", of_pod, pod_pb2.ExplainPodResponse)
-        yield explained_head(key, answer)
+        yield from explained_head(key, answer)
         yield from (f"- {line}" for line in answer.lines)
     elif isinstance(item, image_pb2.Pull):
         of_pull = image_pb2.ExplainPullRequest(image=item.image)
