@@ -55,7 +55,7 @@ async def test_what_does_not_come_ends_with_its_own_exit_code(tmp_path: Path, sh
 
     assert isinstance(done.exception, CommandFailed)
     assert done.exception.exit_code == 7
-    assert "does not meet condition=DisruptionTarget=false after 0.3 s" in str(done.exception)
+    assert "does not meet condition=DisruptionTarget=false; Running" in str(done.exception)
 
 
 async def test_it_waits_until_the_pod_is_ready_and_until_it_is_gone(tmp_path: Path, short_path: Path) -> None:

@@ -28,5 +28,5 @@ def explained_workload(kind: Kind, made: Mapping[str, Any], pods: Sequence[pod_p
     for pod in sorted(pods, key=lambda one: one.name):
         is_ready = any(one.type == "Ready" and one.status for one in pod.conditions)
         if not is_ready and pod.phase != "Succeeded":
-            why = f"; waits for: {pod.waits_for}" if pod.waits_for else ""
+            why = f": {pod.cause}" if pod.cause else f"; waits for: {pod.waits_for}" if pod.waits_for else ""
             yield printable(f"- pod {pod.name}: {pod.status or pod.phase}{why}; see kepctl explain pod {pod.name}")

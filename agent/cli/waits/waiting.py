@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `--wait` of `apply` and `delete` waits for."""
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 
 import click
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import patient
-from agent.cli.objects.workload_pods import find_workload
+from agent.cli.objects.workload_pods import find_workload, pods_of
 from agent.cli.session import CommandFailed, Session
-from agent.cli.waits.workloads import progress
-from agent.kinds.registry import BY_API, Kind
-from agent.model.exit_codes import DEADLINE, FAILURE
+from agent.cli.waits.patience import Patience
+from agent.cli.waits.workloads import Made, progress
+from agent.kinds.registry import BY_API, Kind, Named
+from agent.model.exit_codes import FAILURE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2, service_proxy_pb2
 
-LOOK_S = 0.2
 KINDS = ("Deployment", "DaemonSet", "Job")
 
 
@@ -25,68 +24,80 @@ def wait_applied(session: Session, applied: Sequence[object_pb2.AppliedObject], 
     services = {f"{one.namespace}/{one.name}" for one in applied if one.kind == "Service"}
     workloads = [(BY_API[one.kind], f"{one.namespace}/{one.name}") for one in applied if one.kind in KINDS]
     session = patient(session)
-    until_s = time.monotonic() + session.timeout_s
+    patience = Patience(session.timeout_s)
     with connected(session) as daemon:
         for kind, name in workloads:
-            _wait_workload(daemon, kind, name, until_s)
+            _wait_workload(daemon, kind, name, patience)
         if pods:
-            _wait_pods(daemon, pods, before, until_s)
-        while services and (missing := services - _programmed(daemon)):
-            _in_time(until_s, missing)
-            time.sleep(LOOK_S)
+            _wait_pods(daemon, pods, before, patience)
+        while services and (missing := _unprogrammed(daemon, services)):
+            patience.rest(missing)
 
 
-def _wait_workload(daemon: Client, kind: Kind, name: str, until_s: float) -> None:
+def _wait_workload(daemon: Client, kind: Kind, name: str, patience: Patience) -> None:
     while True:
         found, made = find_workload(daemon, kind, name)
         is_done, text = progress(kind, made)
         if is_done:
             click.echo(f"{kind.singular}/{found.key} {text}")
             return
-        _in_time(until_s, [f"{kind.singular}/{found.key}: {text}"])
-        time.sleep(LOOK_S)
+        patience.rest(told_workload(daemon, kind, found, made, text))
 
 
-def _wait_pods(daemon: Client, pods: Mapping[str, str], before: Mapping[str, str], until_s: float) -> None:
-    left = dict(pods)
+def told_workload(daemon: Client, kind: Kind, found: Named, made: Made, text: str) -> dict[str, str]:
+    """How far it is, and what the first of its pods lacks."""
+    causes = [f"pod {one.name}: {one.cause}" for one in pods_of(daemon, kind, found, made) if one.cause]
+    return {f"{kind.singular}/{found.key}": "; ".join((text, *causes[:1]))}
+
+
+def _wait_pods(daemon: Client, pods: Mapping[str, str], before: Mapping[str, str], patience: Patience) -> None:
+    left = dict.fromkeys(pods, "kepd has not read its manifest yet")
     while left:
         for pod in _listed(daemon):
             key = f"{pod.namespace}/{pod.manifest_name}"
-            is_former = left.get(key) == "configured" and pod.uid == before.get(key)
+            is_former = pods.get(key) == "configured" and pod.uid == before.get(key)
             if key not in left or is_former:
                 continue
             if pod.phase == "Failed":
-                raise CommandFailed(f"pod {key} failed: {pod.message or pod.reason or pod.status}", FAILURE)
+                raise CommandFailed(f"pod {key} failed: {told_pod(pod)}", FAILURE)
             if pod.phase == "Succeeded" or any(one.type == "Ready" and one.status for one in pod.conditions):
                 click.echo(f"pod/{key} {'succeeded' if pod.phase == 'Succeeded' else 'is ready'}")
                 del left[key]
+            else:
+                left[key] = told_pod(pod)
         if left:
-            _in_time(until_s, left)
-            time.sleep(LOOK_S)
+            patience.rest({f"pod/{key}": why for key, why in left.items()})
+
+
+def told_pod(pod: pod_pb2.Pod) -> str:
+    """Why it is as it is, in a line."""
+    status = pod.status or pod.phase
+    return f"{status}: {pod.cause}" if pod.cause else pod.message or pod.reason or status
 
 
 def wait_running(session: Session, key: str) -> None:
     """Until a container of the pod runs, or has run."""
     session = patient(session)
-    until_s = time.monotonic() + session.timeout_s
+    patience = Patience(session.timeout_s)
     with connected(session) as daemon:
-        while not any(_has_begun(pod) for pod in _listed(daemon) if f"{pod.namespace}/{pod.manifest_name}" == key):
-            _in_time(until_s, [key])
-            time.sleep(LOOK_S)
+        while True:
+            found = next((pod for pod in _listed(daemon) if f"{pod.namespace}/{pod.manifest_name}" == key), None)
+            if found is not None and _has_begun(found):
+                return
+            patience.rest({f"pod/{key}": told_pod(found) if found is not None else ""})
 
 
 def _has_begun(pod: pod_pb2.Pod) -> bool:
     if pod.phase == "Failed":
-        raise CommandFailed(f"pod {pod.namespace}/{pod.name} failed: {pod.message or pod.status}", FAILURE)
+        raise CommandFailed(f"pod {pod.namespace}/{pod.name} failed: {told_pod(pod)}", FAILURE)
     return any(one.state in ("Running", "Terminated") for one in pod.containers)
 
 
 def wait_gone(session: Session, keys: Sequence[str]) -> None:
-    until_s = time.monotonic() + session.timeout_s
+    patience = Patience(session.timeout_s)
     with connected(session) as daemon:
-        while left := {*keys} & {f"{pod.namespace}/{pod.name}" for pod in _listed(daemon)}:
-            _in_time(until_s, left)
-            time.sleep(LOOK_S)
+        while left := [pod for pod in _listed(daemon) if f"{pod.namespace}/{pod.name}" in keys]:
+            patience.rest({f"pod/{pod.namespace}/{pod.name}": told_pod(pod) for pod in left})
 
 
 def _listed(daemon: Client) -> Sequence[pod_pb2.Pod]:
@@ -94,14 +105,10 @@ def _listed(daemon: Client) -> Sequence[pod_pb2.Pod]:
     return answer.pods
 
 
-def _programmed(daemon: Client) -> set[str]:
+def _unprogrammed(daemon: Client, wanted: Collection[str]) -> dict[str, str]:
     """Without the services plane nothing will ever be programmed, which is said."""
     path = "kepd.v1.ServiceProxyService/ListServices"
     answer = daemon.call(path, service_proxy_pb2.ListServicesRequest(), service_proxy_pb2.ListServicesResponse)
-    return {f"{one.namespace}/{one.name}" for one in answer.services if one.is_programmed}
-
-
-def _in_time(until_s: float, left: Collection[str]) -> None:
-    if time.monotonic() > until_s:
-        names = ", ".join(sorted(left))
-        raise CommandFailed(f"not in time: {names}; --timeout allows more", DEADLINE)
+    known = {f"{one.namespace}/{one.name}": one for one in answer.services}
+    left = [key for key in wanted if key not in known or not known[key].is_programmed]
+    return {f"service/{key}": known[key].cause if key in known else "kepd has not read it yet" for key in left}

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deployments, DaemonSets and Jobs until they are as they should be: for `wait`, `apply --wait`, `rollout status`."""
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,12 +9,12 @@ import click
 from agent.cli.client import Client
 from agent.cli.objects.workload_pods import find_workload, workload_kind
 from agent.cli.session import CommandFailed
+from agent.cli.waits.patience import Patience
 from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import Kind
-from agent.model.exit_codes import DEADLINE, FAILURE, NOT_FOUND, USAGE
+from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.text.jsonpath import read_path, shown
 
-LOOK_S = 0.2
 CONDITIONS = {"Deployment": ("Available", "Progressing"), "DaemonSet": ("Available",), "Job": ("Complete", "Failed")}
 
 Made = dict[str, Any]
@@ -35,7 +34,7 @@ def workload_targets(targets: Sequence[str]) -> list[tuple[Kind, str]]:
 
 
 def wait_workloads(daemon: Client, wanted: Sequence[tuple[Kind, str]], aim: str, limit_s: float) -> None:
-    holds, end_s = workload_aim(aim, wanted), time.monotonic() + limit_s
+    holds, patience = workload_aim(aim, wanted), Patience(limit_s)
     for kind, name in wanted:
         while True:
             try:
@@ -48,10 +47,15 @@ def wait_workloads(daemon: Client, wanted: Sequence[tuple[Kind, str]], aim: str,
             if holds(made):
                 click.echo(f"{kind.singular}/{found.key} condition met")
                 break
-            if time.monotonic() > end_s:
-                text = f"{kind.singular}/{found.key} does not meet {aim} after {limit_s:g} s"
-                raise CommandFailed(f"{text}; kepctl explain {kind.singular} says why", DEADLINE)
-            time.sleep(LOOK_S)
+            what = f"{kind.singular}/{found.key}"
+            patience.rest({what: f"does not meet {aim}; {_progress_text(kind, made)}; see kepctl explain {what}"})
+
+
+def _progress_text(kind: Kind, made: Made) -> str:
+    try:
+        return progress(kind, made)[1]
+    except CommandFailed as error:
+        return str(error)
 
 
 def workload_aim(text: str, wanted: Sequence[tuple[Kind, str]]) -> Holds:

@@ -47,7 +47,10 @@ dry_run_option = click.option(
 @click.argument("more", nargs=-1, metavar="[FILE|DIR|-…]")
 @click.option("-k", "--kustomize", "folder", metavar="DIR", help="The manifests that a plain kustomization makes.")
 @dry_run_option
-@click.option("--wait", is_flag=True, help="Wait until pods are ready and Services are in the kernel.")
+@click.option(
+    "--wait", is_flag=True,
+    help="Wait until pods are ready and Services are in the kernel, and say why not yet; an hour, else --timeout.",
+)  # fmt: skip
 @click.pass_obj
 def apply(
     session: Session, paths: tuple[str, ...], more: tuple[str, ...], *, folder: str | None, dry_run: str, wait: bool
@@ -105,7 +108,7 @@ def _uids(daemon: Client) -> dict[str, str]:
 )  # fmt: skip
 @click.option("--now", is_flag=True, help="A grace of 1 second.")
 @click.option("--ignore-not-found", is_flag=True, help="Succeed if there is nothing to delete.")
-@click.option("--wait", is_flag=True, help="Wait until the pods are gone.")
+@click.option("--wait", is_flag=True, help="Wait until the pods are gone; an hour, else --timeout.")
 @dry_run_option
 @click.pass_obj
 def delete(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl rollout` and `kepctl scale`: Deployments and DaemonSets while they change."""
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -18,13 +17,15 @@ from agent.cli.objects.scope_options import namespace_option
 from agent.cli.objects.words import parse_wanted
 from agent.cli.objects.workload_pods import PLURALS, find_workload
 from agent.cli.session import CommandFailed, Session
-from agent.cli.waits.workloads import LOOK_S, progress
+from agent.cli.waits.patience import Patience
+from agent.cli.waits.waiting import told_workload
+from agent.cli.waits.workloads import progress
 from agent.config.manifest_documents import dumped
 from agent.config.restarted import RESTARTED
 from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.pods.parts import items
 from agent.kinds.registry import BY_API, Kind, Named
-from agent.model.exit_codes import DEADLINE, FAILURE, USAGE
+from agent.model.exit_codes import FAILURE, USAGE
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 
@@ -41,22 +42,18 @@ def status(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Wait until all pods have the present template and are available."""
     kind, name = _one(words, ("deployments", "daemonsets"))
     session = patient(session)
-    until_s, before = time.monotonic() + session.timeout_s, ""
+    patience = Patience(session.timeout_s)
     with connected(replace(session, namespace=namespace)) as daemon:
         while True:
             found, made = find_workload(daemon, kind, name)
             is_done, text = progress(kind, made)
-            if text != before:
-                click.echo(f"{called(kind.api, found.namespace, found.name)}: {text}")
-                before = text
             if is_done:
+                click.echo(f"{called(kind.api, found.namespace, found.name)}: {text}")
                 return
             late = _condition(made, "Progressing")
             if late.get("reason") == "ProgressDeadlineExceeded":
                 raise CommandFailed(f"{kind.singular}/{found.key} does not go on: {late.get('message', '')}", FAILURE)
-            if time.monotonic() > until_s:
-                raise CommandFailed(f"not in time: {kind.singular}/{found.key}; --timeout allows more", DEADLINE)
-            time.sleep(LOOK_S)
+            patience.rest(told_workload(daemon, kind, found, made, text))
 
 
 def _condition(made: dict[str, Any], kind: str) -> dict[str, Any]:

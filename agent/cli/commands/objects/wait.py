@@ -2,7 +2,6 @@
 """`kepctl wait`: until pods are as they should be, or gone. Exit code 7 if they are not in time."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 
 import click
@@ -12,9 +11,11 @@ from agent.cli.commands.pods.pods import SERVICE
 from agent.cli.objects.pod_names import find_pod
 from agent.cli.objects.words import parse_selector, parse_wanted
 from agent.cli.session import CommandFailed, Session
+from agent.cli.waits.patience import LOOK_S, Patience
+from agent.cli.waits.waiting import told_pod
 from agent.cli.waits.workloads import wait_workloads, workload_targets
 from agent.kinds.registry import BY_WORD
-from agent.model.exit_codes import DEADLINE, NOT_FOUND, USAGE
+from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.model.text.jsonpath import read_path, shown
 from agent.wire.kepd.v1 import list_pb2, pod_pb2
 
@@ -40,7 +41,7 @@ def wait(session: Session, targets: tuple[str, ...], aim: str, selector: str) ->
     """
     workloads = workload_targets(targets)
     limit_s = session.timeout_s if session.timeout_s != UNSET_S else DEFAULT_S
-    end_s = time.monotonic() + limit_s
+    patience = Patience(limit_s)
     with connected(session) as daemon:
         if workloads and not selector:
             wait_workloads(daemon, workloads, aim, limit_s)
@@ -48,9 +49,7 @@ def wait(session: Session, targets: tuple[str, ...], aim: str, selector: str) ->
         is_met = _aim(aim)
         names = _chosen(daemon, targets, selector, is_end=is_met is None)
         for namespace, name in names:
-            if not _came(daemon, namespace, name, is_met, end_s):
-                text = f"pod/{namespace}/{name} does not meet {aim} after {limit_s:g} s; kepctl explain pod says why"
-                raise CommandFailed(text, DEADLINE)
+            _await(daemon, (namespace, name), aim, is_met, patience)
             click.echo(f"pod/{namespace}/{name} {'deleted' if is_met is None else 'condition met'}")
 
 
@@ -130,32 +129,37 @@ def _chosen(daemon: Client, targets: Sequence[str], selector: str, *, is_end: bo
     return chosen
 
 
-def _came(daemon: Client, namespace: str, name: str, is_met: Holds | None, end_s: float) -> bool:
-    """Whether it came in time. A stream waits for ever, so a thread reads it."""
+def _await(daemon: Client, pod: tuple[str, str], aim: str, is_met: Holds | None, patience: Patience) -> None:
+    """A stream waits for ever, so a thread reads it; why the pod is not there yet is said meanwhile."""
     came, failed = threading.Event(), []
+    seen: dict[str, str] = {}
 
     def read() -> None:
         try:
-            _read(daemon, namespace, name, is_met)
+            _read(daemon, *pod, is_met, seen)
         except CommandFailed as error:
             failed.append(error)
         came.set()
 
     threading.Thread(target=read, daemon=True).start()
-    is_in_time = came.wait(max(end_s - time.monotonic(), 0.0))
+    key = "/".join(pod)
+    while not came.wait(min(patience.left_s, LOOK_S)):
+        why = f"; {seen['why']}" if seen else ""
+        patience.check({f"pod/{key}": f"does not meet {aim}{why}; see kepctl explain pod {key}"})
     if failed:
         raise failed[0]
-    return is_in_time
 
 
-def _read(daemon: Client, namespace: str, name: str, is_met: Holds | None) -> None:
-    """Returns when it is met. Raises for a pod that goes before it is."""
+def _read(daemon: Client, namespace: str, name: str, is_met: Holds | None, seen: dict[str, str]) -> None:
+    """Returns when it is met. Raises for a pod that goes before it is. `seen` has why it is not yet met."""
     request = pod_pb2.WatchPodsRequest(filter=f"namespace={namespace},name={name}")
     is_there = False
     for change in daemon.follow(f"{SERVICE}/WatchPods", request, pod_pb2.WatchPodsResponse):
         is_gone = change.type == list_pb2.CHANGE_TYPE_DELETED or (
             change.type == list_pb2.CHANGE_TYPE_BOOKMARK and not is_there
         )
+        if change.type != list_pb2.CHANGE_TYPE_BOOKMARK:
+            seen["why"] = told_pod(change.pod)
         is_there = is_there or change.type != list_pb2.CHANGE_TYPE_BOOKMARK
         if is_gone and is_met is not None:
             raise CommandFailed(f"pod/{namespace}/{name} is gone before it met the condition", NOT_FOUND)
