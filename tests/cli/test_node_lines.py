@@ -34,7 +34,7 @@ async def test_the_end_of_a_running_pod_is_planned_by_its_name(tmp_path: Path, s
         unnamed = await node.ctl("plan stop")
 
     assert done.exit_code == 0, done.exception
-    assert "end of default/web-n within 5 s, as planned" in done.output
+    assert "end of default/web-n within 5 s, if programs take 1 s to exit" in done.output
     assert "expected either a POD or -f" in str(unnamed.exception)
 
 

@@ -155,7 +155,7 @@ LOOKING = (
     ask(
         "see why a pod does not start",
         "explain pod broken",
-        r"^POD default/broken-n1 .*waits for: \S",
+        r"^POD default/broken-n1 .*: container main has no image: ",
     ),
     ask("ask a program why a pod waits", "explain pod broken -o json", r'"waitsFor": '),
     ask("see why a pull fails", 'explain pull "$REGISTRY/none/such:1"', r"not present", r"not found|NotFound|back"),

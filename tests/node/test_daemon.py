@@ -161,7 +161,7 @@ def test_a_pod_for_which_there_is_no_room_waits_with_the_reason(kepd: Kepd, lab:
     shown = {line.split()[1]: line.split()[3] for line in kepd.ctl("get", "pods").stdout.splitlines()[1:]}
 
     assert shown == {"web-n1": "Running", "late-n1": "NodePorts", "large-n1": "OutOfcpu"}
-    assert "room: " in kepd.ctl("explain", "pod", "late-n1").stdout
+    assert "next: it begins as soon as" in kepd.ctl("explain", "pod", "late-n1").stdout
     (kepd.manifests / "web.yaml").unlink()
     kepd.wait(lambda: "late-n1" in running(kepd), "it begins when the port is free")
 

@@ -30,7 +30,7 @@ POD_COLUMNS: Columns[pod_pb2.Pod] = (
     Column("IP", lambda pod: pod.ip),
     Column("DNS", lambda pod: pod.name_servers, wide=True),
     Column("UID", lambda pod: pod.uid, wide=True),
-    Column("MESSAGE", lambda pod: pod.message, wide=True),
+    Column("MESSAGE", lambda pod: pod.cause or pod.message, wide=True),
 )
 
 

@@ -209,7 +209,7 @@ def _with_spec(pod: PodState) -> pb.Pod:
 
 
 def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
-    parts = (pod.cause,) if pod.cause else (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
+    parts = (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
     return to_message(
         pb.Pod,
         pod,

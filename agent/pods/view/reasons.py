@@ -85,13 +85,13 @@ def pod_reasons(pod: PodState, times: Times | None = None) -> Iterator[Reason]:
     yield from _of_the_whole(pod, times)
     is_over = pod.phase in ENDED_PHASES or pod.is_terminating or pod.reason in REFUSED
     if not is_over:
-        for one in sorted(pod.containers, key=lambda one: one.kind == "main"):
-            if one.kind != "ephemeral" and (reason := _of_container(pod, one, times)) is not None:
-                yield reason
+        ordered = sorted(pod.containers, key=lambda one: one.kind == "main")
+        found = [_of_container(pod, one, times) for one in ordered if one.kind != "ephemeral"]
+        yield from filter(None, found)
         gates = next((one for one in pod.conditions if one.type == "Ready" and not one.is_true), None)
         if gates is not None and gates.reason == "ReadinessGatesNotReady":
             yield Reason(cause="a readiness gate is open that nobody on this node closes", words=gates.message)
-        if pod.waits_for and not pod.problem:
+        if pod.waits_for and not pod.problem and not any(found):
             yield Reason(cause=f"it waits for {pod.waits_for}", command=f"kepctl get events {_target(pod)}")
     if pod.message.startswith("its last good manifest is in force"):
         yield Reason(
