@@ -17,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "scripts" / "locks" / "runtime.lock"
+# Packages of this tree, at the version of the whole.
+PARTS = ("kepd-devices", "kepd-dns", "kepd-ui")
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
@@ -92,14 +94,18 @@ def document(status: str = "") -> dict[str, object]:
     """The whole."""
     lock = LOCK.read_text()
     made = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), UTC)
-    ours = package("kepd", version(), []) | {
-        "downloadLocation": "NOASSERTION",
-        "licenseConcluded": "Apache-2.0",
-        "licenseDeclared": "Apache-2.0",
-        "comment": "this program",
-    }
+    ours = [
+        package(name, version(), [])
+        | {
+            "downloadLocation": "NOASSERTION",
+            "licenseConcluded": "Apache-2.0",
+            "licenseDeclared": "Apache-2.0",
+            "comment": "this program" if name == "kepd" else "a part of this program",
+        }
+        for name in ("kepd", *PARTS)
+    ]
     of = hashlib.sha256((lock + status).encode()).hexdigest()
-    packages = [ours, *(package(*one) for one in requirements(lock)), *debian_packages(status)]
+    packages = [*ours, *(package(*one) for one in requirements(lock)), *debian_packages(status)]
     return {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
