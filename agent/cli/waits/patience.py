@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One wait of a command: until when, and what is still waited for, said as it changes.
 
-Nobody has to wait in silence: what is known is said when it is another, and again every ten seconds.
+The command says why it still waits: whenever the reason changes, and at least every ten seconds.
 """
 
 import re

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a pod is not as its manifest wants it: the cause, its own words, what kepd does next, and the command that helps.
 
-The list of pods, descriptions, explanations and whoever waits for a pod show these, and nobody else judges. The most
-important comes first. Pure.
+Lists, descriptions, explanations and commands that wait for a pod all show these reasons. The most important one comes
+first. Pure.
 """
 
 from collections.abc import Iterator, Mapping
@@ -90,7 +90,7 @@ def pod_reasons(pod: PodState, times: Times | None = None) -> Iterator[Reason]:
         yield from filter(None, found)
         gates = next((one for one in pod.conditions if one.type == "Ready" and not one.is_true), None)
         if gates is not None and gates.reason == "ReadinessGatesNotReady":
-            yield Reason(cause="a readiness gate is open that nobody on this node closes", words=gates.message)
+            yield Reason(cause="it waits for a readiness gate that nothing on this node sets", words=gates.message)
         if pod.waits_for and not pod.problem and not any(found):
             yield Reason(cause=f"it waits for {pod.waits_for}", command=f"kepctl get events {_target(pod)}")
     if pod.message.startswith("its last good manifest is in force"):

@@ -110,7 +110,7 @@ class ServicesView:
         facts = self._plane.intake.fold.services.get(key)
         plans = [plan for sync in self._plane.families.values() if (plan := sync.desired.plan_of(key)) is not None]
         findings = tuple(self._findings(key))
-        cause = next((one.line for one in service_reasons(self._situation(key))), "")
+        cause = next((one.line for one in service_reasons(self._situation(key, findings))), "")
         if facts is None:
             return ServiceReport(
                 namespace=key.namespace, name=key.name, type="", findings=findings, cause=cause, is_programmed=False
@@ -137,9 +137,9 @@ class ServicesView:
 
     def reasons(self, key: ServiceKey) -> tuple[Reason, ...]:
         """Why traffic does not arrive, or not everywhere. Empty where all is well."""
-        return tuple(service_reasons(self._situation(key)))
+        return tuple(service_reasons(self._situation(key, tuple(self._findings(key)))))
 
-    def _situation(self, key: ServiceKey) -> ServiceSituation:
+    def _situation(self, key: ServiceKey, findings: Sequence[str]) -> ServiceSituation:
         ports = [
             PortSituation(
                 family=sync.desired.family,
@@ -154,7 +154,7 @@ class ServicesView:
         return ServiceSituation(
             key=key,
             place=place,
-            findings=[*self._findings(key)],
+            findings=findings,
             whose=self._plane.intake.fold.others.get(key, ""),
             ports=ports,
             pods=self._chosen(key) if is_without else None,

@@ -148,7 +148,7 @@ class Prober:
             self._run.tell("Unhealthy", text, name, is_warning=True)
 
     def _note_complaint(self, name: str, instance_id: str, kind: ProbeKind, answer: ProbeAnswer) -> None:
-        """People are told why it is not ready, or why it was ended. A good answer takes back what its own kind said."""
+        """Keeps a probe's last complaint for people who ask. A good answer of the same kind clears it."""
         before = self._run.memory.of(name).complaint
         is_own = before is not None and before.instance == instance_id and before.kind == kind.value
         if not answer.is_good:
