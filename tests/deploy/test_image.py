@@ -102,8 +102,11 @@ def test_the_list_of_parts_names_every_locked_requirement_with_its_hashes() -> N
     packages = {one["name"]: one for one in document["packages"]}
     locked = dict(re.findall(r"(?m)^([\w.-]+)==([^\s\\]+)", LOCK))
     related = {one["relatedSpdxElement"] for one in document["relationships"]}
+    ours = dict.fromkeys(
+        ("kepd", *(f"kepd-{path.name}" for path in (ROOT / "packages").iterdir() if path.is_dir())), __version__
+    )
 
-    assert {name: one["versionInfo"] for name, one in packages.items()} == {**locked, "kepd": __version__}
+    assert {name: one["versionInfo"] for name, one in packages.items()} == {**locked, **ours}
     assert sum(one["comment"].count("sha256:") for one in packages.values()) == LOCK.count("--hash=sha256:")
     assert related == {one["SPDXID"] for one in packages.values()}
     assert document["creationInfo"]["created"] == "2023-11-14T22:13:20Z"
