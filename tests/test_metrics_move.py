@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from packages.devices.tests.life import devices_life
+from packages.dns.tests.life import dns_life
 from scripts.vocabulary import EVENTS, metrics
-from tests.lives.devices import devices_life
-from tests.lives.dns import dns_life
 from tests.lives.images import images_life
 from tests.lives.observation import observation_life
 from tests.lives.pods import pods_life

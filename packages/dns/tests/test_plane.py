@@ -24,8 +24,8 @@ from kepd_dns.run.plane import DnsPlane
 from kepd_dns.run.probe import Probed, read_probe
 from kepd_dns.run.state_files import StateFiles
 from kepd_dns.run.state_writer import StateWriter
+from packages.dns.tests.life import _Kernel, _Links
 from packages.dns.tests.messages import answer, ask
-from tests.lives.dns import _Kernel, _Links
 
 AT = "169.254.20.10"
 

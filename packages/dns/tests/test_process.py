@@ -26,9 +26,9 @@ from kepd_dns.run.client import ProcessClient, ProcessUnavailable
 from kepd_dns.run.inquiry import Heard, inquire
 from kepd_dns.run.state_writer import StateWriter
 from kepd_dns.wire.names import to_wire
+from packages.dns.tests.dns_holder import HOLDER
+from packages.dns.tests.dns_servers import ScriptedDns, addresses, answered, ask
 from packages.dns.tests.messages import ask as question
-from tests.lab.dns_holder import HOLDER
-from tests.lab.dns_servers import ScriptedDns, addresses, answered, ask
 
 ROOT = Path(__file__).parents[3]
 WITHIN_S = 10.0

@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from packages.dns.tests.dns_servers import addresses, ask
 from packages.dns.tests.messages import ask as question
 from packages.dns.tests.test_process import HERE, WITHIN_S, running
-from tests.lab.dns_servers import addresses, ask
 
 FURTHER = "127.0.0.7"
 

@@ -35,7 +35,7 @@ from kepd_dns.run.plane import DnsPlane
 from kepd_dns.run.probe import probe
 from kepd_dns.run.sockets import bind
 from kepd_dns.run.state_writer import StateWriter
-from tests.lab.dns_holder import HOLDER
+from packages.dns.tests.dns_holder import HOLDER
 from tests.lab.namespace import Namespace
 from tests.lab.network import POD_RANGES, Network
 

@@ -19,8 +19,8 @@ from kepd_dns.rules.guards import Asking
 from kepd_dns.rules.nftables import table_text
 from kepd_dns.run.asking.flights import MOST_OF_SOURCE
 from kepd_dns.run.plane import clean_up
+from packages.dns.tests.dns_servers import ScriptedDns, addresses, ask, stream
 from packages.dns.tests.node.dns_node import ADDRESSES, DnsNode, both_ways
-from tests.lab.dns_servers import ScriptedDns, addresses, ask, stream
 from tests.lab.network import Network
 
 pytestmark = pytest.mark.node

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from packages.dns.tests.dns_servers import ScriptedDns, addresses, ask
 from packages.dns.tests.node.dns_node import ADDRESSES
 from tests.e2e.control import ADDRESS, Control
 from tests.e2e.programs import VARIABLES, Programs
 from tests.host.process import ROOT, Kepd
-from tests.lab.dns_servers import ScriptedDns, addresses, ask
 from tests.lab.network import POD_RANGES, Network
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(240), pytest.mark.beside("KEPD_APISERVER")]

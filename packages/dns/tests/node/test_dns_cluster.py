@@ -19,8 +19,8 @@ from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
 from agent.services.objects.addresses import read_address
 from kepd_dns.handover.state import Upstream
+from packages.dns.tests.dns_servers import HALF, ScriptedDns, Stream, addresses, answered, ask, ordinary, stream
 from packages.dns.tests.node.dns_node import ADDRESSES, DnsNode
-from tests.lab.dns_servers import HALF, ScriptedDns, Stream, addresses, answered, ask, ordinary, stream
 from tests.lab.namespace import Namespace
 from tests.lab.network import Network
 from tests.node.test_services import Cluster

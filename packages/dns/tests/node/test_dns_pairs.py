@@ -20,7 +20,7 @@ PAIRS = 20_000
 
 
 async def lost(place: Namespace, server: str, count: int) -> int:
-    command = place.command(sys.executable, "-m", "tests.lab.dns_pairs", server, NAME, str(count))
+    command = place.command(sys.executable, "-m", "packages.dns.tests.node.dns_pairs", server, NAME, str(count))
     asking = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
     return int((await asking.communicate())[0])
 

@@ -10,15 +10,15 @@ import pytest
 
 from agent.model.services.nft_table import Family
 from kepd_dns.handover.state import EndpointName, Port, ServiceName
+from packages.dns.tests.dns_servers import ScriptedDns
 from packages.dns.tests.node.dns_node import ADDRESSES, FAMILIES, DnsNode
 from packages.dns.tests.node.test_dns import WEB
-from tests.lab.dns_servers import ScriptedDns
 from tests.lab.namespace import Namespace
 from tests.lab.network import Network
 
 pytestmark = pytest.mark.node
 
-SOURCE = Path(__file__).parents[4] / "tests" / "lab" / "resolver.c"
+SOURCE = Path(__file__).parent / "resolver.c"
 SEARCH = "search default.svc.cluster.local svc.cluster.local cluster.local\noptions ndots:5\n"
 # A file in the place of the system's, for this program alone.
 INSIDE = 'mount --bind "$1" /etc/resolv.conf && shift && exec "$@"'

@@ -4,7 +4,7 @@
 It is these that connection tracking loses when both packets are new to it at the same moment. A pair that gets no two
 answers in time is lost; how many were is what the program prints.
 
-    python -m tests.lab.dns_pairs SERVER NAME COUNT
+    python -m packages.dns.tests.node.dns_pairs SERVER NAME COUNT
 """
 
 import select
