@@ -10,6 +10,11 @@ import msgspec
 
 LONGEST_VALUE_SHOWN = 80
 MOST_FAULTS = 3
+# Fields as older versions or proposals of Kubernetes call them, and what serves in their place.
+FORMER_FIELDS = {
+    "topologyKeys": "annotation kepd.dev/topology-keys does the same",
+    "fileEnvSource": "fileKeyRef is its name",
+}
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -24,7 +29,9 @@ class Finding(msgspec.Struct, frozen=True, order=True):
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?` for a slip of the pen, else nothing."""
+    """`; did you mean "x"?` for a slip of the pen, what serves instead of a name of former times, else nothing."""
+    if word in FORMER_FIELDS:
+        return f"; {FORMER_FIELDS[word]}"
     from difflib import get_close_matches
 
     by_lower = {name.lower(): name for name in known}

@@ -301,6 +301,11 @@ metadata: {name: web-1, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
 endpoints: [{addresses: [300.1.1.1]}]
 ports: [{port: 70000}, {port: 80, name: web}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: old}
+spec: {clusterIP: 010.096.000.009, topologyKeys: ["*"], ports: [{port: 80}]}
 """
 
 
@@ -319,5 +324,7 @@ def test_services_are_checked_as_closely_as_pods_before_anything_is_made(tmp_pat
         ":2: spec.ports[0].protocol: 'HTTP'", ":2: spec.ports[1].name: 'web' is also that of spec.ports[0]",
         ":15: endpoints[0].addresses[0]: '300.1.1.1' is not an address", ":15: ports[0].port: 70000 is not a port",
         ":2: spec.trafficDistribution: warning: 'PreferZone' is not supported",
+        ":22: spec.topologyKeys: unknown field; annotation kepd.dev/topology-keys does the same",
+        ":22: spec.clusterIP: warning: 010.096.000.009 is read as 10.96.0.9; write that",
     ):  # fmt: skip
         assert fault in said, fault

@@ -79,7 +79,7 @@ def check_file(file: ManifestFile) -> CheckedFile:
     from agent.pods.manifest.objects import NodeIdentity, parse_objects
     from agent.pods.manifest.validation import warnings_about
     from agent.pods.workloads.reading import workload_warnings
-    from agent.services.objects.manifest import service_faults
+    from agent.services.objects.manifest import service_faults, service_warnings
     from agent.topology.manifest.objects import Document, read_manifests
 
     found = parse_objects(
@@ -97,6 +97,7 @@ def check_file(file: ManifestFile) -> CheckedFile:
     warnings += [
         one for one in others.notes if one.path.startswith(("spec.trafficDistribution", "metadata.annotations"))
     ]
+    warnings += [warning for one in documents for warning in service_warnings(one.where, one.content)]
     faults = [fault for one in documents for fault in service_faults(one.where, one.content)]
     findings = list(dict.fromkeys((*found.findings, *others.errors, *faults)))
     if not objects and not findings:

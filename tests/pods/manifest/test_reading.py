@@ -183,6 +183,21 @@ def test_what_is_right_and_yet_unwise_is_told_beside_the_faults() -> None:
     ]
 
 
+def test_what_of_a_container_is_right_and_yet_unwise_is_told() -> None:
+    """NM-8."""
+    container = (
+        "{name: a, image: k8s.gcr.io/pause, env: [{name: A}, {name: B}, {name: A}], "
+        "ports: [{containerPort: 80}, {containerPort: 80}]}"
+    )
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\nspec: {{containers: [{container}]}}\n"
+
+    assert [str(one).removeprefix("/a:1: spec.containers[0].") for one in read({"/a": text.encode()}).warnings] == [
+        "image: k8s.gcr.io gets no new images; registry.k8s.io has them",
+        "env[2]: A is also that of spec.containers[0].env[0]; the last one counts",
+        "ports[1]: 80/TCP is also that of spec.containers[0].ports[0]; one of them says nothing",
+    ]
+
+
 @pytest.mark.parametrize("content", [b"", b"  \n", b"# only a comment\n", b"---\n---\n...\n"])
 def test_a_file_that_says_nothing_is_told_of(content: bytes) -> None:
     """NP-8: it is no fault, for it may be written in a moment."""

@@ -2,7 +2,7 @@
 """A pod as a whole: the order of complaints, and warnings about what is right and yet unwise."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from agent.model.pods.container_fields import Container
 from agent.model.pods.fields import DnsConfig, PodFields, PodSecurityContext
@@ -11,6 +11,7 @@ from agent.pods.manifest.validation.containers import POLICIES, check_containers
 from agent.pods.manifest.validation.resources import check_claims, check_resources, check_whole
 from agent.pods.manifest.validation.volumes import check_volumes
 
+FORMER_REGISTRY = "k8s.gcr.io"
 DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 FIELD_OPERATORS = ("In", "NotIn")
@@ -205,3 +206,14 @@ def _container_warnings(one: Container, path: str, grace_s: int) -> Iterator[tup
         own_s = probe.termination_grace_period_seconds if probe is not None else None
         if own_s is not None and own_s > grace_s:
             yield f"{path}.{name}.terminationGracePeriodSeconds", f"{own_s} s is more than the pod's {grace_s} s"
+    if one.image.startswith(f"{FORMER_REGISTRY}/"):
+        yield f"{path}.image", f"{FORMER_REGISTRY} gets no new images; registry.k8s.io has them"
+    yield from _doubled(f"{path}.env", [it.name for it in one.env], "the last one counts")
+    ports = [f"{it.container_port}/{it.protocol}" for it in one.ports]
+    yield from _doubled(f"{path}.ports", ports, "one of them says nothing")
+
+
+def _doubled(path: str, names: Sequence[str], so: str) -> Iterator[tuple[str, str]]:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            yield f"{path}[{place}]", f"{name} is also that of {path}[{names.index(name)}]; {so}"
