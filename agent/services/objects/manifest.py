@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.finding import Finding, suggestion
-from agent.model.kube_objects import EndpointSlice, NodeObject, Service, ServiceCidr
+from agent.model.kube_objects import EndpointSlice, NodeObject, Service, ServiceCidr, ServiceSpec
 from agent.services.objects.addresses import read_address, read_range
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice, with_defaults
@@ -111,14 +111,15 @@ def service_warnings(where: str, content: object) -> Iterator[Finding]:
     """Addresses of Services that other programs read as others: some take digits behind a zero for octal."""
     for place, one in objects_in(where, content):
         found, _ = converted(place, one)
-        if isinstance(found, Service):
-            spec = found.spec
-            given = {"clusterIP": [spec.cluster_ip], "clusterIPs": spec.cluster_ips, "externalIPs": spec.external_ips}
-            for field, texts in given.items():
-                for text in texts or ():
-                    address = read_address(text)
-                    if address is not None and address.family == "IPv4" and address.text != text and ":" not in text:
-                        yield Finding(place, f"spec.{field}", f"{text} is read as {address.text}; write that")
+        spec = found.spec if isinstance(found, Service) else ServiceSpec()
+        for path, text in (
+            ("spec.clusterIP", spec.cluster_ip),
+            *(("spec.clusterIPs", text) for text in spec.cluster_ips or ()),
+            *(("spec.externalIPs", text) for text in spec.external_ips or ()),
+        ):
+            address = read_address(text)
+            if address is not None and ":" not in text and address.text != text:
+                yield Finding(place, path, f"{text} is read as {address.text}; write that")
 
 
 class Allotted(msgspec.Struct, frozen=True):
