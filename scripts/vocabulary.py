@@ -95,7 +95,7 @@ EVENTS = {
     "MissingClusterDNS": "A pod on the node's network asks for cluster DNS, but `pods.clusterDNS` is empty.",
     "NetworkNotReady": "The runtime has no pod network yet.",
     "NodeAffinity": "The pod's node selector or affinity excludes this node.",
-    "NodeDrained": "The node is drained; the pod waits for `kepctl uncordon`.",
+    "NodeDrained": "The node is cordoned or drained; the pod waits for `kepctl uncordon`.",
     "NodePorts": "Another pod has a host port that the pod or its edit asks for; it waits until the port is free.",
     "NodeUnderPressure": "The node is short of something, so pods that would add to it wait.",
     "NodeShutdown": "The node is shutting down and accepts no new pods.",

@@ -69,6 +69,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "top": ("node.top", "Show what the node, its pods or its containers use now."),
     "timeline": ("pods.pods", "Draw what happened to a pod."),
     "ui": ("node.ui", "Show pods, pulls, Services and events as they change, over the whole terminal."),
+    "cordon": ("pods.pods", "Let no pod start; those that run go on."),
     "uncordon": ("pods.pods", "Allow pods again and restart drained ones."),
     "validate": ("objects.objects", "Check manifests without a daemon."),
     "wait": ("objects.wait", "Wait until pods are ready, gone, or as a path of them says."),

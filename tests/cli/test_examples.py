@@ -20,7 +20,6 @@ from tests.host.forked_kepctl import forked_kepctl
 from tests.host.test_manifest_objects import POD
 
 # They have no more than one way to be typed.
-FEWER = frozenset({"cancel", "release", "reset", "restore", "ui", "uncordon", "version"})
 # They would stay, start an editor, or ask another program than the node at hand.
 HELD = (
     "-f web -c",
@@ -28,7 +27,7 @@ HELD = (
     "-it ",
     "node-logs",
     "port-forward",
-    "kepctl ui",
+    " ui",
     "edit",
     "--endpoint",
     "wait",
@@ -65,8 +64,7 @@ def test_every_command_is_in_one_group_and_has_three_examples() -> None:
     few = {name for name in COMMANDS if len(examples_of(f"kepctl {name}")) < 3}
 
     assert grouped == Counter(COMMANDS.keys())
-    assert few == FEWER
-    assert all(examples_of(f"kepctl {name}") for name in COMMANDS)
+    assert not few
 
 
 @pytest.mark.parametrize("line", EXAMPLES)

@@ -45,7 +45,7 @@ def test_no_word_of_the_table_is_one_of_kepctl() -> None:
     [
         ("stop web", "here it is: kepctl delete pod NAME; what that would do: kepctl plan stop NAME"),
         ("start web", "one that ended: kepctl restart POD"),
-        ("cordon", "kepctl drain"),
+        ("taint", "kepctl cordon"),
         ("rmi web", "kepctl gc --dry-run"),
         ("journalctl", "kepctl node-logs kepd; of a pod: kepctl logs POD"),
         ("svc", "it is a kind: kepctl get services"),

@@ -68,7 +68,7 @@ COMMANDS = _each(
     ("auth|certificate", "groups of this machine say who may do what: kepctl config show"),
     ("autoscale", "the number of pods is yours to set: kepctl scale deploy/NAME --replicas 3"),
     ("cluster-info|info|system", "kepctl status; kepctl doctor"),
-    ("cordon|taint", "pods cannot be held off while others run; what ends them and lets none start: kepctl drain"),
+    ("taint", "what lets no pod start: kepctl cordon; what ends those that run as well: kepctl drain"),
     ("kustomize", "kepctl apply -k DIR --dry-run=client"),
     ("proxy", "kepctl port-forward svc/NAME 8080:80; the API itself: kepctl api"),
     ("api-versions", "kepctl api-resources"),

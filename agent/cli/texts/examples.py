@@ -20,7 +20,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "Images": ("pull", "prefetch", "cancel", "inspect", "gc", "set"),
     "Services, names and devices": ("trace", "rules", "diff", "end", "flush", "release", "reset"),
     "The node and this program": (
-        "doctor", "health", "drain", "uncordon", "plan", "config", "node-logs", "api", "completion", "version",
+        "doctor", "health", "cordon", "drain", "uncordon",
+        "plan", "config", "node-logs", "api", "completion", "version",
     ),
 })  # fmt: skip
 
@@ -38,6 +39,8 @@ kepctl attach web
 kepctl attach web/main
 kepctl attach -i web -c main
 kepctl cancel pull 7
+kepctl --timeout 5s cancel pull 8
+kepctl --endpoint /run/kepd/kepd.sock cancel pull 9
 kepctl checkpoint web/main
 kepctl checkpoint web
 kepctl checkpoint -n shop web/main
@@ -48,6 +51,9 @@ kepctl config show --origin
 kepctl config check node.yaml
 kepctl config set images.maxParallelPulls=5 --dry-run
 kepctl config reload
+kepctl cordon
+kepctl cordon n1
+kepctl --timeout 5s cordon
 kepctl cp words.txt web:/tmp/words.txt
 kepctl cp web:/var/log log
 kepctl cp -c main web:/etc/hosts hosts
@@ -135,13 +141,17 @@ kepctl pull r.test/web:1
 kepctl pull r.test/web:1 --policy Always
 kepctl pull r.test/web:1 r.test/db:2 --no-wait
 kepctl release hold 7
-kepctl release claim gpu --force
-kepctl reset device gpu-0
+kepctl --timeout 5s release hold 8
+kepctl release claim 0f2c9a4e-claim --force
+kepctl reset device gpu.example.com/n1/gpu-0
+kepctl --timeout 1m reset device gpu.example.com/n1/gpu-1
+kepctl --endpoint /run/kepd/kepd.sock reset device gpu.example.com/n1/gpu-0
 kepctl restart web/main
 kepctl restart web
 kepctl restart -n shop web
 kepctl restore web-1 --as again
 kepctl restore web-1 --as twin
+kepctl restore web-1 --as twin/main
 kepctl retry web
 kepctl retry shop/web
 kepctl retry -n shop web
@@ -176,12 +186,17 @@ kepctl trace web web:80
 kepctl trace --from 10.0.0.9 --to 10.96.0.10:80
 kepctl trace web web --kernel
 kepctl ui
+kepctl --endpoint /run/kepd/kepd.sock ui
+kepctl --timeout 5s ui
 kepctl uncordon
+kepctl uncordon n1
+kepctl --timeout 5s uncordon
 kepctl validate web.yaml
 kepctl validate -f manifests
 kepctl validate web.yaml other.yaml
 kepctl version
 kepctl version --daemon
+kepctl --endpoint /run/kepd/kepd.sock version --daemon
 kepctl wait pod/web --for=condition=Ready
 kepctl wait pods -l app=web --for=condition=Ready
 kepctl --timeout 1m wait pod/web --for=delete

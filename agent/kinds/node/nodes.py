@@ -13,12 +13,18 @@ from agent.wire.kepd.v1 import pod_pb2
 
 NODE = "kepd.v1.NodeService"
 
+
+def _drained(node: pb.Node) -> str:
+    done = "cordoned" if node.drain.keeps_pods else "drained"
+    return f"{done} by {node.drain.by}" if node.HasField("drain") else ""
+
+
 COLUMNS: Columns[pb.Node] = (
     Column("NAME", lambda node: node.name),
     Column("RUNTIME", lambda node: f"{node.runtime.name or 'none'} {node.runtime.version}".rstrip()),
     Column("CONNECTED", lambda node: "yes" if node.runtime.is_connected else "no"),
     Column("KEPD", lambda node: node.kepd_version),
-    Column("DRAINED", lambda node: f"by {node.drain.by}" if node.HasField("drain") else "no"),
+    Column("DRAINED", lambda node: _drained(node) or "no"),
     Column("CONDITIONS", lambda node: ",".join(node.conditions) or "none"),
     Column("AGE", lambda node: age(node.started_at)),
     Column("KERNEL", lambda node: node.kernel_version, wide=True),
@@ -50,7 +56,7 @@ def node_lines(node: pb.Node, planes: Sequence[pb.Plane], pods: Sequence[pod_pb2
         ("Name", node.name),
         ("Labels", joined(node.labels)),
         ("Addresses", ", ".join(node.addresses)),
-        ("Unschedulable", f"drained by {node.drain.by}" if node.HasField("drain") else "false"),
+        ("Unschedulable", _drained(node) or "false"),
         ("Conditions", ", ".join(node.conditions) or "none"),
         ("Kernel", node.kernel_version),
         ("Cgroups", f"v{node.cgroup_version}"),

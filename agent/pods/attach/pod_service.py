@@ -151,6 +151,9 @@ class PodService:
     async def drain_node(self, request: pb.DrainNodeRequest) -> pb.DrainNodeResponse:
         caller = CALLER.get()
         by = caller.user if caller is not None else "an unknown user"
+        if request.keeps_pods:
+            await self._pods.cordon(by)
+            return pb.DrainNodeResponse()
         pods = await self._pods.drain(float(request.grace_seconds), by)
         return pb.DrainNodeResponse(pods=pods)
 

@@ -64,7 +64,8 @@ def rank_of(pod: PodSpec) -> int:
 
 
 class Cordon:
-    """That the node is drained, kept on disk for a kepd that starts anew; `drained` is None while pods may begin."""
+    """That the node is drained or cordoned, kept on disk for a kepd that starts anew; `drained` is None while pods may
+    begin."""
 
     def __init__(self, context: PodDependencies) -> None:
         self._context = context
@@ -80,16 +81,21 @@ class Cordon:
         if found is not None and found.boot_id == self._context.settings().facts.boot_id:
             self.drained = found
 
-    async def change(self, by: str, most_s: float = 0.0) -> None:
-        """Drained by a user, unless it is already; empty: not any more."""
+    async def change(self, by: str, most_s: float = 0.0, *, keeps_pods: bool = False) -> None:
+        """Drained or cordoned by a user, unless it is already; empty: not any more."""
         context = self._context
         try:
             if not by:
                 self.drained = None
                 await context.records.remove(f"{NODE_FOLDER}/{DRAINED}")
-            elif self.drained is None:
-                boot_id = context.settings().facts.boot_id
-                self.drained = NodeDrain(by=by, began_at_s=context.clock.wall_s(), boot_id=boot_id, most_s=most_s)
+            elif self.drained is None or (self.drained.keeps_pods and not keeps_pods):
+                self.drained = NodeDrain(
+                    by=by,
+                    began_at_s=context.clock.wall_s(),
+                    boot_id=context.settings().facts.boot_id,
+                    most_s=most_s,
+                    keeps_pods=keeps_pods,
+                )
                 await context.records.write(f"{NODE_FOLDER}/{DRAINED}", msgspec.json.encode(self.drained))
         except OSError as error:
             log.warning("node_drain_not_saved", error=str(error), effect="a kepd that starts anew does not know it")
@@ -115,7 +121,8 @@ class Admitter:
         if self.is_shutting_down:
             refusal = AdmissionRefusal("NodeShutdown", SHUTDOWN_TEXT)
         elif drained := self.cordon.drained:
-            text = f"{PREFIX}{drained.by} has drained the node; `kepctl uncordon` lets pods begin again"
+            done = "cordoned" if drained.keeps_pods else "drained"
+            text = f"{PREFIX}{drained.by} has {done} the node; `kepctl uncordon` lets pods begin again"
             refusal, is_waiting = AdmissionRefusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             refusal = AdmissionRefusal("NodeAffinity", text)

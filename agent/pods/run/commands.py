@@ -249,18 +249,22 @@ class PodCommands:
                 raise Refused("precondition", "the drain was ended by `kepctl uncordon`") from None
             raise
 
+    async def cordon(self, by: str) -> None:
+        """No pod begins until `uncordon`; those that run go on."""
+        await self._runner.admitter.cordon.change(by, keeps_pods=True)
+
     async def resume_drain(self) -> None:
         """One that kepd was ended in goes on when it starts anew; of one that is over nothing is left to end."""
         await self._runner.rounds.listed.wait()
         drained, groups = self._runner.drained, self._context.settings().shutdown.groups
-        if drained is not None and self._draining is None:
+        if drained is not None and not drained.keeps_pods and self._draining is None:
             work = self._drainer.drain("drain", groups, drained.most_s)
             self._draining = self._runner.background(work, "pods-drain")
 
     async def uncordon(self) -> list[str]:
         """Ends a drain, also one that runs; the names of the pods that begin anew."""
         if self._runner.drained is None:
-            raise Refused("precondition", "the node is not drained")
+            raise Refused("precondition", "the node is neither cordoned nor drained")
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])

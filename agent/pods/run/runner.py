@@ -160,8 +160,8 @@ class PodRunner:
     def drained(self) -> NodeDrain | None:
         """While the node is drained: since when, and what has not ended yet."""
         drained = self.admitter.cordon.drained
-        if drained is None:
-            return None
+        if drained is None or drained.keeps_pods:
+            return drained
         runs = [keeper.run for keeper in self.keepers.values()]
         return replace(drained, waits_for=tuple(sorted(run.pod.key for run in runs if run.memory.outcome is None)))
 

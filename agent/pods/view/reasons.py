@@ -27,7 +27,7 @@ REFUSED: Mapping[str, tuple[str, str]] = {
     "OutOfpods": ("the node has as many pods as it may", "kepctl get pods -A"),
     "NodePorts": ("a port that it asks for on the node is taken", "kepctl get pods -A"),
     "NodeAffinity": ("its manifest asks for another node", "kepctl describe node"),
-    "NodeDrained": ("the node is drained", "kepctl uncordon"),
+    "NodeDrained": ("the node takes no pods", "kepctl uncordon"),
     "NodeShutdown": ("the node is shutting down", "kepctl status"),
     "Terminated": ("the node was shutting down", "kepctl status"),
     "Evicted": ("the node ended it, for something ran short", "kepctl explain eviction"),

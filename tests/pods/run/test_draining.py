@@ -53,12 +53,35 @@ async def test_drained_pods_come_back_after_uncordon_but_for_those_that_run_once
         assert (late.reason, late.waits_for) == ("NodeDrained", text)
         assert (explained.waits_for, [one.line for one in explained.reasons]) == (
             text,
-            [f"the node is drained: {text}"],
+            [f"the node takes no pods: {text}"],
         )
         assert (back, plane.runner.drained) == (["default/web-n"], None)
         assert plane.pod().containers[0].restart_count == 1, "what was counted stays counted"
-        with pytest.raises(Refused, match="the node is not drained"):
+        with pytest.raises(Refused, match="the node is neither cordoned nor drained"):
             await commands.uncordon()
+
+
+async def test_a_cordoned_node_lets_run_what_runs(given: FakeManifestDirectory, tmp_path: Path) -> None:
+    """NU-11: also by a kepd that starts anew; a drain after it ends them."""
+    cri = Slow()
+    async with running(cri, given, tmp_path) as plane:
+        await plane.until_phases(web="Running", once="Running")
+        await commands_of(plane).cordon(ROOT)
+    async with running(cri, given, tmp_path) as plane:
+        commands = commands_of(plane)
+        await commands.resume_drain()
+        given.put("/m/c.yaml", manifest("late", "i"))
+        await plane.until_phases(web="Running", once="Running", late="Pending")
+        cordoned = plane.runner.drained
+
+        assert cordoned is not None
+        assert (cordoned.by, cordoned.keeps_pods, cordoned.waits_for) == (ROOT, True, ())
+        assert plane.pod("late-n").waits_for.startswith("root (uid 0) has cordoned the node; `kepctl uncordon`")
+        await commands.drain(0, ROOT)
+        await commands.cordon(ROOT)
+        drained = plane.runner.drained
+        assert drained is not None
+        assert not drained.keeps_pods, "what is drained stays so"
 
 
 async def test_what_ended_before_its_image_came_no_longer_speaks_of_the_image(tmp_path: Path) -> None:

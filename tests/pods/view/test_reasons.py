@@ -89,7 +89,7 @@ FAULTS = [
     (refused("OutOfmemory", "requested"), "not enough memory left", "begins as soon as", "kepctl top pods"),
     (refused("OutOfpods", "110"), "as many pods as it may", "begins as soon as", "kepctl get pods"),
     (refused("NodePorts", "TCP 80 is used by default/a"), "is taken: TCP 80 is used by default/a", "begins", "kepctl"),
-    (refused("NodeDrained", "root has drained the node"), "the node is drained: root", "begins", "kepctl uncordon"),
+    (refused("NodeDrained", "root has drained the node"), "the node takes no pods: root", "begins", "kepctl uncordon"),
     (pod(problem="NetworkNotReady", message="cni is not there"), "the node has no network for pods: cni is not there",
      "tries again in 5 s", "kepctl doctor"),
     (pod(problem="FailedCreatePodSandBox", message="no bridge"), "does not make its sandbox: no bridge",

@@ -32,7 +32,9 @@ def status(session: Session, output: str) -> None:
     click.echo(f"node     {node.name}  (Linux {node.kernel_version}, cgroup v{node.cgroup_version})")
     click.echo(f"kepd     {node.kepd_version}  pid {node.pid}")
     click.echo(f"runtime  {runtime}  {node.runtime.endpoint}")
-    if node.HasField("drain"):
+    if node.drain.keeps_pods:
+        click.echo(f"cordoned by {node.drain.by}, {age(node.drain.began_at)} ago; kepctl uncordon ends it")
+    elif node.HasField("drain"):
         waits = f"waits for {', '.join(node.drain.waits_for)}" if node.drain.waits_for else "all pods have ended"
         click.echo(f"drained  by {node.drain.by}, {age(node.drain.began_at)} ago; {waits}; kepctl uncordon ends it")
     click.echo()

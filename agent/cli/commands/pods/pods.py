@@ -204,6 +204,18 @@ def _write(daemon: Client, request: pod_pb2.CheckpointContainerRequest) -> pod_p
 @click.command()
 @click.argument("node", metavar="[NODE]", default="")
 @click.pass_obj
+def cordon(session: Session, node: str) -> None:
+    """Let no pod start until `kepctl uncordon` or a reboot; those that run go on. NODE may be said, and is this one."""
+    if node:
+        _is_this(session, node)
+    request = pod_pb2.DrainNodeRequest(keeps_pods=True)
+    ask(session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
+    click.echo("the node takes no pods")
+
+
+@click.command()
+@click.argument("node", metavar="[NODE]", default="")
+@click.pass_obj
 def uncordon(session: Session, node: str) -> None:
     """Allow pods again and restart drained ones, but for those that run once. NODE may be said, and is this one."""
     if node:
