@@ -68,6 +68,7 @@ def test_all_are_those_of_kubectl_and_what_has_none_is_not_shown(node: Node) -> 
 
     assert done.returncode == 0, done.stderr
     assert titles == [["NAMESPACE", "NAME", "READY"], ["NAMESPACE", "NAME", "TYPE"]]
+    assert {"pod/web-n1", "service/web"} <= set(done.stdout.split()), done.stdout
 
 
 def test_the_kinds_are_listed_with_what_can_be_done(node: Node) -> None:

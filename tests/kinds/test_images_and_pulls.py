@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of images and pulls as people read them: every name of an image, and of pulls what is under way."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
+from agent.api.services.kinds import KindService
 from agent.kinds.images.images import SHOWN as IMAGES
 from agent.kinds.images.pulls import SHOWN as PULLS
 from agent.kinds.registry import BY_WORD
@@ -10,6 +13,10 @@ from agent.kinds.selection import picked, without_ended
 from agent.kinds.shown import AnyListing
 from agent.kinds.table import rows_of
 from agent.wire.kepd.v1 import image_pb2 as pb
+from agent.wire.kepd.v1 import kind_pb2
+from agent.wire.kepd.v1.list_pb2 import CHANGE_TYPE_ADDED as ADDED
+from agent.wire.kepd.v1.list_pb2 import CHANGE_TYPE_BOOKMARK as BOOKMARK
+from agent.wire.kepd.v1.list_pb2 import CHANGE_TYPE_MODIFIED as MODIFIED
 
 NAMES = ("docker.io/library/web:latest", "r.test:5000/shop/web:2", f"r.test:5000/shop/web@sha256:{'a' * 64}")
 LONG = "no such host " * 20
@@ -56,3 +63,20 @@ def test_a_long_reason_is_cut_in_the_table_and_whole_in_the_wide_one() -> None:
 
     assert (len(short.cells[2]), short.cells[2][-1]) == (60, "…")
     assert wide.cells[-1] == f"failed: {LONG}"
+
+
+class Watched:
+    async def list_pulls(self, _request: pb.ListPullsRequest) -> pb.ListPullsResponse:
+        return pb.ListPullsResponse()
+
+    async def watch_image_pulls(self, _request: object) -> AsyncIterator[pb.WatchImagePullsResponse]:
+        for stage, change in (("done", ADDED), ("queued", ADDED), ("", BOOKMARK), ("failed", MODIFIED)):
+            yield pb.WatchImagePullsResponse(type=change, pull=pb.Pull(id=stage, stage=stage) if stage else None)
+
+
+@pytest.mark.parametrize(("with_ended", "shown"), [(False, ["queued", "failed"]), (True, ["done", "queued", "failed"])])
+async def test_a_watch_begins_without_what_is_over(with_ended: bool, shown: list[str]) -> None:
+    service = KindService({pb.DESCRIPTOR.services_by_name["ImageService"]: Watched()})
+    request = kind_pb2.WatchRowsRequest(kind="pulls", with_ended=with_ended)
+
+    assert [row.name async for answer in service.watch_rows(request) for row in answer.rows] == shown

@@ -71,12 +71,14 @@ class KindService:
             raise ApiError(code_pb2.FAILED_PRECONDITION, FailureReason.NOT_WATCHED, text)
         watch, scope = shown.watch(how), Scope(request.namespace, request.selector)
         others = await self._answers(shown.asks(kind, how)[1:])
-        is_first = True
+        is_first, is_past = True, request.with_ended or how.with_objects
         async for change in self._method(watch.ask)(watch.ask.request):
+            is_past = is_past or change.type == list_pb2.CHANGE_TYPE_BOOKMARK
             found = watch.listed()
             if change.type not in WITHOUT_OBJECT or (watch.shows_last and change.HasField(watch.item)):
                 getattr(found, watch.items).append(getattr(change, watch.item))
-            listing = in_scope(shown.listing(kind, [found, *others]), kind, scope)
+            listing = shown.listing(kind, [found, *others])
+            listing = in_scope(listing if is_past else without_ended(listing), kind, scope)
             rows = rows_of(listing, is_wide=request.is_wide, with_objects=request.with_objects)
             answer = pb.WatchRowsResponse(type=change.type, rows=map(_row, rows))
             if is_first:

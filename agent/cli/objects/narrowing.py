@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.cli.session import CommandFailed
+from agent.kinds.registry import Kind
 from agent.kinds.table import Row, Table
 from agent.model.exit_codes import USAGE
 from agent.model.text.jsonpath import read_path, shown
@@ -34,6 +35,14 @@ def with_fields(table: Table, selector: str) -> Table:
         table.rows = [row for row in table.rows if (value in _values(row, field)) == (sign != "!=")]
     table.empty = f"no {table.kind} with {selector}"
     return table
+
+
+def with_kinds(table: Table, kind: Kind) -> None:
+    """Names that can be typed again where several kinds are listed."""
+    titles = [column.title for column in table.columns]
+    for row in table.rows if "NAME" in titles else ():
+        place = titles.index("NAME")
+        row.cells[place] = f"{kind.singular}/{row.cells[place]}"  # type: ignore[index]
 
 
 def _values(row: Row, field: str) -> list[str]:

@@ -25,12 +25,18 @@ Change = tuple[int, Table]
 """A kind of change, and a table of what changed; empty at a bookmark."""
 
 
-def follow(daemon: Client, wanted: Wanted, scope: Scope, output: str, session: Session) -> None:
+def follow(
+    daemon: Client, wanted: Wanted, scope: Scope, output: str, session: Session, *, with_ended: bool = True
+) -> None:
     """Until Ctrl-C, or the daemon ends."""
     lines, is_wide = Lines(output, session), output == "wide"
     names: set[tuple[str, str]] | None = None
     gathered: list[Row] = []
-    for kind, table in _changes(daemon, wanted.kind, scope, with_objects=wants_objects(output), is_wide=is_wide):
+    request = pb.WatchRowsRequest(
+        kind=wanted.kind.plural, namespace=scope.namespace, selector=scope.selector, is_wide=is_wide,
+        with_objects=wants_objects(output), with_ended=with_ended,
+    )  # fmt: skip
+    for kind, table in _changes(daemon, wanted.kind, scope, request):
         if names is None:
             gathered += table.rows
             if kind == BOOKMARK:
@@ -70,10 +76,7 @@ def _echo(row: Sequence[str], widths: Sequence[int]) -> None:
     click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _changes(daemon: Client, kind: Kind, scope: Scope, *, with_objects: bool, is_wide: bool) -> Iterator[Change]:
-    request = pb.WatchRowsRequest(
-        kind=kind.plural, namespace=scope.namespace, selector=scope.selector, with_objects=with_objects, is_wide=is_wide
-    )
+def _changes(daemon: Client, kind: Kind, scope: Scope, request: pb.WatchRowsRequest) -> Iterator[Change]:
     head: pb.WatchRowsResponse | None = None
     try:
         for change in daemon.follow(f"{SERVICE}/WatchRows", request, pb.WatchRowsResponse):
@@ -83,7 +86,7 @@ def _changes(daemon: Client, kind: Kind, scope: Scope, *, with_objects: bool, is
     except CommandFailed as error:
         if head is not None or error.exit_code != CONFLICT or error.reason != "NOT_WATCHED":
             raise
-        yield from _looks(daemon, kind, scope, is_wide=is_wide)
+        yield from _looks(daemon, kind, scope, is_wide=request.is_wide)
 
 
 def _is_news(before: Row | None, now: Row) -> bool:

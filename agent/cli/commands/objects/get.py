@@ -7,7 +7,7 @@ import click
 
 from agent.cli.completing import complete_objects
 from agent.cli.objects.listed import listed, named_of
-from agent.cli.objects.narrowing import FIELDS, labelled, with_fields
+from agent.cli.objects.narrowing import FIELDS, labelled, with_fields, with_kinds
 from agent.cli.objects.scope_options import scope_of, scope_options
 from agent.cli.objects.words import Wanted, parse_wanted
 from agent.cli.render import objects_of, output_option, print_objects, print_table, wants_objects
@@ -64,7 +64,7 @@ def get(
             if len(names) > 1:
                 raise CommandFailed("only one kind can be watched at a time", USAGE)
             kind, given = next(iter(names.items()))
-            follow(daemon, Wanted(kind, given), scope, output, session)
+            follow(daemon, Wanted(kind, given), scope, output, session, with_ended=bool(ended or given))
             return
         with_objects = wants_objects(output) or bool(sort_path or field_selector or has_columns)
         tables, failed = [], []
@@ -81,6 +81,8 @@ def get(
                 failed.append(error)
                 continue
             tables.append(named_of(table, kind, given, scope.namespace))
+            if len(names) > 1 and output in ("table", "wide"):
+                with_kinds(tables[-1], kind)
     if failed and not tables:
         raise failed[0]
     if is_all:
