@@ -13,7 +13,7 @@ from tests.greed.greedy import API, CRI, HTTP
 from tests.greed.witness import Doors, Seen, open_doors
 from tests.lab import Lab
 
-pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.node, pytest.mark.alone, pytest.mark.timeout(180)]
 
 GREED_S = 0.7
 MOST_GROWN_BYTES, MOST_LINES = 64 << 20, 200

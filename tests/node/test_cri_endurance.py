@@ -27,7 +27,7 @@ from tests.lab import STAY, Image, Lab
 from tests.node.kubelet import OPTIONS, RUNTIME, Kubelet, PodPlan
 
 CALLS = int(os.environ.get("KEPD_PROXY_CALLS", "400"))
-pytestmark = [pytest.mark.node, pytest.mark.timeout(120 + CALLS // 10)]
+pytestmark = [pytest.mark.node, pytest.mark.alone, pytest.mark.timeout(120 + CALLS // 10)]
 
 AT_ONCE = 16
 SIZES = (1, 1, 100, 100, 8_000, 8_000, 8_000, 70_000, 70_000, 1_000_000, 3 << 20)

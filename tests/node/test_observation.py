@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.host.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab
 
-pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.node, pytest.mark.alone, pytest.mark.timeout(180)]
 
 WAIT = "trap 'exit 0' TERM; while true; do sleep 1 & wait $!; done"
 # A child that grows until the kernel kills it. What runs it is not killed and says so.

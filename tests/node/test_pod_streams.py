@@ -86,6 +86,7 @@ def test_input_reaches_the_command(stage: Stage, here: Here) -> None:  # noqa: F
 COUNT = 'ps | grep -c "[s]leep 90[1-3]"; true'
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("words", "source"),
     [

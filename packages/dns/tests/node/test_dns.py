@@ -122,6 +122,7 @@ async def test_a_restart_a_reload_and_a_new_state_lose_nothing(
         assert dns.tracked() == []
 
 
+@pytest.mark.alone
 async def test_a_flood_from_one_pod_leaves_another_its_answers(
     network: Network, tmp_path: Path, family: Family, backend: str
 ) -> None:
