@@ -62,7 +62,7 @@ def daemon_rows(folder: Path) -> list[Row]:
     """One daemon, watched from start to end."""
     config = folder / "config.yaml"
     config.write_text(
-        "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+        "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
         f"node: {{stateDirectory: {folder}/state, runDirectory: {folder}/run}}\n"
         f"runtime: {{endpoint: 'unix://{folder}/none.sock'}}\n"
         f"api: {{httpAddress: '127.0.0.1:{free_port()}', readGroup: ''}}\n"

@@ -229,7 +229,7 @@ class Contender:
 def kepd_in(space: Namespace, folder: Path, backend: str, inside: Path) -> Contender:
     config = folder / "config.yaml"
     config.write_text(
-        "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+        "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
         f"node: {{name: {NODE}, stateDirectory: {folder}/state, runDirectory: {folder}/run}}\n"
         f"runtime: {{endpoint: 'unix://{folder}/none.sock'}}\nkubernetes: {{kubeconfig: '{inside}'}}\n"
         f"api: {{httpAddress: '', readGroup: ''}}\nservices: {{backend: {backend}, conntrack: {{maxPerCore: 0}}}}\n"

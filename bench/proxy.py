@@ -51,7 +51,7 @@ class Kepd:
         self.socket = folder / "run" / "kepd.sock"
         config = folder / "config.yaml"
         config.write_text(
-            "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+            "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
             f"node: {{name: bench, stateDirectory: {folder}/state, runDirectory: {folder}/run}}\n"
             f"runtime: {{endpoint: '{lab.endpoint}'}}\n"
             f"api: {{httpAddress: '127.0.0.1:{free_port()}', readGroup: ''}}\n{extra}"

@@ -191,7 +191,7 @@ class Daemon:
         self.log = folder / "log"
         self.config = folder / "config.yaml"
         self.config.write_text(
-            "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+            "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
             f"node: {{name: n0, stateDirectory: {folder}/state, runDirectory: {folder}/run}}\n"
             f"runtime: {{endpoint: 'unix://{folder}/none.sock'}}\n"
             f"kubernetes: {{kubeconfig: '{kubeconfig}'}}\n"

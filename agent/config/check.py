@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from agent.config.document import API_VERSION, KIND, Configuration
+from agent.config.document import API_VERSION, FORMER_VERSIONS, KIND, Configuration
 from agent.config.keys import KeyEntry, all_keys
 from agent.config.kinds import Wrong
 from agent.config.strict_yaml import Tree, plain
@@ -44,7 +44,7 @@ def flatten(document: Tree, source: str) -> tuple[Layer, list[Finding]]:
         given = document.entries.get(name)
         if given is None:
             findings.append(Finding(source, name, f'missing; write "{name}: {expected}"'))
-        elif given.scalar != expected:
+        elif given.scalar != expected and (name != "apiVersion" or given.scalar not in FORMER_VERSIONS):
             findings.append(Finding(given.where, name, f"{shown(plain(given))} is not {expected}"))
     sections = {path.partition(".")[0] for path in all_keys(Configuration)}
     for name, tree in document.entries.items():
@@ -56,6 +56,15 @@ def flatten(document: Tree, source: str) -> tuple[Layer, list[Finding]]:
         else:
             _flatten_section(name, tree, values, findings)
     return values, findings
+
+
+def former_form(document: Tree) -> list[Finding]:
+    """That a document is of a version which is still read, and what writes the new one."""
+    given = document.entries.get("apiVersion") if document.kind == "map" else None
+    if given is None or given.scalar not in FORMER_VERSIONS:
+        return []
+    text = f"{given.scalar} is a former version and is still read; `kepd config migrate` writes {API_VERSION}"
+    return [Finding(given.where, "apiVersion", text)]
 
 
 def _flatten_section(path: str, tree: Tree, values: dict[str, Tree], findings: list[Finding]) -> None:

@@ -35,7 +35,9 @@ from agent.config.sections.pods import Pods
 from agent.config.sections.services import Services
 from agent.config.sections.telemetry import Telemetry
 
-API_VERSION = "config.kepd.dev/v1alpha1"
+API_VERSION = "config.kepd.dev/v1beta1"
+# Still read, with a warning; each has the same keys.
+FORMER_VERSIONS = ("config.kepd.dev/v1alpha1",)
 KIND = "KepdConfiguration"
 # In the order in which they are put together.
 PLANES = ("images", "devices", "pods", "proxy", "services", "dns")

@@ -8,7 +8,7 @@ import yaml
 
 from agent.config.check import DEFAULT_ORIGIN, CheckedConfiguration
 from agent.config.diff import value_at
-from agent.config.document import API_VERSION, KIND, Configuration
+from agent.config.document import API_VERSION, FORMER_VERSIONS, KIND, Configuration
 from agent.config.keys import all_keys
 
 
@@ -74,7 +74,7 @@ def as_schema() -> dict[str, object]:
         "type": "object",
         "required": ["apiVersion", "kind"],
         "additionalProperties": False,
-        "properties": {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}},
+        "properties": {"apiVersion": {"enum": [API_VERSION, *FORMER_VERSIONS]}, "kind": {"const": KIND}},
     }
     for path, entry in all_keys(Configuration).items():
         *sections, name = path.split(".")

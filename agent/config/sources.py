@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from agent.config.check import DEFAULT_ORIGIN, CheckedConfiguration, Layer, check_layers, flatten
+from agent.config.check import DEFAULT_ORIGIN, CheckedConfiguration, Layer, check_layers, flatten, former_form
 from agent.config.document import PLANES, SWITCHES, Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.config.keys import KeyEntry, all_keys
@@ -73,12 +73,13 @@ def read(sources: Sources) -> Loaded:
     layers: list[Layer] = []
     findings: list[Finding] = []
     main = sources.file or DEFAULT_FILE
-    files = [main] if _read_file(main, layers, findings, may_be_absent=sources.file is None) else []
+    warnings = list(_left_behind(main))
+    files = [main] if _read_file(main, layers, findings, warnings, may_be_absent=sources.file is None) else []
     drop_ins = _drop_ins(drop_in_folder(main), findings)
-    files += [path for path in drop_ins if _read_file(path, layers, findings)]
+    files += [path for path in drop_ins if _read_file(path, layers, findings, warnings)]
     layers.append(_environment_layer(sources.environment, findings))
     layers.append(_flag_layer(sources, findings))
-    return Loaded(tuple(layers), tuple(findings), tuple(files), tuple(_left_behind(main)))
+    return Loaded(tuple(layers), tuple(findings), tuple(files), tuple(warnings))
 
 
 def drop_in_folder(file: Path) -> Path:
@@ -129,7 +130,9 @@ def _drop_ins(folder: Path, findings: list[Finding]) -> list[Path]:
     return sorted(names, key=lambda path: os.fsencode(path.name))
 
 
-def _read_file(path: Path, layers: list[Layer], findings: list[Finding], *, may_be_absent: bool = False) -> bool:
+def _read_file(
+    path: Path, layers: list[Layer], findings: list[Finding], warnings: list[Finding], *, may_be_absent: bool = False
+) -> bool:
     """Whether it could be read, whatever is wrong with what it says."""
     try:
         documents, duplicates = parse_documents(_read_bounded(path), str(path))
@@ -150,6 +153,7 @@ def _read_file(path: Path, layers: list[Layer], findings: list[Finding], *, may_
         layer, wrong = flatten(document, str(path))
         layers.append(layer)
         findings += wrong
+        warnings += former_form(document)
     return True
 
 

@@ -10,10 +10,10 @@ FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
 
-def write_file(path: Path, content: bytes, *, is_durable: bool = True) -> None:
+def write_file(path: Path, content: bytes, *, is_durable: bool = True, mode: int = FILE_MODE) -> None:
     handle, draft = draft_beside(path)
     try:
-        os.fchmod(handle, FILE_MODE)
+        os.fchmod(handle, mode)
         with os.fdopen(handle, "wb") as out:
             out.write(content)
             out.flush()

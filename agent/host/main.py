@@ -15,6 +15,7 @@ import click
 
 from agent import __version__
 from agent.config.commands import config_commands, configuration_flags
+from agent.host.migrating import migrate
 from agent.host.setup.command import setup
 from agent.host.upkeep import upkeep_commands
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, FAILURE
@@ -148,7 +149,7 @@ async def _serve(running: "RunningConfiguration", levels: "Levels", out: "LogOut
     ending.daemon = daemon
     sweep_state(Path(running.configuration.node.state_directory))
     running.keep_last_good()
-    running.tell_left_behind()
+    running.tell_warnings()
     exempt_what_lives()
     try:
         await run_tree(daemon.units, daemon.clock, stop, hurry)
@@ -184,6 +185,7 @@ class EndSignals:
             self.daemon.lifecycle.reloaded()
 
 
+config_commands.add_command(migrate)
 main.add_command(config_commands)
 main.add_command(setup)
 for upkeep in upkeep_commands:

@@ -62,15 +62,21 @@ class RunningConfiguration:
         """Those it was read from, the later counts more."""
         return self._loaded.files
 
-    def tell_left_behind(self) -> None:
-        """Drop-ins that an earlier version read. Once, at the start; later `kepd config check` tells it."""
+    def tell_warnings(self) -> None:
+        """What an earlier version read or wrote otherwise. Once, at the start; later `kepd config check` tells it."""
         for warning in self._loaded.warnings:
-            log.warning("drop_ins_not_read", finding=str(warning), is_answer=True)
+            log.warning("configuration_of_former_version", finding=str(warning), is_answer=True)
 
     async def advice(self) -> list[Advice]:
         """A note: what lies there may be meant for another kepd alone."""
         return [
-            Advice(subject="kepd configuration", found="drop-ins are not read", wanted="", text=str(one), is_note=True)
+            Advice(
+                subject="kepd configuration",
+                found="as an earlier version has it",
+                wanted="",
+                text=str(one),
+                is_note=True,
+            )
             for one in self._loaded.warnings
         ]
 

@@ -173,7 +173,7 @@ def test_objects_are_applied_by_a_daemon_that_runs_no_plane_for_them(kepd: Kepd,
 
 def test_configuration_files_are_checked_without_a_daemon(tmp_path: Path) -> None:
     bad = tmp_path / "c.yaml"
-    bad.write_text("apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\nnode: {nam: x}\n")
+    bad.write_text("apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\nnode: {nam: x}\n")
     done = kepctl("config", "check", "--config", str(bad))
     short = kepctl("config", "check", str(bad))
     both = kepctl("config", "check", str(bad), "--config", "other")

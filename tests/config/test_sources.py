@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from agent.config.effective import HostFacts
 from agent.config.reference import as_document, as_yaml
 from agent.config.sources import Flag, Sources, check, host_facts, load, read
 
+MIGRATE = [str(Path(sys.executable).parent / "kepd"), "config", "migrate"]
 FACTS = HostFacts(host_name="node-1")
-HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+HEAD = "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
 
 
 def loaded(tmp_path: Path, text: str | bytes, **given: object) -> CheckedConfiguration:
@@ -109,6 +112,29 @@ def test_a_folder_that_is_no_longer_read_is_named_with_the_one_that_is(tmp_path:
     )
     assert not of_one.findings
     assert (of_none, of_its_owner, read(sources).warnings) == ((), (), ())
+
+
+def test_a_file_of_a_former_version_is_read_and_told_of_and_is_migrated_with_its_comments(tmp_path: Path) -> None:
+    main, drop_in = tmp_path / "config.yaml", tmp_path / "config.d/a.yaml"
+    drop_in.parent.mkdir()
+    former = HEAD.replace("v1beta1", "v1alpha1")
+    main.write_text("# mine\n" + former + "node: {name: n1}  # ours\n")
+    drop_in.write_text(former)
+    drop_in.chmod(0o640)
+    found = read(Sources(file=main, environment={}))
+    first, again = (subprocess.run([*MIGRATE, str(main)], capture_output=True, text=True, check=True) for _ in range(2))
+
+    assert not found.findings
+    assert [str(one) for one in found.warnings] == [
+        f"{path}:{line}: apiVersion: config.kepd.dev/v1alpha1 is a former version and is still read; "
+        "`kepd config migrate` writes config.kepd.dev/v1beta1"
+        for path, line in ((main, 2), (drop_in, 1))
+    ]
+    assert first.stdout == f"wrote {main}\nwrote {drop_in}\n"
+    assert again.stdout == "all files are of this version\n"
+    assert main.read_text() == "# mine\n" + HEAD + "node: {name: n1}  # ours\n"
+    assert (drop_in.read_text(), drop_in.stat().st_mode & 0o777) == (HEAD, 0o640)
+    assert not read(Sources(file=main, environment={})).warnings
 
 
 def test_a_file_that_is_not_there_has_not_been_read(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_it_programs_services_with_one_capability_on_a_root_that_cannot_be_writt
         (short_path / name).mkdir()
     (short_path / "manifests/web.yaml").write_text(SERVICE)
     (short_path / "config.yaml").write_text(
-        "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\nnode: {name: n1, addresses: [192.0.2.1]}\n"
+        "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\nnode: {name: n1, addresses: [192.0.2.1]}\n"
         "services: {source: manifests, healthzAddress: '', conntrack: {maxPerCore: 0}}\napi: {readGroup: ''}\n"
     )
     mounts = {

@@ -48,7 +48,7 @@ def test_everything_that_is_listed_is_there_and_the_programs_run(installed: Path
 
     assert [path for path in listed if not (installed / path[1:]).exists() and "/usr/local" not in path] == []
     assert (installed / "usr/local/bin/kepctl").readlink() == Path(f"{PREFIX}/bin/kepctl")
-    assert "apiVersion: config.kepd.dev/v1alpha1" in ran.stdout
+    assert "apiVersion: config.kepd.dev/v1beta1" in ran.stdout
     assert [path.name for path in texts if str(installed).encode() in path.read_bytes()] == []
     assert ".SS get" in (installed / "usr/local/share/man/man1/kepctl.1").read_text()
     assert ".SS run" in (installed / "usr/local/share/man/man8/kepd.8").read_text()

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
 # Before a command: it is executed all the same.
 ITSELF = ("env",)
-HEAD = "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+HEAD = "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
 
 
 class Kepd:

@@ -27,7 +27,7 @@ def test_a_kepd_names_the_drop_ins_that_it_does_not_read_any_more(short_path: Pa
     with kepd.start("--planes", "images"):
         found_later = doctor(kepd)
 
-    assert told.count("drop_ins_not_read") == 1
+    assert told.count("configuration_of_former_version") == 1
     assert f"{short_path}/services.d" in told
     notes = [one for one in found if one["subject"] == "kepd configuration"]
     assert [(one["isNote"], f"{short_path}/services.d" in one["text"]) for one in notes] == [(True, True)]

@@ -60,7 +60,7 @@ def test_a_collector_without_the_extra_is_refused_with_the_line_to_install(
     monkeypatch.setattr(metadata, "distribution", missing)
     file = tmp_path / "config.yaml"
     file.write_text(
-        "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+        "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
         "telemetry: {tracing: {endpoint: 'http://127.0.0.1:4317'}}\n"
     )
     # As `kepd run` does it, which would change this process.
@@ -118,7 +118,7 @@ def test_the_locked_set_of_the_extra_is_that_of_an_installation_and_what_sends_t
 def test_an_endpoint_that_is_none_is_refused(tmp_path: Path, endpoint: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(
-        "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+        "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
         f"telemetry: {{tracing: {{endpoint: '{endpoint}'}}}}\n"
     )
     result = CliRunner().invoke(main, ["config", "check", str(file)])

@@ -99,7 +99,7 @@ FILES = {
     "many/y.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: y, labels: {of: many}}, data: {a: b}}\n",
     "other.yaml": "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings}, data: {color: red}}\n",
     "wrong.yaml": "{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: a, imag: i}]}}\n",
-    "node.yaml": "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\nnode: {name: n1}\n",
+    "node.yaml": "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\nnode: {name: n1}\n",
     "words.txt": "some words\n",
     "words.env": "# of a game\nLEVEL=3\n",
 }

@@ -97,7 +97,7 @@ def test_who_takes_the_memory_that_shall_be_left_ends_and_nobody_else(
 ) -> None:
     """EVN-02, EVN-05, EVN-08, EVN-11: before the kernel would have to kill, and long before the next look is due; the
     node's own figures decide."""
-    line = left_mib() - 400
+    line = (left_mib() - 400) | 1  # whole Gi would be written otherwise
     hard = f"hard: {{memory.available: {line}Mi, nodefs.available: 0, imagefs.available: 0}}"
     with daemon_with(lab, short_path, free_port, short_path / "pods", hard, period="5m") as kepd:
         kepd.start("--planes", "pods,images").wait_ready()

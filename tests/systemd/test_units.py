@@ -114,7 +114,7 @@ def test_a_node_and_the_proxy_beside_it_do_not_take_each_other_s_planes(
     if planes:
         (tmp_path / "config.d").mkdir()
         (tmp_path / "config.d" / "00-node.yaml").write_text(
-            "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\npods: {enabled: true}\n"
+            "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\npods: {enabled: true}\n"
         )
     checked = check(read(Sources(file=file, environment={})), host_facts({}), further=PLANE_CHECKS)
     beside = configuration().configuration

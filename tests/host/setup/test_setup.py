@@ -28,7 +28,7 @@ ROUTES = (
     "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t010200C0\t3\t0\t0\t0\t00000000\n"
 )
 SHIPPED = (
-    "apiVersion: config.kepd.dev/v1alpha1\nkind: KepdConfiguration\n"
+    "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\n"
     "images: {enabled: true}\nservices: {enabled: true}\npods: {enabled: false}\n"
 )
 
