@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.changelog import fragments, numbers, section
+from scripts.surface import RECORD, ROOT, gone, surface
 
 
 def test_what_has_to_be_changed_comes_first(tmp_path: Path) -> None:
@@ -34,3 +35,19 @@ def test_versions_are_compared_by_their_numbers() -> None:
     assert numbers("0.10.0") > numbers("0.9.9")
     with pytest.raises(SystemExit, match="expected: three numbers"):
         numbers("0.2")
+
+
+def test_what_others_hold_on_to_goes_only_with_a_change_that_says_breaking() -> None:
+    """What a key, a command or a metric was called in the last release, the next one has or says that it has not."""
+    recorded = RECORD.read_text().splitlines()
+    breaking = list((ROOT / "changelog.d").glob("*.breaking.md"))
+
+    assert gone(recorded, surface()) == [] or breaking, "add changelog.d/NAME.breaking.md, which says what to change"
+
+
+def test_a_part_that_has_gone_is_named() -> None:
+    now = surface()
+
+    assert gone(["# kepd 0.9.0", *now, "key images.gone", "rpc kepd.v1.Gone"], now) == [
+        "key images.gone", "rpc kepd.v1.Gone",
+    ]  # fmt: skip
