@@ -54,7 +54,10 @@ def files(folder: Path, *texts: str) -> str:
 
 
 def test_active_hints_are_told_with_exit_code_0(tmp_path: Path) -> None:
-    done = run("explain", "hints", "default/web", "--from-files", files(tmp_path, SERVICE, NODES, FOUR))
+    """NU-05: from all files that are named, and not from the last alone."""
+    folder = Path(files(tmp_path, SERVICE, NODES, FOUR))
+    given = [word for path in sorted(folder.iterdir()) for word in ("--from-files", str(path))]
+    done = run("explain", "hints", "default/web", *given)
 
     assert done.exit_code == 0, done.output
     assert "SERVICE default/web  mode topology" in done.output

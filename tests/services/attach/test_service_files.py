@@ -6,14 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.config.document import Configuration
+from agent.model.nodes.node import ZONE_LABEL
 from agent.model.services.service import ServiceKey
 from agent.services.attach.files import ManifestServices, NoPods
+from agent.services.attach.pods import slices_of_pods
 from agent.services.objects.node_state import NodeSettings
 from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.selection import Place
 from agent.services.run.intake import ServiceInputs
 from tests.fakes.clock import FakeClock
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
+from tests.services.attach.test_service_pods import CHOICE, pod
 
 WITHIN_S = 30.0
 
@@ -104,6 +107,17 @@ async def test_a_file_that_others_may_write_is_reported_and_holds_up_no_other_se
 
     assert services == {ServiceKey("default", "good")}
     assert any(one.startswith(f"{folder}/open.yaml: every user may write it (mode 0666)") for one in complaints)
+
+
+def test_topology_reads_slices_of_pods_and_this_node() -> None:
+    """NU-05: a Service of a bare node had no slice in an explanation, beside its slice in a list."""
+    intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
+    source = ManifestServices(Configuration, intake, NoPods())
+    source._made = slices_of_pods([CHOICE], [pod("one")], "a")
+    found = source.as_topology_reads("a", {ZONE_LABEL: "z1"})
+
+    assert [(one.name, one.zone) for one in found.nodes] == [("a", "z1")]
+    assert [(one.namespace, one.service) for one in found.slices] == [("shop", "web")]
 
 
 def _mode(plain: Configuration, mode: str) -> object:
