@@ -101,19 +101,15 @@ def reference() -> str:
 
 def methods() -> str:
     """Table of all rpcs."""
-    lines = ["| rpc | level |", "|---|---|"]
-    for service in SERVICES:
-        lines += [f"| `{service.name}.{method.name}` | {LEVEL_NAMES[level_of(method)]} |" for method in service.methods]
-    return "\n".join(lines)
+    rows = [(f"`{one.name}.{rpc.name}`", LEVEL_NAMES[level_of(rpc)]) for one in SERVICES for rpc in one.methods]
+    return table("rpc", "level", rows=rows)
 
 
 def exit_table() -> str:
     """Table of exit codes."""
     named = {name: code for name, code in vars(exit_codes).items() if name.isupper()}
-    rows = [
-        f"| {code} | {name.lower().replace('_', ' ')} |" for name, code in sorted(named.items(), key=lambda row: row[1])
-    ]
-    return "\n".join(["| code | meaning |", "|---|---|", "| 0 | ok |", *rows])
+    rows = [(str(code), name.lower().replace("_", " ")) for name, code in sorted(named.items(), key=lambda row: row[1])]
+    return table("code", "meaning", rows=(("0", "ok"), *rows))
 
 
 def metric_table() -> str:
@@ -181,7 +177,7 @@ def kubectl() -> str:
 
 def table(*heads: str, rows: Iterable[Sequence[str]]) -> str:
     """A table."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
+    return "\n".join(f"|{'|'.join(row)}|" for row in (heads, ["---"] * len(heads), *rows))
 
 
 def dead_links() -> list[str]:

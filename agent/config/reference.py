@@ -95,10 +95,10 @@ def _properties(schema: dict[str, object]) -> dict[str, dict[str, object]]:
 
 
 def as_table() -> str:
-    lines = ["| key | value | default | reload | meaning |", "|---|---|---|---|---|"]
+    lines = ["|key|value|default|reload|meaning|", "|---|---|---|---|---|"]
     for path, entry in all_keys(Configuration).items():
         default = entry.key.derived or f"`{json_like(entry.key.kind.show(entry.default))!s}`"
         kind = entry.key.kind.name.replace("|", "\\|")
         reload_word = "restart" if entry.key.needs_restart else "yes"
-        lines.append(f"| `{path}` | {kind} | {default} | {reload_word} | {entry.key.doc} |")
+        lines.append(f"|`{path}`|{kind}|{default}|{reload_word}|{entry.key.doc}|")
     return "\n".join(lines) + "\n"

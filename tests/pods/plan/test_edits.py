@@ -36,7 +36,7 @@ def effect_in_code(prefix: str, field: Any) -> str:
 
 def test_the_page_has_every_field_with_what_the_code_does() -> None:
     """A field that is new has no row yet, and this test says so."""
-    rows = dict(re.findall(r"^\| `([^`]+)` \| ([^|]+?) \|", PAGE.read_text(), re.MULTILINE))
+    rows = dict(re.findall(r"^\|`([^`]+)`\|([^|]+?)\|", PAGE.read_text(), re.MULTILINE))
     wanted = {
         f"{prefix}.{field.encode_name}": effect_in_code(prefix, field)
         for prefix, struct in OF_PREFIX.items()
