@@ -3,6 +3,8 @@
 
 Owns: reading the manifests of a case and writing the results in the form of the vectors.
 Never: checks manifests before evaluating a `pod` case; a bad selector there has to reach the scheduler's own test.
+Rules of which only recorded cases are a test: TOP-64, TOP-69, TOP-76, TOP-77, TOP-78, TOP-79,
+TOP-84.
 """
 
 from collections.abc import Iterable

@@ -32,22 +32,6 @@ def test_a_toleration_matches_by_effect_key_and_value(toleration, matches):
     assert tolerates(toleration, TAINT) is matches
 
 
-@pytest.mark.parametrize(("effect", "repels"), [("NoSchedule", True), ("NoExecute", True), ("PreferNoSchedule", False)])
-def test_only_two_effects_keep_pods_away(effect, repels):
-    """TOP-73."""
-    assert (stand(pod(), node("n", taints=(Taint("k", effect),))).taint is not None) is repels
-
-
-def test_all_taints_must_be_tolerated_and_the_first_that_is_not_is_named():
-    """TOP-73."""
-    taints = (TAINT, Taint("gpu", "NoExecute"))
-    one = pod(tolerations=(Toleration("dedicated", "Exists"),))
-
-    assert stand(one, node("n", taints=taints)).taint == taints[1]
-    assert str(taints[0]) == "dedicated=web:NoSchedule"
-    assert str(taints[1]) == "gpu:NoExecute"
-
-
 def term(*requirements, fields=()):
     return NodeTerm(tuple(requirements), tuple(fields))
 
@@ -79,12 +63,3 @@ BROKEN = Requirement("pool", "In", ())
 def test_terms_are_alternatives_and_everything_in_one_must_hold(terms, matches):
     """TOP-72: an empty term selects nothing, a malformed one never matches, others still count."""
     assert stand(pod(required_terms=terms), node("n", "a")).matches_affinity is matches
-
-
-def test_the_node_selector_must_hold_as_well():
-    """TOP-72."""
-    one = pod(node_selector={"pool": "web"}, required_terms=(term(HAS_ZONE_A),))
-
-    assert stand(one, node("n", "a", labels={"pool": "web"})).matches_affinity
-    assert not stand(one, node("n", "b", labels={"pool": "web"})).matches_affinity
-    assert not stand(one, node("n", "a")).matches_affinity
