@@ -8,7 +8,8 @@ hook. Times are of the kernel's clock, so those of all containers compare.
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -17,12 +18,29 @@ from typing import Any
 import yaml
 
 from tests.host.process import Kepd
+from tests.lab import Lab
 
 # `cut` is no applet of the lab's images; the first word of /proc/uptime has hundredths of a second.
 NOW = "read now rest < /proc/uptime"
 LOOP = "while true; do sleep 0.02 & wait $!; done"
 # Who is killed can write nothing about it; the last sign of life is when it happened.
 LIVING = f"while true; do {NOW}; echo $now >> /out/$NAME.alive; sleep 0.02 & wait $!; done"
+
+
+@contextmanager
+def pods_daemon(
+    lab: Lab, folder: Path, port: int, keys: str = "logLinkDirectory: ''", more: str = "", **environment: str
+) -> Iterator[Kepd]:
+    """With keys of the plane of its own, and more of the configuration; no pod is left of it."""
+    root = lab.place.cgroup_parent.strip("/")
+    extra = f"pods: {{logDirectory: {folder}/logs, cgroupRoot: '{root}', {keys}}}\n{more}"
+    with Kepd(folder, port, endpoint=lab.endpoint, extra=extra, **environment) as daemon:
+        daemon.start("--planes", "pods").wait_ready()
+        yield daemon
+        for path in daemon.manifests.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if daemon.process is not None and daemon.process.poll() is None:
+            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 def say(event: str) -> str:

@@ -11,6 +11,7 @@ import yaml
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.host.process import Kepd
 from tests.lab import Image, Lab
+from tests.node.pods import pods_daemon
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
@@ -20,14 +21,8 @@ SCRIPT = "echo ran >> /out/$HOSTNAME"
 
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
-    root = lab.place.cgroup_parent.strip("/")
-    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: ''}}\n"
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
-        daemon.start("--planes", "pods").wait_ready()
+    with pods_daemon(lab, short_path, free_port) as daemon:
         yield daemon
-        for path in daemon.manifests.iterdir():
-            path.unlink()
-        daemon.wait(lambda: not daemon.pods(), "all pods gone", 60.0)
 
 
 def put(kepd: Kepd, name: str, image: str, out: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.host.process import Kepd
 from tests.lab import Image, Lab
 from tests.logind import LogindDouble
-from tests.node.pods import Actor, Stage, uptime_s
+from tests.node.pods import Actor, Stage, pods_daemon, uptime_s
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
@@ -27,16 +27,11 @@ def logind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogindDouble]:
 
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int, logind: LogindDouble) -> Iterator[Kepd]:
-    root = lab.place.cgroup_parent.strip("/")
-    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: '', "
-    extra += f"shutdown: {{groups: {GROUPS}}}}}\n"
     bus = {"DBUS_SYSTEM_BUS_ADDRESS": logind.address}
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra, **bus) as daemon:
-        daemon.start("--planes", "pods").wait_ready()
+    with pods_daemon(
+        lab, short_path, free_port, f"logLinkDirectory: '', shutdown: {{groups: {GROUPS}}}", **bus
+    ) as daemon:
         yield daemon
-        for path in daemon.manifests.iterdir():
-            path.unlink()
-        daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 def states(kepd: Kepd) -> dict[str, tuple[str, str]]:

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.host.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab
+from tests.node.pods import pods_daemon
 
 pytestmark = [pytest.mark.node, pytest.mark.alone, pytest.mark.timeout(180)]
 
@@ -36,19 +37,10 @@ def image(lab: Lab) -> str:
 
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
-    root = lab.place.cgroup_parent.strip("/")
-    extra = (
-        f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: {short_path}/links}}\n"
-        "telemetry: {containers: {spaceEvery: 1s}}\n"
-    )
     (short_path / "out").mkdir()
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
-        daemon.start("--planes", "pods").wait_ready()
+    more = "telemetry: {containers: {spaceEvery: 1s}}\n"
+    with pods_daemon(lab, short_path, free_port, f"logLinkDirectory: {short_path}/links", more) as daemon:
         yield daemon
-        for path in daemon.manifests.iterdir():
-            path.unlink()
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 def put(kepd: Kepd, image: str, name: str, script: str, more: str = "", limits: str = "", volumes: str = "") -> None:

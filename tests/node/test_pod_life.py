@@ -15,7 +15,7 @@ from agent.pods.run.disk.lost_networks import RESULTS
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.host.process import Kepd
 from tests.lab import Image, Lab
-from tests.node.pods import Actor, Stage
+from tests.node.pods import Actor, Stage, pods_daemon
 from tests.node.stepping import SteppingRelay
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
@@ -23,15 +23,8 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
-    root = lab.place.cgroup_parent.strip("/")
-    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: {short_path}/links}}\n"
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
-        daemon.start("--planes", "pods").wait_ready()
+    with pods_daemon(lab, short_path, free_port, f"logLinkDirectory: {short_path}/links") as daemon:
         yield daemon
-        for path in daemon.manifests.iterdir():
-            path.unlink()
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 """What containers find around them on a real runtime: sources, groups of the kernel, names, limits."""
 
 import gzip
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.host.process import Kepd
 from tests.lab import Image, Lab
-from tests.node.pods import Actor, Stage
+from tests.node.pods import Actor, Stage, pods_daemon
 from tests.node.test_pod_life import container, events
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
@@ -18,15 +17,9 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
-    root = lab.place.cgroup_parent.strip("/")
-    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: '', podPidsLimit: 200,"
-    extra += " logs: {maxSize: 4Ki, interval: 1s}}\n"
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
-        daemon.start("--planes", "pods").wait_ready()
+    keys = "logLinkDirectory: '', podPidsLimit: 200, logs: {maxSize: 4Ki, interval: 1s}"
+    with pods_daemon(lab, short_path, free_port, keys) as daemon:
         yield daemon
-        for path in daemon.manifests.iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture

@@ -12,22 +12,24 @@ import pytest
 
 from tests.host.process import Kepd
 from tests.lab import Image, Lab
-from tests.node.pods import Actor, Stage, assert_timeline, check_kill, check_time, played_up_to_three_times, uptime_s
+from tests.node.pods import (
+    Actor,
+    Stage,
+    assert_timeline,
+    check_kill,
+    check_time,
+    played_up_to_three_times,
+    pods_daemon,
+    uptime_s,
+)
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
 
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
-    root = lab.place.cgroup_parent.strip("/")
-    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', logLinkDirectory: ''}}\n"
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
-        daemon.start("--planes", "pods").wait_ready()
+    with pods_daemon(lab, short_path, free_port) as daemon:
         yield daemon
-        for path in daemon.manifests.iterdir():
-            path.unlink()
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 
 from tests.host.process import Kepd
 from tests.lab import Image, Lab
+from tests.node.pods import pods_daemon
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(240)]
 
@@ -69,15 +70,8 @@ spec:
 
 @pytest.fixture
 def kepd(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
-    root = lab.place.cgroup_parent.strip("/")
-    extra = f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{root}', reducedBackoff: true}}\n"
-    with Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as daemon:
-        daemon.start("--planes", "pods").wait_ready()
+    with pods_daemon(lab, short_path, free_port, "reducedBackoff: true") as daemon:
         yield daemon
-        for path in daemon.manifests.iterdir():
-            path.unlink()
-        if daemon.process is not None and daemon.process.poll() is None:
-            daemon.wait(lambda: not daemon.pods(), "all pods gone", within_s=60)
 
 
 @pytest.fixture

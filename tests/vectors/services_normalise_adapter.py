@@ -3,6 +3,7 @@
 
 Owns: decoding a case and writing the plans in the form of the vectors.
 Never: knows a case by its id.
+Rules of which only recorded cases are a test: IN-3, IN-5, IN-7, IN-9, IN-10, IN-14, IN-15, SY-11.
 """
 
 from collections.abc import Iterator
