@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl cp`: files and folders between here and a container that has a `tar`."""
 
-import asyncio
 from pathlib import Path, PurePosixPath
 
 import click
@@ -11,6 +10,7 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import SERVICE
 from agent.cli.objects.pod_names import find_container
 from agent.cli.session import CommandFailed, Session
+from agent.cli.streams.running import run_until_interrupted
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
@@ -76,7 +76,7 @@ def _fetch(daemon: Client, inside: Inside, target: Path) -> None:
         left_out.append(reason)
         click.echo(f"kepctl: left out: {reason}", err=True)
 
-    asyncio.run(fetch(url, path.name, place, note))
+    run_until_interrupted(fetch(url, path.name, place, note))
     if left_out:
         raise CommandFailed(f"{len(left_out)} entries of the archive were left out")
 
@@ -90,14 +90,14 @@ def _send(daemon: Client, source: Path, inside: Inside) -> None:
         raise CommandFailed("expected a path after POD:", USAGE)
     path = PurePosixPath(inside.path)
     is_folder_there = ["test", "-d", _no_option(inside.path)]
-    code, is_end_told = asyncio.run(exit_code(_url(daemon, inside, is_folder_there, has_stdin=False)))
+    code, is_end_told = run_until_interrupted(exit_code(_url(daemon, inside, is_folder_there, has_stdin=False)))
     if inside.path.endswith("/") or code == 0:
         path /= source.resolve().name
     plan = Planned(source, path.name)
     command = ["tar", "xmf", "-", "-C", _no_option(str(path.parent))]
     if not is_end_told:
         command = ["sh", "-c", SIZED, "sh", str(plan.size), *command]
-    asyncio.run(send(_url(daemon, inside, command, has_stdin=True), plan))
+    run_until_interrupted(send(_url(daemon, inside, command, has_stdin=True), plan))
 
 
 def _no_option(path: str) -> str:

@@ -11,6 +11,7 @@ from agent.cli.client import connected
 from agent.cli.commands.pods.pods import SERVICE, patient
 from agent.cli.objects.pod_names import find_container, find_pod
 from agent.cli.session import CommandFailed, Session
+from agent.cli.streams.running import run_until_interrupted
 from agent.wire.kepd.v1 import pod_pb2
 
 PROFILES = ("general", "baseline", "restricted", "netadmin", "sysadmin")
@@ -41,7 +42,7 @@ def exec_(
         )
         url = daemon.call(f"{SERVICE}/GetExecUrl", request, pod_pb2.GetExecUrlResponse).url
         try:
-            code = asyncio.run(run_streams(url, has_stdin=has_stdin, is_tty=is_tty))
+            code = run_until_interrupted(run_streams(url, has_stdin=has_stdin, is_tty=is_tty))
         except KeyboardInterrupt:
             with suppress(CommandFailed):
                 daemon.call(f"{SERVICE}/EndExec", end, pod_pb2.EndExecResponse)
@@ -68,7 +69,7 @@ def attach(session: Session, target: str, container: str, *, has_stdin: bool) ->
         request = pod_pb2.GetAttachUrlRequest(namespace=namespace, name=name, container=chosen, stdin=has_stdin)
         answer = daemon.call(f"{SERVICE}/GetAttachUrl", request, pod_pb2.GetAttachUrlResponse)
     greeting = f"attached to {name}{f'/{chosen}' if chosen else ''}; what it wrote before is in its log"
-    sys.exit(asyncio.run(run_streams(answer.url, has_stdin=has_stdin, is_tty=answer.tty, greeting=greeting)))
+    sys.exit(run_until_interrupted(run_streams(answer.url, has_stdin=has_stdin, is_tty=answer.tty, greeting=greeting)))
 
 
 @click.command()
@@ -128,4 +129,4 @@ def port_forward(session: Session, target: str, ports: tuple[str, ...], address:
 
         # Whatever is wrong with the pod is told before anybody connects.
         url_of(pairs[0][1])
-        asyncio.run(forward(pairs, address, lambda port: asyncio.to_thread(url_of, port), click.echo))
+        run_until_interrupted(forward(pairs, address, lambda port: asyncio.to_thread(url_of, port), click.echo))
