@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`: run all measurements, print them, write docs/benchmarks.md. Names of modules renew those alone."""
+"""`make bench`: run all measurements, print them, write bench/results.md. Names of modules renew those alone."""
 
 import importlib
 import os
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "bench" / "results.md"
 MODULES = (
     "daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "devices", "observe",
     "node_logs", "proxy", "traces", "dns",

@@ -19,7 +19,7 @@ from agent.api.service import level_of
 from agent.cli.objects import foreign
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
-from agent.config.reference import as_table
+from agent.config.reference import as_list
 from agent.host.features import ELSEWHERE, ENTRIES
 from agent.model import exit_codes
 from agent.wire.kepd.v1 import (
@@ -59,18 +59,20 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
 def reference() -> str:
     """The page."""
     keys = all_keys(Configuration)
+    plain = ", ".join(f"`{reason}`" for reason, text in sorted(EVENTS.items()) if not text)
     parts = [
         "# Reference",
         "Made from the code by `make docs`; do not edit.",
         "## Configuration",
         (
-            "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. Each file has its own: "
+            "kepd reads `/etc/kepd/config.yaml`, then drop-ins `/etc/kepd/config.d/*.yaml`. Each file has its own: "
             "`services.yaml` those in `services.d`, `cri.yaml` those in `cri.d`; `kepd config check FILE` names what "
             "it reads. A flag beats the environment, which beats drop-ins, which beat the file. Any key by flag: "
             "`--set images.maxParallelPulls=5`; by environment: "
             f"`{keys['images.maxParallelPulls'].environment_name}=5`."
         ),
-        as_table().rstrip(),
+        "The default is in parentheses. A key with `*` needs a restart of kepd; the others follow a reload.",
+        as_list().rstrip(),
         "## API",
         (
             "Package `kepd.v1` on the unix socket `api.socket`, with `grpc.health.v1` and reflection. "
@@ -79,52 +81,62 @@ def reference() -> str:
         ),
         methods(),
         "## Reasons of API errors",
-        "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`.",
-        "\n".join(f"- `{reason.value}`" for reason in FailureReason),
+        "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`:",
+        ", ".join(f"`{reason}`" for reason in sorted(one.value for one in FailureReason)) + ".",
         "## Metrics",
         (
-            "At `api.httpAddress`, page `/metrics`. Counters end in `_total` there. `kubeproxy_*` and "
-            "`kubelet_*` appear only with `telemetry.metricsCompat`, and a plane's metrics only where the plane runs."
+            "At `api.httpAddress`, page `/metrics`. A plane's metrics are there where the plane runs, `coredns_*`, "
+            "`kubelet_*` and `kubeproxy_*` only with `telemetry.metricsCompat`. Counters end in "
+            "`_total`; the page names each type."
         ),
-        metric_table(),
+        metric_list(),
         "## Reasons of events",
         "Shown by `kepctl get events`. Where Kubernetes has a word, kepd uses it.",
-        table("reason", "meaning", rows=((f"`{reason}`", text) for reason, text in sorted(EVENTS.items()))),
+        "\n".join(f"- `{reason}`: {text}" for reason, text in sorted(EVENTS.items()) if text),
+        f"These say by their names what happened: {plain}.",
         "## Annotations, labels, taints",
         "After `kepd.dev/`. An invalid value disables only that annotation and is reported.",
-        table("name", "value", "on", "meaning", rows=((f"`{name}`", *rest) for name, *rest in ANNOTATIONS)),
+        annotation_lists(),
         "## Exit codes",
-        exit_table(),
+        exit_list(),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def methods() -> str:
-    """Table of all rpcs."""
-    lines = ["| rpc | level |", "|---|---|"]
+    """All rpcs, by service and level."""
+    lines = []
     for service in SERVICES:
-        lines += [f"| `{service.name}.{method.name}` | {LEVEL_NAMES[level_of(method)]} |" for method in service.methods]
+        by_level: dict[str, list[str]] = {}
+        for method in service.methods:
+            by_level.setdefault(LEVEL_NAMES[level_of(method)], []).append(f"`{method.name}`")
+        told = "; ".join(f"{level}: {', '.join(names)}" for level, names in by_level.items())
+        lines.append(f"- `{service.name}`, {told}")
     return "\n".join(lines)
 
 
-def exit_table() -> str:
-    """Table of exit codes."""
-    named = {name: code for name, code in vars(exit_codes).items() if name.isupper()}
-    rows = [
-        f"| {code} | {name.lower().replace('_', ' ')} |" for name, code in sorted(named.items(), key=lambda row: row[1])
-    ]
-    return "\n".join(["| code | meaning |", "|---|---|", "| 0 | ok |", *rows])
+def exit_list() -> str:
+    """What each exit code means."""
+    named = {code: name.lower().replace("_", " ") for name, code in vars(exit_codes).items() if name.isupper()}
+    return ", ".join(f"{code} {name}" for code, name in sorted({0: "ok", **named}.items())) + "."
 
 
-def metric_table() -> str:
-    """Table of what is counted."""
-    return table(
-        "name", "type", "labels", "meaning",
-        rows=(
-            (f"`{one.name}`", one.type, ", ".join(getattr(one, "_labelnames", ())), one.documentation)
-            for one in sorted(asyncio.run(metrics()), key=lambda family: str(family.name))
-        ),
-    )  # fmt: skip
+def metric_list() -> str:
+    """What is counted, named as a scraper sees it."""
+    lines = []
+    for one in sorted(asyncio.run(metrics()), key=lambda family: str(family.name)):
+        labels = ",".join(getattr(one, "_labelnames", ()))
+        name = f"{one.name}{'_total' * (one.type == 'counter')}"
+        lines.append(f"- `{name}{labels and f'{{{labels}}}'}`: {one.documentation}")
+    return "\n".join(lines)
+
+
+def annotation_lists() -> str:
+    """Annotations by what they are on."""
+    by_place: dict[str, list[str]] = {}
+    for name, value, place, text in ANNOTATIONS:
+        by_place.setdefault(place, []).append(f"- `{name}` ({value}): {text}")
+    return "\n\n".join(f"{place}:\n\n" + "\n".join(lines) for place, lines in by_place.items())
 
 
 FEATURES_HEAD = """# Kubernetes enhancements by number
