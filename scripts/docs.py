@@ -87,7 +87,7 @@ def reference() -> str:
         (
             "At `api.httpAddress`, page `/metrics`. A plane's metrics are there where the plane runs, `coredns_*`, "
             "`kubelet_*` and `kubeproxy_*` only with `telemetry.metricsCompat`. Counters end in "
-            "`_total`; the page names each type."
+            "`_total`; the page names each type. [Observation](observation.md) has the figures of containers."
         ),
         metric_list(),
         "## Reasons of events",
@@ -156,7 +156,7 @@ GROUPS = {
     "images": ("Images", "planes/images.md"),
     "pods": ("Pods", "planes/pods.md"),
     "devices": ("Devices", "devices.md"),
-    "services": ("Services", "planes/services.md"),
+    "services": ("Services", "services.md"),
     "": ("The node", "observation.md"),
 }
 

@@ -273,7 +273,8 @@ async def metrics() -> list[Metric]:
     )
     outside = ServiceParts(clock=SystemClock(), tell=lambda _: None)
     services = wire_services(shown, outside)
-    beside = wire_services(plain, msgspec.structs.replace(outside, kube=lambda: None))
+    telling = replace(plain, services=replace(plain.services, write_events=True))
+    beside = wire_services(telling, msgspec.structs.replace(outside, kube=lambda: None))
     chains = wire_services(replace(plain, services=replace(plain.services, backend="iptables")), outside)
     found = [
         *Metrics("0", tuple).collect(),

@@ -88,7 +88,7 @@ class Services:
         "Where Services come from.",
         "kubernetes if a kubeconfig is set or the process runs in a cluster, else manifests",
     )
-    profile: str = restart(choice("kepd", "kube-proxy"), "kepd", "`kube-proxy` copies kube-proxy's timing.")
+    profile: str = restart(choice("kepd", "kube-proxy"), "kepd", "`kube-proxy` copies kube-proxy's timing, and only warns of refused external IPs.")
     min_sync_period: float = key(DURATION, 0.05, "Shortest time between syncs.")
     sync_period: float = key(duration(0.1), 30.0, "Longest time between syncs.")
     full_sync_period: float = key(duration(1), 3600.0, "Longest time between full comparisons with the kernel.")
