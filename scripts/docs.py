@@ -142,15 +142,16 @@ def annotation_lists() -> str:
 FEATURES_HEAD = """# Kubernetes enhancements by number
 
 Made from the code by `make docs`; do not edit. What kepd does of each enhancement proposal (KEP) that has a part on the
-node, and what that needs. `kepctl get features` answers it for the node at hand: `works`, `needs` (what is missing),
-`off` (the key that switches it on), `partly`, or `elsewhere`. "By itself" means pods from files, without a kubelet, and
-Services in the place of kube-proxy; "with a kubelet" means in front of one of any version.
+node, and what that needs. `kepctl get features` answers for the node at hand: `works`, `needs` (what is missing), `off`
+(the key that switches it on), `partly`, or `elsewhere`. "By itself" means pods from files, without a kubelet, and
+Services in the place of kube-proxy; "with a kubelet" means in front of one of any version. An empty cell means that
+kepd has no part there, or needs nothing.
 """
 ELSEWHERE_HEAD = """## What is no node's work
 
-kepd makes Deployments, DaemonSets and Jobs of its own node from files ([workloads](workloads.md)). Not done, and no
-option makes it: scheduling over nodes, StatefulSets, CronJobs, autoscaling, admission and authorisation in the API
-server, storage of objects, ingress and gateways, CSI volumes and their attachment, NetworkPolicy.
+kepd makes Deployments, DaemonSets and Jobs of its own node from files ([workloads](workloads.md)). No option makes
+scheduling over nodes, StatefulSets, CronJobs, autoscaling, admission and authorisation in the API server, storage of
+objects, ingress and gateways, CSI volumes and their attachment, or NetworkPolicy.
 """
 GROUPS = {
     "images": ("Images", "planes/images.md"),
@@ -166,13 +167,16 @@ def features() -> str:
     parts = [FEATURES_HEAD]
     for plane, (title, page) in GROUPS.items():
         rows = [
-            (one.keps or "-", one.what, one.how, one.beside or "-", one.needs or "-", _link(one.page or page))
+            (one.keps or "-", one.what + (f" ({_link(one.page)})" if one.page else ""), one.how, one.beside, one.needs)
             for one in ENTRIES
             if one.plane.partition("|")[0] == plane
         ]
-        head = ("KEP", "what", "by itself", "with a kubelet", "needs", "more")
-        parts.append(f"## {title}\n\n{table(*head, rows=rows)}\n")
-    parts += [ELSEWHERE_HEAD, table("KEP", "what", "whose work", rows=ELSEWHERE) + "\n"]
+        head = ("KEP", "what", "by itself", "with a kubelet", "needs")
+        parts.append(f"## {title}\n\nMore: {_link(page)}.\n\n{table(*head, rows=rows)}\n")
+    by_whom: dict[str, list[str]] = {}
+    for keps, what, whose in ELSEWHERE:
+        by_whom.setdefault(whose, []).append(f"{what} ({keps})")
+    parts += [ELSEWHERE_HEAD, "\n".join(f"- {whose}: {'; '.join(some)}" for whose, some in by_whom.items()) + "\n"]
     return "\n".join(parts)
 
 
