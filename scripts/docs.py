@@ -191,8 +191,9 @@ def kubectl() -> str:
     for word, text in (*foreign.COMMANDS.items(), *foreign.KINDS.items(), *foreign.FLAGS.items()):
         rows.setdefault(text, []).append(f"`{word}`")
     shown = ((", ".join(words), re.sub("(kepctl [^;]*)", r"`\1`", text)) for text, words in rows.items())
+    lines = (f"- {words}: {text}" for words, text in shown)
     told = "What kubectl, podman, docker, crictl and systemctl have and kepctl has not is answered so:\n\n"
-    return written + WORDS_HEAD + told + table("typed", "answered", rows=shown) + "\n"
+    return written + WORDS_HEAD + told + "\n".join(lines) + "\n"
 
 
 def table(*heads: str, rows: Iterable[Sequence[str]]) -> str:
