@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the size budgets of pyproject.toml ([tool.kepd.budgets]) and the opening of every module.
 
-Counts lines of files, of functions (docstring excluded), positional parameters and nesting; a module must open with
-the licence line and a docstring, and give each of its constants one value. Prints every excess and exits 1 if there is
-one. `--report` prints the figures.
+Counts lines of files, of functions (docstring excluded), positional parameters, nesting, and words of docs/. A module
+must open with the licence line and a docstring, and give each of its constants one value. Prints every excess, exits 1
+if there is one, and prints the figures.
 """
 
 import ast
@@ -93,6 +93,12 @@ def check(path: Path, text: str, budgets: dict[str, int]) -> Iterator[str]:
             yield f"{where}: nested {depth(function)} deep, budget {budgets['nesting']}"
 
 
+def docs_words() -> int:
+    """Words of all pages that people read; those of rules are lists for tests."""
+    pages = [path for path in (ROOT / "docs").rglob("*.md") if "rules" not in path.relative_to(ROOT).parts]
+    return sum(len(path.read_text("utf-8").split()) for path in pages)
+
+
 def main() -> int:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["kepd"]["budgets"]
     allowed: dict[str, str] = settings.pop("exceptions", {})
@@ -111,10 +117,13 @@ def main() -> int:
         excesses.append(f"90 % of functions have up to {p90} lines, budget {settings['function_p90_lines']}")
     if median > settings["package_median_lines"]:
         excesses.append(f"the median file has {median:g} lines, budget {settings['package_median_lines']}")
+    words = docs_words()
+    if words >= settings["docs_words"]:
+        excesses.append(f"docs/ has {words} words, budget: below {settings['docs_words']}")
     for line in excesses:
         print(line)
     functions_text = f"{len(lengths)} functions, 90 % up to {p90}, longest {max(lengths)}"
-    print(f"{len(sizes)} files, median {median:g} lines; {functions_text}")
+    print(f"{len(sizes)} files, median {median:g} lines; {functions_text}; {words} words of docs")
     return 1 if excesses else 0
 
 

@@ -36,6 +36,7 @@ from agent.wire.kepd.v1 import (
 )
 from scripts.vocabulary import ANNOTATIONS, EVENTS, metrics
 
+COMPATIBLE = ("coredns_", "kubelet_", "kubeproxy_")
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
 FEATURES = ROOT / "docs/keps.md"
@@ -71,7 +72,10 @@ def reference() -> str:
             "`--set images.maxParallelPulls=5`; by environment: "
             f"`{keys['images.maxParallelPulls'].environment_name}=5`."
         ),
-        "The default is in parentheses. A key with `*` needs a restart of kepd; the others follow a reload.",
+        (
+            "In parentheses stands the default, then what else there may be. Lists and maps without one are empty. "
+            "A key with `*` needs a restart of kepd; the others follow a reload."
+        ),
         as_list().rstrip(),
         "## API",
         (
@@ -85,9 +89,8 @@ def reference() -> str:
         ", ".join(f"`{reason}`" for reason in sorted(one.value for one in FailureReason)) + ".",
         "## Metrics",
         (
-            "At `api.httpAddress`, page `/metrics`. A plane's metrics are there where the plane runs, `coredns_*`, "
-            "`kubelet_*` and `kubeproxy_*` only with `telemetry.metricsCompat`. Counters end in "
-            "`_total`; the page names each type. [Observation](observation.md) has the figures of containers."
+            "At `api.httpAddress`, page `/metrics`, a plane's where the plane runs. Counters end in `_total`; the page "
+            "names each type. [Observation](observation.md) has the figures of containers."
         ),
         metric_list(),
         "## Reasons of events",
@@ -122,13 +125,17 @@ def exit_list() -> str:
 
 
 def metric_list() -> str:
-    """What is counted, named as a scraper sees it."""
-    lines = []
+    """What is counted, named as a scraper sees it; of other programs' names the meaning is theirs."""
+    lines, compatible = [], []
     for one in sorted(asyncio.run(metrics()), key=lambda family: str(family.name)):
         labels = ",".join(getattr(one, "_labelnames", ()))
-        name = f"{one.name}{'_total' * (one.type == 'counter')}"
-        lines.append(f"- `{name}{labels and f'{{{labels}}}'}`: {one.documentation}")
-    return "\n".join(lines)
+        name = f"`{one.name}{'_total' * (one.type == 'counter')}{labels and f'{{{labels}}}'}`"
+        if one.name.startswith(COMPATIBLE):
+            compatible.append(name)
+        else:
+            lines.append(f"- {name}: {one.documentation}")
+    told = "With `telemetry.metricsCompat`, meant as in the programs that have these names: "
+    return "\n".join(lines) + f"\n\n{told}{', '.join(compatible)}."
 
 
 def annotation_lists() -> str:

@@ -118,10 +118,12 @@ def _values(entry: KeyEntry) -> str:
     if entry.key.derived:
         default = entry.key.derived if " " in entry.key.derived else f"`{entry.key.derived}`"
     elif isinstance(plain, bool | list | dict):
-        default = f"`{json.dumps(plain)}`" if plain not in ([], {}) else "none"
+        default = f"`{json.dumps(plain)}`" if plain not in ([], {}) else ""
     else:
         default = f"`{plain}`" if plain != "" else "empty"
     others = [word for word in kind.split(" or ") if f"`{word}`" != default]
     if kind in SHOWN_BY_DEFAULT or not others:
         return default
-    return " or ".join((default, *others)) if len(others) < kind.count(" or ") + 1 else f"{default}; {kind}"
+    if len(others) <= kind.count(" or "):
+        return " or ".join((", ".join((default, *others[:-1])), others[-1]))
+    return f"{default}; {kind}" if default else kind

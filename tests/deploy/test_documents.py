@@ -16,8 +16,9 @@ from tests.deploy.documents import COMMANDS, Block, blocks, languages
 from tests.host.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
 
+KUBE = "agent/drivers/kube/README.md"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", KUBE)),
     *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md")),
 ]  # fmt: skip
 ALL = [block for page in PAGES for language in sorted(COMMANDS) for block in blocks(page, language=language)]
