@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check the size budgets of pyproject.toml ([tool.kepd.budgets]) and the opening of every module.
 
-Counts lines of files, of functions (docstring excluded), positional parameters and nesting; a module must open with
-the licence line and a docstring, and give each of its constants one value. Prints every excess and exits 1 if there is
-one. `--report` prints the figures.
+Counts lines of files, of functions (docstring excluded), positional parameters, nesting, and words of docs/. A module
+must open with the licence line and a docstring, and give each of its constants one value. Prints every excess, exits 1
+if there is one, and prints the figures.
 """
 
 import ast

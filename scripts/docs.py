@@ -19,7 +19,7 @@ from agent.api.service import level_of
 from agent.cli.objects import foreign
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
-from agent.config.reference import as_table
+from agent.config.reference import as_list
 from agent.host.features import ELSEWHERE, ENTRIES
 from agent.model import exit_codes
 from agent.wire.kepd.v1 import (
@@ -36,6 +36,7 @@ from agent.wire.kepd.v1 import (
 )
 from scripts.vocabulary import ANNOTATIONS, EVENTS, metrics
 
+COMPATIBLE = ("coredns_", "kubelet_", "kubeproxy_")
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference.md"
 FEATURES = ROOT / "docs/keps.md"
@@ -59,18 +60,23 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
 def reference() -> str:
     """The page."""
     keys = all_keys(Configuration)
+    plain = ", ".join(f"`{reason}`" for reason, text in sorted(EVENTS.items()) if not text)
     parts = [
         "# Reference",
         "Made from the code by `make docs`; do not edit.",
         "## Configuration",
         (
-            "File `/etc/kepd/config.yaml`, drop-ins `/etc/kepd/config.d/*.yaml`. Each file has its own: "
+            "kepd reads `/etc/kepd/config.yaml`, then drop-ins `/etc/kepd/config.d/*.yaml`. Each file has its own: "
             "`services.yaml` those in `services.d`, `cri.yaml` those in `cri.d`; `kepd config check FILE` names what "
             "it reads. A flag beats the environment, which beats drop-ins, which beat the file. Any key by flag: "
             "`--set images.maxParallelPulls=5`; by environment: "
             f"`{keys['images.maxParallelPulls'].environment_name}=5`."
         ),
-        as_table().rstrip(),
+        (
+            "In parentheses stands the default, then what else there may be. Lists and maps without one are empty. "
+            "A key with `*` needs a restart of kepd; the others follow a reload."
+        ),
+        as_list().rstrip(),
         "## API",
         (
             "Package `kepd.v1` on the unix socket `api.socket`, with `grpc.health.v1` and reflection. "
@@ -79,68 +85,86 @@ def reference() -> str:
         ),
         methods(),
         "## Reasons of API errors",
-        "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`.",
-        "\n".join(f"- `{reason.value}`" for reason in FailureReason),
+        "In `google.rpc.ErrorInfo.reason`, domain `kepd.dev`:",
+        ", ".join(f"`{reason}`" for reason in sorted(one.value for one in FailureReason)) + ".",
         "## Metrics",
         (
-            "At `api.httpAddress`, page `/metrics`. Counters end in `_total` there. `kubeproxy_*` and "
-            "`kubelet_*` appear only with `telemetry.metricsCompat`, and a plane's metrics only where the plane runs."
+            "At `api.httpAddress`, page `/metrics`, a plane's where the plane runs. Counters end in `_total`; the page "
+            "names each type. [Observation](observation.md) has the figures of containers."
         ),
-        metric_table(),
+        metric_list(),
         "## Reasons of events",
         "Shown by `kepctl get events`. Where Kubernetes has a word, kepd uses it.",
-        table("reason", "meaning", rows=((f"`{reason}`", text) for reason, text in sorted(EVENTS.items()))),
+        "\n".join(f"- `{reason}`: {text}" for reason, text in sorted(EVENTS.items()) if text),
+        f"These say by their names what happened: {plain}.",
         "## Annotations, labels, taints",
         "After `kepd.dev/`. An invalid value disables only that annotation and is reported.",
-        table("name", "value", "on", "meaning", rows=((f"`{name}`", *rest) for name, *rest in ANNOTATIONS)),
+        annotation_lists(),
         "## Exit codes",
-        exit_table(),
+        exit_list(),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def methods() -> str:
-    """Table of all rpcs."""
-    rows = [(f"`{one.name}.{rpc.name}`", LEVEL_NAMES[level_of(rpc)]) for one in SERVICES for rpc in one.methods]
-    return table("rpc", "level", rows=rows)
+    """All rpcs, by service and level."""
+    lines = []
+    for service in SERVICES:
+        by_level: dict[str, list[str]] = {}
+        for method in service.methods:
+            by_level.setdefault(LEVEL_NAMES[level_of(method)], []).append(f"`{method.name}`")
+        told = "; ".join(f"{level}: {', '.join(names)}" for level, names in by_level.items())
+        lines.append(f"- `{service.name}`, {told}")
+    return "\n".join(lines)
 
 
-def exit_table() -> str:
-    """Table of exit codes."""
-    named = {name: code for name, code in vars(exit_codes).items() if name.isupper()}
-    rows = [(str(code), name.lower().replace("_", " ")) for name, code in sorted(named.items(), key=lambda row: row[1])]
-    return table("code", "meaning", rows=(("0", "ok"), *rows))
+def exit_list() -> str:
+    """What each exit code means."""
+    named = {code: name.lower().replace("_", " ") for name, code in vars(exit_codes).items() if name.isupper()}
+    return ", ".join(f"{code} {name}" for code, name in sorted({0: "ok", **named}.items())) + "."
 
 
-def metric_table() -> str:
-    """Table of what is counted."""
-    return table(
-        "name", "type", "labels", "meaning",
-        rows=(
-            (f"`{one.name}`", one.type, ", ".join(getattr(one, "_labelnames", ())), one.documentation)
-            for one in sorted(asyncio.run(metrics()), key=lambda family: str(family.name))
-        ),
-    )  # fmt: skip
+def metric_list() -> str:
+    """What is counted, named as a scraper sees it; of other programs' names the meaning is theirs."""
+    lines, compatible = [], []
+    for one in sorted(asyncio.run(metrics()), key=lambda family: str(family.name)):
+        labels = ",".join(getattr(one, "_labelnames", ()))
+        name = f"`{one.name}{'_total' * (one.type == 'counter')}{labels and f'{{{labels}}}'}`"
+        if one.name.startswith(COMPATIBLE):
+            compatible.append(name)
+        else:
+            lines.append(f"- {name}: {one.documentation}")
+    told = "With `telemetry.metricsCompat`, meant as in the programs that have these names: "
+    return "\n".join(lines) + f"\n\n{told}{', '.join(compatible)}."
+
+
+def annotation_lists() -> str:
+    """Annotations by what they are on."""
+    by_place: dict[str, list[str]] = {}
+    for name, value, place, text in ANNOTATIONS:
+        by_place.setdefault(place, []).append(f"- `{name}` ({value}): {text}")
+    return "\n\n".join(f"{place}:\n\n" + "\n".join(lines) for place, lines in by_place.items())
 
 
 FEATURES_HEAD = """# Kubernetes enhancements by number
 
 Made from the code by `make docs`; do not edit. What kepd does of each enhancement proposal (KEP) that has a part on the
-node, and what that needs. `kepctl get features` answers it for the node at hand: `works`, `needs` (what is missing),
-`off` (the key that switches it on), `partly`, or `elsewhere`. "By itself" means pods from files, without a kubelet, and
-Services in the place of kube-proxy; "with a kubelet" means in front of one of any version.
+node, and what that needs. `kepctl get features` answers for the node at hand: `works`, `needs` (what is missing), `off`
+(the key that switches it on), `partly`, or `elsewhere`. "By itself" means pods from files, without a kubelet, and
+Services in the place of kube-proxy; "with a kubelet" means in front of one of any version. An empty cell means that
+kepd has no part there, or needs nothing.
 """
 ELSEWHERE_HEAD = """## What is no node's work
 
-kepd makes Deployments, DaemonSets and Jobs of its own node from files ([workloads](workloads.md)). Not done, and no
-option makes it: scheduling over nodes, StatefulSets, CronJobs, autoscaling, admission and authorisation in the API
-server, storage of objects, ingress and gateways, CSI volumes and their attachment, NetworkPolicy.
+kepd makes Deployments, DaemonSets and Jobs of its own node from files ([workloads](workloads.md)). No option makes
+scheduling over nodes, StatefulSets, CronJobs, autoscaling, admission and authorisation in the API server, storage of
+objects, ingress and gateways, CSI volumes and their attachment, or NetworkPolicy.
 """
 GROUPS = {
     "images": ("Images", "planes/images.md"),
     "pods": ("Pods", "planes/pods.md"),
     "devices": ("Devices", "devices.md"),
-    "services": ("Services", "planes/services.md"),
+    "services": ("Services", "services.md"),
     "": ("The node", "observation.md"),
 }
 
@@ -150,13 +174,16 @@ def features() -> str:
     parts = [FEATURES_HEAD]
     for plane, (title, page) in GROUPS.items():
         rows = [
-            (one.keps or "-", one.what, one.how, one.beside or "-", one.needs or "-", _link(one.page or page))
+            (one.keps or "-", one.what + (f" ({_link(one.page)})" if one.page else ""), one.how, one.beside, one.needs)
             for one in ENTRIES
             if one.plane.partition("|")[0] == plane
         ]
-        head = ("KEP", "what", "by itself", "with a kubelet", "needs", "more")
-        parts.append(f"## {title}\n\n{table(*head, rows=rows)}\n")
-    parts += [ELSEWHERE_HEAD, table("KEP", "what", "whose work", rows=ELSEWHERE) + "\n"]
+        head = ("KEP", "what", "by itself", "with a kubelet", "needs")
+        parts.append(f"## {title}\n\nMore: {_link(page)}.\n\n{table(*head, rows=rows)}\n")
+    by_whom: dict[str, list[str]] = {}
+    for keps, what, whose in ELSEWHERE:
+        by_whom.setdefault(whose, []).append(f"{what} ({keps})")
+    parts += [ELSEWHERE_HEAD, "\n".join(f"- {whose}: {'; '.join(some)}" for whose, some in by_whom.items()) + "\n"]
     return "\n".join(parts)
 
 
@@ -171,13 +198,14 @@ def kubectl() -> str:
     for word, text in (*foreign.COMMANDS.items(), *foreign.KINDS.items(), *foreign.FLAGS.items()):
         rows.setdefault(text, []).append(f"`{word}`")
     shown = ((", ".join(words), re.sub("(kepctl [^;]*)", r"`\1`", text)) for text, words in rows.items())
+    lines = (f"- {words}: {text}" for words, text in shown)
     told = "What kubectl, podman, docker, crictl and systemctl have and kepctl has not is answered so:\n\n"
-    return written + WORDS_HEAD + told + table("typed", "answered", rows=shown) + "\n"
+    return written + WORDS_HEAD + told + "\n".join(lines) + "\n"
 
 
 def table(*heads: str, rows: Iterable[Sequence[str]]) -> str:
     """A table."""
-    return "\n".join(f"|{'|'.join(row)}|" for row in (heads, ["---"] * len(heads), *rows))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows))
 
 
 def dead_links() -> list[str]:

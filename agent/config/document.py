@@ -77,7 +77,7 @@ class HttpTls:
     client_ca_file: str = restart(
         MAYBE_PATH,
         "",
-        "Authorities of clients: all pages but /livez and /readyz are then for those that have a certificate of them.",
+        "Authorities of clients; all pages but /livez and /readyz then need a certificate of theirs.",
     )
 
 
@@ -97,9 +97,7 @@ class Kubernetes:
     kubeconfig: str = restart(
         MAYBE_PATH, "", "kubeconfig; empty = the mounted service account if there is one, else no cluster."
     )
-    servers: Words = restart(
-        list_of(TEXT, "URLs"), (), "API servers to try in order, instead of the one in the kubeconfig."
-    )
+    servers: Words = restart(list_of(TEXT, "URLs"), (), "API servers to try in order, instead of the kubeconfig's.")
     qps: float = key(number(0.1, 10000), 5.0, "Requests per second to the API server.")
     burst: int = key(integer(1, 10000), 10, "Largest burst of requests to the API server.")
     compression: str = restart(choice("auto", "never"), "auto", "Whether lists come compressed from other machines.")

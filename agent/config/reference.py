@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration made readable: as a document, as JSON schema, as a table for the docs."""
+"""The configuration made readable: as a document, as JSON schema, as a list for the docs."""
 
 import json
+import re
 from collections.abc import Mapping
 
 import yaml
@@ -9,7 +10,10 @@ import yaml
 from agent.config.check import DEFAULT_ORIGIN, CheckedConfiguration
 from agent.config.diff import value_at
 from agent.config.document import API_VERSION, FORMER_VERSIONS, KIND, Configuration
-from agent.config.keys import all_keys
+from agent.config.keys import KeyEntry, all_keys
+
+SHOWN_BY_DEFAULT = {"bool", "duration", "size", "path", "path or empty", "host:port"}
+RANGE = re.compile(r"(?:whole )?number (from|of at least)")
 
 
 def as_document(configuration: Configuration) -> dict[str, object]:
@@ -94,11 +98,32 @@ def _properties(schema: dict[str, object]) -> dict[str, dict[str, object]]:
     return inner if isinstance(inner, dict) else {}
 
 
-def as_table() -> str:
-    lines = ["|key|value|default|reload|meaning|", "|---|---|---|---|---|"]
+def as_list() -> str:
+    """A line for each key. What values it may have is said where its default does not show it."""
+    lines = []
+    section = ""
     for path, entry in all_keys(Configuration).items():
-        default = entry.key.derived or f"`{json_like(entry.key.kind.show(entry.default))!s}`"
-        kind = entry.key.kind.name.replace("|", "\\|")
-        reload_word = "restart" if entry.key.needs_restart else "yes"
-        lines.append(f"|`{path}`|{kind}|{default}|{reload_word}|{entry.key.doc}|")
-    return "\n".join(lines) + "\n"
+        if path.partition(".")[0] != section:
+            section = path.partition(".")[0]
+            lines.append(f"\n### {section}\n")
+        star = "*" if entry.key.needs_restart else ""
+        lines.append(f"- `{path}`{star} ({_values(entry)}): {entry.key.doc}")
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _values(entry: KeyEntry) -> str:
+    """The default, and what else there may be."""
+    kind = RANGE.sub("from", entry.key.kind.name)
+    plain = json_like(entry.key.kind.show(entry.default))
+    if entry.key.derived:
+        default = entry.key.derived if " " in entry.key.derived else f"`{entry.key.derived}`"
+    elif isinstance(plain, bool | list | dict):
+        default = f"`{json.dumps(plain)}`" if plain not in ([], {}) else ""
+    else:
+        default = f"`{plain}`" if plain != "" else "empty"
+    others = [word for word in kind.split(" or ") if f"`{word}`" != default]
+    if kind in SHOWN_BY_DEFAULT or not others:
+        return default
+    if len(others) <= kind.count(" or "):
+        return " or ".join((", ".join((default, *others[:-1])), others[-1]))
+    return f"{default}; {kind}" if default else kind

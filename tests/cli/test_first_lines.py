@@ -20,7 +20,7 @@ from tests.cli.test_grammar import fill
 from tests.host.process import ROOT
 from tests.host.test_manifest_objects import POD, objects_in
 
-ROW = re.compile(r"^\|.+?\|`kepctl (.+)`\|$", re.MULTILINE)
+ROW = re.compile(r"^- .+?: `kepctl (.+)`$", re.MULTILINE)
 STAYS = (*HELD, "logs -f", "rollout status", "⇥")
 # Of the words that an answer has for what is to be filled in.
 FILLED = {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
-from agent.config.reference import as_schema, as_table
+from agent.config.reference import as_list, as_schema
 
 
 def test_the_schema_knows_every_key() -> None:
@@ -28,4 +28,4 @@ def test_the_fixed_names_are_there() -> None:
     }
 
     assert fixed <= set(all_keys(Configuration))
-    assert all(f"`{name}`" in as_table() for name in fixed)
+    assert all(f"`{name}`" in as_list() for name in fixed)

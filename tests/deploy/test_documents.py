@@ -16,8 +16,9 @@ from tests.deploy.documents import COMMANDS, Block, blocks, languages
 from tests.host.process import PROGRAMS, ROOT, Kepd
 from tests.lab import Image, Lab
 
+KUBE = "agent/drivers/kube/README.md"
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", KUBE)),
     *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md")),
 ]  # fmt: skip
 ALL = [block for page in PAGES for language in sorted(COMMANDS) for block in blocks(page, language=language)]
@@ -33,7 +34,7 @@ WITH_CONTAINERS = (
     "docs/planes/images.md",
     "docs/planes/api.md",
 )
-ELSEWHERE = ("README.md", "docs/services.md", "docs/planes/services.md", "docs/topology.md", "docs/planes/topology.md")
+ELSEWHERE = ("README.md", "docs/services.md", "docs/topology.md")
 
 
 def test_every_block_says_whether_it_is_run() -> None:

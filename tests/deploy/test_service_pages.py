@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the pages about Services, on a kepd with their manifests and rules in a kernel (CL-16, DOC-01)."""
+"""The commands of the page about Services, on a kepd with their manifests and rules in a kernel (CL-16, DOC-01)."""
 
 import re
 import subprocess
@@ -16,7 +16,7 @@ from tests.lab.namespace import Namespace
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
 PORT = 10944
-PAGE, PLANE = ROOT / "docs/services.md", ROOT / "docs/planes/services.md"
+PAGE = ROOT / "docs/services.md"
 EXTRA = (
     "images: {enabled: false}\nservices: {enabled: true, healthzAddress: '', conntrack: {maxPerCore: 0}, "
     "serviceCIDRs: [10.96.0.0/16], detectLocal: {clusterCIDRs: [10.1.0.0/16]}}\n"
@@ -68,9 +68,9 @@ def pattern(line: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, " ".join(line.split()).split("…"))))
 
 
-def test_the_commands_of_the_plane_work_as_they_stand(kepd: Kepd) -> None:
+def test_the_other_commands_work_as_they_stand(kepd: Kepd) -> None:
     (kepd.manifests / "shop.yaml").write_text(OTHER)
     kepd.wait(lambda: "shop" in kepd.ctl("get", "services", "-A").stdout, "the other Service", 20.0)
-    for block in blocks(PLANE):
+    for block in blocks(PAGE):
         if block.is_run:
             run(block, environment_of(kepd), *kepd.prefix, folder=kepd.folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the pages about topology, on their own manifests: they need no daemon (CL-16, DOC-01)."""
+"""The commands of the page about topology, on its own manifests: they need no daemon (CL-16, DOC-01)."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from tests.cli.test_topology import PINNED
 from tests.deploy.documents import FENCE, Block, blocks
 from tests.host.process import PROGRAMS, ROOT
 
-PAGE, PLANE = ROOT / "docs/topology.md", ROOT / "docs/planes/topology.md"
+PAGE = ROOT / "docs/topology.md"
 ENVIRONMENT = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
 
 
@@ -19,10 +19,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
 def folder(tmp_path: Path) -> Path:
     """As somebody has it who puts the pod of the last section into a file of its own."""
     (tmp_path / "manifests").mkdir()
-    (tmp_path / "nodes").mkdir()
-    pod, *others = PINNED.split("---\n")
-    (tmp_path / "web.yaml").write_text(pod)
-    (tmp_path / "nodes/nodes.yaml").write_text("---\n".join(others))
+    (tmp_path / "web.yaml").write_text(PINNED.split("---\n")[0])
     return tmp_path
 
 
@@ -60,10 +57,3 @@ def test_the_story_goes_as_it_is_told(folder: Path) -> None:
 def put(manifests: Path, text: str) -> None:
     kind = text.partition("kind: ")[2].split()[0]
     (manifests / f"{kind}.yaml").write_text(text)
-
-
-def test_the_commands_of_the_plane_work_as_they_stand(folder: Path) -> None:
-    for block in blocks(PAGE, language="yaml"):
-        put(folder / "manifests", block.text)
-    for block in blocks(PLANE):
-        follow(block, folder)

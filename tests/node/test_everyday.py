@@ -25,7 +25,7 @@ for _ in range(50):
     except OSError:
         time.sleep(0.2)
 """
-ROW = re.compile(r"^\|(.+?)\|`(.+)`\|$", re.MULTILINE)
+ROW = re.compile(r"^- (.+?): `(.+)`$", re.MULTILINE)
 Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 
 

@@ -49,7 +49,7 @@ class Cdi:
     merge: str = restart(
         choice("auto", "always"),
         "auto",
-        "Where kepd reads CDI files itself; `auto`: for runtimes without CDI, which have it passed in else.",
+        "When kepd merges CDI files itself; `auto`: for runtimes that do not know CDI.",
     )
     directories: Words = restart(
         list_of(PATH, "directories"), ("/etc/cdi", "/var/run/cdi"), "Directories of CDI files, in rising order."
@@ -59,7 +59,7 @@ class Cdi:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeDevice:
-    count: int = restart(integer(0, 128), 0, "How many devices of driver fake.kepd.dev there are, to try claims with.")
+    count: int = restart(integer(0, 128), 0, "Devices of driver fake.kepd.dev, to try claims with.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class DevicePlugins:
     allow: tuple[int, ...] = key(list_of(integer(0), "users"), (), "Users other than root allowed to run plugins.")
     allocate_timeout: float = key(duration(0.1, 3600.0), 60.0, "Timeout of a plugin's Allocate.")
     reset: Mapping[str, Mapping[str, object]] = key(
-        map_of(MAP, "of resources"), {}, "Commands that are run for each device of a resource after its pod."
+        map_of(MAP, "of resources"), {}, "Commands to run for each device of a resource after its pod."
     )
 
 
@@ -97,8 +97,7 @@ class DeviceFrontSection:
     enabled: bool = restart(
         BOOL,
         False,
-        "Let device plugins register in device-plugins below node.runDirectory, and a kubelet give their devices only"
-        " after a reset.",
+        "Stand between device plugins and a kubelet, which gets a used device only after a reset.",
     )
     resources: Mapping[str, Mapping[str, object]] = key(
         map_of(MAP, "of resources"),
@@ -132,7 +131,7 @@ class Devices:
     pod_resources: str = restart(
         MAYBE_PATH,
         "/var/lib/kubelet/pod-resources/kubelet.sock",
-        "Socket at which exporters ask which pod of kepd has which device, as with a kubelet; empty = none.",
+        "Socket that tells exporters which pod has which device, as a kubelet's; empty = none.",
     )
 
     @property

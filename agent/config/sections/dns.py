@@ -34,7 +34,7 @@ class TtlSection:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NegativeTtlSection:
     max: int = key(
-        integer(0, 3600), 0, "Longest life in seconds of the answer that a name does not exist; 0 = 5 or 900."
+        integer(0, 3600), 0, "Longest life in seconds of the answer that there is no such name; 0 = 5 or 900."
     )
 
 
@@ -60,12 +60,10 @@ class Dns:
         "Answer names of Services here; `auto`: of manifests, `true`: of a cluster too.",
     )
     cache_size: int = key(SIZE, 16 << 20, "Memory for answers.")
-    stale: float = key(
-        DURATION, 3600.0, "How long an answer may be given after its end, when no server does; 0s = never."
-    )
+    stale: float = key(DURATION, 3600.0, "How long an ended answer may be given when no server answers; 0s = never.")
     ttl: TtlSection = TtlSection()
     negative_ttl: NegativeTtlSection = NegativeTtlSection()
-    prefetch: bool = key(BOOL, True, "Ask again ahead of the end of an answer that is much asked for.")
+    prefetch: bool = key(BOOL, True, "Ask again before a popular answer ends.")
     per_source_qps: int = key(integer(0), 5000, "Answers per second by UDP to one address; 0 = no limit.")
     rebind_protection: bool = key(BOOL, False, "Empty answers of other zones that name addresses of pods or Services.")
     chaos: bool = key(BOOL, False, "Answer version.bind and id.server.")
@@ -73,7 +71,5 @@ class Dns:
     search_shortcut: bool = key(
         BOOL, False, "Beside a cluster, deny names below `svc` that have more labels than any Service's."
     )
-    metrics_address: str = restart(
-        ADDRESS, "", "Address that serves the metrics, as a cache of its own does (:9253); empty = off."
-    )
+    metrics_address: str = restart(ADDRESS, "", "Address of the metrics, as node-cache has at :9253; empty = off.")
     allow_from: Words = key(list_of(CIDR, "networks"), (), "Further networks that may ask.")

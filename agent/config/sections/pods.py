@@ -66,17 +66,16 @@ class PodEviction:
     hard: Mapping[str, str] = key(
         map_of(THRESHOLD, "signal: least"),
         {},
-        "Least that is left before a pod ends at once, beside the defaults memory.available: 100Mi, nodefs.available: "
-        "10%, nodefs.inodesFree: 5%, imagefs.available: 15%, imagefs.inodesFree: 5%; 0 switches one off.",
+        "Least that is left before a pod ends at once, beside a kubelet's defaults; 0 switches one off.",
     )
     soft: Mapping[str, str] = key(
         map_of(THRESHOLD, "signal: least"), {}, "Least that is left before a pod ends in good time."
     )
     soft_grace: Mapping[str, float] = key(
-        map_of(duration(1), "signal: duration"), {}, "For how long a soft threshold is met before a pod ends."
+        map_of(duration(1), "signal: duration"), {}, "How long a soft threshold is met before a pod ends."
     )
     min_reclaim: Mapping[str, str] = key(
-        map_of(THRESHOLD, "signal: amount"), {}, "What has to be left beyond a threshold before it is solved."
+        map_of(THRESHOLD, "signal: amount"), {}, "What must be left beyond a threshold to solve it."
     )
     max_grace: float = key(DURATION, 30.0, "Longest grace of a pod that ends for a soft threshold.")
     transition: float = key(DURATION, 300.0, "How long a condition of the node is kept after it was last true.")

@@ -88,7 +88,11 @@ class Services:
         "Where Services come from.",
         "kubernetes if a kubeconfig is set or the process runs in a cluster, else manifests",
     )
-    profile: str = restart(choice("kepd", "kube-proxy"), "kepd", "`kube-proxy` copies kube-proxy's timing.")
+    profile: str = restart(
+        choice("kepd", "kube-proxy"),
+        "kepd",
+        "`kube-proxy` copies kube-proxy's timing, and only warns of refused external IPs.",
+    )
     min_sync_period: float = key(DURATION, 0.05, "Shortest time between syncs.")
     sync_period: float = key(duration(0.1), 30.0, "Longest time between syncs.")
     full_sync_period: float = key(duration(1), 3600.0, "Longest time between full comparisons with the kernel.")
@@ -128,7 +132,7 @@ class Services:
     external_ips: str | Words = key(
         either("allow", either("deny", list_of(CIDR, "networks"))),
         "allow",
-        "Which addresses Services may take by `externalIPs`: all, none, or those in these networks.",
+        "Addresses that Services may take by `externalIPs`.",
     )
     balancer_ips: str | Words = key(
         either("allow", either("deny", list_of(CIDR, "networks"))),
@@ -142,15 +146,13 @@ class Services:
     elements_max: int = key(
         integer(1000, 10_000_000), 500_000, "Elements of all Services in each family; a namespace has 75 % at most."
     )
-    snapshot: bool = restart(
-        BOOL, False, "Keep Services in a file, so that a boot programs them before the API server answers."
-    )
+    snapshot: bool = restart(BOOL, False, "Keep Services in a file, for boots without an API server.")
     boot_guard: bool = restart(
         BOOL, False, "After a boot drop new traffic to Services until there are rules; needs `kepd-guard.service`."
     )
     boot_guard_max: float = restart(duration(10, 3600), 300.0, "Longest time that a boot is guarded without a kepd.")
     terminate_established: str = key(
-        ENDING, "never", "When TCP connections end whose endpoint is gone, unless the Service's annotation says it."
+        ENDING, "never", "When TCP connections to a gone endpoint end, unless the Service's annotation says it."
     )
     terminate_max: int = key(integer(1, 1_000_000), 10_000, "Most connections that are ended in a minute.")
     drop_invalid: bool = key(BOOL, False, "Drop packets that connection tracking marks invalid.")

@@ -22,16 +22,16 @@ class ContainerFigures:
     page: bool | Literal["auto"] = restart(
         either("auto", BOOL),
         "auto",
-        "Serve figures of containers at /metrics/cadvisor and /metrics/resource; they have names of pods, so `auto` "
-        "does it where `api.httpAddress` is a loopback address, or `api.httpTLS` asks clients for a certificate.",
+        "Serve pages with names of pods, such as /metrics/cadvisor; `auto`: on a loopback address, or to clients with "
+        "a certificate (`api.httpTLS`).",
     )
     of: str = key(
         choice("auto", "own", "all"),
         "auto",
-        "Whose pods: those of kepd, or all of this node; `auto` is all, but beside a kubelet, which shows its own.",
+        "Whose pods: kepd's, or all of this node; `auto` is all, beside a kubelet kepd's.",
     )
     psi: bool = key(BOOL, True, "Read pressure stall information of each container and pod.")
-    oom_watch: bool = key(BOOL, True, "Look at a container as soon as the kernel says that it ran out of memory.")
+    oom_watch: bool = key(BOOL, True, "Look at a container as soon as it ran out of memory.")
     descriptors: bool = key(
         BOOL, False, "Count what containers have open, with each scrape of /metrics/cadvisor; it walks /proc."
     )
@@ -40,7 +40,7 @@ class ContainerFigures:
     )
     max_files: int = restart(integer(0, 1_000_000), 8192, "Files of the kernel that are kept open between scrapes.")
     max_series: int = key(
-        integer(1000, 10_000_000), 50_000, "Most series of /metrics/cadvisor; above it whole families are left out."
+        integer(1000, 10_000_000), 50_000, "Most series of /metrics/cadvisor; beyond, families are left out."
     )
     space_every: float = key(duration(1.0), 60.0, "How often the runtime is asked for the size of writable layers.")
 
@@ -67,7 +67,7 @@ class Telemetry:
     metrics_compat: Words = key(
         list_of(choice("kube-proxy", "coredns", "kubelet"), "metric families"),
         (),
-        "Also export metrics under these programs' names; the port of kube-proxy, 10249, opens at the next restart.",
+        "Also export metrics as `kube-proxy`, `coredns` and `kubelet` name them; port 10249 opens at the next restart.",
     )
     per_namespace: bool = key(
         BOOL, False, "Start durations of containers by namespace; of the first 200, the others together."
