@@ -35,6 +35,8 @@ from tests.fakes.conntrack import FakeConntrack
 from tests.lives.figures import Watched, until
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 from tests.services.making import make_service, make_slice
+from tests.services.run.cluster.test_event_writer import FAULT
+from tests.services.run.cluster.test_event_writer import Node as WritingNode
 from tests.services.run.cluster.test_service_source import slice_of
 from tests.services.run.test_connection_ender import GOES, STAYS, EndingNode
 from tests.services.run.test_family_sync import Picky
@@ -48,7 +50,7 @@ UDP_PORT = {"name": "dns", "protocol": "UDP", "port": 53}
 async def services_life(port: int) -> set[str]:
     """What moved. `port` is free on loopback."""
     moved = await asyncio.gather(
-        of_nftables(), of_iptables(), of_the_api_server(), of_hints(), of_endings(), of_the_relay(port)
+        of_nftables(), of_iptables(), of_the_api_server(), of_hints(), of_endings(), of_the_relay(port), of_events()
     )
     return set().union(*moved)
 
@@ -233,5 +235,15 @@ async def of_endings() -> set[str]:
     node.begin(4711)
     await node.change(STAYS)
     await node.ender.round()
+    watched.look()
+    return watched.moved
+
+
+async def of_events() -> set[str]:
+    """A fault becomes an event of the API server."""
+    node = WritingNode(FakeKube())
+    watched = Watched(node.writer.families)
+    watched.look()
+    await node.tell(FAULT)
     watched.look()
     return watched.moved
