@@ -5,4 +5,4 @@
 the outside (`drivers`, `api`); `cli` is the client. docs/design.md says how the parts hang together.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.9.0"

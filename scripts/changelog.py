@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make a tree the tree of a release: `scripts/changelog.py VERSION DATE`.
 
-Sets the version where the tree names it, puts the files of changelog.d on top of CHANGELOG.md, and removes them.
-Needs nothing but Python.
+Sets the version where the tree names it, puts the files of changelog.d on top of CHANGELOG.md, and removes them. A tree
+that has the version, its part of CHANGELOG.md and no file there is one already. Needs nothing but Python.
 """
 
 import re
@@ -54,17 +54,20 @@ def main(version: str, date: str) -> int:
     known = VERSION_LINE.search(text)
     if known is None:
         raise SystemExit(f"{source} names no __version__")
+    history = ROOT / "CHANGELOG.md"
+    waiting = list((ROOT / "changelog.d").glob("*.md"))
+    if version == known[1] and not waiting and f"\n## {version} (" in history.read_text():
+        return 0
     if numbers(version) <= numbers(known[1]):
         raise SystemExit(f"version {version} does not follow {known[1]}, which the tree has")
     written = section(version, date, fragments(ROOT / "changelog.d"))
-    history = ROOT / "CHANGELOG.md"
     before = history.read_text().partition("\n")[2].lstrip("\n") if history.exists() else ""
     history.write_text(f"# Changes\n\n{written}" + (f"\n{before}" if before else ""))
     source.write_text(VERSION_LINE.sub(f'__version__ = "{version}"', text))
     for name in NAMED_IN:
         place = ROOT / name
         place.write_text(place.read_text().replace(f"newTag: {known[1]}", f"newTag: {version}"))
-    for path in (ROOT / "changelog.d").glob("*.md"):
+    for path in waiting:
         path.unlink()
     return 0
 
