@@ -256,6 +256,10 @@ def wait_until_stopped(lab: Lab) -> None:
 def test_one_command_makes_a_release_and_leaves_the_tree_as_it_is(builder: Builder, tmp_path: Path) -> None:
     tree, out = tmp_path / "tree", tmp_path / "out"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(tree)], check=True)
+    (tree / "changelog.d/one.fix.md").write_text("A fault is gone.\n")
+    named = ("-c", "user.name=one", "-c", "user.email=one@kepd.dev")
+    for words in (("add", "-A"), (*named, "commit", "-q", "-m", "deploy: mend a fault")):
+        subprocess.run(["git", "-C", str(tree), *words], check=True)
     said = builder.run(str(tree / "scripts/release"), "9.0.0", "--base", BASE, "--out", str(out))
     sums = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=out, capture_output=True, check=False)
     commit = said.split("git merge --ff-only ")[1].split()[0]
