@@ -5,7 +5,7 @@ import copy
 
 import pytest
 
-from agent.model.nodes.node import ZONE_LABEL, NodeTerm, Taint, Toleration
+from agent.model.nodes.node import ZONE_LABEL, NodeTerm, Toleration
 from agent.model.quantity import parse_quantity
 from agent.model.selector import LabelSelector, Requirement
 from agent.topology.hints.mode import LEGACY_ANNOTATION
@@ -44,20 +44,6 @@ def complaint(manifest):
     return str(result.errors[0])
 
 
-def test_a_service_is_read():
-    """TOP-1."""
-    service = read(service_manifest(annotations={"a": "b"}, trafficDistribution="PreferSameZone")).services[0]
-
-    assert (service.key, service.annotations) == ("default/web", {"a": "b"})
-    assert (service.traffic_distribution, service.selector) == ("PreferSameZone", {"app": "web"})
-
-
-def test_a_service_without_a_selector_differs_from_one_with_an_empty_one():
-    """TOP-63: a null selector matches nothing."""
-    assert read(service_manifest(selector=None)).services[0].selector is None
-    assert read(service_manifest(selector={})).services[0].selector == {}
-
-
 def test_an_endpoint_slice_is_read_with_its_conditions_and_hints():
     """A3, A8."""
     manifest = slice_manifest("ab")
@@ -76,40 +62,6 @@ def test_an_endpoint_slice_is_read_with_its_conditions_and_hints():
     assert (first.node, first.hostname, first.target) == ("n1", "h", "Pod/default/web-1/1")
     assert first.hints == Hints(("a",), ("n1",))
     assert (second.ready, second.serving, second.hints) == (True, None, None)
-
-
-def test_an_empty_hints_object_is_not_an_absent_one():
-    """TOP-20."""
-    assert (
-        read(changed(slice_manifest("a"), ["endpoints", 0, "hints"], {})).slices[0].slice.endpoints[0].hints == Hints()
-    )
-
-
-def test_a_node_is_read():
-    """TOP-7, TOP-8."""
-    taint = {"key": "k", "value": "v", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
-    node = read(node_manifest("n1", cpu="3920m", taints=[taint], unschedulable=True)).nodes[0]
-
-    assert (node.name, node.zone, node.ready, node.cpu) == ("n1", "a", "True", parse_quantity("3920m"))
-    assert (node.taints, node.is_unschedulable) == ((Taint("k", "NoSchedule", "v"),), True)
-
-
-@pytest.mark.parametrize(("cpu", "text"), [(4, "4"), (0.5, "500m"), ("4", "4"), (" 4 ", "4")])
-def test_cpu_may_be_a_number_or_a_string(cpu, text):
-    """As the API server takes it."""
-    assert read(node_manifest("n1", cpu=cpu)).nodes[0].cpu == parse_quantity(text)
-
-
-def test_only_the_first_ready_condition_counts():
-    """TOP-7."""
-    conditions = [
-        {"type": "MemoryPressure", "status": "False"},
-        {"type": "Ready", "status": "Unknown"},
-        {"type": "Ready", "status": "True"},
-    ]
-
-    assert read(changed(node_manifest("n"), ["status", "conditions"], conditions)).nodes[0].ready == "Unknown"
-    assert read(changed(node_manifest("n"), ["status", "conditions"], conditions[:1])).nodes[0].ready is None
 
 
 def test_a_sparse_node_is_completed_and_every_assumption_is_reported():
@@ -137,13 +89,6 @@ def test_a_node_without_any_cpu_or_zone_is_read_and_reported():
         "status.conditions",
         "status.allocatable.cpu",
     ]
-
-
-def test_a_control_plane_node_needs_no_zone():
-    """TOP-6: it does not count anyway."""
-    manifest = changed(node_manifest("cp"), ["metadata", "labels"], {"node-role.kubernetes.io/control-plane": ""})
-
-    assert read(manifest).notes == ()
 
 
 def test_a_pod_is_read():
@@ -192,32 +137,6 @@ def test_a_pod_is_read():
     assert (constraint.label_selector, constraint.node_taints_policy) == (LabelSelector({"app": "web"}), "Honor")
 
 
-@pytest.mark.parametrize(
-    ("kind", "version"),
-    [("Deployment", "apps/v1"), ("StatefulSet", "apps/v1"), ("ReplicaSet", "apps/v1"), ("Job", "batch/v1")],
-)
-def test_a_workload_gives_the_pod_it_would_make(kind, version):
-    """TOP-93: a Deployment can be asked about before any pod exists."""
-    manifest = {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {
-            "replicas": 5,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {"containers": [], "topologySpreadConstraints": [constraint_manifest()]},
-            },
-        },
-    }
-    workload = read(manifest).workloads[0]
-
-    assert (workload.kind, workload.replicas, workload.selector) == (kind, 5, LabelSelector({"app": "web"}))
-    assert (workload.template.key, workload.template.labels) == ("shop/web", {"app": "web"})
-    assert len(workload.template.constraints) == 1
-
-
 def test_an_old_replication_controller_selects_by_a_plain_map():
     """TOP-63."""
     manifest = {
@@ -241,25 +160,6 @@ def test_lists_are_taken_apart_and_their_items_keep_a_place_of_their_own():
     assert [str(error) for error in result.errors] == [
         'f.yaml:2 items[0]: spec.nodeNam: unknown field; did you mean "nodeName"?'
     ]
-
-
-def test_standard_fields_that_are_not_read_are_no_reason_to_complain():
-    """Only misspelt names are told."""
-    pod = pod_manifest(
-        volumes=[{"name": "v", "emptyDir": {}}],
-        securityContext={"runAsUser": 0},
-        priorityClassName="high",
-        hostUsers=False,
-        os={"name": "linux"},
-        initContainers=[{"name": "side", "restartPolicy": "Always"}],
-    )
-    service = service_manifest(
-        ports=[{"port": 80}], clusterIP="None", ipFamilies=["IPv4"], internalTrafficPolicy="Local"
-    )
-    node = node_manifest("n1", podCIDRs=["10.0.0.0/24"], providerID="x")
-    node["status"] |= {"addresses": [], "nodeInfo": {}, "images": []}
-
-    assert read(pod, service, node).errors == ()
 
 
 BAD = {
@@ -457,13 +357,6 @@ def test_bad_input_gets_one_line_with_place_value_and_what_is_right(case):
     assert path in line
     assert words in line
     assert "\n" not in line
-
-
-def test_an_object_with_an_error_is_left_out_and_the_others_are_not():
-    """One bad file does not stop the rest."""
-    result = read(node_manifest("bad", cpu="x"), node_manifest("good"))
-
-    assert [node.name for node in result.nodes] == ["good"]
 
 
 def test_the_same_object_twice_is_an_error_that_names_both_places():
