@@ -10,13 +10,14 @@ LONGEST_WORDS = 400
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """`words` are the object's own, such as the last line of its log; `next` is what kepd does and when; `command` is
-    the one that helps. `container` is whose log has more to say."""
+    the one that helps. `container` is whose log has more to say, `image` the one whose pull does."""
 
     cause: str
     words: str = ""
     next: str = ""
     command: str = ""
     container: str = ""
+    image: str = ""
 
     @property
     def line(self) -> str:

@@ -79,8 +79,8 @@ class ExecProcesses(Protocol):
 
 
 class NodeImages(Protocol):
-    """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed; `tells_pulls`: pulls report
-    their own events."""
+    """Images, and who may use them. `retry` forgets the pauses of a pod whose pulls failed; `why_waits`: what holds the
+    pull of an image up, empty where nothing does; `tells_pulls`: pulls report their own events."""
 
     tells_pulls: bool
 
@@ -89,6 +89,8 @@ class NodeImages(Protocol):
     async def may_use(self, request: PullRequest, image_id: str) -> bool: ...
 
     async def pull_image(self, request: PullRequest, sandbox_config: pb.PodSandboxConfig) -> str: ...
+
+    def why_waits(self, image: str) -> str: ...
 
     def retry(self, namespace: str, name: str) -> None: ...
 

@@ -45,6 +45,8 @@ class Pods:
         """It knows all that there is."""
 
     async def explain(self, namespace: str, name: str) -> ExplainedPod:
+        if f"{namespace}/{name}" not in self.pods.items:
+            raise Refused("not_found", f'no pod "{namespace}/{name}" on this node')
         return ExplainedPod(self.pods.items[f"{namespace}/{name}"], (), "", (f"plan: {namespace}/{name}",))
 
     async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:

@@ -6,7 +6,7 @@ Never: computes anything that a case expects. `upstreamVaries` marks cases for t
 expected outcome has to be among those upstream was seen to choose.
 Rules of which only recorded cases are a test: TOP-13, TOP-15, TOP-16, TOP-19, TOP-25, TOP-26, TOP-29, TOP-30, TOP-38,
 TOP-39, TOP-40, TOP-41, TOP-43, TOP-45,
-TOP-1, TOP-6, TOP-7, NUM-1, NUM-2.
+TOP-1, TOP-2, TOP-6, TOP-7, TOP-46, TOP-53, NUM-1, NUM-2.
 """
 
 from collections.abc import Iterable

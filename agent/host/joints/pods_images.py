@@ -38,6 +38,10 @@ class QueuedImages:
             raise RuntimeCallFailed("PullImage", f"{outcome.reason}: {outcome.message}")
         return outcome.image_id
 
+    def why_waits(self, image: str) -> str:
+        pulls = self._puller.pulls.items.values()
+        return next((one.wait_text for one in pulls if one.image == image and one.wait_text), "")
+
     def retry(self, namespace: str, name: str) -> None:
         """Whatever failed may work with other secrets."""
         self._puller.retry(namespace, name)

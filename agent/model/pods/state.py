@@ -106,6 +106,8 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     cause: str = ""
     """Why it is not as it should be, with its own words, in one line; empty for one that is well."""
+    missing_secrets: tuple[str, ...] = ()
+    """Pull secrets that it names and no manifest has."""
     problem: str = ""
     """The word for what is wrong with the pod as a whole, such as FailedMount."""
     waits_for: str = ""

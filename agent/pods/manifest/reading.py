@@ -51,6 +51,8 @@ class ReadManifest(msgspec.Struct, frozen=True):
     complaints: Mapping[str, tuple[Finding, ...]] = msgspec.field(default_factory=dict)
     duplicates: frozenset[Finding] = frozenset()
     """Those among the complaints that are about a name or uid which another manifest has."""
+    rivals: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """By pod: the places of manifests that are ignored, for it has their name or uid."""
     unread: frozenset[str] = frozenset()
     sources: Mapping[Key, EnvironmentSource] = msgspec.field(default_factory=dict)
     folders: Mapping[str, FolderReading] = msgspec.field(default_factory=dict)
@@ -101,6 +103,7 @@ def read_pods(snapshot: Snapshot, before: ReadManifest, identity: NodeIdentity) 
         pods=dict(sorted(claims.pods.items())),
         complaints={path: findings for path, findings in complaints.items() if findings},
         duplicates=frozenset(one for findings in claims.losers.values() for one in findings),
+        rivals={key: tuple(places) for key, places in claims.rivals.items()},
         unread=snapshot.unread | {path for path, file in parsed.items() if not file.was_good},
         sources=sources,
         folders=folders,
@@ -215,6 +218,7 @@ class _Claims:
     def __init__(self) -> None:
         self.pods: dict[str, PodSpec] = {}
         self.losers: dict[str, list[Finding]] = {}
+        self.rivals: dict[str, list[str]] = {}
         self._by_uid: dict[str, PodSpec] = {}
 
     def claim(self, pod: PodSpec) -> None:
@@ -227,6 +231,7 @@ class _Claims:
         else:
             text = f"{what} is already in {holder.source}; this one is ignored"
             self.losers.setdefault(pod.file, []).append(Finding(pod.source, path, text))
+            self.rivals.setdefault(holder.key, []).append(pod.source)
 
     def take_if_free(self, pod: PodSpec) -> None:
         if pod.key not in self.pods and pod.uid not in self._by_uid:

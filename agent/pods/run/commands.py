@@ -16,7 +16,7 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.feed import Feed
-from agent.model.finding import told_faults
+from agent.model.finding import suggestion, told_faults
 from agent.model.pods.checkpoint import MadeCheckpoint
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerKind
@@ -36,7 +36,7 @@ from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.observed import Instance, Stage
 from agent.pods.view.explanation import container_lines
-from agent.pods.view.reasons import Times, pod_reasons
+from agent.pods.view.reasons import Times, pod_reasons, refused_manifest
 from agent.pods.view.status import pod_status
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -119,9 +119,7 @@ class PodCommands:
         clock = self._context.clock
         if keeper is None:
             if state is None:
-                raise Refused(
-                    "not_found", f'no pod "{key}" on this node{told_faults(self._runner.wants.reading.findings, name)}'
-                )
+                return self._explain_absent(namespace or "default", name)
             # It was not let in, or the runtime has not been looked at yet.
             reasons = tuple(pod_reasons(state, Times(now_s=clock.wall_s())))
             return ExplainedPod(state, reasons, state.waits_for)
@@ -130,8 +128,17 @@ class PodCommands:
         look = run.look(self._runner.shown.complaint_about(run.pod.uid))
         state = pod_status(look)
         times = Times(now_s=clock.wall_s(), due=dict(self._due(run)))
-        reasons = tuple([await self._with_log(run, one) for one in pod_reasons(state, times)])
+        reasons = tuple([await self._with_words(run, one) for one in pod_reasons(state, times)])
         return ExplainedPod(state, reasons, look.waits_for, tuple(self._details(run, state)))
+
+    def _explain_absent(self, namespace: str, name: str) -> ExplainedPod:
+        findings, known = self._runner.wants.reading.findings, self._runner.pods.items
+        reason = refused_manifest(findings, name)
+        if reason is None:
+            near = suggestion(name, (one.name for one in known.values() if one.namespace == namespace))
+            faults = told_faults(findings, name)
+            raise Refused("not_found", f'no pod "{namespace}/{name}" on this node{near}{faults}')
+        return ExplainedPod(PodState(namespace=namespace, name=name, uid="", phase="Pending"), (reason,), "")
 
     def _due(self, run: LivePod) -> Iterator[tuple[str, float]]:
         """When what waits is tried again, by the clock on the wall."""
@@ -140,8 +147,10 @@ class PodCommands:
             if one.until_s is not None and one.why != "activeDeadlineSeconds":
                 yield one.name, clock.wall_s() + max(one.until_s - clock.now_s(), 0.0)
 
-    async def _with_log(self, run: LivePod, reason: Reason) -> Reason:
-        """With the end of a log where nothing else has words."""
+    async def _with_words(self, run: LivePod, reason: Reason) -> Reason:
+        """With the end of a log, or what holds a pull up, where nothing else has words."""
+        if reason.image:
+            return replace(reason, words=self._context.images.why_waits(reason.image))
         newest = run.seen.newest(reason.container) if reason.container and not reason.words else None
         return reason if newest is None else replace(reason, words=await run.last_line(newest))
 

@@ -17,6 +17,7 @@ from agent.pods.plan.remembered import Memory, PastPods, Record
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.runtime.observed import SeenPod
+from agent.pods.view.reasons import HAS_RIVALS
 from agent.pods.view.status import Look, pod_status, with_since
 
 MOST_TOLD = 5
@@ -118,6 +119,8 @@ class ShownPods:
             text = f"its last good manifest is in force: {text}"
         if held:
             text = f"its last good manifest is in force: {held}"
+        if not text and (rivals := reading.rivals.get(run.pod.key)):
+            text = f"{HAS_RIVALS}: {', '.join(rivals)}"
         is_another = text != self._complaints.get(run.pod.uid, "")
         if text:
             self._complaints[run.pod.uid] = text

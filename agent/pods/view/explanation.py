@@ -30,7 +30,7 @@ def container_lines(
             left_s = max(due[one.name] - now_s, 0.0)
             when = datetime.fromtimestamp(wall_s + left_s, UTC)
             yield f"{one.name}: next it is started again, in {left_s:.0f} s, at {when:%H:%M:%S} UTC"
-        elif one.state == TERMINATED and one.kind == "main":
+        elif one.state == TERMINATED and one.kind == "main" and (policy == "Never" or not one.exit_code):
             yield f"{one.name}: it is not started again: restartPolicy is {policy}"
     if is_over:
         ended_how = "All its containers have succeeded" if pod.phase == "Succeeded" else _failure(pod)

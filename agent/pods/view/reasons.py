@@ -5,12 +5,14 @@ Lists, descriptions, explanations and commands that wait for a pod all show thes
 first. Pure.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 import msgspec
 from msgspec.structs import replace
 
+from agent.model.finding import MOST_FAULTS, Finding
 from agent.model.pods.container_fields import Container, Probe
 from agent.model.pods.state import RUNNING, TERMINATED, WAITING, ContainerState, PodState, Termination
 from agent.model.reason import Reason, quoted
@@ -18,6 +20,9 @@ from agent.model.reason import Reason, quoted
 ENDED_PHASES = ("Succeeded", "Failed")
 # What passes by itself, a step after the other.
 PASSING = ("", "ContainerCreating", "PodInitializing", "RestartingAllContainers")
+NO_RUNTIME = "the container runtime does not answer"
+HAS_RIVALS = "another manifest has its name too, and is ignored"
+FETCHES = "fetch "
 IMAGE_BACKOFF = 'Back-off pulling image "'
 LASTING_S = 600.0
 """How long a container that runs again is asked why it ended."""
@@ -39,7 +44,7 @@ PROBLEMS: Mapping[str, str] = {
     "NetworkNotReady": "the node has no network for pods",
     "FailedCreatePodSandBox": "the runtime does not make its sandbox",
     "FailedKillPod": "the runtime does not end its sandbox",
-    "ClaimUnallocatable": "no device of this node fits a claim of it",
+    "ClaimUnallocatable": "a claim of it gets no device of this node",
     "ClaimError": "a claim of it cannot be used",
     "FailedPrepareDynamicResources": "a driver did not prepare its devices",
     "CDINotSupported": "the runtime does not give devices to containers",
@@ -48,7 +53,6 @@ PROBLEMS: Mapping[str, str] = {
 PROBLEM_HELP: Mapping[str, str] = {
     "NetworkNotReady": "kepctl doctor",
     "FailedCreatePodSandBox": "kepctl doctor",
-    "ClaimUnallocatable": "kepctl get devices",
     "FailedPrepareDynamicResources": "kepctl get drivers",
 }
 NEVER_MADE: Mapping[str, str] = {
@@ -91,7 +95,15 @@ def pod_reasons(pod: PodState, times: Times | None = None) -> Iterator[Reason]:
         gates = next((one for one in pod.conditions if one.type == "Ready" and not one.is_true), None)
         if gates is not None and gates.reason == "ReadinessGatesNotReady":
             yield Reason(cause="it waits for a readiness gate that nothing on this node sets", words=gates.message)
-        if pod.waits_for and not pod.problem and not any(found):
+        if pod.waits_for.startswith(FETCHES) and not pod.problem and not any(found):
+            image, _, container = pod.waits_for.partition(";")[0].removeprefix(FETCHES).partition(" for ")
+            yield Reason(
+                cause=f"container {container} waits for its image {image}",
+                next="it starts as soon as the image is there",
+                command=f"kepctl explain pull {image}",
+                image=image,
+            )
+        elif pod.waits_for and not pod.problem and not any(found):
             yield Reason(cause=f"it waits for {pod.waits_for}", command=f"kepctl get events {_target(pod)}")
     if pod.message.startswith("its last good manifest is in force"):
         yield Reason(
@@ -100,13 +112,39 @@ def pod_reasons(pod: PodState, times: Times | None = None) -> Iterator[Reason]:
             next="kepd reads the file again when it changes",
             command=f"kepctl validate {pod.file}",
         )
+    if pod.message.startswith(HAS_RIVALS):
+        rivals = pod.message.partition(": ")[2]
+        yield Reason(
+            cause=HAS_RIVALS,
+            words=rivals,
+            next="the first one stays in force; another name, or another namespace, lets both run",
+            command=f"kepctl validate {rivals.partition(':')[0]}",
+        )
+
+
+def refused_manifest(findings: Iterable[Finding], name: str) -> Reason | None:
+    """Of a pod that is not there, where a manifest that may be its has a fault."""
+    word = re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")
+    mine = [one for one in findings if word.search(str(one))]
+    if not mine:
+        return None
+    return Reason(
+        cause="its manifest cannot be used, so it does not begin",
+        words="; ".join(map(str, mine[:MOST_FAULTS])),
+        next="kepd reads the file again when it changes",
+        command=f"kepctl validate {mine[0].where.partition(':')[0]}",
+    )
+
+
+def _problem_help(pod: PodState) -> str:
+    return f"kepctl explain claim --pod {pod.key}" if "Claim" in pod.problem else f"kepctl describe pod {_target(pod)}"
 
 
 def _of_the_whole(pod: PodState, times: Times | None) -> Iterator[Reason]:
     until = times.until("") if times is not None else ""
     if pod.phase == "Unknown":
         yield Reason(
-            cause="the container runtime does not answer, so nobody knows how it is",
+            cause=f"{NO_RUNTIME}, so nobody knows how it is",
             next="kepd asks it again and again; what runs goes on",
             command="kepctl doctor",
         )
@@ -125,11 +163,14 @@ def _of_the_whole(pod: PodState, times: Times | None) -> Iterator[Reason]:
     elif pod.phase == "Failed":
         yield _failed(pod)
     elif pod.problem:
+        cause, words = PROBLEMS.get(pod.problem, "it cannot begin"), pod.message
+        if words.startswith(NO_RUNTIME):
+            cause, _, words = words.partition(": ")
         yield Reason(
-            cause=PROBLEMS.get(pod.problem, "it cannot begin"),
-            words=quoted(pod.message),
+            cause=cause,
+            words=quoted(words),
             next=f"kepd tries again {until}" if until else "kepd tries again by itself",
-            command=PROBLEM_HELP.get(pod.problem) or f"kepctl describe pod {_target(pod)}",
+            command=PROBLEM_HELP.get(pod.problem) or _problem_help(pod),
         )
 
 
@@ -161,7 +202,8 @@ def _of_container(pod: PodState, one: ContainerState, times: Times | None) -> Re
             command=_logs(pod, one),
             container=one.name,
         )
-    if one.state == RUNNING and not one.is_ready and (reason := _unready(pod, one)) is not None:
+    # What liveness says against one that is ready counts as well: it is about to be ended.
+    if one.state == RUNNING and (not one.is_ready or _is_doubted(one)) and (reason := _unready(pod, one)) is not None:
         return reason
     is_fresh = times is not None and one.last is not None and times.now_s - one.last.finished_at_s < LASTING_S
     if is_fresh and one.last is not None and (one.last.exit_code or _complaint_of(one, one.last.id)):
@@ -187,6 +229,8 @@ def _waiting(pod: PodState, one: ContainerState, times: Times | None) -> Reason 
     what = NEVER_MADE.get(one.reason, f"does not run ({one.reason})")
     if one.reason in OF_IMAGES:
         what, again = f"{what}, {one.image}", again.replace("tried", "pulled")
+        if pod.missing_secrets:
+            what += f", and there is no Secret {', '.join(pod.missing_secrets)} to pull it with"
     commands = {"ErrImageNeverPull": f"kepctl pull {one.image}"}
     command = f"kepctl explain pull {one.image}" if one.reason in OF_IMAGES else f"kepctl edit pod {_target(pod)}"
     return Reason(
@@ -201,7 +245,7 @@ def _ended(pod: PodState, one: ContainerState, last: Termination, times: Times |
     until = times.until(one.name) if times is not None else ""
     if until:
         follows = f"it is started again {until}"
-    elif one.state == WAITING or (one.state == TERMINATED and one.kind == "sidecar"):
+    elif one.state == WAITING or (one.state == TERMINATED and _starts_again(pod, one, last)):
         follows = "it is started again, each time after a longer pause"
     else:
         follows = f"it is not started again: restartPolicy is {pod.spec.restart_policy}"
@@ -212,6 +256,12 @@ def _ended(pod: PodState, one: ContainerState, last: Termination, times: Times |
         command=_logs(pod, one),
         container=one.name,
     )
+
+
+def _starts_again(pod: PodState, one: ContainerState, last: Termination) -> bool:
+    own = next((given.restart_policy for given in _all(pod) if given.name == one.name), "")
+    policy = own or pod.spec.restart_policy
+    return policy != "Never" and (policy == "Always" or bool(last.exit_code))
 
 
 def _told_end(pod: PodState, one: ContainerState, last: Termination) -> str:
@@ -239,6 +289,10 @@ def _of_what(kind: str) -> str:
     return "postStart hook" if kind == "postStart" else f"{kind} probe"
 
 
+def _is_doubted(one: ContainerState) -> bool:
+    return one.complaint is not None and one.complaint.instance == one.id and one.complaint.kind == "liveness"
+
+
 def _unready(pod: PodState, one: ContainerState) -> Reason | None:
     fields = next((given for given in _all(pod) if given.name == one.name), Container())
     found = one.complaint if one.complaint is not None and one.complaint.instance == one.id else None
@@ -255,9 +309,9 @@ def _unready(pod: PodState, one: ContainerState) -> Reason | None:
         "startup": f"after {probe.failures} failures in a row it is ended and started again",
     }
     does = "fails" if found is not None else "has not answered yet"
+    state = "runs, but" if one.is_ready else f"is not {'started' if kind == 'startup' else 'ready'}:"
     return Reason(
-        cause=f"container {one.name} is not {'ready' if kind != 'startup' else 'started'}: its {kind} probe {does} "
-        f"({_asked(probe)})",
+        cause=f"container {one.name} {state} its {kind} probe {does} ({_asked(probe)})",
         words=found.text if found is not None else "",
         next=follows[kind],
         command=_logs(pod, one) if found is not None else f"kepctl get events {_target(pod)}",

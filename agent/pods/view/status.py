@@ -47,6 +47,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     host_ips: tuple[str, ...] = ()
     is_restarting_all: bool = False
     more_conditions: tuple[Condition, ...] = ()
+    missing_secrets: tuple[str, ...] = ()
 
 
 def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
@@ -89,6 +90,7 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         owner=pod.owner,
         volumes=volumes_of(pod),
         ports=named_ports(pod),
+        missing_secrets=look.missing_secrets,
         problem=memory.reason,
     )
     return replace(state, cause=next((one.line for one in pod_reasons(state)), ""))
@@ -156,12 +158,7 @@ def _never_made(look: Look, one: ContainerSpec, memory: ContainerMemory) -> Cont
         # Its instance is collected; that it was done is known.
         is_init = one.kind is ContainerKind.INIT
         return ContainerState(
-            name=one.name,
-            image=one.image,
-            kind=one.kind.value,
-            state=TERMINATED,
-            reason="Completed",
-            is_ready=is_init,
+            name=one.name, image=one.image, kind=one.kind.value, state=TERMINATED, reason="Completed", is_ready=is_init
         )
     has_inits = bool(look.pod.spec.init_containers)
     reason = memory.reason or (

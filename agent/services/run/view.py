@@ -44,7 +44,14 @@ from agent.services.run.intake import MANIFEST
 from agent.services.run.kept import Kept
 from agent.services.run.plane import ServicesPlane
 from agent.services.view.explain import Reasons, explain_hashing, explain_hints, state_of
-from agent.services.view.reasons import PortSituation, SelectedPods, ServiceSituation, offered_ports, service_reasons
+from agent.services.view.reasons import (
+    PortSituation,
+    SelectedPods,
+    ServiceSituation,
+    meant,
+    offered_ports,
+    service_reasons,
+)
 
 _BACKEND = attrgetter("key")
 MOST_DIGITS = 5
@@ -230,7 +237,7 @@ class ServicesView:
             known = sorted(self._plane.intake.findings.items())
             faults = told_faults((one for (kind, *_), found in known if kind == MANIFEST for one in found), key.name)
             others = f"; one with the label {PROXY_LABEL} is another proxy's, and not seen here"
-            raise KeyError(f"{key}{faults or others}")
+            raise KeyError(f"{key}{meant(key, {*fold.services, *fold.refused, *fold.others})}{faults or others}")
         lines: list[str] = []
         for sync, _, port in self._ports(key):
             if port_name is not None and port.port.name != port_name:

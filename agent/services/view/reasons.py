@@ -4,11 +4,11 @@
 The list of Services, their descriptions and explanations show these. The most important comes first. Pure.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from agent.model.finding import printable
+from agent.model.finding import printable, suggestion
 from agent.model.reason import Reason
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Backend, ServiceKey, SliceFacts
@@ -64,6 +64,12 @@ class ServiceSituation(msgspec.Struct, frozen=True, kw_only=True):
 def offered_ports(slices: Iterable[SliceFacts]) -> list[str]:
     """As NAME/PROTOCOL, of slices that have endpoints."""
     return sorted({f"{name or '(no name)'}/{kind}" for one in slices if one.endpoints for (name, kind), _ in one.ports})
+
+
+def meant(key: ServiceKey, known: Collection[ServiceKey]) -> str:
+    """Where none is called so: that of the same name elsewhere, else one whose name is nearly the same."""
+    there = next((str(one) for one in sorted(known) if one.name == key.name), "")
+    return f"; there is {there}" if there else suggestion(str(key), map(str, known))
 
 
 def service_reasons(at: ServiceSituation) -> Iterator[Reason]:

@@ -57,6 +57,9 @@ def test_files_tell_what_a_bare_node_would_answer() -> None:
     assert asked("web.default.svc.cluster.local", "SRV", "") == [("web.default.svc.cluster.local.", "NOERROR")]
     assert asked("nothing")[-1] == ("nothing.", "")
     assert [code for _, code in asked("nothing")[:3]] == ["NXDOMAIN"] * 3
+    near, elsewhere = explain_files(FILES, "wep", "A", "default/any"), explain_files(FILES, "web", "A", "shop/any")
+    right = "no Service has this name; there is web.default.svc.cluster.local"
+    assert [right in one.steps[0].sentences for one in (near, elsewhere, pets)] == [True, True, False]
     assert not later.is_found
     assert "default/later has no address in the files; kepd gives it one" in later.steps[0].sentences
     assert "default/pets has no endpoints in the files; those are pods that run" in pets.steps[0].sentences

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from agent.model.finding import Finding
 from agent.model.pods.state import Condition, ContainerState, PodState, ProbeWords, Termination
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.view.reasons import Times, pod_reasons
+from agent.pods.view.reasons import HAS_RIVALS, NO_RUNTIME, Times, pod_reasons, refused_manifest
 
 NOW_S = 1000.0
 TIMES = Times(now_s=NOW_S, due={"app": NOW_S + 38, "": NOW_S + 5})
@@ -72,10 +73,14 @@ FAULTS = [
     (crashed(last_line="KeyError: 'DB'"), "container app ended with exit code 1, restarted 3 times: KeyError: 'DB'",
      "it is started again in 38 s, at 00:17:18 UTC", "kepctl logs web -c app"),
     (crashed(reason="OOMKilled", exit_code=137), "app was killed for memory", "started again", "kepctl logs"),
+    (pod(app(name="job", state="Terminated", reason="OOMKilled", exit_code=137), phase="Running"), "job was killed for",
+     "it is started again, each time after a longer pause", "kepctl logs"),
     (running("readiness", "HTTP probe failed with statuscode: 500"),
      "container app is not ready: its readiness probe fails (HTTP GET /ok on port 80): HTTP probe failed",
      "kepd asks every 5 s", "kepctl logs web -c app"),
     (running("liveness", "connection refused"), "its liveness probe fails (TCP port 81): connection refused",
+     "after 3 failures in a row", "kepctl logs"),
+    (running("liveness", "404", is_ready=True), "container app runs, but its liveness probe fails (TCP port 81): 404",
      "after 3 failures in a row", "kepctl logs"),
     (running("startup", "cat: /up: no such file"),
      "container app is not started: its startup probe fails (exec cat /up): cat: /up",
@@ -94,8 +99,16 @@ FAULTS = [
      "tries again in 5 s", "kepctl doctor"),
     (pod(problem="FailedCreatePodSandBox", message="no bridge"), "does not make its sandbox: no bridge",
      "tries again in 5 s", "kepctl doctor"),
-    (pod(problem="ClaimUnallocatable", message="no gpu"), "no device of this node fits a claim of it: no gpu",
-     "tries again", "kepctl get devices"),
+    (pod(problem="FailedCreatePodSandBox", message=f"{NO_RUNTIME}: Connection refused"),
+     "the container runtime does not answer: Connection refused", "tries again in 5 s", "kepctl doctor"),
+    (pod(waits_for="fetch r/i:1 for app"), "container app waits for its image r/i:1", "as soon as the image is there",
+     "kepctl explain pull r/i:1"),
+    (pod(problem="ClaimUnallocatable", message="no gpu"), "a claim of it gets no device of this node: no gpu",
+     "tries again", "kepctl explain claim --pod default/web"),
+    (pod(app(state="Running", is_ready=True, is_started=True), phase="Running", message=f"{HAS_RIVALS}: /m/b.yaml:1"),
+     "another manifest has its name too, and is ignored: /m/b.yaml:1", "stays in force", "kepctl validate /m/b.yaml"),
+    (pod(app(reason="ErrImagePull", image="r/i", message="401 Unauthorized"), missing_secrets=("login",)),
+     "r/i, and there is no Secret login to pull it with: 401", "pulled again in 38 s", "kepctl explain pull r/i"),
     (pod(phase="Unknown", reason="Unknown", waits_for="the container runtime"), "the container runtime does not answer",
      "asks it again", "kepctl doctor"),
     (pod(app(state="Running"), is_terminating=True, waits_for="preStop hook of app, running for 9 s"),
@@ -131,6 +144,19 @@ def test_what_ended_a_container_is_told_while_it_runs_again() -> None:
     assert reason.line.startswith("container app was ended because its liveness probe failed: HTTP probe failed")
     assert reason.command == "kepctl logs -p web -c app"
     assert not list(pod_reasons(state, Times(now_s=NOW_S + 1000)))
+
+
+def test_a_pod_that_is_not_there_has_the_fault_of_the_manifest_that_may_be_its() -> None:
+    findings = [
+        Finding("/m/web.yaml:3", "spec.containers[0].imag", "is not known"),
+        Finding("/m/web2.yaml:1", "", "bad"),
+    ]
+    reason = refused_manifest(findings, "web")
+
+    assert reason is not None
+    assert reason.line.endswith("so it does not begin: /m/web.yaml:3: spec.containers[0].imag: is not known")
+    assert reason.command == "kepctl validate /m/web.yaml"
+    assert refused_manifest(findings, "we") is None
 
 
 def test_a_pod_that_is_well_has_no_reason() -> None:

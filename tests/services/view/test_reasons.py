@@ -14,6 +14,7 @@ from agent.services.view.reasons import (
     SelectedPod,
     SelectedPods,
     ServiceSituation,
+    meant,
     service_reasons,
 )
 
@@ -82,6 +83,14 @@ def test_the_cause_comes_first_with_words_and_what_helps(at: ServiceSituation, f
 
     assert first in reason.line
     assert reason.command.startswith(helps)
+
+
+def test_a_service_that_is_not_there_may_be_one_of_the_same_name_or_of_nearly_that() -> None:
+    known = {ServiceKey("shop", "web"), ServiceKey("default", "cart")}
+
+    assert meant(ServiceKey("default", "web"), known) == "; there is shop/web"
+    assert meant(ServiceKey("default", "carl"), known) == '; did you mean "default/cart"?'
+    assert meant(ServiceKey("default", "elsewhere"), known) == ""
 
 
 def test_a_service_that_lets_few_in_says_so_and_one_that_is_well_says_nothing() -> None:

@@ -13,10 +13,6 @@ def ask(cluster, existing, *constraints, what_if=AS_IT_IS, **more):
     return evaluate_spread(SpreadQuestion(pod(constraints=constraints, **more), cluster, existing), what_if)
 
 
-def verdicts(result):
-    return [verdict.excluded_by for verdict in result.nodes]
-
-
 def test_what_if_honors_taints():
     """TOP-86."""
     cluster = (*ABC[:2], node("n3", "c", taints=(TAINT,)))

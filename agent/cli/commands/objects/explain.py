@@ -15,7 +15,7 @@ from agent.cli.commands.pods.eviction import explain_eviction
 from agent.cli.commands.pods.pods import SERVICE as PODS
 from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.listed import listed, named_of
-from agent.cli.objects.pod_names import find_pod
+from agent.cli.objects.pod_names import find_pod, given_pod
 from agent.cli.objects.words import qualified
 from agent.cli.objects.workload_pods import find_workload, pods_of
 from agent.cli.render import output_option, print_blocks, print_message
@@ -64,7 +64,13 @@ explain.add_command(explain_eviction)
 def pod(session: Session, name: str, output: str) -> None:
     """Show what a pod waits for, and kepd's latest plan for it."""
     with connected(session) as daemon:
-        namespace, found = find_pod(daemon, name)
+        try:
+            namespace, found = find_pod(daemon, name)
+        except CommandFailed as error:
+            if error.exit_code != NOT_FOUND:
+                raise
+            # No list has it, but the daemon knows whether a manifest with a fault may have.
+            namespace, found = given_pod(daemon, name)
         request = pod_pb2.ExplainPodRequest(namespace=namespace, name=found)
         answer = daemon.call(f"{PODS}/ExplainPod", request, pod_pb2.ExplainPodResponse)
     if output != "table":
@@ -118,11 +124,7 @@ def service(session: Session, name: str, output: str) -> None:
     if output in ("json", "yaml"):
         print_message(answer, output)
         return
-    first, *rest = [*reason_lines(answer.reasons)] or ["all of its ready endpoints get traffic"]
-    click.echo(f"SERVICE {full}: {first}")
-    for line in rest:
-        click.echo(line)
-    show_route(answer, output, session)
+    show_route(f"SERVICE {full}", answer, output, session)
     # Where hints are computed elsewhere, the lines above have all there is to say of them.
     with suppress(CommandFailed):
         print_blocks(hints_text(asked_hints(session, full)), session)

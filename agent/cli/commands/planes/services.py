@@ -16,6 +16,7 @@ from agent.cli.objects.pod_names import find_pod
 from agent.cli.objects.words import find_named, qualified, without_kind
 from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.described import reason_lines
 from agent.kinds.registry import BY_WORD, Named
 from agent.kinds.services.endpoints import COLUMNS as ENDPOINT_COLUMNS
 from agent.kinds.services.rules import LIST_RULES, rule_listing
@@ -147,18 +148,22 @@ def _addresses(session: Session, pod: str, service: str, protocol: str) -> tuple
 def route(session: Session, service: str, output: str) -> None:
     """Show where a Service's traffic goes from this node, and why each endpoint is used or not."""
     name, sign, port = service.partition(":")
-    request = pb.ExplainRouteRequest(service=qualified(name, "service", session.namespace))
+    full = qualified(name, "service", session.namespace)
+    request = pb.ExplainRouteRequest(service=full)
     if sign:
         request.port = port
     answer = ask(session, f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)
     if output in ("json", "yaml"):
         print_message(answer, output)
         return
-    show_route(answer, output, session)
+    show_route(f"ROUTE {full}", answer, output, session)
 
 
-def show_route(answer: pb.ExplainRouteResponse, output: str, session: Session) -> None:
-    """Each way in, then each endpoint with the reason for its use."""
+def show_route(title: str, answer: pb.ExplainRouteResponse, output: str, session: Session) -> None:
+    """What is wrong, each way in, then each endpoint with the reason for its use."""
+    first, *rest = [*reason_lines(answer.reasons)] or ["all of its ready endpoints get traffic"]
+    for line in (f"{title}: {first}", *rest):
+        click.echo(line)
     for line in answer.lines:
         click.echo(line)
     columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])

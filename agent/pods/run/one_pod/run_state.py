@@ -19,7 +19,7 @@ from agent.model.finding import printable
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
 from agent.model.pods.state import Condition
-from agent.model.runtime.error import NotFound, RuntimeCallFailed
+from agent.model.runtime.error import NotFound, RuntimeCallFailed, Unavailable
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.manifest.annotations import KepdAnnotations, annotations_of
 from agent.pods.plan.order import Member
@@ -49,6 +49,7 @@ from agent.pods.runtime.observed import (
     newest_first,
     with_status,
 )
+from agent.pods.view.reasons import NO_RUNTIME
 from agent.pods.view.status import Look, why_starting, why_stopping
 
 log = structlog.get_logger(plane="pods")
@@ -359,23 +360,20 @@ class LivePod:
 
     def look(self, message: str) -> Look:
         """What people see of it now; `message` is a complaint about its manifest."""
-        now_s = self.context.clock.now_s()
+        now_s, sources = self.context.clock.now_s(), self.context.sources()
+        pulls = (one.name for one in self.pod.spec.image_pull_secrets)
         if self.memory.stop is not None:
             waits_for = why_stopping(self.memory.stop, now_s)
         else:
             waits_for = why_starting(self.plan.waiting, self.tasks, self.problem, now_s)
         return Look(
-            pod=self.pod,
-            seen=self.seen,
-            memory=self.memory,
-            waiting=self.plan.waiting,
-            waits_for=waits_for,
-            message=message,
-            is_terminating=self.is_terminating,
+            pod=self.pod, seen=self.seen, memory=self.memory, waiting=self.plan.waiting, waits_for=waits_for,
+            message=message, is_terminating=self.is_terminating,
             host_ips=self.context.settings().facts.addresses,
             is_restarting_all=RestartingAll() in self.tasks,
             more_conditions=self.resize_conditions,
-        )
+            missing_secrets=tuple(one for one in pulls if ("Secret", self.pod.namespace, one) not in sources),
+        )  # fmt: skip
 
     @property
     def is_removed(self) -> bool:
@@ -396,4 +394,6 @@ class LivePod:
 
 
 def reason_of_error(error: Exception) -> str:
+    if isinstance(error, Unavailable):
+        return f"{NO_RUNTIME}: {error.details}"
     return error.details if isinstance(error, RuntimeCallFailed) else str(error)

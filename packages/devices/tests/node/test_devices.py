@@ -246,6 +246,9 @@ def test_a_container_sees_node_mount_and_variable_of_a_device(kepd: Kepd, lab: L
     assert done.returncode == 1
     assert "modem-0  in-use default/first-n1-mine-" in done.stdout
     assert "would have to end" in done.stdout
+    first_line, *rest = kepd.ctl("explain", "pod", "third-n1").stdout.splitlines()
+    assert "a claim of it gets no device of this node: 0 of 1 for default/third-n1-mine-" in first_line
+    assert "  try:  kepctl explain claim --pod default/third-n1" in rest
     claim = next(line.split()[1] for line in claims.splitlines() if "first" in line)
     described = kepd.ctl("describe", "claim", claim).stdout
     assert "State:      prepared" in described

@@ -102,6 +102,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
     records: tuple[str, ...] = ()
     target: str = ""
+    meant: str = ""
+    """A name that a Service has, where this one is none and looks like it."""
     cached: tuple[Cached, ...] = ()
     upstreams: tuple[str, ...] = ()
 

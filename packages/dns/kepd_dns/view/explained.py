@@ -3,6 +3,7 @@
 
 from kepd_dns.handover.status import Cached, Explanation
 from kepd_dns.wire.names import to_text
+from kepd_dns.wire.question import NXDOMAIN
 from kepd_dns.wire.records_text import data_text, type_text
 from kepd_dns.zones.own import OwnZone
 
@@ -16,5 +17,6 @@ def own_explanation(
     )
     target = to_text(found.target) if found.target else ""
     return Explanation(
-        name=to_text(name), zone=zone, kind="own", code=found.code, records=records, target=target, cached=cached
-    )
+        name=to_text(name), zone=zone, kind="own", code=found.code, records=records, target=target, cached=cached,
+        meant=own.meant(name) if found.code == NXDOMAIN else "",
+    )  # fmt: skip

@@ -52,6 +52,8 @@ def step_of(found: Explanation, type_: str) -> NameStep:
 def _sentences(found: Explanation, cached: Sequence[Cached]) -> Iterator[str]:
     if found.kind == "own":
         yield f"kepd answers {found.zone} itself, from the Services it knows"
+        if found.meant:
+            yield f"no Service has this name; there is {found.meant}"
         if found.target:
             yield f"the chain goes on at {found.target}, which is asked for elsewhere"
     if found.kind == "denied":

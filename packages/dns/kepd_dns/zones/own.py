@@ -112,6 +112,18 @@ class OwnZone:
         known = self._services.get(key)
         return {name for name, _, _ in known[1]} if known is not None else set()
 
+    def meant(self, name: bytes) -> str:
+        """Of `SERVICE.NAMESPACE.svc` that is not there: the same Service elsewhere, else one of nearly this name."""
+        from difflib import get_close_matches
+
+        parts = labels(name)
+        if parts[2:3] != (b"svc",) or not is_within(name, self.zone):
+            return ""
+        words = [one.decode("ascii", "replace") for one in parts]
+        found = sorted(key for key in self._services if key.rpartition("/")[2] == words[0])
+        found = found or get_close_matches(f"{words[1]}/{words[0]}", self._services, n=1, cutoff=0.7)
+        return ".".join([*reversed(found[0].split("/")), *words[2:]]) if found else ""
+
     def look(self, name: bytes, kind: int) -> OwnAnswer:
         """The answer to a question, whose chain is followed within the zone (section 7)."""
         chain: list[WrittenRecord] = []
