@@ -24,7 +24,9 @@ SERVICE = "kepd.v1.DnsService"
 @click.command("dns")
 @click.argument("name", metavar="NAME")
 @click.argument("type_", metavar="[TYPE]", default="A")
-@click.option("--from", "pod", default="", metavar="[NAMESPACE/]POD", help="With the search list of this pod.")
+@click.option(
+    "--from", "pod", default="", metavar="[NAMESPACE/]POD", help="With the search list of this pod, not the usual one."
+)
 @click.option("--trace", "is_traced", is_flag=True, help="Ask for it, and say what is answered in what time.")
 @click.option(
     "--from-files",
@@ -42,8 +44,9 @@ def explain_dns(
     if pod and source is None:
         with connected(session) as daemon, suppress(CommandFailed):
             pod = "/".join(find_pod(daemon, pod))
-    if pod and "/" not in pod:
-        pod = f"{session.namespace or 'default'}/{pod}"
+    if (pod and "/" not in pod) or "." not in name:
+        # Of one label nobody asks as it stands: it is searched for as any pod of the namespace does.
+        pod = f"{session.namespace or 'default'}/{pod}" if "/" not in pod else pod
     if source is not None:
         if is_traced:
             raise CommandFailed(
@@ -56,10 +59,6 @@ def explain_dns(
     request = pb.ExplainNameRequest(name=name, type=type_.upper(), pod=pod, is_traced=is_traced)
     answer = ask(session, f"{SERVICE}/ExplainName", request, pb.ExplainNameResponse)
     _print(explained(answer)) if output == "table" else print_message(answer, output)
-    if not answer.is_found and "." not in name and not pod:
-        click.echo(
-            f"{name} was asked for as it stands; kepctl explain dns {name} --from POD asks as a pod does", err=True
-        )
     ctx.exit(0 if answer.is_found else FAILURE)
 
 

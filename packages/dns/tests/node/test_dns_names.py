@@ -119,6 +119,7 @@ def test_a_pod_reaches_another_by_its_services_name(kepd: Kepd, lab: Lab) -> Non
         "asked at 169.254.20.10: NOERROR in" in kepd.ctl("explain", "dns", "web", "--from", "client", "--trace").stdout
     )
     assert kepd.ctl("explain", "dns", "nothing", "--from", "client").returncode == 1
+    assert "QUESTION web.default.svc.cluster.local." in kepd.ctl("explain", "dns", "web").stdout
     meant = "- no Service has this name; there is web.default.svc.cluster.local\n"
     assert meant in kepd.ctl("explain", "dns", "wep", "--from", "client").stdout
     assert meant in kepd.ctl("explain", "dns", "web.shop", "--from", "client").stdout
