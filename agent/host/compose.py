@@ -94,11 +94,15 @@ def _dns(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
 
 
 def _observe(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
-    from agent.host.joints.pods_observe import own_pods
     from agent.observe.attach.unit import attach
 
     images = planes.images.collector.on_disks if planes.images is not None else None
-    return attach(inputs, own_pods(planes.pods) if planes.pods is not None else None, images)
+    if planes.pods is None:
+        return attach(inputs, None, images)
+    # What joins the two takes all of the pods plane with it.
+    from agent.host.joints.pods_observe import own_pods
+
+    return attach(inputs, own_pods(planes.pods), images)
 
 
 # Each with what it needs of those above it. Observation has no switch: it goes where there is a runtime.

@@ -9,6 +9,7 @@ the moment of the question.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,10 +17,11 @@ from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.drivers.manifests.driver import read_manifests as read_files
 from agent.drivers.manifests.trust import Trust
-from agent.services.attach.manifests import hint_options
-from agent.topology.explain.documents import explain_hints, explain_spread
-from agent.topology.manifest.objects import Document, Manifests, read_manifests
-from agent.topology.spread.filter import WhatIf
+
+if TYPE_CHECKING:
+    # Nothing of it is needed, nor takes memory, before somebody asks.
+    from agent.topology.manifest.objects import Document, Manifests
+    from agent.topology.spread.filter import WhatIf
 
 
 class TopologyOfManifests:
@@ -27,7 +29,7 @@ class TopologyOfManifests:
     objects of the services plane, as topology reads them; None where that plane does not run."""
 
     def __init__(
-        self, configuration: Callable[[], Configuration], programmed: Callable[[], Manifests] | None = None
+        self, configuration: Callable[[], Configuration], programmed: "Callable[[], Manifests] | None" = None
     ) -> None:
         self._configuration = configuration
         self._programmed = programmed
@@ -36,6 +38,9 @@ class TopologyOfManifests:
         return await asyncio.to_thread(self._hints, service)
 
     def _hints(self, service: str) -> tuple[str, bool]:
+        from agent.services.attach.manifests import hint_options
+        from agent.topology.explain.documents import explain_hints
+
         configuration = self._configuration()
         manifests = _manifests(configuration) if self._programmed is None else self._programmed()
         explanation = explain_hints(manifests, service, hint_options(configuration))
@@ -50,21 +55,29 @@ class TopologyOfManifests:
         dropped_nodes: frozenset[str],
         ignores_dead_domains: bool,
     ) -> tuple[str, bool]:
+        from agent.topology.spread.filter import WhatIf
+
         what_if = WhatIf(honors_taints, min_domains, dropped_nodes, ignores_dead_domains)
         return await asyncio.to_thread(self._spread, pod, what_if)
 
-    def _spread(self, pod: str, what_if: WhatIf) -> tuple[str, bool]:
+    def _spread(self, pod: str, what_if: "WhatIf") -> tuple[str, bool]:
+        from agent.topology.explain.documents import explain_spread
+
         explanation = explain_spread(_manifests(self._configuration()), pod, what_if)
         return msgspec.json.encode(explanation).decode(), explanation.exit_code == 0
 
 
-def _manifests(configuration: Configuration) -> Manifests:
+def _manifests(configuration: Configuration) -> "Manifests":
+    from agent.topology.manifest.objects import read_manifests
+
     manifests = configuration.manifests
     snapshot = read_files(Path(manifests.directory), trust=Trust(manifests.group_writable))
     return read_manifests(list(_documents(snapshot.files)))
 
 
-def _documents(files: Mapping[str, bytes]) -> Iterator[Document]:
+def _documents(files: Mapping[str, bytes]) -> "Iterator[Document]":
+    from agent.topology.manifest.objects import Document
+
     for path, content in sorted(files.items()):
         try:
             trees, findings = parse_documents(content, path)
