@@ -158,8 +158,8 @@ FLAGS = _each(
 
 
 def in_place_of(word: str, known: Mapping[str, str]) -> str:
-    """What to say behind a word that kepctl does not have; empty for one that nobody has. Of a group's word all before
-    it belongs to it."""
+    """What serves in place of a word that kepctl lacks, as the end of a message; empty for a word of no program. A
+    word of a group comes with the group before it."""
     found = known.get(word.lower(), "")
     return f"; here it is: {found}" if found.startswith("kepctl") else f"; {found}" if found else ""
 

@@ -41,7 +41,7 @@ async def fetch(url: str, root: str, target: Path, left_out: Callable[[str], obj
     failed = work.exception()
     # What the command says of itself is nearer to the reason than what became of its archive.
     if code:
-        raise CommandFailed(f"tar in the container ended with exit code {code}: {words or 'it said nothing'}")
+        raise CommandFailed(f"tar in the container ended with exit code {code}: {words or 'without a message'}")
     if failed is not None:
         raise failed
 
@@ -98,7 +98,7 @@ async def send(url: str, plan: Planned) -> None:
     if failed is not None:
         raise failed
     if code:
-        raise CommandFailed(f"tar in the container ended with exit code {code}: {words or 'it said nothing'}")
+        raise CommandFailed(f"tar in the container ended with exit code {code}: {words or 'without a message'}")
 
 
 async def exit_code(url: str) -> tuple[int, bool]:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of a daemon that somebody runs by hand: it tells how its pods fare, and they end before it does, as
-if their manifests were taken away."""
+"""A daemon that somebody runs by hand tells how its pods fare, and ends them before itself, as if their manifests were
+taken away."""
 
 from contextlib import suppress
 

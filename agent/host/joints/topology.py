@@ -19,7 +19,7 @@ from agent.drivers.manifests.driver import read_manifests as read_files
 from agent.drivers.manifests.trust import Trust
 
 if TYPE_CHECKING:
-    # Nothing of it is needed, nor takes memory, before somebody asks.
+    # Loaded with the first question: a daemon that nobody asks keeps the memory.
     from agent.topology.manifest.objects import Document, Manifests
     from agent.topology.spread.filter import WhatIf
 

@@ -171,7 +171,10 @@ class NodeImages:
         found = next((state for state in states if name in state.names), None)
         sentences = [explain_pull(pull), *explain_image(name, found, pull)]
         sentences += [str(skip) for skip in self._prefetcher.plan.skips if skip.image in (image, name)]
-        limits = ", ".join(f"{one.scope} {one.running} of {one.limit or 'any number'}" for one in self._puller.limits())
+        limits = ", ".join(
+            f"{one.scope} {one.running}{f' of {one.limit}' if one.limit else ', without a limit'}"
+            for one in self._puller.limits()
+        )
         sentences.append(f"pulls running: {limits}")
         return PullExplanation(image, name, found is not None, pull, tuple(sentences))
 

@@ -61,7 +61,10 @@ COLUMNS: Columns[pb.Pull] = (
 
 
 def _listing(_kind: Kind, answers: Sequence[Any]) -> AnyListing:
-    limits = [f"{one.scope}: {one.running} of {one.limit or 'any number'} running" for one in answers[0].limits]
+    limits = [
+        f"{one.scope}: {one.running}{f' of {one.limit} running' if one.limit else ' running, without a limit'}"
+        for one in answers[0].limits
+    ]
     pulls = sorted(answers[0].pulls, key=_turn)
     return Listing(
         "Pull", pulls, COLUMNS, lambda pull: f"pull/{pull.id}", "no pulls", limits,

@@ -57,7 +57,7 @@ def _why_not(signal: str, one: PossibleVictim) -> str:
         return "critical pods stay"
     if one.is_ending:
         return "it ends already"
-    return "its end would make no room" if signal in one.used else "what it uses is not known"
+    return "it uses nothing of what is short" if signal in one.used else "what it uses is not known"
 
 
 def _row(signal: str, one: PossibleVictim, rank: int, why: str) -> EvictionCandidate:

@@ -2,12 +2,7 @@
 """Hints for Services from manifests."""
 
 from agent.topology.hints.mode import MODE_ANNOTATION
-from agent.topology.hints.standalone import (
-    THRESHOLD_ANNOTATION,
-    HintOptions,
-    HintStatus,
-    fill_hints,
-)
+from agent.topology.hints.standalone import THRESHOLD_ANNOTATION, HintOptions, HintStatus, fill_hints
 from agent.topology.manifest.facts import SelectingService
 from tests.topology.builders import nodes, piece
 

@@ -45,7 +45,7 @@ def explain_dns(
         with connected(session) as daemon, suppress(CommandFailed):
             pod = "/".join(find_pod(daemon, pod))
     if (pod and "/" not in pod) or "." not in name:
-        # Of one label nobody asks as it stands: it is searched for as any pod of the namespace does.
+        # A pod adds its search list to a name without a dot, so an explanation does too.
         pod = f"{session.namespace or 'default'}/{pod}" if "/" not in pod else pod
     if source is not None:
         if is_traced:

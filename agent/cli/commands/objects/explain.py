@@ -150,7 +150,7 @@ def anything(ctx: click.Context, name: str, output: str) -> None:
         hint = f'; did you mean "kepctl explain {close}"?' if close else f"; kinds that it explains: {', '.join(known)}"
         raise CommandFailed(f'nothing here is called "{name}"{hint}', NOT_FOUND)
     for singular, full in found:
-        # Workloads are told in words alone.
+        # The daemon has no message for a workload, only these lines.
         more = {"output": output} if any(one.name == "output" for one in explain.commands[singular].params) else {}
         ctx.invoke(explain.commands[singular], name=full, **more)
 
