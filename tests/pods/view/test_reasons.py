@@ -56,7 +56,7 @@ FAULTS = [
      "it is pulled again in 38 s", "kepctl explain pull i"),
     (waiting("ImagePullBackOff", f"{PULL}tag 9 unknown"), "it cannot be pulled, i: tag 9 unknown", "pulled again",
      "kepctl explain pull i"),
-    (waiting("ErrImagePull", "write /x: no space left"), "cannot be pulled, i: write /x: no space", "it is pulled again",
+    (waiting("ErrImagePull", "no space left"), "it cannot be pulled, i: no space left", "it is pulled again in 38 s",
      "kepctl explain pull i"),
     (waiting("RegistryUnavailable", "dial tcp: refused"), "its registry cannot be reached, i: dial tcp: refused",
      "pulled again", "kepctl explain pull i"),
