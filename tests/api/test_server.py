@@ -356,7 +356,7 @@ async def test_a_stream_that_is_just_sending_when_kepd_ends_is_told_so(
         monkeypatch.setattr(HealthService, "_status", status)
         stream = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
         with pytest.raises(grpc.aio.AioRpcError) as cut:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while await stream.read() is not grpc.aio.EOF:
                     pass
         assert cut.value.details() == "kepd is ending"

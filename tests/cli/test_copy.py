@@ -69,7 +69,7 @@ async def test_it_ends_where_the_end_of_an_input_cannot_be_told(tmp_path: Path, 
     (source / "same").hardlink_to(source / "a")
     async with web(tmp_path, short_path) as node:
         node.streams.protocol = V4
-        async with asyncio.timeout(20.0):
+        async with asyncio.timeout(30):
             done = await node.ctl(["cp", str(source), "web:new"])
             back = await node.ctl(["cp", "web:new", str(tmp_path / "back")])
 

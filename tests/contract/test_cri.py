@@ -238,7 +238,7 @@ async def test_the_event_stream_tells_life_or_says_that_there_is_none(subject: S
         if not over.is_set():
             _, container_id = await start(subject)
             await subject.cri.stop_container(container_id, 5)
-            await asyncio.wait_for(over.wait(), 5)
+            await asyncio.wait_for(over.wait(), 30)
             assert EventKind.STARTED in seen
             assert seen[-1] is EventKind.STOPPED
         task.cancel()

@@ -58,7 +58,7 @@ def question(port: int, path: str = "/", **more: object) -> HttpQuestion:
 async def test_an_answer_has_status_and_body(keeps_open: bool) -> None:
     """Also of a server that does not close when it is asked to."""
     async with serving(lambda _head: plain(503, "not now"), keeps_open=keeps_open) as (port, asked):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             answer = await NetworkProbeClient().http_get(
                 question(port, "/a?b=c", headers=[("X-A", "1"), ("Host", "h")])
             )
@@ -88,7 +88,7 @@ async def test_an_answer_ends_where_its_head_says_although_the_connection_stays(
 ) -> None:
     """FP-16."""
     async with serving(lambda _head: raw, keeps_open=True) as (port, _):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             answer = await NetworkProbeClient().http_get(question(port))
 
     assert answer == HttpAnswer(status=status, body=body)

@@ -165,7 +165,7 @@ async def watching(root: Path) -> AsyncIterator["asyncio.Queue[dict[str, SourceF
 async def until(seen: "asyncio.Queue[dict[str, SourceFolder]]", wanted: dict[str, dict[str, bytes]]) -> None:
     shown: object = None
     while shown != wanted:
-        found = await asyncio.wait_for(seen.get(), 10)
+        found = await asyncio.wait_for(seen.get(), 30)
         shown = {name: dict(one.values) for name, one in found.items()}
 
 
@@ -196,7 +196,7 @@ async def test_a_swap_is_one_change(tmp_path: Path) -> None:
         await until(seen, {"c": {"a": b"1", "b": b"1"}})
         (place / "..next").symlink_to("..two")
         (place / "..next").rename(place / "..data")
-        found = await asyncio.wait_for(seen.get(), 10)
+        found = await asyncio.wait_for(seen.get(), 30)
 
         assert dict(found["c"].values) == {"a": b"2", "b": b"2"}
 

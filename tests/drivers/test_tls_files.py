@@ -59,7 +59,7 @@ async def ask(port: int, path: str, certificates: Certificates, client: Certific
         return type(error).__name__, 0
     writer.write(f"GET {path} HTTP/1.1\r\n\r\n".encode())
     try:
-        head, _, body = (await asyncio.wait_for(reader.read(), 6)).partition(b"\r\n\r\n")
+        head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
     except (ssl.SSLError, ConnectionError) as error:
         return type(error).__name__, 0
     finally:
@@ -98,7 +98,7 @@ async def test_who_speaks_no_tls_is_let_go(
             reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
             writer.write(said)
             try:
-                answer = await asyncio.wait_for(reader.read(), 6)
+                answer = await asyncio.wait_for(reader.read(), 30)
             except ConnectionError:
                 answer = b""
             writer.close()

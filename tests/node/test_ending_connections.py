@@ -55,7 +55,7 @@ class EndingCluster(Cluster):
             group.create_task(super().run())
 
     async def ended(self, count: int = 1) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while self.plane.measures.ended[self.family, "entry"] < count:
                 await asyncio.sleep(0.002)
 
@@ -124,7 +124,7 @@ async def test_a_service_that_is_deleted_keeps_its_connections(cluster: EndingCl
     await cluster.put("pod1", meta=NOTE)
     with closing(hold(cluster, "pod3")) as connection:
         cluster.intake.drop_service("shop", "web")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while len(cluster.plane.families[cluster.family].rules):
                 await asyncio.sleep(0.01)
         outcome = await off_loop(lambda: outcome_of_sending(connection))

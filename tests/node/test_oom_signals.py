@@ -52,7 +52,7 @@ def grow(group: Path) -> int:
 
 
 async def told(signals: OomSignals) -> frozenset[str]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         return await signals.woken()
 
 

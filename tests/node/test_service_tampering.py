@@ -166,7 +166,7 @@ async def tampered(request: pytest.FixtureRequest, seed: int) -> AsyncIterator[T
     with Namespace() as node:
         made = Tampered(request.param, node, seed)
         running = asyncio.ensure_future(made.plane.run(Board(time.time).add("services", State.STARTING)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not await made.is_settled():
                 await asyncio.sleep(0.01)
         yield made

@@ -59,7 +59,7 @@ class Watching:
 
     async def until(self, is_true: Callable[[], bool]) -> None:
         """However often the clock has to move for it."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not is_true():
                 await asyncio.sleep(0.001)
 
@@ -120,7 +120,7 @@ async def test_that_a_container_is_over_is_told_though_its_end_was_not_heard_of_
         if is_gone:
             for path in observed.tree.root.rglob("c-web-main-0/*"):
                 path.unlink()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not observed.events:
                 await observed.clock.advance(0.1)
 

@@ -37,6 +37,9 @@ import hashlib, os, socket, time
 got = b""
 try:
     one = socket.create_connection(("{VIP}", 80), 120)
+    # Who only reads would never learn that the other end is gone.
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
     one.sendall(b"GET /big HTTP/1.0\\r\\n\\r\\n")
     while b"\\r\\n\\r\\n" not in got:
         got += one.recv(65536)
@@ -106,7 +109,9 @@ def serve(machine: Machine, *addresses: str) -> None:
     machine.write(f"{MANIFESTS}/fast.json", json.dumps(items))
     machine.until(
         f"{len(addresses)} endpoints in use",
-        lambda: sum(" used " in line for line in explained(machine).splitlines()) == len(addresses),
+        lambda: (
+            sum("ready used" in " ".join(line.split()) for line in explained(machine).splitlines()) == len(addresses)
+        ),
     )
 
 

@@ -78,7 +78,7 @@ async def dns_life(folder: Path) -> set[str]:
         watched = Watched(lambda: (*dns_metrics(figures(plane)), *coredns_metrics(figures(plane))))
         task = asyncio.create_task(plane.run(Board(lambda: 0.0).add("dns", State.STARTING)))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not plane.live.get(HERE) or not plane.live[HERE].is_live:
                     await asyncio.sleep(0.02)
             watched.look()
@@ -86,7 +86,7 @@ async def dns_life(folder: Path) -> set[str]:
             await plane.look()
             watched.look()
             process.end()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while not plane.fallbacks:
                     await asyncio.sleep(0.02)
         finally:

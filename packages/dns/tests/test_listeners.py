@@ -67,7 +67,7 @@ class Place:
         self.answering.cache.put(reading.key, made, zone.bounds, now_s, zone.number)
 
     async def asked(self, count: int) -> None:
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             while self.listener.questions < count:
                 await asyncio.sleep(0)
 
@@ -221,7 +221,7 @@ async def test_one_connection_cannot_hold_the_loop_with_all_it_sent() -> None:
         place.answering.take = take  # type: ignore[method-assign]
         reader, writer = await asyncio.open_connection(HERE, port)
         writer.write(in_stream("known.example", 500))
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             while sum(taken) < 500:
                 taken.append(0)
                 await asyncio.sleep(0)
@@ -240,7 +240,7 @@ async def test_questions_of_one_address_by_tcp_wait_beyond_its_share(monkeypatch
     async with by_tcp(place) as (listener, port):
         _, writer = await asyncio.open_connection(HERE, port)
         writer.write(in_stream("known.example", 50))
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             while not any(one._rests and one._rests.when() > one._loop.time() + 60 for one in listener.clients):
                 await asyncio.sleep(0)
         writer.close()
@@ -257,7 +257,7 @@ async def test_who_connects_too_often_by_tcp_is_not_let_in(monkeypatch: pytest.M
             _, writer = await asyncio.open_connection(HERE, port)
             writer.close()
         reader, writer = await asyncio.open_connection(HERE, port)
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(30):
             with suppress(ConnectionError):
                 assert await reader.read() == b""
         writer.close()

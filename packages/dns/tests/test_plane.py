@@ -86,7 +86,7 @@ class Node:
             await asyncio.wait([task])
 
     async def until(self, holds: Any) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not holds():
                 await asyncio.sleep(0.01)
 

@@ -470,7 +470,7 @@ async def test_a_client_may_ask_many_at_once_by_tcp(tmp_path: Path) -> None:
             writer.write(len(text).to_bytes(2, "big") + text)
         ids = set()
         for _ in range(150):
-            size = int.from_bytes(await asyncio.wait_for(reader.readexactly(2), 5), "big")
+            size = int.from_bytes(await asyncio.wait_for(reader.readexactly(2), 30), "big")
             ids.add((await reader.readexactly(size))[:2])
         writer.close()
 

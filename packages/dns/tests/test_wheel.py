@@ -17,7 +17,7 @@ async def test_things_come_when_they_are_due_and_not_after_they_were_dropped() -
     soon["soon"] = soon["gone"] = None
     del wheel.slot(now_s + 0.01)["gone"]
     before = len(wheel), list(heard)
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(30):
         while len(wheel):
             await asyncio.sleep(0.01)
 

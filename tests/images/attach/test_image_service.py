@@ -76,7 +76,7 @@ async def test_a_caller_that_leaves_between_two_answers_gives_its_wish_up_withou
     await anext(stream)
     await stream.aclose()
 
-    await asyncio.wait_for(pulls.given_up.wait(), 1)
+    await asyncio.wait_for(pulls.given_up.wait(), 30)
     assert troubles == []
 
 
@@ -87,7 +87,7 @@ async def test_a_generator_that_nobody_keeps_is_put_away_alike(troubles):
     await anext(stream)
     del stream
 
-    await asyncio.wait_for(pulls.given_up.wait(), 1)
+    await asyncio.wait_for(pulls.given_up.wait(), 30)
     await asyncio.sleep(0)
     assert troubles == []
 

@@ -75,7 +75,7 @@ class Host:
                 task.cancel()
 
     async def until(self, is_true) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not is_true():
                 await asyncio.sleep(0.001)
 

@@ -90,7 +90,7 @@ class Node:
 
     async def until(self, is_true) -> None:
         """Until something is so, without moving the clock."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not is_true():
                 await asyncio.sleep(0.001)
 

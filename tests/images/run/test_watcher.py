@@ -75,7 +75,7 @@ async def test_a_runtime_that_does_not_name_its_snapshotter_is_followed_all_the_
     watcher = ProgressWatcher(Store(clock), clock=clock, snapshotters=unknown)
     watcher.follow(0, parse_reference(f"{REGISTRY}/image0:1"))
     running = asyncio.ensure_future(watcher.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not watcher.is_visible:
             await asyncio.sleep(0.001)
     running.cancel()

@@ -162,7 +162,7 @@ async def test_a_kubelet_that_comes_later_gets_its_containers_back(
     foreign = pb.PodSandbox(id="x")
     seen = [node.offers.collector._roster._wants(foreign)]
     signs[0] = "process 9 is a kubelet"
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while node.offers.collector._roster._wants(foreign):
             await asyncio.sleep(0.001)
             await clock.advance(30)

@@ -47,7 +47,7 @@ async def said_to(wire: Wire, sent: bytes) -> bytes:
     reader, writer = await asyncio.open_unix_connection(str(wire.through))
     writer.write(PREFACE + SETTINGS + sent)
     found = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         try:
             while some := await reader.read(1 << 16):
                 found += some
@@ -65,7 +65,7 @@ async def test_who_gives_up_more_calls_than_it_can_want_waits(wire: Wire, monkey
     writer.write(PREFACE + SETTINGS + given_up(1, 100))
     await until(lambda: any(link.front.rests for link in wire.server.links))
     writer.write(http2.frame(http2.PING, 0, 0, b"are you?"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         found = b""
         while b"are you?" not in found:
             some = await reader.read(1 << 16)

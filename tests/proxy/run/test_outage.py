@@ -66,7 +66,7 @@ async def mortal(wire: Wire) -> AsyncIterator[None]:
 
 
 async def first_three(stream: grpc.aio.UnaryStreamCall) -> list[bytes]:
-    return [await asyncio.wait_for(stream.read(), 5) for _ in range(3)]
+    return [await asyncio.wait_for(stream.read(), 30) for _ in range(3)]
 
 
 async def test_a_stream_goes_on_behind_a_restart_masked_as_before_and_so_after_the_next(wire: Wire) -> None:
@@ -84,8 +84,8 @@ async def test_a_stream_goes_on_behind_a_restart_masked_as_before_and_so_after_t
             async with mortal(wire):
                 wire.events.put_nowait(b"missed")
                 wire.events.put_nowait(b"new %d" % number)
-                assert await asyncio.wait_for(stream.read(), 5) == b"MISSED"
-                assert await asyncio.wait_for(stream.read(), 5) == b"NEW %d" % number
+                assert await asyncio.wait_for(stream.read(), 30) == b"MISSED"
+                assert await asyncio.wait_for(stream.read(), 30) == b"NEW %d" % number
                 assert await through.unary_unary(ECHO)(b"x", timeout=5, wait_for_ready=True) == b"x"
                 wire.events.put_nowait(AGAIN)
         stream.cancel()
@@ -110,7 +110,7 @@ async def test_a_stream_that_said_nothing_yet_goes_on_too(wire: Wire) -> None:
             stream = through.unary_stream(EVENTS)(b"")
             await until(lambda: len(wire.runtime.metadata) == 1)
         wire.events.put_nowait(b"late")
-        assert await asyncio.wait_for(stream.read(), 5) == b"LATE"
+        assert await asyncio.wait_for(stream.read(), 30) == b"LATE"
 
 
 async def test_a_runtime_without_events_after_the_restart_says_so(wire: Wire) -> None:
@@ -148,7 +148,7 @@ async def test_a_client_that_reads_nothing_makes_the_events_wait(wire: Wire) -> 
             wire.events.put_nowait(one)
         await asyncio.sleep(0.2)
         assert wire.events.qsize() > 50
-        assert [await asyncio.wait_for(stream.read(), 5) for _ in messages] == messages
+        assert [await asyncio.wait_for(stream.read(), 30) for _ in messages] == messages
 
 
 async def test_a_stream_that_its_client_gave_up_is_not_followed(wire: Wire) -> None:

@@ -63,7 +63,7 @@ class CleanNode(Node):
         await self.sync()
 
     async def until(self, rounds: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while len(self.flows.asked) < rounds:
                 await asyncio.sleep(0.005)
 
@@ -112,7 +112,7 @@ async def test_an_endpoint_that_comes_during_a_look_keeps_its_flows(node: CleanN
     await node.change("dns", "10.96.0.53", "10.1.0.56")
     await node.until(1)
     await node.change("dns", "10.96.0.53", NEW)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not node.flows.deleted:
             await asyncio.sleep(0.005)
 
@@ -144,7 +144,7 @@ async def test_flows_are_compared_in_a_thread(node: CleanNode, monkeypatch: pyte
     monkeypatch.setattr(flow_cleaner, "_stale", noted)
     node.flows.begin(Flow("IPv4", "UDP", packed(CLIENT), 1, packed("10.96.0.53"), 53, packed(NEW), 53))
     await node.change("dns", "10.96.0.53", OLD)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not node.flows.deleted:
             await asyncio.sleep(0.005)
 

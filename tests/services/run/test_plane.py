@@ -72,7 +72,7 @@ def hand_in(plane: ServicesPlane, *ranges: str) -> None:
 
 
 async def settled(plane: ServicesPlane) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not plane.families["IPv4"].is_synced or plane.families["IPv4"].pending_since_s is not None:
             await plane._clock.advance(0.1)
 

@@ -95,7 +95,7 @@ async def test_each_family_is_lifted_at_once(tmp_path: Path) -> None:
     running = asyncio.create_task(guard.run())
     for count, family in enumerate(("IPv6", "IPv4"), 1):
         guard.follow(family, SyncReport({}, 0, 0.0, is_full=True))  # type: ignore[arg-type]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while len(loader.texts) < count:
                 await asyncio.sleep(0.001)
     running.cancel()
