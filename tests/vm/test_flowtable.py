@@ -109,9 +109,7 @@ def serve(machine: Machine, *addresses: str) -> None:
     machine.write(f"{MANIFESTS}/fast.json", json.dumps(items))
     machine.until(
         f"{len(addresses)} endpoints in use",
-        lambda: (
-            sum("ready used" in " ".join(line.split()) for line in explained(machine).splitlines()) == len(addresses)
-        ),
+        lambda: " ".join(explained(machine).split()).count(" ready used ") == len(addresses),
     )
 
 
