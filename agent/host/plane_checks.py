@@ -14,32 +14,55 @@ from agent.config.loopback import is_for_few
 from agent.config.packages import is_installed, not_installed
 from agent.config.sources import FurtherCheck
 from agent.host.tracing import tracing_faults
-from agent.images.settings import image_faults
 from agent.model.finding import Finding
-from agent.pods.settings import pods_faults
-from agent.proxy.settings_check import proxy_faults
-from agent.services.settings_check import services_faults
 
 
 def _check_planes(configuration: Configuration, given: frozenset[str]) -> list[Finding]:
-    services = configuration.services
-    of_pods = pods_faults(configuration.pods, is_legacy=LEGACY.exists(), memory_bytes=_memory_bytes())
-    found = [*image_faults(configuration.images, given), *of_pods, *proxy_faults(configuration)]
-    found += [*services_faults(services), *faults_of_packages(configuration)]
-    if services.counters.export and not configuration.telemetry.per_service:
+    found = [*faults_of_sections(configuration, given), *faults_of_packages(configuration, given)]
+    if configuration.services.counters.export and not configuration.telemetry.per_service:
         text = "exports a series for each Service and needs telemetry.perService: true"
         found.append(Finding("", "services.counters.export", text))
     found += [*page_faults(configuration), *tls_faults(configuration), *tracing_faults(configuration)]
     return [*found, *in_pod_faults(configuration, os.environ)]
 
 
-def faults_of_packages(configuration: Configuration) -> Iterator[Finding]:
+def _planes_meant(configuration: Configuration, given: frozenset[str]) -> set[str]:
+    """Those that are on, or of which the file says more. Another has nothing to find and need not be loaded."""
+    return {
+        *enabled_planes(configuration),
+        *(path.partition(".")[0] for path in given if not path.endswith(".enabled")),
+    }
+
+
+def faults_of_sections(configuration: Configuration, given: frozenset[str]) -> Iterator[Finding]:
+    """What the planes of the core say."""
+    meant = _planes_meant(configuration, given)
+    if "images" in meant:
+        from agent.images.settings import image_faults
+
+        yield from image_faults(configuration.images, given)
+    if "pods" in meant:
+        from agent.pods.settings import pods_faults
+
+        yield from pods_faults(configuration.pods, is_legacy=LEGACY.exists(), memory_bytes=_memory_bytes())
+    if "proxy" in meant:
+        from agent.proxy.settings_check import proxy_faults
+
+        yield from proxy_faults(configuration)
+    if "services" in meant:
+        from agent.services.settings_check import services_faults
+
+        yield from services_faults(configuration.services)
+
+
+def faults_of_packages(configuration: Configuration, given: frozenset[str]) -> Iterator[Finding]:
     """What the planes say that are packages of their own; one that is switched on must be installed."""
-    if is_installed("devices"):
+    meant = _planes_meant(configuration, given)
+    if is_installed("devices") and "devices" in meant:
         from kepd_devices.settings import device_faults
 
         yield from device_faults(configuration)
-    if is_installed("dns"):
+    if is_installed("dns") and "dns" in meant:
         from kepd_dns.attach.settings import dns_faults
 
         yield from dns_faults(configuration)
