@@ -73,6 +73,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "uncordon": ("pods.pods", "Allow pods again and restart drained ones."),
     "validate": ("objects.objects", "Check manifests without a daemon."),
     "wait": ("objects.wait", "Wait until pods are ready, gone, or as a path of them says."),
+    "kubeconfig": ("node.kubeconfig", "Print a kubeconfig for kubectl and other clients."),
     "version": ("node.version", "Print the version of this program, and optionally of the daemon."),
 })  # fmt: skip
 ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({

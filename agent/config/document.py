@@ -82,12 +82,25 @@ class HttpTls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Kubernetes' API for what this node has, for kubectl and other clients; `kepctl kubeconfig` gives the way in."""
+
+    address: str = restart(ADDRESS, "", "Address of the API, over TLS, such as 127.0.0.1:10246; empty = off.")
+    client_ca_file: str = restart(
+        MAYBE_PATH,
+        "",
+        "Authorities of clients' certificates; the organisation kepd:read, kepd:operate or kepd:admin is their level.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
     socket: str = restart(PATH, "", "Unix socket of the gRPC API.", "<runDirectory>/kepd.sock")
     http_address: str = restart(
         ADDRESS, "127.0.0.1:10241", "Address that serves /metrics, /livez and /readyz; empty = off."
     )
     http_tls: HttpTls = HttpTls()
+    door: Door = Door()
     read_group: str = key(GROUP, "kepd", "Group (name or gid) that may read; empty = root only.")
     operate_group: str = key(GROUP, "", "Group (name or gid) that may also pull, restart and drain; empty = root only.")
 

@@ -4,8 +4,9 @@
 from functools import cache
 from importlib.util import find_spec
 
-PACKAGES = {"devices": "kepd-devices", "dns": "kepd-dns", "ui": "kepd-ui"}
-"""By the plane, and what else may be left out: `ui`, the live screens of kepctl."""
+PACKAGES = {"devices": "kepd-devices", "dns": "kepd-dns", "ui": "kepd-ui", "door": "kepd-door"}
+"""By the plane, and what else may be left out: `ui`, the live screens of kepctl, and
+`door`, Kubernetes' API for kubectl."""
 
 
 @cache

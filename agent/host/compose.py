@@ -7,13 +7,14 @@ imported only where they run.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agent.api.way_in import WayIn
 from agent.config.document import PLANES, Configuration
 from agent.config.effective import enabled_planes
 from agent.config.packages import is_installed, not_installed
 from agent.host.checkup.surroundings import CheckScope, Surroundings
-from agent.host.local_api import NOT_NEEDED, api_server, http_server
+from agent.host.local_api import NOT_NEEDED, api_server, api_services, http_server
 from agent.host.planes import Planes
 from agent.host.process import Process, share
 from agent.kit.configuration import RunningConfiguration
@@ -21,6 +22,9 @@ from agent.kit.logs import Levels
 from agent.kit.memory import settle_memory
 from agent.kit.plane import Attached, PlaneInputs
 from agent.model.component import State
+
+if TYPE_CHECKING:
+    from kepd_door.attach.unit import DoorUnit
 
 # Few nodes have devices.
 UNTOLD_WHEN_OFF = ("devices", "dns")
@@ -152,11 +156,25 @@ def compose(
     process.add_unit("memory", process.relief.run)
     if configuration.api.http_address:
         process.add_unit("http", http_server(process, attached).run)
-    server = api_server(process, attached, planes)
+    door = _door(configuration)
+    way_in = WayIn(lambda: process.access, door.kubeconfig) if door is not None else None
+    services = api_services(process, attached, planes, way_in)
+    if door is not None:
+        door.services = services
+        process.add_unit("door", door.run)
+    server = api_server(process, services)
     process.add_unit("api", server.run, stop_s=server.stop_grace_s + 2.0)
     share(configuration, process.access)
     process.follow_reloads()
     return process
+
+
+def _door(configuration: Configuration) -> "DoorUnit | None":
+    if not configuration.api.door.address or not is_installed("door"):
+        return None
+    from kepd_door.attach.unit import DoorUnit
+
+    return DoorUnit(configuration.api.door, Path(configuration.node.state_directory), configuration.node.name)
 
 
 def _surroundings(process: Process, enabled: frozenset[str]) -> Surroundings:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2
 
 from agent.api.errors import Absent
@@ -18,6 +19,7 @@ from agent.api.services.node import NodeService
 from agent.api.services.objects import ObjectService
 from agent.api.services.topology import TopologyService
 from agent.api.socket_path import listen_at
+from agent.api.way_in import WayIn
 from agent.config.document import Configuration
 from agent.drivers.systemd.driver import activated_socket
 from agent.host.joints.manifests import wire_objects
@@ -77,13 +79,30 @@ def tls_of(configuration: Configuration, clock: Clock) -> Callable[[], Wrap] | N
     return read
 
 
-def api_server(process: Process, attached: Mapping[str, Attached[Any]], planes: Planes) -> ApiServer:
+Services = Mapping[ServiceDescriptor, object]
+
+
+def api_server(process: Process, services: Services) -> ApiServer:
     configuration = process.configuration
     listener = activated_socket(process.environment, "api")
     if listener is None:
         listener = listen_at(Path(configuration.api.socket), SOCKET_MODE)
         process.resources.callback(Path(configuration.api.socket).unlink, missing_ok=True)
     process.resources.callback(listener.close)
+    return ApiServer(
+        services,
+        listener,
+        Path(configuration.node.run_directory) / "private",
+        lambda: process.access,
+        process.metrics.api_called,
+        is_short=lambda: process.relief.is_short,
+    )
+
+
+def api_services(
+    process: Process, attached: Mapping[str, Attached[Any]], planes: Planes, way_in: WayIn | None
+) -> Services:
+    """By what describes them; `way_in` makes kubeconfigs, where the door is open."""
 
     def service_of(plane: str) -> object:
         return (attached[plane].service if plane in attached else None) or Absent(plane)
@@ -91,7 +110,7 @@ def api_server(process: Process, attached: Mapping[str, Attached[Any]], planes: 
     current = process.inputs.configuration
     topology = TopologyOfManifests(current, planes.services.programmed if planes.services is not None else None)
     by_file = {
-        node_pb2: _node_service(process, planes),
+        node_pb2: _node_service(process, planes, way_in),
         pod_pb2: service_of("pods"),
         device_pb2: service_of("devices"),
         image_pb2: service_of("images"),
@@ -102,17 +121,10 @@ def api_server(process: Process, attached: Mapping[str, Attached[Any]], planes: 
         object_pb2: ObjectService(wire_objects(current, planes.pods)),
         health_pb2: HealthService(process.board),
     }
-    return ApiServer(
-        {one: service for file, service in by_file.items() for one in file.DESCRIPTOR.services_by_name.values()},
-        listener,
-        Path(configuration.node.run_directory) / "private",
-        lambda: process.access,
-        process.metrics.api_called,
-        is_short=lambda: process.relief.is_short,
-    )
+    return {one: service for file, service in by_file.items() for one in file.DESCRIPTOR.services_by_name.values()}
 
 
-def _node_service(process: Process, planes: Planes) -> NodeService:
+def _node_service(process: Process, planes: Planes, way_in: WayIn | None) -> NodeService:
     running, runtime = process.running, process.runtime
     runner = planes.pods.runner if planes.pods is not None else None
     without = RuntimeFacts(process.configuration.runtime.endpoint, message=NOT_NEEDED)
@@ -134,4 +146,5 @@ def _node_service(process: Process, planes: Planes) -> NodeService:
         eviction=runner.evictor.report if runner is not None else None,
         features=partial(node_features, running, runtime, process.environment),
         logs=wire_node_logs(process.inputs.configuration),
+        way_in=way_in,
     )

@@ -8,6 +8,7 @@ read.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from difflib import unified_diff
 from hashlib import sha256
@@ -81,6 +82,8 @@ class ManifestObjects:
         self._end_pod = end_pod
         self._suffix = suffix
         self._lock = asyncio.Lock()
+        self._known: dict[str, tuple[bytes, list[Placed]]] = {}
+        """Files as they were at the last look, taken apart; most are the same at the next."""
 
     async def listed(self, kind: str) -> list[ListedObject]:
         found = await asyncio.to_thread(lambda: list(self._listed(kind)))
@@ -95,7 +98,7 @@ class ManifestObjects:
 
     def _listed(self, kind: str) -> Iterator[ListedObject]:
         seen = set()
-        for one in _placed(self._read()):
+        for one in self._placed(self._read()):
             if one.found.kind in KINDS and kind in ("", one.found.kind) and one.found.key not in seen:
                 seen.add(one.found.key)
                 yield _shown(one.found.key, one.found.content, one.found.where)
@@ -145,7 +148,7 @@ class ManifestObjects:
         """Into `files`, which are not written yet."""
         kind, namespace, name = one.key
         text = own_text(content, one)
-        there = next((placed for placed in _placed(files) if placed.found.key == one.key), None)
+        there = next((placed for placed in self._placed(files) if placed.found.key == one.key), None)
         if there is not None and create_only:
             raise Refused("precondition", f"{_name(one.key)} is already in {there.found.where}")
         if there is None:
@@ -167,6 +170,18 @@ class ManifestObjects:
         except UnreadableYaml as error:
             raise Refused("precondition", str(error.finding)) from error
         return AppliedObject(kind=kind, namespace=namespace, name=name, result="configured", path=path, diff=diff)
+
+    def _placed(self, files: Mapping[str, bytes]) -> Iterator[Placed]:
+        """Of files that can be taken apart; about the others their plane complains."""
+        known = self._known
+        now = {}
+        for path in sorted(files):
+            before = known.get(path)
+            is_same = before is not None and before[0] == files[path]
+            now[path] = before if before is not None and is_same else (files[path], list(_apart(path, files[path])))
+        self._known = now
+        for _, found in now.values():
+            yield from found
 
     def _new_path(self, key: Key) -> str:
         kind, namespace, name = key
@@ -195,7 +210,7 @@ class ManifestObjects:
         kind, namespace, name = key
         namespace = "" if kind in CLUSTER_KINDS else namespace
         short = name.removesuffix(self._suffix()) if kind == "Pod" and self._suffix() else name
-        everything = list(_placed(files))
+        everything = list(self._placed(files))
         for called in (name, short):
             for one in everything:
                 if one.found.key == (kind, namespace, called):
@@ -206,14 +221,10 @@ class ManifestObjects:
         raise Refused("not_found", f"no {_name((kind, namespace, name))} is in the manifests{suggestion(name, known)}")
 
 
-def _placed(files: Mapping[str, bytes]) -> Iterator[Placed]:
-    """Of files that can be taken apart; about the others their plane complains."""
-    for path in sorted(files):
-        try:
-            for one in read_objects(path, files[path]):
-                yield Placed(path, one)
-        except UnreadableYaml:
-            continue
+def _apart(path: str, content: bytes) -> Iterator[Placed]:
+    with suppress(UnreadableYaml):
+        for one in read_objects(path, content):
+            yield Placed(path, one)
 
 
 def _write(path: str, content: bytes, mode: int) -> None:

@@ -92,6 +92,10 @@ def tls_faults(configuration: Configuration) -> Iterator[Finding]:
         missing = " and ".join(name for name in ("certFile", "keyFile") if not given[name])
         text = f"{missing} not set; expected certFile and keyFile, or nothing of this section for HTTP without TLS"
         yield Finding("", "api.httpTLS", text)
+    if configuration.api.door.address and not is_installed("door"):
+        yield Finding(
+            "", "api.door.address", f"set, and the door is {not_installed('door')}; expected it installed, or empty"
+        )
     if any(given.values()) and not configuration.api.http_address:
         yield Finding("", "api.httpTLS", "set, but api.httpAddress is empty; expected an address to serve HTTPS at")
 

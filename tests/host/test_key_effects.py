@@ -102,6 +102,7 @@ READ_WHEN_NEEDED = {
     "telemetry.tracing.ratio": "agent/host/tracing.py",
 }
 READ_AT_START = {
+    "api.door.clientCAFile": "kepd_door/attach/unit.py",
     "dns.clusterDNSService": "kepd_dns/attach/unit.py",
     "dns.interceptClusterDNS": "kepd_dns/attach/unit.py",
     "kubernetes.kubeconfig": "agent/kit/kube.py",

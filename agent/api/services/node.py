@@ -15,6 +15,7 @@ from agent.api.paging import in_order, page, parse_filter, place_of
 from agent.api.peer import CALLER
 from agent.api.ports import ConfigurationView, EvictionView, FeatureView, NodeLogsView, NodeView, UsageView
 from agent.api.watching import SharedStream, watched
+from agent.api.way_in import WayIn, closed
 from agent.config.check import CheckedConfiguration
 from agent.config.diff import KeyChange, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
@@ -47,6 +48,7 @@ class NodeService:
         eviction: EvictionView | None = None,
         features: FeatureView | None = None,
         logs: NodeLogsView | None = None,
+        way_in: WayIn | None = None,
     ) -> None:
         self._node = node
         self._board = board
@@ -57,10 +59,16 @@ class NodeService:
         self._eviction = eviction
         self._features = features
         self._logs = logs
+        self._way_in = way_in
         self._stats = SharedStream(self._sampled)
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())
+
+    async def get_kubeconfig(self, request: pb.GetKubeconfigRequest) -> pb.GetKubeconfigResponse:
+        if self._way_in is None:
+            raise closed()
+        return pb.GetKubeconfigResponse(content=self._way_in.kubeconfig(request.level or "read"))
 
     async def list_planes(self, request: pb.ListPlanesRequest) -> pb.ListPlanesResponse:
         lines = [line for line in self._board.lines() if line.is_plane]

@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "Services, names and devices": ("trace", "rules", "diff", "end", "flush", "release", "reset"),
     "The node and this program": (
         "doctor", "health", "cordon", "drain", "uncordon",
-        "plan", "config", "node-logs", "api", "completion", "version",
+        "plan", "config", "node-logs", "api", "kubeconfig", "completion", "version",
     ),
 })  # fmt: skip
 
@@ -194,6 +194,9 @@ kepctl --timeout 5s uncordon
 kepctl validate web.yaml
 kepctl validate -f manifests
 kepctl validate web.yaml other.yaml
+kepctl kubeconfig
+kepctl kubeconfig --level operate
+kepctl --endpoint /run/kepd/kepd.sock kubeconfig --level admin
 kepctl version
 kepctl version --daemon
 kepctl --endpoint /run/kepd/kepd.sock version --daemon

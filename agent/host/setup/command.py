@@ -40,10 +40,14 @@ class Setup:
         self._look = look
         self._run = run
 
-    def work(self, *, is_dry: bool, is_agreed: bool, is_terminal: bool, is_starting: bool = False) -> int:
+    def work(
+        self, *, is_dry: bool, is_agreed: bool, is_terminal: bool, is_starting: bool = False, is_with_door: bool = False
+    ) -> int:
+        from msgspec.structs import replace
+
         from agent.host.setup.plan import NEXT, NEXT_WHEN_STARTED, has_names, plan_setup, starts
 
-        facts = self._look()
+        facts = replace(self._look(), is_with_door=is_with_door)
         plan = plan_setup(facts)
         for text in plan.obstacles:
             click.echo(f"kepd: {printable(text)}", err=True)
@@ -138,7 +142,8 @@ def difference(step: "WriteFile") -> Iterator[str]:
 @click.option("--dry-run", is_flag=True, help="Only show the steps, and how files would change.")
 @click.option("--yes", is_flag=True, help="Change what exists without asking.")
 @click.option("--now", is_flag=True, help="Also enable and start kepd, as systemctl enable --now does.")
-def setup(*, dry_run: bool, yes: bool, now: bool) -> None:
+@click.option("--door", is_flag=True, help="Open the door for kubectl: Kubernetes' API on 127.0.0.1:10246.")
+def setup(*, dry_run: bool, yes: bool, now: bool, door: bool) -> None:
     """Make a bare node ready for pods and Services: directories, a network for pods (a CNI list where there is none),
     one for Services, drop-ins of the unit, kernel settings. Asks before it changes what exists; starts kepd by --now
     alone."""
@@ -152,4 +157,5 @@ def setup(*, dry_run: bool, yes: bool, now: bool) -> None:
         click.echo("kepd: setup looks at what only root may see; expected root, also for --dry-run", err=True)
         sys.exit(NOT_PERMITTED)
     work = Setup(NodeFiles(), look)
-    sys.exit(work.work(is_dry=dry_run, is_agreed=yes, is_terminal=sys.stdin.isatty(), is_starting=now))
+    is_terminal = sys.stdin.isatty()
+    sys.exit(work.work(is_dry=dry_run, is_agreed=yes, is_terminal=is_terminal, is_starting=now, is_with_door=door))

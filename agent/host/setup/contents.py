@@ -9,6 +9,7 @@ from agent.config.document import API_VERSION, KIND
 
 HEAD = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
 BASE_CONFIGURATION = f"{HEAD}images: {{enabled: true}}\nservices: {{enabled: true}}\n".encode()
+DOOR_LINE = "api: {door: {address: '127.0.0.1:10246'}}"
 # Clusters have their Services there, and so have our examples.
 OF_SERVICES = "10.96.0.0/12"
 # Within it, and more than one node has.
@@ -54,7 +55,12 @@ def cni_list(subnet: str) -> bytes:
 
 
 def drop_in(
-    *, service_ranges: Sequence[str], subnets: Sequence[str], is_with_pods: bool, is_with_names: bool = False
+    *,
+    service_ranges: Sequence[str],
+    subnets: Sequence[str],
+    is_with_pods: bool,
+    is_with_names: bool = False,
+    is_with_door: bool = False,
 ) -> bytes:
     """Empty if everything is said elsewhere. Never the node's addresses: without, kepd follows the default route."""
     lines = []
@@ -69,6 +75,8 @@ def drop_in(
         lines.append(f"services: {{{', '.join(services)}}}")
     if is_with_names:
         lines.append("dns: {enabled: true}")
+    if is_with_door:
+        lines.append(DOOR_LINE)
     if not lines:
         return b""
     comment = (

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from agent.host.setup.contents import BASE_CONFIGURATION, cni_list, drop_in, free_service_range, free_subnet
+from agent.host.setup.contents import BASE_CONFIGURATION, DOOR_LINE, cni_list, drop_in, free_service_range, free_subnet
 
 CONFIGURATION = "/etc/kepd/config.yaml"
 DROP_IN = "/etc/kepd/config.d/00-node.yaml"
@@ -96,6 +96,8 @@ class NodeFound(msgspec.Struct, frozen=True, kw_only=True):
     has_bridge_filter: bool = True
     is_forwarding: bool = True
     kubelet: str = ""
+    is_with_door: bool = False
+    """Asked for: kubectl and others come in by it."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,13 +202,15 @@ def _configuration(facts: NodeFound, subnets: tuple[str, ...]) -> Iterator[Step]
     # With a cluster its ServiceCIDR objects say it.
     is_decided = "services.serviceCIDRs" in given or bool(given.get("kubernetes.kubeconfig"))
     has_services = _has(facts, "services")
+    before = facts.found.get(DROP_IN, ABSENT)
     text = drop_in(
         service_ranges=_service_ranges(facts, subnets) if has_services and not is_decided else (),
         subnets=subnets if has_services and "services.detectLocal.clusterCIDRs" not in given else (),
         is_with_pods="pods.enabled" not in given,
         is_with_names=has_services and "dns.enabled" not in given and not given.get("kubernetes.kubeconfig"),
+        # What was opened once stays open.
+        is_with_door="api.door.address" not in given and (facts.is_with_door or DOOR_LINE.encode() in before.content),
     )
-    before = facts.found.get(DROP_IN, ABSENT)
     if text and before.content != text:
         yield _conf(DROP_IN, text, "pods, their network, and one for addresses of Services", before)
 

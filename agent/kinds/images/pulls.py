@@ -75,8 +75,8 @@ def _listing(_kind: Kind, answers: Sequence[Any]) -> AnyListing:
 SHOWN = Shown(
     lambda _kind, _how: (Ask(f"{SERVICE}/ListPulls", pb.ListPullsRequest(), pb.ListPullsResponse),),
     _listing,
-    lambda _how: Watch(
+    lambda how: Watch(
         Ask(f"{SERVICE}/WatchImagePulls", pb.WatchImagePullsRequest(), pb.WatchImagePullsResponse),
-        "pull", pb.ListPullsResponse, "pulls",
+        "pull", pb.ListPullsResponse, "pulls", how.with_objects,
     ),
 )  # fmt: skip

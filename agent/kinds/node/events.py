@@ -45,8 +45,8 @@ def event_listing(events: Sequence[pb.Event]) -> Listing[pb.Event]:
 SHOWN = Shown(
     lambda _kind, _how: (Ask("kepd.v1.NodeService/ListEvents", pb.ListEventsRequest(), pb.ListEventsResponse),),
     lambda _kind, answers: event_listing(answers[0].events),
-    lambda _how: Watch(
+    lambda how: Watch(
         Ask("kepd.v1.NodeService/WatchEvents", pb.WatchEventsRequest(), pb.WatchEventsResponse),
-        "event", pb.ListEventsResponse, "events",
+        "event", pb.ListEventsResponse, "events", how.with_objects,
     ),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plai
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.pods.fields import Metadata, PodFields
 from agent.model.pods.pod import PodSpec, content_hash, static_uid
+from agent.model.pods.shown_spec import without_copy
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.validation import check_pod, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told
@@ -200,8 +201,9 @@ def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec
 
 
 def _own_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    """Without those that are set by whoever runs the pod."""
-    return {name: value for name, value in annotations.items() if not name.startswith("kubernetes.io/config.")}
+    """Without those that are set by whoever runs the pod, and kubectl's copy of what stands beside it anyway."""
+    own = without_copy(annotations)
+    return {name: value for name, value in own.items() if not name.startswith("kubernetes.io/config.")}
 
 
 def _fits(pod: PodSpec, tree: Tree) -> list[Finding]:

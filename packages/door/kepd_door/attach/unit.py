@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door as a part of the daemon: what it is given, and what the process runs of it."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from agent.api.http import open_listener
+from agent.api.services.kinds import KindService
+from agent.config.document import Door as DoorSection
+from agent.model.component import Report
+from agent.wire.kepd.v1 import kind_pb2
+from kepd_door.run.api import Door
+from kepd_door.run.calls import Calls
+from kepd_door.run.keys import DoorKeys
+from kepd_door.run.server import DoorServer
+from kepd_door.shape.kubeconfig import kubeconfig
+
+KEY = "api.door.address"
+FOLDER = "door"
+
+
+class DoorUnit:
+    """`services` are those of the whole daemon, which are complete only when this is already made."""
+
+    services: Mapping[ServiceDescriptor, object]
+
+    def __init__(self, section: DoorSection, state: Path, node: str) -> None:
+        self._address, self._node = section.address, node
+        self._keys = DoorKeys(state / FOLDER, section.address, section.client_ca_file)
+
+    async def run(self, report: Report) -> None:
+        kinds = kind_pb2.DESCRIPTOR.services_by_name["KindService"]
+        calls = Calls({**self.services, kinds: KindService(self.services)})
+        async with asyncio.TaskGroup() as followed:
+            tasks: list[asyncio.Task[Any]] = []
+            door = Door(calls, lambda work: tasks.append(followed.create_task(work, name="door-kind")), self._address)
+            listen = lambda: open_listener(self._address, KEY)  # noqa: E731
+            try:
+                await DoorServer(listen, self._address, self._keys, door.handle, door.ending).run(report)
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    def kubeconfig(self, level: str) -> str:
+        return kubeconfig(self._address, self._node, level, self._keys.token(level), self._keys.authority)

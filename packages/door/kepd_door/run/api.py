@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kubernetes' API: each request to what answers it. What an object is, and who may what, the services of kepd say."""
+
+import asyncio
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from agent import __version__
+from agent.kinds.registry import BY_WORD, FOLDERS
+from agent.wire.kepd.v1 import access_pb2, pod_pb2
+from kepd_door.run import extras
+from kepd_door.run.calls import Caller, Calls
+from kepd_door.run.pods import log_of, stream_of
+from kepd_door.run.store import Entry, KindStore, Versions
+from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, wanted
+from kepd_door.run.writing import PATCHES, Writer, decoded, options_of, scale_object
+from kepd_door.shape import discovery, openapi
+from kepd_door.shape.resources import NAMESPACES, RESOURCES, SUBRESOURCES, Resource
+from kepd_door.shape.selecting import Selection, part_of
+from kepd_door.shape.statuses import Failure, success
+from kepd_door.shape.tables import Title, row, table
+from kepd_door.shape.targets import Target, target_of, verb_of
+
+Object = dict[str, Any]
+# The version of Kubernetes whose API this is.
+MAJOR, MINOR = "1", "36"
+NOWHERE = "the server could not find the requested resource"
+STREAMS = ("exec", "attach", "portforward")
+# The service that has a kind, where its plane may be off.
+NEEDS = {"pods": "PodService", "images": "ImageService", "services": "ServiceProxyService", "devices": "DeviceService"}
+ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "jobs")
+
+
+class Door:
+    def __init__(self, calls: Calls, spawn: Callable[[Any], object], address: str) -> None:
+        self._calls, self._address = calls, address
+        self._resources = [one for one in RESOURCES if _is_there(one, calls)]
+        versions = Versions()
+        self._stores = {one: KindStore(one, calls, versions, spawn) for one in self._resources if one.kind is not None}
+        self._watches: dict[str, int] = {}
+        self.ending = asyncio.Event()
+
+    async def handle(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
+        target = target_of(request.path)
+        if target is None or target.resource not in self._resources:
+            return self._page(request)
+        verb = verb_of(request.method, target, request.query)
+        if target.resource.kind is None:
+            return await self._without_objects(request, caller, target, verb)
+        if target.part:
+            return await self._part(request, caller, target)
+        if verb == "watch" and not target.name:
+            return await self._watch(request, caller, target)
+        answer = {
+            "get": self._get, "watch": self._watch, "list": self._list, "create": self._create, "update": self._update,
+            "patch": self._patch, "delete": self._delete, "deletecollection": self._delete_all,
+        }.get(verb)  # fmt: skip
+        is_node = target.resource.name == "nodes" and verb == "patch"
+        if answer is None or (verb not in target.resource.verbs and not is_node):
+            raise Failure(405, f"{verb or request.method} is not carried out on {target.resource.name}")
+        if verb in ("update", "patch", "delete", "get") and not target.name:
+            raise Failure(405, "the path names no object")
+        return await answer(request, caller, target)
+
+    def _page(self, request: web.BaseRequest) -> web.Response:
+        """What is known without any object."""
+        path = request.path.rstrip("/")
+        accept = request.headers.get("Accept", "")
+        if request.method not in ("GET", "HEAD"):
+            raise Failure(405 if path.startswith("/api") else 404, NOWHERE)
+        if path in ("/api", "/apis"):
+            for version in discovery.VERSIONS:
+                if f"g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" in accept.replace(" ", ""):
+                    made = discovery.aggregated(self._resources, version, is_core=path == "/api")
+                    kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+                    return _json(made, content_type=kind)
+            return _json(
+                discovery.api_versions(self._address) if path == "/api" else discovery.group_list(self._resources)
+            )
+        if path == "/version":
+            return _json(_version())
+        if path == "/openapi/v2":
+            kind = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+            if "proto" in accept:
+                return web.Response(body=openapi.empty_v2(), headers={"Content-Type": kind})
+            return _json({"swagger": "2.0", "info": {"title": "kepd", "version": "v1"}, "paths": {}})
+        if path == "/openapi/v3":
+            return _json(openapi.index_v3(self._resources, __version__))
+        if path in ("/healthz", "/livez", "/readyz"):
+            return web.Response(text="ok")
+        steps = path.strip("/").split("/")
+        found: Object | None = None
+        if steps[0] == "api" and len(steps) == 2:
+            found = discovery.resource_list(self._resources, "", steps[1])
+        elif steps[:3] == ["openapi", "v3", "api"] and len(steps) == 4:
+            found = openapi.document_v3(self._resources, "", steps[3])
+        elif steps[:3] == ["openapi", "v3", "apis"] and len(steps) == 5:
+            found = openapi.document_v3(self._resources, steps[3], steps[4])
+        elif steps[0] == "apis" and len(steps) == 2:
+            found = discovery.one_group(self._resources, steps[1])
+        elif steps[0] == "apis" and len(steps) == 3:
+            found = discovery.resource_list(self._resources, steps[1], steps[2])
+        if found is None:
+            raise Failure(404, NOWHERE)
+        return _json(found)
+
+    def _form(self, request: web.BaseRequest) -> Form:
+        accept = request.headers.get("Accept", "").replace(" ", "")
+        is_table = "as=Table" in accept and "g=meta.k8s.io" in accept
+        include = request.query.get("includeObject", "Metadata") if is_table else ""
+        if is_table and include not in ("None", "Metadata", "Object"):
+            raise Failure(400, f"includeObject is {include[:20]!r}; expected None, Metadata or Object")
+        return Form(is_table, include)
+
+    async def _get(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        store = self._stores[target.resource]
+        await store.refresh()
+        entry = store.find(target.namespace, target.name)
+        form = self._form(request)
+        if form.is_table and entry is not None:
+            return _json(self._table(store, [entry], form))
+        made = await self._full(store, caller, target, entry)
+        if made is None:
+            raise Writer(self._calls, caller, target, store, {}).missing()
+        if form.is_table:
+            # Written a moment ago, and its plane has not seen it yet.
+            columns = [Title("NAME", wide=False)]
+            return _json(table(columns, [row(columns, [target.name], made, form.include)], {}))
+        return _json(made)
+
+    async def _full(self, store: KindStore, caller: Caller, target: Target, entry: Entry | None) -> Object | None:
+        """With what its manifest says, for callers who may read that: values of Secrets and variables."""
+        if store.resource.is_written and caller.level >= access_pb2.LEVEL_OPERATE:
+            writer = Writer(self._calls, caller, target, store, {})
+            name = entry.short.split()[0] if entry is not None and entry.short else target.name
+            manifest = await writer.manifest(name)
+            if manifest is not None:
+                return await writer.shown(manifest, entry)
+        return entry.made if entry is not None else None
+
+    def _table(self, store: KindStore, entries: Sequence[Entry], form: Form, metadata: Object | None = None) -> Object:
+        rows = [row(store.columns, one.cells, one.made, form.include) for one in entries]
+        return table(store.columns, rows, metadata or {"resourceVersion": str(store.version)})
+
+    async def _list(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        store = self._stores[target.resource]
+        selection = Selection(request.query)
+        if request.query.get("resourceVersionMatch") == "Exact":
+            raise Failure(410, "The resourceVersion for the provided list is too old.", "Expired")
+        entries = [found for one in await store.entries() if (found := wanted(selection, target, one)) is not None]
+        shown, after, left = part_of(entries, request.query, lambda one: "/".join(one.key))
+        metadata: Object = {"resourceVersion": str(store.version)}
+        if after:
+            metadata |= {"continue": after, "remainingItemCount": left}
+        form = self._form(request)
+        if form.is_table:
+            return _json(self._table(store, shown, form, metadata))
+        items = [one.made for one in shown]
+        if target.resource.name == "secrets":
+            whole = [
+                await self._full(store, caller, Target(target.resource, *one.key), one) for one in shown
+            ]  # fmt: skip
+            items = [one for one in whole if one is not None]
+        kind = f"{target.resource.object_kind}List"
+        return _json({"kind": kind, "apiVersion": target.resource.api_version, "metadata": metadata, "items": items})
+
+    async def _watch(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.StreamResponse:
+        held = self._watches.get(caller.name, 0)
+        if held >= MOST_WATCHES:
+            raise Failure(429, f"{caller.name} has {held} watches open already", retryAfterSeconds=5)
+        self._watches[caller.name] = held + 1
+        try:
+            watcher = Watcher(self._stores[target.resource], target, request.query, self._form(request), self.ending)
+            return await watcher.run(request)
+        finally:
+            self._watches[caller.name] -= 1
+
+    def _writer(self, request: web.BaseRequest, caller: Caller, target: Target) -> Writer:
+        if target.resource.has_namespace and not target.namespace:
+            raise Failure(405, f"{target.resource.name} are written in a namespace; the path has none")
+        return Writer(self._calls, caller, target, self._stores[target.resource], request.query)
+
+    async def _create(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        made = decoded(await request.read(), request.content_type)
+        writer = self._writer(request, caller, target)
+        await self._stores[target.resource].refresh()
+        return _json(await writer.create(made), status=201)
+
+    async def _update(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        made = decoded(await request.read(), request.content_type)
+        writer = self._writer(request, caller, target)
+        await self._stores[target.resource].refresh()
+        return _json(await writer.update(made))
+
+    async def _patch(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        if request.content_type not in PATCHES:
+            raise Failure(415, f"{request.content_type[:100]} is no patch; expected one of {', '.join(PATCHES)}")
+        patch = decoded(await request.read(), request.content_type)
+        if target.resource.name == "nodes":
+            return await self._node_patched(caller, target, patch)
+        writer = self._writer(request, caller, target)
+        await self._stores[target.resource].refresh()
+        return _json(await writer.patch(patch, request.content_type))
+
+    async def _node_patched(self, caller: Caller, target: Target, patch: Any) -> web.Response:  # noqa: ANN401  # JSON
+        """A node is made by itself; that it takes no pods is all that can be written."""
+        spec = patch.get("spec") if isinstance(patch, dict) else None
+        if not isinstance(spec, dict) or set(spec) - {"unschedulable", "taints"} or set(patch) - {"spec", "metadata"}:
+            raise Failure(
+                422,
+                "of a node only spec.unschedulable can be changed; node.labels of kepd's configuration has its labels",
+            )
+        if spec.get("unschedulable"):
+            await self._calls.ask(caller, pod_pb2.DrainNodeRequest(keeps_pods=True), pod_pb2.DrainNodeResponse)
+        else:
+            await self._calls.ask(caller, pod_pb2.UncordonNodeRequest(), pod_pb2.UncordonNodeResponse)
+        store = self._stores[target.resource]
+        await store.refresh()
+        entry = store.find("", target.name)
+        if entry is None:
+            raise Writer(self._calls, caller, target, store, {}).missing()
+        return _json(entry.made)
+
+    async def _delete(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        options = options_of(await request.read(), request.content_type, request.query)
+        store = self._stores[target.resource]
+        await store.refresh()
+        entry = store.find(target.namespace, target.name)
+        writer = self._writer(request, caller, target)
+        made = await self._full(store, caller, target, entry)
+        if made is None:
+            raise writer.missing()
+        wanted_uid = (options.get("preconditions") or {}).get("uid")
+        if wanted_uid and wanted_uid != made["metadata"]["uid"]:
+            raise Failure(409, f"the UID in the precondition ({wanted_uid}) is not that of the object", "Conflict")
+        writer.is_dry = writer.is_dry or options.get("dryRun") == ["All"]
+        grace_s = options.get("gracePeriodSeconds")
+        if target.resource.name == "pods" and not writer.is_dry:
+            # It ends in its own time; who asked is answered now, and sees it go.
+            metadata = {**made["metadata"], "deletionGracePeriodSeconds": grace_s if grace_s is not None else 30}
+            await writer.delete(grace_s)
+            return _json({**made, "metadata": metadata})
+        await writer.delete(grace_s)
+        return _json(success(target.name, target.resource.group, target.resource.name, made["metadata"]["uid"]))
+
+    async def _delete_all(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        options = options_of(await request.read(), request.content_type, request.query)
+        store, selection = self._stores[target.resource], Selection(request.query)
+        gone = []
+        for one in await store.entries():
+            if (found := wanted(selection, target, one)) is not None:
+                namespace, name = found.key
+                await self._writer(request, caller, Target(target.resource, namespace, name)).delete(
+                    options.get("gracePeriodSeconds")
+                )
+                gone.append(found.made)
+        kind = f"{target.resource.object_kind}List"
+        return _json({"kind": kind, "apiVersion": target.resource.api_version, "metadata": {}, "items": gone})
+
+    async def _part(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.StreamResponse:
+        store = self._stores[target.resource]
+        known = {name for name, _, _ in SUBRESOURCES.get(target.resource.name, ())}
+        if target.part not in known:
+            raise Failure(
+                404, f"{target.resource.name} have no {target.part} here; there is {', '.join(sorted(known)) or 'none'}"
+            )
+        await store.refresh()
+        entry = store.find(target.namespace, target.name)
+        if target.part == "scale":
+            return await self._scale(request, caller, target)
+        if entry is None:
+            raise Writer(self._calls, caller, target, store, {}).missing()
+        # A pod is known to the runtime by its whole name.
+        name = entry.key[1]
+        if target.part == "status":
+            return _json(entry.made)
+        if target.part == "log":
+            return await log_of(request, self._calls, caller, target.namespace, name)
+        if target.part in STREAMS:
+            return await stream_of(request, self._calls, caller, target.part, target.namespace, name)
+        return await self._evict(request, caller, target)
+
+    async def _evict(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        body = decoded(await request.read(), request.content_type)
+        given = (body.get("deleteOptions") or {}) if isinstance(body, dict) else {}
+        writer = self._writer(request, caller, target)
+        writer.is_dry = writer.is_dry or given.get("dryRun") == ["All"]
+        await writer.delete(given.get("gracePeriodSeconds"))
+        return _json(success(target.name, "", "pods"), status=201)
+
+    async def _scale(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
+        store = self._stores[target.resource]
+        writer = self._writer(request, caller, target)
+        if request.method in ("PUT", "PATCH"):
+            body = decoded(await request.read(), request.content_type)
+            spec = body.get("spec") if isinstance(body, dict) else None
+            replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+            if not isinstance(replicas, int) or replicas < 0:
+                raise Failure(422, "spec.replicas is missing; expected a number that is not negative")
+            await writer.scale(replicas)
+            await store.refresh()
+        elif request.method != "GET":
+            raise Failure(405, "a scale is got, updated or patched")
+        made = await self._full(store, caller, target, store.find(target.namespace, target.name))
+        if made is None:
+            raise writer.missing()
+        return _json(scale_object(made))
+
+    async def _without_objects(
+        self, request: web.BaseRequest, caller: Caller, target: Target, verb: str
+    ) -> web.Response:
+        resource = target.resource
+        if verb not in resource.verbs:
+            raise Failure(405, f"{verb or request.method} is not carried out on {resource.name}")
+        if resource.group == "metrics.k8s.io":
+            return _json(await extras.usage(self._calls, caller, resource, target.namespace, target.name))
+        if resource is not NAMESPACES:
+            return _json(
+                extras.review(resource, decoded(await request.read(), request.content_type), caller), status=201
+            )
+        if verb == "create":
+            made = decoded(await request.read(), request.content_type)
+            name = str((made.get("metadata") or {}).get("name") or "") if isinstance(made, dict) else ""
+            told = '299 - "a namespace is there as long as something is in it; nothing was written"'
+            return _json(extras.namespace_object(name), status=201, headers={"Warning": told})
+        names = await self._namespaces()
+        if target.name:
+            if target.name not in names:
+                raise Failure(404, f'namespaces "{target.name}" not found', name=target.name, kind="namespaces")
+            return _json(extras.namespace_object(target.name))
+        made = [extras.namespace_object(one) for one in names]
+        form = self._form(request)
+        if form.is_table:
+            columns = [Title("NAME", wide=False), Title("STATUS", wide=False)]
+            return _json(
+                table(
+                    columns, [row(columns, [one["metadata"]["name"], "Active"], one, form.include) for one in made], {}
+                )
+            )
+        version = {"resourceVersion": str(next(iter(self._stores.values())).version)}
+        return _json({"kind": "NamespaceList", "apiVersion": "v1", "metadata": version, "items": made})
+
+    async def _namespaces(self) -> list[str]:
+        those = [store for one, store in self._stores.items() if one.has_namespace and one.is_written]
+        return await extras.namespaces(those)
+
+
+def _is_there(resource: Resource, calls: Calls) -> bool:
+    """Whether what has it runs here."""
+
+    if resource.kind is None:
+        return True
+    if resource.kind is BY_WORD["proxy"]:
+        return calls.is_served("CriProxyService")
+    if resource.kind is BY_WORD["dns"]:
+        return calls.is_served("DnsService")
+    if resource.name in ALWAYS:
+        return True
+    needed = NEEDS.get(FOLDERS[resource.kind])
+    return needed is None or calls.is_served(needed)
+
+
+def _version() -> Mapping[str, str]:
+    return {
+        "major": MAJOR, "minor": MINOR, "gitVersion": f"v{MAJOR}.{MINOR}.0+kepd-{__version__}", "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "",
+        "platform": f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(platform.machine(), platform.machine())}",
+    }  # fmt: skip
+
+
+def _json(
+    made: object, *, status: int = 200, content_type: str = "application/json", headers: Mapping[str, str] | None = None
+) -> web.Response:
+    encoded = msgspec.json.encode(made)
+    return web.Response(status=status, body=encoded, headers={**(headers or {}), "Content-Type": content_type})

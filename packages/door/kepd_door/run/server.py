@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door's port: takes connections, finds out who calls, and bounds what one caller takes of the loop.
+
+aiohttp speaks HTTP. Owns: the listening socket and its connections. Never: answers a question before it knows whose.
+"""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from agent.api.errors import ApiError
+from agent.model.allowance import CallerMeter, Share
+from agent.model.component import Report
+from kepd_door.run.calls import Caller
+from kepd_door.run.keys import DoorKeys
+from kepd_door.shape.statuses import Failure, failure_of
+
+log = structlog.get_logger(plane="api")
+
+MOST_CONNECTIONS = 256
+LARGEST_BODY = 10 << 20
+HANDSHAKE_S, KEPT_S = 5.0, 75.0
+TAKEN_A_TURN = 16
+PAUSE_S = 0.5
+RENEW_S = 12 * 3600.0
+METERED = {"requests": Share(2000, 400), "requests without a right": Share(20, 5)}
+LONGEST_WAIT_S = 5.0
+HEALTH = frozenset({"/healthz", "/livez", "/readyz"})
+
+Handle = Callable[[web.BaseRequest, Caller], Awaitable[web.StreamResponse]]
+
+
+class DoorServer:
+    """`handle` answers who may ask; it raises Failure or ApiError. `ending` is set when all is to end."""
+
+    def __init__(
+        self, listen: Callable[[], socket.socket], address: str, keys: DoorKeys, handle: Handle, ending: asyncio.Event
+    ) -> None:
+        self._listen, self._address, self._keys, self._handle = listen, address, keys, handle
+        self._meter = CallerMeter(METERED)
+        self._ending = ending
+        self._shaking: set[asyncio.Task[None]] = set()
+        self._server = web.Server(
+            self._answer, access_log=None, keepalive_timeout=KEPT_S, max_line_size=16 << 10, max_field_size=16 << 10,
+            request_factory=_request, handler_cancellation=True, auto_decompress=False,
+        )  # fmt: skip
+
+    async def run(self, report: Report) -> None:
+        await self._keys.open()
+        listener = self._listen()
+        listener.setblocking(False)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(listener, self._take, listener)
+        report.ready(f"https://{self._address}")
+        try:
+            while True:
+                await asyncio.sleep(RENEW_S)
+                await self._keys.renew()
+        finally:
+            loop.remove_reader(listener)
+            listener.close()
+            for task in self._shaking:
+                task.cancel()
+            self._ending.set()
+            await self._server.shutdown(1.0)
+
+    def _take(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(TAKEN_A_TURN):
+            try:
+                client, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                # Until descriptors are free again.
+                loop.remove_reader(listener)
+                loop.call_later(
+                    PAUSE_S, lambda: listener.fileno() >= 0 and loop.add_reader(listener, self._take, listener)
+                )
+                return
+            if len(self._server.connections) + len(self._shaking) >= MOST_CONNECTIONS:
+                client.close()
+                continue
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = loop.create_task(self._shake(client), name="door-handshake")
+            self._shaking.add(task)
+            task.add_done_callback(self._shaking.discard)
+
+    async def _shake(self, client: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                self._server,
+                client,
+                ssl=self._keys.context,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=1.0,
+            )
+        except (OSError, asyncio.CancelledError):
+            client.close()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            return await self._admitted(request)
+        except Failure as failure:
+            return status(failure)
+        except ApiError as error:
+            return status(failure_of(error))
+        except web.HTTPRequestEntityTooLarge:
+            return status(Failure(413, f"the body has more than {LARGEST_BODY >> 20} MiB"))
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # a bug must not show its insides to callers
+            log.error(
+                "door_request_failed", method=request.method, path=request.path[:300], error=repr(error), exc_info=error
+            )
+            return status(Failure(500, "kepd failed at this; the daemon's log has the cause"))
+
+    async def _admitted(self, request: web.BaseRequest) -> web.StreamResponse:
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        caller = self._keys.caller(request.headers.get("Authorization", ""), certificate)
+        if caller is None:
+            if request.path in HEALTH and request.method == "GET":
+                return web.Response(text="ok")
+            await self._wait("", "requests without a right")
+            raise Failure(401, "Unauthorized")
+        await self._wait(caller.name, "requests")
+        return await self._handle(request, caller)
+
+    async def _wait(self, who: str, what: str) -> None:
+        """Those who ask for more than their share have their turn later, or are told to."""
+        wait_s = self._meter.take(who, what, monotonic())
+        if wait_s > LONGEST_WAIT_S:
+            raise Failure(429, f"{who or 'callers without a right'} asked for more than the share of one caller",
+                          retryAfterSeconds=int(wait_s))  # fmt: skip
+        if wait_s:
+            await asyncio.sleep(wait_s)
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:  # noqa: ANN401
+    """As aiohttp makes its own, with our bound."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY)
+
+
+def status(failure: Failure) -> web.Response:
+    headers = {"Retry-After": str(after)} if (after := failure.details.get("retryAfterSeconds")) else {}
+    if failure.code == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = msgspec.json.encode(failure.status())
+    return web.Response(status=failure.code, body=body, content_type="application/json", headers=headers)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of one kind with their versions, and the changes of them that watchers read.
+
+A kind that can be followed is followed from the first question on; any other is listed at each question, and once a
+second while somebody watches. Versions grow from one process to the next, so that a watcher of an earlier one is told
+to list again and never misses or doubles a change. Never: waits for a watcher; who reads too slowly begins again.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import structlog
+
+from agent.api.errors import ApiError
+from agent.kinds.shown import shown_of
+from agent.wire.kepd.v1 import kind_pb2 as pb
+from agent.wire.kepd.v1 import list_pb2
+from kepd_door.run.calls import OURSELVES, Calls
+from kepd_door.shape.dressing import dressed, own_object
+from kepd_door.shape.resources import Resource
+from kepd_door.shape.statuses import Failure
+from kepd_door.shape.tables import Title
+
+log = structlog.get_logger(plane="api")
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+MOST_CHANGES = 4096
+LOOK_S, AGAIN_S = 1.0, 1.0
+PAGE = 500
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """`raw` is what the kind says of it, to tell whether it changed; `short` has its other names. `made` has the
+    name that was asked for."""
+
+    key: Key
+    made: Object
+    cells: tuple[str, ...]
+    short: str
+    raw: bytes
+    version: int
+
+
+class Change(msgspec.Struct, frozen=True):
+    """`now` None: it is gone. `encoded` has what watchers made of it, so that they make it once."""
+
+    version: int
+    before: Entry | None
+    now: Entry | None
+    encoded: dict[object, bytes] = msgspec.field(default_factory=dict)
+
+
+class Versions:
+    """More of them in a second than there are milliseconds would run into those of the next process."""
+
+    def __init__(self) -> None:
+        self.first = self.last = time.time_ns() // 1_000_000
+
+    def next(self) -> int:
+        self.last += 1
+        return self.last
+
+
+class KindStore:
+    def __init__(self, resource: Resource, calls: Calls, versions: Versions, spawn: Callable[[Any], object]) -> None:
+        if resource.kind is None:
+            raise ValueError(resource.name)
+        self.resource = resource
+        self.columns: list[Title] = []
+        self._kind = resource.kind
+        self._calls = calls
+        self._versions = versions
+        self._spawn = spawn
+        self._entries: dict[Key, Entry] = {}
+        self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
+        self._forgotten = versions.first
+        self._bell = asyncio.Event()
+        # What is written in manifests may change in what its plane tells nobody; pods come with all they have.
+        self._can_follow = shown_of(self._kind).watch is not None and self._kind.api in ("", "Pod")
+        self._is_followed = False
+        self._synced = asyncio.Event()
+        self._listing = asyncio.Lock()
+        self._watchers = 0
+
+    @property
+    def version(self) -> int:
+        return self._versions.last
+
+    async def entries(self) -> list[Entry]:
+        """In the order of their names."""
+        await self.refresh()
+        return [self._entries[key] for key in sorted(self._entries)]
+
+    async def refresh(self) -> None:
+        if not self._can_follow:
+            await self._list()
+            return
+        if not self._is_followed:
+            self._is_followed = True
+            self._spawn(self._follow())
+        async with asyncio.timeout(30):
+            await self._synced.wait()
+
+    def find(self, namespace: str, name: str) -> Entry | None:
+        """By its name, else by a short one; it is then called so."""
+        if (found := self._entries.get((namespace, name))) is not None:
+            return found
+        for entry in self._entries.values():
+            if name in entry.short.split() and entry.key[0] == namespace:
+                return renamed(entry, name)
+        return None
+
+    async def _list(self) -> None:
+        async with self._listing:
+            found: dict[Key, Entry] = {}
+            token = ""
+            while True:
+                options = list_pb2.ListOptions(page_size=PAGE, page_token=token)
+                request = pb.ListRowsRequest(
+                    options=options, kind=self._kind.plural, is_wide=True, with_objects=True, with_ended=True
+                )
+                answer = await self._calls.ask(OURSELVES, request, pb.ListRowsResponse)
+                self._take_columns(answer.columns)
+                found |= self._made(answer.rows)
+                if not (token := answer.meta.next_page_token):
+                    break
+            self._replace(found)
+
+    async def _follow(self) -> None:
+        """For as long as the door is open; what ends it early makes it begin again with everything."""
+        while True:
+            try:
+                await self._follow_once()
+            except ApiError as error:
+                if not self._synced.is_set():
+                    log.debug("door_kind_not_followed", kind=self._kind.plural, error=str(error))
+            await asyncio.sleep(AGAIN_S)
+
+    async def _follow_once(self) -> None:
+        request = pb.WatchRowsRequest(kind=self._kind.plural, is_wide=True, with_objects=True, with_ended=True)
+        first: dict[Key, Entry] | None = {}
+        async for change in self._calls.stream(OURSELVES, request):
+            self._take_columns(change.columns)
+            made = self._made(change.rows)
+            if change.type == list_pb2.CHANGE_TYPE_BOOKMARK:
+                if first is not None:
+                    self._replace(first)
+                    first = None
+                    self._synced.set()
+            elif first is not None:
+                first |= made
+            elif change.type == list_pb2.CHANGE_TYPE_DELETED:
+                for key in made:
+                    self._put(key, None)
+            else:
+                for key, entry in made.items():
+                    self._put(key, entry)
+
+    def _take_columns(self, columns: Any) -> None:  # noqa: ANN401  # a repeated field
+        if columns and not self.columns:
+            self.columns = [Title(one.title, one.wide) for one in columns]
+
+    def _made(self, rows: Any) -> dict[Key, Entry]:  # noqa: ANN401  # a repeated field
+        found = {}
+        for row in rows:
+            if not row.object:
+                continue
+            before = self._entries.get((row.namespace, row.name))
+            if before is not None and before.raw == row.object:
+                found[before.key] = before
+                continue
+            fields = msgspec.json.decode(row.object)
+            made = fields if "metadata" in fields else own_object(self.resource, row.name, row.namespace, fields)
+            version = self._versions.last
+            shown = dressed(self.resource, made, version)
+            key = shown["metadata"].get("namespace", ""), shown["metadata"]["name"]
+            found[key] = Entry(key, shown, tuple(row.cells), row.short, row.object, version)
+        return found
+
+    def _replace(self, found: Mapping[Key, Entry]) -> None:
+        for key in self._entries.keys() - found.keys():
+            self._put(key, None)
+        for key, entry in found.items():
+            self._put(key, entry)
+
+    def _put(self, key: Key, entry: Entry | None) -> None:
+        before = self._entries.get(key)
+        if entry is None:
+            if before is None:
+                return
+            del self._entries[key]
+        elif before is not None and before.raw == entry.raw:
+            return
+        version = self._versions.next()
+        if entry is not None:
+            entry = self._entries[key] = _at(entry, version)
+        elif before is not None:
+            before = _at(before, version)
+        if len(self._changes) == MOST_CHANGES:
+            self._forgotten = self._changes[0].version
+        self._changes.append(Change(version, before, entry))
+        self._bell.set()
+        self._bell = asyncio.Event()
+
+    def check_version(self, since: int) -> None:
+        """Whether changes since then are all known."""
+        if since < self._forgotten:
+            raise Failure(410, f"too old resource version: {since} ({self._forgotten})", "Expired")
+        if since > self._versions.last:
+            text = f"Too large resource version: {since}, current: {self._versions.last}"
+            raise Failure(504, text, "Timeout", retryAfterSeconds=1)
+
+    async def changes(self, since: int) -> AsyncIterator[Change | None]:
+        """Those after a version, for ever; None after each that is the last one for now."""
+        self._watchers += 1
+        if self._watchers == 1 and not self._can_follow:
+            self._spawn(self._look())
+        try:
+            while True:
+                bell = self._bell
+                self.check_version(since)
+                for change in self._after(since):
+                    since = change.version
+                    yield change
+                yield None
+                await bell.wait()
+        finally:
+            self._watchers -= 1
+
+    def _after(self, since: int) -> Iterator[Change]:
+        """A list, for it may grow meanwhile."""
+        found = []
+        for change in reversed(self._changes):
+            if change.version <= since:
+                break
+            found.append(change)
+        return reversed(found)
+
+    async def _look(self) -> None:
+        while self._watchers:
+            with suppress(ApiError):
+                await self._list()
+            await asyncio.sleep(LOOK_S)
+
+
+def _at(entry: Entry, version: int) -> Entry:
+    metadata = {**entry.made["metadata"], "resourceVersion": str(version)}
+    return msgspec.structs.replace(entry, made={**entry.made, "metadata": metadata}, version=version)
+
+
+def renamed(entry: Entry, name: str) -> Entry:
+    made = {**entry.made, "metadata": {**entry.made["metadata"], "name": name}}
+    return msgspec.structs.replace(entry, made=made)

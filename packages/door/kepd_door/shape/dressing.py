@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects as clients of an API server expect them, and back: identities, versions, and what only a server adds."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID, uuid5
+
+from kepd_door.shape.resources import Resource
+
+Object = dict[str, Any]
+# Identities of what has none on this node: the same after a restart.
+OURS = UUID("6f0ff2d5-5f41-4b0c-9d0b-1d1f4f6f0c51")
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# What a server writes, and no manifest has.
+ADDED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "deletionTimestamp",
+         "deletionGracePeriodSeconds")  # fmt: skip
+READY = {"True": "KubeletReady", "False": "KubeletNotReady"}
+PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+def dressed(resource: Resource, made: Object, version: int) -> Object:
+    given = made.get("metadata") or {}
+    name, namespace = str(given.get("name", "")), str(given.get("namespace", ""))
+    metadata: Object = {**given, "name": name, "resourceVersion": str(version)}
+    metadata.setdefault("uid", str(uuid5(OURS, f"{resource.object_kind}/{namespace}/{name}")))
+    if not given.get("creationTimestamp"):
+        metadata["creationTimestamp"] = None
+    if not resource.has_namespace:
+        metadata.pop("namespace", None)
+    elif not namespace:
+        metadata["namespace"] = "default"
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.object_kind,
+        **_body(made),
+        "metadata": metadata,
+    }
+
+
+def _body(made: Object) -> Object:
+    return {name: value for name, value in made.items() if name not in ("apiVersion", "kind", "metadata")}
+
+
+def own_object(resource: Resource, name: str, namespace: str, fields: Object) -> Object:
+    """Of a kind that Kubernetes does not have: what the node tells of it is its status."""
+    if resource.name == "nodes":
+        return node_object(fields)
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    labels = fields.get("labels")
+    return {"metadata": metadata | ({"labels": labels} if isinstance(labels, dict) else {}), "status": fields}
+
+
+def node_object(node: Object) -> Object:
+    runtime = node.get("runtime") or {}
+    is_ready = bool(runtime.get("isConnected"))
+    status = str(is_ready)
+    told = [{"type": one, "status": str(one in node.get("conditions", ()))} for one in PRESSURES]
+    ready = {"type": "Ready", "status": status, "reason": READY[status], "message": runtime.get("message", "")}
+    addresses = [{"type": "InternalIP", "address": one} for one in node.get("addresses", ())]
+    runtime_version = f"{runtime.get('name', '')}://{runtime.get('version', '')}" if is_ready else ""
+    info = {
+        "kubeletVersion": f"kepd {node.get('kepdVersion', '')}", "containerRuntimeVersion": runtime_version,
+        "kernelVersion": node.get("kernelVersion", ""), "operatingSystem": "linux", "osImage": "",
+        "architecture": "", "bootID": "", "machineID": "", "systemUUID": "", "kubeProxyVersion": "",
+    }  # fmt: skip
+    return {
+        "metadata": {"name": node["name"], "labels": node.get("labels", {})},
+        "spec": {"unschedulable": True} if node.get("drain") else {},
+        "status": {
+            "conditions": [*told, ready],
+            "addresses": [*addresses, {"type": "Hostname", "address": node["name"]}],
+            "nodeInfo": info,
+        },
+    }
+
+
+def written(made: Object) -> Object:
+    """What of an object belongs into a manifest."""
+    metadata = {name: value for name, value in (made.get("metadata") or {}).items() if name not in ADDED}
+    return {name: value for name, value in made.items() if name not in ("status", "metadata")} | {"metadata": metadata}
+
+
+def last_applied(made: Object) -> Object:
+    text = ((made.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def with_last_applied(made: Object, wanted: Object) -> Object:
+    metadata = made.get("metadata") or {}
+    # As kubectl writes it, which then finds nothing to change.
+    copied = {**wanted, "metadata": {"annotations": {}, **(wanted.get("metadata") or {})}}
+    text = json.dumps(copied, sort_keys=True, separators=(",", ":")) + "\n"
+    annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: text}
+    return {**made, "metadata": {**metadata, "annotations": annotations}}
+
+
+def managed_fields(made: Object, manager: str) -> list[Object]:
+    """Of the one owner that there is."""
+    wanted = {name: value for name, value in last_applied(made).items() if name not in ("apiVersion", "kind")}
+    if not wanted:
+        return []
+    entry = {
+        "manager": manager,
+        "operation": "Apply",
+        "apiVersion": made.get("apiVersion", "v1"),
+        "fieldsType": "FieldsV1",
+    }
+    return [{**entry, "fieldsV1": _fields(wanted)}]
+
+
+def _fields(value: Mapping[str, Any]) -> Object:
+    return {
+        f"f:{name}": _fields(inner) if isinstance(inner, dict) else {}
+        for name, inner in value.items()
+        if name not in ("name", "namespace") or not isinstance(inner, str)
+    }

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patches of objects: JSON Patch (RFC 6902), merge patch (RFC 7386), Kubernetes' strategic merge, and what an applied
+object means for one that was applied before. Values in, values out; what was given is never changed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+from kepd_door.shape.statuses import Failure
+
+Object = dict[str, Any]
+# Lists whose items are the same object where this field is the same; other lists are replaced as one.
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "containers": ("name",), "initContainers": ("name",), "ephemeralContainers": ("name",), "volumes": ("name",),
+    "env": ("name",), "imagePullSecrets": ("name",), "resourceClaims": ("name",), "schedulingGates": ("name",),
+    "volumeMounts": ("mountPath",), "volumeDevices": ("devicePath",), "hostAliases": ("ip",),
+    "ports": ("containerPort", "port"), "topologySpreadConstraints": ("topologyKey",), "conditions": ("type",),
+    "ownerReferences": ("uid",),
+}  # fmt: skip
+# Lists of words that are one set.
+SETS = ("finalizers",)
+ORDER, GONE, KEPT = "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"
+DEEPEST = 64
+
+
+def merge_patched(current: Any, patch: Any) -> Any:  # noqa: ANN401  # JSON
+    if not isinstance(patch, dict):
+        return deepcopy(patch)
+    made = dict(current) if isinstance(current, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            made.pop(name, None)
+        else:
+            made[name] = merge_patched(made.get(name), value)
+    return made
+
+
+def strategic_patched(current: Object, patch: Object) -> Object:
+    if patch.get("$patch") == "replace":
+        return {name: deepcopy(value) for name, value in patch.items() if name != "$patch"}
+    made = dict(current)
+    if (kept := patch.get(KEPT)) is not None:
+        made = {name: value for name, value in made.items() if name in kept}
+    for name, value in patch.items():
+        if name.startswith(GONE):
+            field = name.removeprefix(GONE)
+            made[field] = [one for one in made.get(field) or () if one not in value]
+        elif name.startswith("$"):
+            continue
+        elif value is None:
+            made.pop(name, None)
+        elif isinstance(value, dict):
+            before = made.get(name)
+            if value.get("$patch") == "delete":
+                made.pop(name, None)
+            else:
+                made[name] = strategic_patched(before if isinstance(before, dict) else {}, value)
+        elif isinstance(value, list):
+            made[name] = _list_patched(name, made.get(name) or [], value, patch.get(ORDER + name))
+        else:
+            made[name] = value
+    return made
+
+
+def _key_of(name: str, items: Sequence[Any]) -> str:
+    """Empty: the list is one value."""
+    if not all(isinstance(one, dict) for one in items):
+        return ""
+    return next((key for key in KEYS.get(name, ()) if items and all(key in one for one in items)), "")
+
+
+def _list_patched(name: str, current: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
+    if name in SETS:
+        return [*current, *(one for one in patch if one not in current)]
+    named = [one for one in patch if not (isinstance(one, dict) and set(one) == {"$patch"})]
+    key = _key_of(name, named) if named else ""
+    if len(named) != len(patch) and patch and {"$patch": "replace"} in patch:
+        return deepcopy(named)
+    if not key:
+        return deepcopy(patch)
+    made = {one.get(key): one for one in current if isinstance(one, dict)}
+    for one in named:
+        if one.get("$patch") == "delete":
+            made.pop(one[key], None)
+        else:
+            made[one[key]] = strategic_patched(made.get(one[key], {}), one)
+    wanted = [one[key] for one in order if isinstance(one, dict) and key in one] if order else []
+    places = {value: place for place, value in enumerate(wanted)}
+    return sorted(made.values(), key=lambda one: places.get(one.get(key), len(places)))
+
+
+def applied(current: Object, before: Object, wanted: Object) -> Object:
+    """`wanted` over what there is, without what was applied before and is not wanted any more."""
+    made = dict(current)
+    for name in before.keys() - wanted.keys():
+        rest = _without(made.get(name), before[name])
+        if rest is None:
+            made.pop(name, None)
+        else:
+            made[name] = rest
+    for name, value in wanted.items():
+        old, last = made.get(name), before.get(name)
+        if isinstance(value, dict):
+            made[name] = applied(old if isinstance(old, dict) else {}, last if isinstance(last, dict) else {}, value)
+        elif isinstance(value, list):
+            made[name] = _list_applied(name, old, last, value)
+        else:
+            made[name] = value
+    return made
+
+
+def _without(current: Any, before: Any) -> Any:  # noqa: ANN401  # JSON
+    """What others wrote of it; None where nothing is left."""
+    if not isinstance(current, dict) or not isinstance(before, dict):
+        return None
+    return applied(current, before, {}) or None
+
+
+def _list_applied(name: str, current: Any, before: Any, wanted: list[Any]) -> list[Any]:  # noqa: ANN401  # JSON
+    key = _key_of(name, wanted)
+    if not key or not isinstance(current, list):
+        return deepcopy(wanted)
+    there = {one.get(key): one for one in current if isinstance(one, dict)}
+    last = {one.get(key): one for one in before or () if isinstance(one, dict)} if isinstance(before, list) else {}
+    names = [one[key] for one in wanted]
+    others = [one for value, one in there.items() if value not in names and value not in last]
+    return [applied(there.get(one[key], {}), last.get(one[key], {}), one) for one in wanted] + others
+
+
+def json_patched(current: Object, operations: Any) -> Object:  # noqa: ANN401  # JSON
+    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+        raise Failure(400, "a JSON patch is a list of operations")
+    made = deepcopy(current)
+    for number, one in enumerate(operations):
+        work = _OPERATIONS.get(str(one.get("op")))
+        if work is None:
+            raise Failure(
+                400, f"operation {number} is {str(one.get('op'))[:20]!r}; expected one of {', '.join(_OPERATIONS)}"
+            )
+        try:
+            made = work(made, one)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            text = f"operation {number}, {one['op']} at {str(one.get('path'))[:200]!r}, does not fit the object"
+            raise Failure(422, text) from error
+    if not isinstance(made, dict):
+        raise Failure(422, "the patch leaves no object")
+    return made
+
+
+def _steps(path: Any) -> list[str]:  # noqa: ANN401  # JSON
+    if not isinstance(path, str) or (path and not path.startswith("/")):
+        raise ValueError(path)
+    return [step.replace("~1", "/").replace("~0", "~") for step in path.split("/")[1:]]
+
+
+def _found(made: Any, steps: Sequence[str]) -> Any:  # noqa: ANN401  # JSON
+    for step in steps:
+        made = made[int(step)] if isinstance(made, list) else made[step]
+    return made
+
+
+def _put(made: Any, steps: Sequence[str], value: Any) -> Any:  # noqa: ANN401  # JSON
+    if not steps:
+        return value
+    place = _found(made, steps[:-1])
+    if isinstance(place, list):
+        number = len(place) if steps[-1] == "-" else int(steps[-1])
+        if not 0 <= number <= len(place):
+            raise IndexError(number)
+        place.insert(number, value)
+    else:
+        place[steps[-1]] = value
+    return made
+
+
+def _taken(made: Any, steps: Sequence[str]) -> Any:  # noqa: ANN401  # JSON
+    place = _found(made, steps[:-1])
+    return place.pop(int(steps[-1])) if isinstance(place, list) else place.pop(steps[-1])
+
+
+def _add(made: Any, one: Object) -> Any:  # noqa: ANN401  # JSON
+    return _put(made, _steps(one["path"]), deepcopy(one["value"]))
+
+
+def _remove(made: Any, one: Object) -> Any:  # noqa: ANN401  # JSON
+    _taken(made, _steps(one["path"]))
+    return made
+
+
+def _replace(made: Any, one: Object) -> Any:  # noqa: ANN401  # JSON
+    steps = _steps(one["path"])
+    if steps:
+        _taken(made, steps)
+    return _put(made, steps, deepcopy(one["value"]))
+
+
+def _move(made: Any, one: Object) -> Any:  # noqa: ANN401  # JSON
+    return _put(made, _steps(one["path"]), _taken(made, _steps(one["from"])))
+
+
+def _copy(made: Any, one: Object) -> Any:  # noqa: ANN401  # JSON
+    return _put(made, _steps(one["path"]), deepcopy(_found(made, _steps(one["from"]))))
+
+
+def _test(made: Any, one: Object) -> Any:  # noqa: ANN401  # JSON
+    if _found(made, _steps(one["path"])) != one["value"]:
+        raise ValueError(one["path"])
+    return made
+
+
+_OPERATIONS: Mapping[str, Callable[[Any, Object], Any]] = {
+    "add": _add, "remove": _remove, "replace": _replace, "move": _move, "copy": _copy, "test": _test,
+}  # fmt: skip

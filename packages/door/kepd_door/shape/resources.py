@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds as resources of Kubernetes' API: the group and the plural they have there, and what may be done with them.
+
+Kinds that Kubernetes does not have are in the group `kepd.dev`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agent.kinds.registry import KINDS, Kind
+
+Object = dict[str, Any]
+OWN_GROUP = "kepd.dev"
+READ = ("get", "list", "watch")
+WRITE = ("create", "delete", "deletecollection", "patch", "update")
+# Of kinds that are written in manifests; what is not here is of Kubernetes' core.
+GROUPS: Mapping[str, tuple[str, str]] = {
+    "Deployment": ("apps", "v1"),
+    "DaemonSet": ("apps", "v1"),
+    "Job": ("batch", "v1"),
+    "EndpointSlice": ("discovery.k8s.io", "v1"),
+    "ServiceCIDR": ("networking.k8s.io", "v1"),
+    "ResourceClaim": ("resource.k8s.io", "v1"),
+    "ResourceClaimTemplate": ("resource.k8s.io", "v1"),
+    "DeviceClass": ("resource.k8s.io", "v1"),
+    "ResourceSlice": ("resource.k8s.io", "v1"),
+}
+# Of Kubernetes, and no manifest has them.
+OBSERVED = {"nodes": "Node", "events": "Event"}
+IN_ALL = ("pods", "services", "deployments", "daemonsets", "jobs")
+SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
+    "pods": (
+        ("attach", "PodAttachOptions", ("create", "get")),
+        ("eviction", "Eviction", ("create",)),
+        ("exec", "PodExecOptions", ("create", "get")),
+        ("log", "Pod", ("get",)),
+        ("portforward", "PodPortForwardOptions", ("create", "get")),
+        ("status", "Pod", ("get",)),
+    ),
+    "deployments": (("scale", "Scale", ("get", "patch", "update")), ("status", "Deployment", ("get",))),
+    "daemonsets": (("status", "DaemonSet", ("get",)),),
+    "jobs": (("status", "Job", ("get",)),),
+    "services": (("status", "Service", ("get",)),),
+    "nodes": (("status", "Node", ("get",)),),
+}
+
+
+class Resource(msgspec.Struct, frozen=True):
+    """`name` stands in URLs; `kind` None: it has no objects of its own, and is answered by the door."""
+
+    group: str
+    version: str
+    name: str
+    singular: str
+    object_kind: str
+    has_namespace: bool
+    short: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = READ
+    kind: Kind | None = None
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def is_written(self) -> bool:
+        return "create" in self.verbs and self.kind is not None
+
+
+def _plural(kind: str) -> str:
+    return kind.lower() + ("es" if kind.endswith("s") else "s")
+
+
+def _resource(kind: Kind) -> Resource:
+    if kind.api:
+        group, version = GROUPS.get(kind.api, ("", "v1"))
+        name, singular = _plural(kind.api), kind.api.lower()
+        # Words that Kubernetes has for something else would be taken by the first of both.
+        short = tuple(word for word in kind.short if word not in (name, singular) and len(word) < 7 and word != "ep")
+        return Resource(
+            group, version, name, singular, kind.api, kind.has_namespace, short, tuple(sorted((*READ, *WRITE))), kind
+        )
+    if kind.plural in OBSERVED:
+        shown = OBSERVED[kind.plural]
+        return Resource("", "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, READ, kind)
+    shown = kind.singular.capitalize()
+    return Resource(OWN_GROUP, "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, READ, kind)
+
+
+NAMESPACES = Resource("", "v1", "namespaces", "namespace", "Namespace", False, ("ns",), ("create", "get", "list"))
+REVIEWS = tuple(
+    Resource(f"{group}.k8s.io", "v1", f"{kind.lower()}s", "", kind, False, (), ("create",))
+    for group, kind in (
+        ("authorization", "SelfSubjectAccessReview"),
+        ("authorization", "SelfSubjectRulesReview"),
+        ("authentication", "SelfSubjectReview"),
+    )
+)
+METRICS = (
+    Resource("metrics.k8s.io", "v1beta1", "nodes", "", "NodeMetrics", False, (), ("get", "list")),
+    Resource("metrics.k8s.io", "v1beta1", "pods", "", "PodMetrics", True, (), ("get", "list")),
+)
+RESOURCES: Sequence[Resource] = (NAMESPACES, *map(_resource, KINDS), *REVIEWS, *METRICS)
+BY_PLACE: Mapping[tuple[str, str, str], Resource] = {(one.group, one.version, one.name): one for one in RESOURCES}
+
+
+def groups(resources: Iterable[Resource]) -> dict[str, str]:
+    """Their versions by their names, the core left out."""
+    return {one.group: one.version for one in resources if one.group}

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which objects a request means, by labels, by fields and by name."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agent.kinds.kube_shape import labels_of
+from agent.kinds.selectors import parse_selector
+from agent.model.refused import Refused
+from kepd_door.shape.statuses import Failure
+
+Object = dict[str, Any]
+Test = Callable[[Object], bool]
+BY_NAME = "metadata.name"
+
+
+class Selection:
+    """`name` is one that a field selector asks for: it may be the short one of a pod, so its store looks for it."""
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        self._fields: list[tuple[str, str, bool]] = []
+        self.name = ""
+        for part in filter(None, query.get("fieldSelector", "").split(",")):
+            path, sign, value = part.partition("=")
+            if not sign or not path:
+                raise Failure(400, f'"{part[:100]}" is no part of a field selector; expected KEY=VALUE or KEY!=VALUE')
+            is_equal = not path.endswith("!")
+            path, value = path.removesuffix("!").strip(), value.removeprefix("=").strip()
+            if path == BY_NAME and is_equal:
+                self.name = value
+            else:
+                self._fields.append((path, value, is_equal))
+        try:
+            self._has_labels = parse_selector(query.get("labelSelector", ""))
+        except Refused as error:
+            raise Failure(400, str(error)) from error
+
+    def holds(self, made: Object) -> bool:
+        if not self._has_labels(labels_of(made)):
+            return False
+        return all((field(made, path) == value) == is_equal for path, value, is_equal in self._fields)
+
+
+def field(made: Object, path: str) -> str:
+    """Empty for what is not there."""
+    found: Any = made
+    for step in path.split("."):
+        found = found.get(step) if isinstance(found, dict) else None
+    if isinstance(found, bool):
+        return str(found).lower()
+    return "" if found is None else str(found)
+
+
+def part_of(
+    found: Sequence[Any], query: Mapping[str, str], after: Callable[[Any], str]
+) -> tuple[Sequence[Any], str, int]:
+    """A page of what is in order: those of it, where the next begins, and how many are left."""
+    try:
+        limit = int(query.get("limit") or 0)
+    except ValueError as error:
+        raise Failure(400, f"limit is {query['limit'][:20]!r}; expected a number") from error
+    if begin := query.get("continue", ""):
+        found = [one for one in found if after(one) > begin]
+    if limit <= 0 or len(found) <= limit:
+        return found, "", 0
+    return found[:limit], after(found[limit - 1]), len(found) - limit

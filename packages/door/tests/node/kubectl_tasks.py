@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people do with kubectl every day, in this order; each is one line for a shell, with what it shows."""
+
+from dataclasses import dataclass
+
+FILES = {
+    "web.yaml": """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: main
+        image: $IMAGE
+        imagePullPolicy: IfNotPresent
+        command: [sh, -c, "mkdir /w; echo welcome > /w/page; echo web begins; exec httpd -f -p 8080 -h /w"]
+        env: [{name: SECRET, value: not-for-readers}]
+        ports: [{name: http, containerPort: 8080}]
+        readinessProbe: {tcpSocket: {port: http}, periodSeconds: 1}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {clusterIP: 10.96.0.77, selector: {app: web}, ports: [{name: http, port: 80, targetPort: http}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {color: blue}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: login}
+stringData: {password: not-to-be-seen}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: box, labels: {app: box}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: main
+    image: $IMAGE
+    imagePullPolicy: IfNotPresent
+    command: [sh, -c, "busybox ln -s busybox /bin/tar; for n in 1 2 3; do echo line $n; done; exec sleep 3600"]
+""",
+    "bad.yaml": """
+apiVersion: v1
+kind: Pod
+metadata: {name: bad}
+spec: {containers: [{name: main, imge: x}]}
+""",
+    "page": "from the file",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """`hides`: what must not be in it."""
+
+    line: str
+    shows: tuple[str, ...] = ()
+    code: int = 0
+    hides: str = ""
+
+
+TASKS = (
+    Task("kubectl version", ("Server Version: v1.36",)),
+    Task("kubectl api-resources", (r"^pulls .*kepd.dev/v1 .*Pull$", r"^deployments +deploy")),
+    Task("kubectl explain pod.spec.containers.image", ("KIND: +Pod", "FIELD: image <string>")),
+    Task("kubectl get all", ("No resources found",)),
+    Task("kubectl diff -f web.yaml", (r"^\+kind: Deployment",), code=1),
+    Task("kubectl apply -f web.yaml --dry-run=server", (r"pod/box created \(server dry run\)",)),
+    Task("kubectl get pods", ("No resources found",)),
+    Task("kubectl apply -f web.yaml", ("deployment.apps/web created", "pod/box created", "secret/login created")),
+    Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
+    Task("kubectl wait pod/box --for=condition=Ready --timeout=30s", ("pod/box condition met",)),
+    Task("kubectl apply -f web.yaml", ("deployment.apps/web unchanged", "pod/box unchanged", "secret/login unchanged")),
+    Task("kubectl diff -f web.yaml"),
+    Task("kubectl get pods -o wide", (r"^NAME +READY +STATUS", r"^box-n1 +1/1 +Running")),
+    Task("kubectl get pods -A", (r"^default +box-n1",)),
+    Task("kubectl get pods -l app=box --show-labels", (r"app=box$",), hides="web-"),
+    Task("kubectl get pod box -o jsonpath='{.status.phase}'", ("^Running$",)),
+    Task("kubectl get pods --field-selector=metadata.name=box -o name", ("^pod/box$",)),
+    Task("kubectl get deploy,svc,cm", (r"^deployment.apps/web +2/2", "^service/web", "^configmap/settings")),
+    Task("kubectl get svc web -o jsonpath='{.spec.clusterIP}'", ("10.96.0.77",)),
+    Task("kubectl get endpointslices", (r"web-ipv4|web",)),
+    Task("kubectl get secret login -o jsonpath='{.data.password}' | base64 -d", ("not-to-be-seen",)),
+    Task("kubectl --kubeconfig read get secret login -o yaml", ("password: ",), hides="not-to-be-seen|bm90LXRv"),
+    Task("kubectl --kubeconfig read get deploy web -o yaml", ("name: SECRET",), hides="not-for-readers"),
+    Task("kubectl --kubeconfig read delete pod box", ("needs level operate", "Forbidden"), code=1),
+    Task("kubectl --kubeconfig read exec box -- true", ("needs level operate",), code=1),
+    Task("kubectl --kubeconfig read get nodes", (r"^n1 ",)),
+    Task("kubectl get nodes -o jsonpath='{.items[0].status.conditions[-1:].type}'", ("Ready",)),
+    Task("kubectl describe pod box", (r"^Name: +box", "Running")),
+    Task("kubectl describe node n1", (r"^Name: +n1",)),
+    Task("kubectl describe svc web", (r"^IP: +10.96.0.77",)),
+    Task("kubectl logs box", ("^line 1$", "^line 3$")),
+    Task("kubectl logs box --tail=1", ("^line 3$",), hides="line 2"),
+    Task("timeout 2 kubectl logs -f box", ("^line 3$",), code=124),
+    Task("kubectl logs deploy/web", ("web begins",)),
+    Task("kubectl exec box -- echo from inside", ("^from inside$",)),
+    Task("echo through | kubectl exec -i box -- cat", ("^through$",)),
+    Task("kubectl exec box -- sh -c 'exit 7'", ("exit code 7",), code=7),
+    Task("kubectl cp page box:/tmp/page && kubectl exec box -- cat /tmp/page", ("from the file",)),
+    Task("kubectl cp box:/tmp/page fetched >/dev/null && cat fetched", ("from the file",)),
+    Task(
+        "kubectl port-forward svc/web 18080:80 >/dev/null 2>&1 & p=$!; ./reach http://127.0.0.1:18080/page; kill $p",
+        ("welcome",),
+    ),
+    Task("kubectl top pods", (r"^box-n1 +\d+m",)),
+    Task("kubectl top nodes", (r"^n1 ",)),
+    Task("kubectl get events", ("Started",)),
+    Task("kubectl get pulls", ("door/web",)),
+    Task("kubectl get images,planes", ("^plane.kepd.dev/pods +ready",)),
+    Task("kubectl auth can-i delete pods", ("^yes",)),
+    Task("kubectl --kubeconfig read auth can-i delete pods", ("^no",), code=1),
+    Task("kubectl auth whoami", ("kepd:operate",)),
+    Task("kubectl scale deploy/web --replicas=3", ("scaled",)),
+    Task("kubectl wait deploy/web --for=jsonpath='{.status.readyReplicas}'=3 --timeout=30s", ("condition met",)),
+    Task("kubectl set env deploy/web X=Y", ("env updated",)),
+    Task("kubectl rollout restart deploy/web", ("restarted",)),
+    Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
+    Task("kubectl label cm settings tier=one && kubectl get cm -l tier=one", ("^settings",)),
+    Task("kubectl annotate cm settings note=kept", ("annotated",)),
+    Task('kubectl patch cm settings -p \'{"data":{"taste":"salt"}}\'', ("patched",)),
+    Task('kubectl patch cm settings --type=json -p \'[{"op":"remove","path":"/data/taste"}]\'', ("patched",)),
+    Task("kubectl get cm settings -o jsonpath='{.data}'", ('{"color":"blue"}',)),
+    Task("EDITOR='sed -i s/blue/green/' kubectl edit cm settings", ("edited",)),
+    Task("kubectl apply --server-side --force-conflicts -f web.yaml", ("pod/box serverside-applied",)),
+    Task("kubectl get pod box -o jsonpath='{.status.containerStatuses[0].restartCount}'", ("^0$",)),
+    Task("kubectl create configmap made --from-literal=a=b", ("created",)),
+    Task("kubectl create configmap made --from-literal=a=b", ("already exists",), code=1),
+    Task("kubectl create secret generic made --from-literal=a=b", ("created",)),
+    Task("kubectl create deployment made --image=$IMAGE -- sleep 3600", ("created",)),
+    Task("kubectl create job made --image=$IMAGE -- true", ("created",)),
+    Task("kubectl wait job/made --for=condition=Complete --timeout=30s", ("condition met",)),
+    Task("kubectl expose deployment made --port=80", ("exposed",)),
+    Task("kubectl create ns other", ("as long as something is in it",)),
+    Task("kubectl run -n other once --image=$IMAGE --restart=Never -- echo done", ("created",)),
+    Task("kubectl wait -n other pod/once --for=jsonpath='{.status.phase}'=Succeeded --timeout=30s", ("met",)),
+    Task("kubectl get ns", ("^other",)),
+    Task("kubectl apply -f bad.yaml", ("imge",), code=1),
+    Task("kubectl get pod nosuch", ('pods "nosuch" not found',), code=1),
+    Task("kubectl cordon n1 && kubectl get nodes", ("cordoned by",)),
+    Task("kubectl uncordon n1", ("uncordoned",)),
+    Task("kubectl delete -n other pod once --now", ("deleted",)),
+    Task("kubectl delete deploy,job,cm,secret,svc made --timeout=30s", ('configmap "made" deleted',)),
+    Task("kubectl delete -f web.yaml --timeout=30s", ('pod "box" deleted',)),
+    Task("kubectl wait pods --all --for=delete --timeout=30s && kubectl get all", ("No resources found",)),
+)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kubectl on a bare node, through the door: real containers, and the kubectl that is installed.
+
+`KEPD_KUBECTL` names another one. The tasks follow each other.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from packages.door.tests.node.kubectl_tasks import FILES, TASKS, Task
+from tests.host.process import Kepd
+from tests.lab import Image, Lab
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
+
+PORT, DOOR = 10956, 10246
+REACH = """#!/usr/bin/env python3
+import sys, time, urllib.request
+for _ in range(100):
+    try:
+        print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())
+        break
+    except OSError:
+        time.sleep(0.1)
+"""
+Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def kepd(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kepd]:
+    folder = tmp_path_factory.mktemp("k")
+    extra = (
+        f"pods: {{logDirectory: {folder}/logs, cgroupRoot: '{lab.place.cgroup_parent.strip('/')}'}}\n"
+        "services: {healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
+    )
+    prefix = ("nsenter", f"--net={lab.place.netns}", "--")
+    given = {"KEPD_API__DOOR__ADDRESS": f"127.0.0.1:{DOOR}"}
+    with Kepd(folder, PORT, endpoint=lab.endpoint, extra=extra, prefix=prefix, **given) as daemon:
+        daemon.start("--planes", "pods,services,images")
+        daemon.wait(lambda: daemon.ctl("health").returncode == 0, "healthy")
+        yield daemon
+        for path in daemon.manifests.iterdir():
+            path.unlink()
+        daemon.wait(lambda: not daemon.pods(), "all pods gone", 30.0)
+    lab.netns.run(["nft", "flush", "ruleset"])
+
+
+@pytest.fixture(scope="module")
+def shell(lab: Lab, kepd: Kepd, tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    folder = tmp_path_factory.mktemp("w")
+    image = lab.push(Image(name="door/web"))
+    for level in ("read", "operate"):
+        (folder / level).write_text(kepd.ctl("kubeconfig", "--level", level).stdout)
+    for name, text in FILES.items():
+        (folder / name).write_text(text.replace("$IMAGE", image))
+    kubectl = os.environ.get("KEPD_KUBECTL") or shutil.which("kubectl")
+    assert kubectl, "there is no kubectl; scripts/prepare installs one"
+    (folder / "kubectl").symlink_to(kubectl)
+    (folder / "reach").write_text(REACH)
+    (folder / "reach").chmod(0o755)
+    environment = {
+        **os.environ, "KUBECONFIG": str(folder / "operate"), "HOME": str(folder), "IMAGE": image,
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }  # fmt: skip
+
+    def run(line: str) -> "subprocess.CompletedProcess[str]":
+        argv = ["nsenter", f"--net={lab.place.netns}", f"--wdns={folder}", "--", "sh", "-c", line]
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=90)
+
+    return run
+
+
+def fault(shell: Shell, task: Task) -> str:
+    """What is wrong with how it went; nothing where it went well."""
+    done = shell(task.line)
+    output = done.stdout + done.stderr
+    found = [f"exit code {done.returncode}, expected {task.code}"] if done.returncode != task.code else []
+    found += [f"nothing like {one!r}" for one in task.shows if not re.search(one, output, re.MULTILINE)]
+    found += ["what must not be seen"] if task.hides and re.search(task.hides, output) else []
+    return f"$ {task.line}\n{output}{'; '.join(found)}\n" if found else ""
+
+
+def test_kubectl_does_what_people_do_every_day(shell: Shell) -> None:
+    faults = [found for task in TASKS if (found := fault(shell, task))]
+
+    assert not faults, "\n".join(faults)
+    assert len(TASKS) >= 60

@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door of a real kepd: what clients write and watch, and what those get who mean no good."""
+
+import json
+import re
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from packages.door.tests.door_process import DoorProcess, config_map
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+RESTARTS = 24
+
+
+def free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1]), int(other.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorProcess]:
+    with DoorProcess(tmp_path_factory.mktemp("d"), free_ports()) as opened:
+        yield opened
+
+
+def events(answer: Any, count: int) -> list[tuple[str, str, str]]:
+    """So many of a watch, each with the name and the version of its object."""
+    found = []
+    while len(found) < count:
+        made = json.loads(answer.readline())
+        metadata = made["object"]["metadata"]
+        found.append((made["type"], metadata.get("name", ""), metadata["resourceVersion"]))
+    return found
+
+
+def test_an_object_is_made_changed_and_deleted(door: DoorProcess) -> None:
+    assert door.ask("POST", MAPS, config_map("one", a="b"))[0] == 201
+    assert door.ask("POST", MAPS, config_map("one", a="b"))[1]["reason"] == "AlreadyExists"
+    assert (door.kepd.manifests / "kepctl-ConfigMap.default.one.yaml").exists()
+    status, made = door.ask("PATCH", f"{MAPS}/one", {"data": {"c": "d"}}, kind="application/merge-patch+json")
+    assert (status, made["data"]) == (200, {"a": "b", "c": "d"})
+    stale = {**made, "data": {}}
+    assert door.ask("PUT", f"{MAPS}/one", {**made, "data": {"x": "y"}})[1]["data"] == {"x": "y"}
+    assert door.ask("PUT", f"{MAPS}/one", stale)[1]["reason"] == "Conflict"
+    dry = door.ask("DELETE", f"{MAPS}/one?dryRun=All")
+    assert dry[0] == 200
+    assert door.ask("DELETE", f"{MAPS}/one", {"preconditions": {"uid": "other"}})[0] == 409
+    assert door.ask("DELETE", f"{MAPS}/one")[1]["status"] == "Success"
+    assert door.ask("GET", f"{MAPS}/one")[1]["reason"] == "NotFound"
+
+
+def test_what_cannot_be_carried_out_is_refused_with_its_path(door: DoorProcess) -> None:
+    pods = "/api/v1/namespaces/default/pods"
+    status, said = door.ask("POST", "/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}, "data": {"a": 7}})
+    assert (status, said["reason"]) == (422, "Invalid")
+    assert said["details"]["causes"][0]["field"].startswith("data")
+    assert door.ask("GET", pods)[0] == 404
+    for body, code in (
+        ({"metadata": {"generateName": "x-"}}, 422),
+        ({"kind": "Pod", "metadata": {"name": "x"}}, 400),
+        ({"metadata": {"name": "x", "namespace": "other"}}, 400),
+        ([], 400),
+        (b"{", 400),
+        (b"[" * 100_000, 400),
+        (b"\xff\xfe", 400),
+    ):
+        assert door.ask("POST", MAPS, body)[0] == code, body
+    assert door.ask("PATCH", f"{MAPS}/x", {}, kind="text/plain")[0] == 415
+    assert door.ask("DELETE", f"{MAPS}/x?propagationPolicy=Orphan")[0] == 422
+
+
+def test_values_of_secrets_are_for_those_who_may_read_files(door: DoorProcess) -> None:
+    path = "/api/v1/namespaces/default/secrets"
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"word": "hidden"}}
+    assert door.ask("POST", path, made)[0] == 201
+    try:
+        for where in (path, f"{path}/s", f"{path}?watch=1&timeoutSeconds=1"):
+            assert "hidden" not in str(door.ask("GET", where, level="read"))
+            assert "aGlkZGVu" not in str(door.ask("GET", where, level="read"))
+        assert door.ask("GET", f"{path}/s")[1]["data"] == {"word": "aGlkZGVu"}
+        assert door.ask("GET", path)[1]["items"][0]["data"] == {"word": "aGlkZGVu"}
+    finally:
+        door.ask("DELETE", f"{path}/s")
+
+
+@pytest.mark.parametrize("level", ["", "wrong", "read"])
+def test_nobody_does_more_than_the_level_allows(door: DoorProcess, level: str) -> None:
+    door.ask("POST", MAPS, config_map("kept"))
+    needed = 403 if level == "read" else 401
+    tried = [
+        ("POST", MAPS, config_map("x")),
+        ("PUT", f"{MAPS}/kept", config_map("kept", a="b")),
+        ("PATCH", f"{MAPS}/kept", {"data": {}}),
+        ("DELETE", f"{MAPS}/kept", None),
+        ("DELETE", MAPS, None),
+        ("PATCH", "/api/v1/nodes/n1", {"spec": {"unschedulable": True}}),
+    ]
+    for method, path, body in tried:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        status, said = door.ask(method, path, body, level=level, kind=kind)
+        assert (status, said["kind"]) == (needed, "Status"), (method, path, said)
+    reads = door.ask("GET", MAPS, level=level)[0]
+
+    assert reads == (200 if level == "read" else 401)
+    assert door.ask("GET", f"{MAPS}/kept")[0] == 200
+
+
+def test_a_watch_tells_each_change_once_over_restarts(short_path: Path) -> None:
+    """As an informer does: list, watch from there, and when it ends list again and compare."""
+    with DoorProcess(short_path, free_ports()) as door:
+        names: set[str] = set()
+        for round_ in range(RESTARTS):
+            listed = door.ask("GET", MAPS)[1]
+            version, name = listed["metadata"]["resourceVersion"], f"round-{round_}"
+            assert {one["metadata"]["name"] for one in listed["items"]} == names
+            path = f"{MAPS}?watch=1&resourceVersion={version}"
+            with closing(door.open()) as opened:
+                answer = door.watch(opened, path)
+                assert door.ask("POST", MAPS, config_map(name))[0] == 201
+                names.add(name)
+                assert [one[:2] for one in events(answer, 1)] == [("ADDED", name)]
+                door.kepd.end()
+                assert answer.read() == b""
+            door.start()
+            assert door.ask("GET", path, level="read")[1]["object"]["code"] == 410
+
+
+def test_an_edit_of_a_file_is_seen_by_a_watch(door: DoorProcess) -> None:
+    with closing(door.open()) as opened:
+        path = f"{MAPS}?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&fieldSelector=metadata.name=file"
+        answer = door.watch(opened, path)
+        assert [one[0] for one in events(answer, 1)] == ["BOOKMARK"]
+        path = door.kepd.manifests / "own.json"
+        path.write_text(json.dumps(config_map("file", a="b")))
+        first = events(answer, 1)[0]
+        path.write_text(json.dumps(config_map("file", a="c")))
+        second = events(answer, 1)[0]
+        path.unlink()
+        third = events(answer, 1)[0]
+
+    assert [one[:2] for one in (first, second, third)] == [("ADDED", "file"), ("MODIFIED", "file"), ("DELETED", "file")]
+    assert int(first[2]) < int(second[2])
+
+
+def test_lists_come_in_pages_and_versions_must_be_known(door: DoorProcess) -> None:
+    for name in ("p1", "p2", "p3"):
+        door.ask("POST", MAPS, config_map(name))
+    names: list[str] = []
+    begin = ""
+    while begin or not names:
+        _, found = door.ask("GET", f"{MAPS}?limit=2&labelSelector=!x&continue={begin}")
+        assert len(found["items"]) <= 2
+        names += [one["metadata"]["name"] for one in found["items"]]
+        begin = found["metadata"].get("continue", "")
+
+    assert {"p1", "p2", "p3"} <= set(names)
+    assert len(names) == len(set(names))
+    for query, code in (
+        ("limit=x", 400),
+        ("fieldSelector=x", 400),
+        ("resourceVersion=1&resourceVersionMatch=Exact", 410),
+    ):
+        assert door.ask("GET", f"{MAPS}?{query}")[0] == code
+    for query, code in (("resourceVersion=1", 410), ("resourceVersion=99999999999999", 504)):
+        _, said = door.ask("GET", f"{MAPS}?watch=1&{query}")
+        assert said["object"]["code"] == code
+    assert door.ask("GET", f"{MAPS}?watch=1&resourceVersion=x")[0] == 400
+    door.ask("DELETE", MAPS)
+
+
+def raw(door: DoorProcess, request: bytes) -> bytes:
+    """What comes back on one connection."""
+    with closing(socket.create_connection(("127.0.0.1", door.port), 10)) as client:
+        client.settimeout(10)
+        with door.context.wrap_socket(client, server_hostname="localhost") as opened:
+            opened.sendall(request)
+            found = b""
+            try:
+                while piece := opened.recv(65536):
+                    found += piece
+                    if b"Connection: close" not in found and found.count(b"HTTP/1.1") >= 1 and b"}" in found:
+                        break
+            except (OSError, ssl.SSLError):
+                return found
+            return found
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST {maps} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "GET {maps} HTTP/9.9\r\n\r\n",
+        "GET {maps}\r\n\r\n",
+        "BREW {maps} HTTP/1.1\r\nHost: x\r\n{mine}",
+        "GET /api/v1/namespaces/default/configmaps/..%2f..%2fetc HTTP/1.1\r\nHost: x\r\n{mine}",
+        "GET /%00 HTTP/1.1\r\nHost: x\r\n{mine}",
+        "GET {maps} HTTP/1.1\r\nHost: x\r\nAuthorization: Basic a2VwZDprZXBk\r\nConnection: close\r\n\r\n",
+        "GET {maps} HTTP/1.1\r\nHost: x\r\nX: " + "y" * 40_000 + "\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ],
+)
+def test_requests_that_are_none_change_nothing(door: DoorProcess, head: str) -> None:
+    mine = f"Authorization: Bearer {door.tokens['operate']}\r\nConnection: close\r\n\r\n"
+
+    answer = raw(door, head.replace("{maps}", MAPS).replace("{mine}", mine).encode())
+
+    assert not answer or re.match(rb"HTTP/\d.\d (400|401|404|405|431|501|505)", answer), answer[:200]
+    assert door.ask("GET", "/readyz")[0] == 200
+
+
+def test_a_body_without_end_is_refused(door: DoorProcess) -> None:
+    body = b'{"metadata": {"name": "large"}, "data": {"a": "' + b"x" * (11 << 20) + b'"}}'
+    try:
+        status, said = door.ask("POST", MAPS, body)
+    except (BrokenPipeError, ConnectionResetError):
+        return
+    assert (status, said["reason"]) == (413, "RequestEntityTooLarge")
+
+
+def test_clients_that_only_connect_keep_nobody_out(door: DoorProcess) -> None:
+    """They get a handshake's time, and a bound."""
+    with ExitStack() as held:
+        for _ in range(1000):
+            held.enter_context(closing(socket.create_connection(("127.0.0.1", door.port), 10)))
+        door.kepd.wait(lambda: answers(door), "an answer", 30.0)
+    assert door.ask("GET", MAPS)[0] == 200
+
+
+def answers(door: DoorProcess) -> bool:
+    try:
+        return door.ask("GET", MAPS)[0] == 200
+    except OSError:
+        return False
+
+
+def test_a_storm_of_watches_has_a_bound(door: DoorProcess) -> None:
+    codes: list[int] = []
+
+    def watch() -> None:
+        try:
+            codes.append(door.ask("GET", f"{MAPS}?watch=1&timeoutSeconds=3", level="admin")[0])
+        except OSError:
+            codes.append(0)
+
+    threads = [threading.Thread(target=watch) for _ in range(200)]
+    for one in threads:
+        one.start()
+    assert door.ask("GET", f"{MAPS}?limit=1", level="read")[0] == 200
+    for one in threads:
+        one.join()
+    assert 429 in codes
+    assert 200 in codes
+
+
+def test_certificates_of_clients_say_their_level(short_path: Path) -> None:
+    def openssl(line: str) -> None:
+        subprocess.run(["openssl", *line.split()], check=True, capture_output=True, cwd=short_path)
+
+    new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+    openssl(f"req -x509 {new} -days 9 -subj /CN=mine -out ca.pem -keyout ca.key")
+    for name, organization, days in (("reader", "kepd:read", 9), ("other", "nobody", 9), ("old", "kepd:admin", -1)):
+        openssl(f"req -new {new} -subj /CN={name}/O={organization} -out {name}.csr -keyout {name}.key")
+        openssl(f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -days {days} -out {name}.pem")
+    folder = short_path / "k"
+    folder.mkdir()
+    with DoorProcess(folder, free_ports(), KEPD_API__DOOR__CLIENT_CA_FILE=f"{short_path}/ca.pem") as door:
+        codes = []
+        for name in ("reader", "other"):
+            door.context.load_cert_chain(short_path / f"{name}.pem", short_path / f"{name}.key")
+            codes += [door.ask("GET", MAPS, level="")[0], door.ask("POST", MAPS, config_map("x"), level="")[0]]
+        assert codes == [200, 403, 401, 401]
+        door.context.load_cert_chain(short_path / "old.pem", short_path / "old.key")
+        with pytest.raises(OSError, match=r"(?i)expired|alert|closed|reset|EOF"):
+            door.ask("GET", MAPS, level="")

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What requests and answers look like, without any daemon."""
+
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from kepd_door.shape.discovery import aggregated, group_list, resource_list
+from kepd_door.shape.dressing import dressed, last_applied, with_last_applied, written
+from kepd_door.shape.openapi import document_v3, empty_v2
+from kepd_door.shape.patches import applied, json_patched, merge_patched, strategic_patched
+from kepd_door.shape.protobuf import MAGIC, decoded_protobuf
+from kepd_door.shape.resources import BY_PLACE, RESOURCES
+from kepd_door.shape.selecting import Selection, part_of
+from kepd_door.shape.statuses import Failure
+from kepd_door.shape.tables import Title, row, table
+from kepd_door.shape.targets import target_of, verb_of
+
+PODS = BY_PLACE["", "v1", "pods"]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/api/v1/pods", ("pods", "", "", "")),
+        ("/api/v1/namespaces/a/pods", ("pods", "a", "", "")),
+        ("/api/v1/namespaces/a/pods/b/log", ("pods", "a", "b", "log")),
+        ("/api/v1/namespaces/a", ("namespaces", "", "a", "")),
+        ("/apis/apps/v1/namespaces/a/deployments/b", ("deployments", "a", "b", "")),
+        ("/apis/kepd.dev/v1/pulls", ("pulls", "", "", "")),
+        ("/api/v1/namespaces/../pods", None),
+        ("/api/v1/namespaces/a/pods/b/c/d", None),
+        ("/api/v1/namespaces/a/nodes", None),
+        ("/api/v1/namespaces/a/pods/-b", None),
+        ("/apis/apps/v2/deployments", None),
+        ("/api/v1/", None),
+        ("/", None),
+        ("/metrics", None),
+    ],
+)
+def test_a_path_means_a_resource_or_nothing(path: str, found: tuple[str, ...] | None) -> None:
+    target = target_of(path)
+
+    assert (target and (target.resource.name, target.namespace, target.name, target.part)) == found
+
+
+def test_verbs_are_those_of_kubernetes() -> None:
+    one, all_of_them = target_of("/api/v1/namespaces/a/pods/b"), target_of("/api/v1/pods")
+    assert one is not None
+    assert all_of_them is not None
+    cases = [("GET", one), ("GET", all_of_them), ("DELETE", one), ("DELETE", all_of_them), ("POST", one), ("BREW", one)]
+
+    found = [verb_of(method, target, {}) for method, target in cases]
+
+    assert found == ["get", "list", "delete", "deletecollection", "create", ""]
+    assert verb_of("GET", all_of_them, {"watch": "true"}) == "watch"
+
+
+# The cases of RFC 7386 and RFC 6902 that say something of their own.
+@pytest.mark.parametrize(
+    ("before", "patch", "after"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+    ],
+)
+def test_merge_patches(before: Any, patch: Any, after: Any) -> None:
+    assert merge_patched(before, patch) == after
+
+
+@pytest.mark.parametrize(
+    ("patch", "after"),
+    [
+        ([{"op": "add", "path": "/b", "value": 1}], {"a": [1, 2], "b": 1}),
+        ([{"op": "add", "path": "/a/1", "value": 9}], {"a": [1, 9, 2]}),
+        ([{"op": "add", "path": "/a/-", "value": 9}], {"a": [1, 2, 9]}),
+        ([{"op": "remove", "path": "/a/0"}], {"a": [2]}),
+        ([{"op": "replace", "path": "/a", "value": {}}], {"a": {}}),
+        ([{"op": "move", "from": "/a", "path": "/x~1y"}], {"x/y": [1, 2]}),
+        ([{"op": "copy", "from": "/a/0", "path": "/b"}], {"a": [1, 2], "b": 1}),
+        ([{"op": "test", "path": "/a/1", "value": 2}], {"a": [1, 2]}),
+    ],
+)
+def test_json_patches(patch: Any, after: Any) -> None:
+    before = {"a": [1, 2]}
+
+    assert json_patched(before, patch) == after
+    assert before == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"op": "add"},
+        [{"op": "brew", "path": "/a"}],
+        [{"op": "remove", "path": "/nosuch"}],
+        [{"op": "add", "path": "/a/7", "value": 1}],
+        [{"op": "test", "path": "/a", "value": 1}],
+        [{"op": "replace", "path": "", "value": 1}],
+        [{"op": "add", "path": "a", "value": 1}],
+        [{"op": "add", "path": "/b"}],
+    ],
+)
+def test_json_patches_that_do_not_fit_are_refused(patch: Any) -> None:
+    with pytest.raises(Failure):
+        json_patched({"a": [1, 2]}, patch)
+
+
+def test_a_strategic_patch_knows_which_items_are_the_same() -> None:
+    before = {
+        "containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y", "env": [{"name": "E", "value": "1"}]}]
+    }
+    patch = {
+        "$setElementOrder/containers": [{"name": "b"}, {"name": "a"}],
+        "containers": [{"name": "b", "image": "z", "env": [{"name": "F", "value": "2"}]}, {"name": "a", "image": None}],
+    }
+
+    assert strategic_patched(before, patch) == {
+        "containers": [
+            {"name": "b", "image": "z", "env": [{"name": "E", "value": "1"}, {"name": "F", "value": "2"}]},
+            {"name": "a"},
+        ]
+    }
+    assert (
+        strategic_patched(before, {"containers": [{"name": "a", "$patch": "delete"}]})["containers"][0]["name"] == "b"
+    )
+    whole = strategic_patched(before, {"containers": [{"$patch": "replace"}, {"name": "c"}]})
+    assert whole == {"containers": [{"name": "c"}]}
+    assert strategic_patched({"finalizers": ["a", "b"]}, {"$deleteFromPrimitiveList/finalizers": ["a"]}) == {
+        "finalizers": ["b"]
+    }
+    assert strategic_patched({"a": {"b": 1, "c": 2}}, {"a": {"$retainKeys": ["b"], "b": 3}}) == {"a": {"b": 3}}
+    assert strategic_patched({"a": 1}, {"$patch": "replace", "b": 2}) == {"b": 2}
+
+
+def test_what_is_applied_again_takes_away_what_it_no_longer_says() -> None:
+    first = {"data": {"a": "1", "b": "2"}, "containers": [{"name": "x", "image": "i"}, {"name": "y"}]}
+    there = {
+        "data": {"a": "1", "b": "2", "other": "3"},
+        "containers": [{"name": "x", "image": "i", "tty": True}, {"name": "y"}, {"name": "z"}],
+    }
+
+    made = applied(there, first, {"data": {"a": "4"}, "containers": [{"name": "x", "image": "j"}]})
+
+    assert made == {
+        "data": {"a": "4", "other": "3"},
+        "containers": [{"name": "x", "image": "j", "tty": True}, {"name": "z"}],
+    }
+
+
+def test_an_object_keeps_its_identity_and_loses_what_only_a_server_adds() -> None:
+    shown = dressed(PODS, {"metadata": {"name": "a"}, "spec": {}}, 7)
+
+    assert shown["metadata"]["resourceVersion"] == "7"
+    assert shown["metadata"]["uid"] == dressed(PODS, {"metadata": {"name": "a"}}, 9)["metadata"]["uid"]
+    assert written({**shown, "status": {"phase": "Running"}})["metadata"] == {"name": "a", "namespace": "default"}
+    wanted = {"metadata": {"name": "a"}, "spec": {"x": 1}}
+    assert last_applied(with_last_applied({}, wanted))["spec"] == {"x": 1}
+    assert last_applied({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{"}}}) == {}
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128, *varint(number >> 7)])
+
+
+def field(number: int, content: bytes | int) -> bytes:
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def envelope(version: str, kind: str, raw: bytes) -> bytes:
+    named = field(1, version.encode()) + field(2, kind.encode())
+    return MAGIC + field(1, named) + field(2, raw)
+
+
+def test_protobuf_is_read_as_the_json_that_it_stands_for() -> None:
+    labels = field(11, field(1, b"app") + field(2, b"web"))
+    container = field(1, b"main") + field(2, b"busybox") + field(3, b"sh") + field(3, b"-c") + field(16, 0)
+    container += field(15, field(2, 0))
+    volume = field(1, b"v") + field(2, field(19, field(1, field(1, b"cm"))))
+    spec = field(1, volume) + field(2, container) + field(4, 0) + field(11, 0) + field(14, b"")
+    raw = field(1, field(1, b"a") + field(2, b"") + labels) + field(2, spec) + field(3, b"")
+
+    made = decoded_protobuf(envelope("v1", "Pod", raw))
+
+    assert made["metadata"] == {"name": "a", "labels": {"app": "web"}}
+    assert made["spec"]["terminationGracePeriodSeconds"] == 0
+    assert "hostNetwork" not in made["spec"]
+    assert made["spec"]["containers"][0]["command"] == ["sh", "-c"]
+    assert made["spec"]["containers"][0]["securityContext"]["privileged"] is False
+    assert made["spec"]["volumes"] == [{"name": "v", "configMap": {"name": "cm"}}]
+    secret = decoded_protobuf(envelope("v1", "Secret", field(2, field(1, b"k") + field(2, b"\xff"))))
+    assert secret["data"] == {"k": b64encode(b"\xff").decode()}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        MAGIC,
+        MAGIC + b"\x0a\xff",
+        envelope("v1", "Nosuch", b""),
+        envelope("v1", "Pod", b"\xff" * 12),
+        envelope("v1", "Pod", b"\x0d1234"),
+        envelope("v1", "Namespace", field(2, field(15, b"x"))),
+        envelope("v1", "ConfigMap", field(1, field(1, b"\xff"))),
+        envelope("v1", "ConfigMap", field(15, b"x")),
+    ],
+)
+def test_protobuf_with_faults_is_refused(body: bytes) -> None:
+    with pytest.raises(Failure):
+        decoded_protobuf(body)
+
+
+def test_discovery_names_each_kind_once_and_in_both_forms() -> None:
+    names = [(one.group, one.version, one.name) for one in RESOURCES]
+    assert len(names) == len(set(names))
+    core = resource_list(RESOURCES, "", "v1")
+    assert core is not None
+    assert {"pods", "pods/log", "services", "nodes", "namespaces"} <= {one["name"] for one in core["resources"]}
+    assert {"apps", "batch", "kepd.dev", "metrics.k8s.io"} <= {one["name"] for one in group_list(RESOURCES)["groups"]}
+    found = aggregated(RESOURCES, "v2", is_core=False)
+    assert [one["metadata"]["name"] for one in found["items"]] == [
+        one["name"] for one in group_list(RESOURCES)["groups"]
+    ]
+    assert resource_list(RESOURCES, "apps", "v9") is None
+
+
+def test_documents_describe_what_may_be_written() -> None:
+    assert empty_v2().startswith(b"\x0a\x032.0")
+    document = document_v3(RESOURCES, "", "v1")
+    assert document is not None
+    schemas = document["components"]["schemas"]
+    assert schemas["core.part.Container"]["properties"]["image"] == {"type": "string"}
+    assert document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"]["parameters"]
+    refs = [one for schema in schemas.values() for one in str(schema).split("'$ref': '")[1:]]
+    assert all(one.partition("'")[0].removeprefix("#/components/schemas/") in schemas for one in refs)
+
+
+def test_fields_and_pages_select() -> None:
+    made = {"metadata": {"name": "a", "labels": {"x": "y"}}, "status": {"phase": "Running"}}
+    assert Selection({"fieldSelector": "status.phase=Running,metadata.namespace!=b", "labelSelector": "x"}).holds(made)
+    assert not Selection({"fieldSelector": "status.phase!=Running"}).holds(made)
+    assert Selection({"fieldSelector": "metadata.name=a"}).name == "a"
+    for query in ({"fieldSelector": "phase"}, {"labelSelector": "a=b=c"}):
+        with pytest.raises(Failure):
+            Selection(query)
+    words = ["a", "b", "c"]
+    assert part_of(words, {"limit": "2"}, str) == (["a", "b"], "b", 1)
+    assert part_of(words, {"limit": "2", "continue": "b"}, str) == (["c"], "", 0)
+    with pytest.raises(Failure):
+        part_of(words, {"limit": "x"}, str)
+
+
+def test_a_row_begins_with_the_name_and_leaves_the_namespace_to_kubectl() -> None:
+    columns = [
+        Title("NAMESPACE", wide=False),
+        Title("STATUS", wide=False),
+        Title("NAME", wide=False),
+        Title("IP", wide=True),
+    ]
+    made = table(columns, [row(columns, ["n", "ok", "a", "1.2.3.4"], {"metadata": {"name": "a"}}, "Metadata")], {})
+
+    assert [one["name"] for one in made["columnDefinitions"]] == ["Name", "Status", "Ip"]
+    assert made["columnDefinitions"][2]["priority"] == 1
+    assert made["rows"][0]["cells"] == ["a", "ok", "1.2.3.4"]
+    assert made["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
