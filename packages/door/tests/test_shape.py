@@ -8,7 +8,7 @@ import pytest
 
 from kepd_door.shape.discovery import aggregated, group_list, resource_list
 from kepd_door.shape.dressing import dressed, last_applied, with_last_applied, written
-from kepd_door.shape.openapi import document_v3, empty_v2
+from kepd_door.shape.openapi import document_v2, document_v3
 from kepd_door.shape.patches import applied, json_patched, merge_patched, strategic_patched
 from kepd_door.shape.protobuf import MAGIC, decoded_protobuf
 from kepd_door.shape.resources import BY_PLACE, RESOURCES
@@ -234,7 +234,8 @@ def test_discovery_names_each_kind_once_and_in_both_forms() -> None:
 
 
 def test_documents_describe_what_may_be_written() -> None:
-    assert empty_v2().startswith(b"\x0a\x032.0")
+    assert document_v2(RESOURCES).startswith(b"\x0a\x032.0")
+    assert b"kind: Deployment" in document_v2(RESOURCES)
     document = document_v3(RESOURCES, "", "v1")
     assert document is not None
     schemas = document["components"]["schemas"]

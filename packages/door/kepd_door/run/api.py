@@ -86,7 +86,7 @@ class Door:
         if path == "/openapi/v2":
             kind = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
             if "proto" in accept:
-                return web.Response(body=openapi.empty_v2(), headers={"Content-Type": kind})
+                return web.Response(body=openapi.document_v2(self._resources), headers={"Content-Type": kind})
             return _json({"swagger": "2.0", "info": {"title": "kepd", "version": "v1"}, "paths": {}})
         if path == "/openapi/v3":
             return _json(openapi.index_v3(self._resources, __version__))

@@ -2,7 +2,7 @@
 """Objects in protobuf, as newer clients send those of Kubernetes' own types, read as the JSON they stand for.
 
 `fields.tsv` has the numbers and types of what may be sent: `s` a string, `b` true or false, `i` a number, `y` bytes,
-`T` a time, `Q` a quantity, `I` a number or a string, `-` what only a server writes; `*` before it a list, `%` a map.
+`T` a time, `Q` a quantity, `I` a number or a string, `-` what only a server writes; `!` what is not carried out; `*` before it a list, `%` a map.
 Source: generated.proto of Kubernetes' API.
 """
 
@@ -106,6 +106,8 @@ def _message(kind: str, data: bytes, path: str, deepest: int) -> Object:
         name, mark, code = all_types()[kind][number]
         if code == "-":
             continue
+        if code == "!":
+            raise Failure(422, f"{path}.{name}: is not carried out here")
         if mark == "%":
             entry = dict(_parts(_bytes(value)))
             key = _bytes(entry.get(1, b"")).decode()

@@ -20,7 +20,9 @@ spec:
         image: $IMAGE
         imagePullPolicy: IfNotPresent
         command: [sh, -c, "mkdir /w; echo welcome > /w/page; echo web begins; exec httpd -f -p 8080 -h /w"]
-        env: [{name: SECRET, value: not-for-readers}]
+        env:
+        - {name: KEPT, value: kept}
+        - {name: SECRET, value: not-for-readers}
         ports: [{name: http, containerPort: 8080}]
         readinessProbe: {tcpSocket: {port: http}, periodSeconds: 1}
 ---
@@ -62,18 +64,19 @@ spec: {containers: [{name: main, imge: x}]}
 
 @dataclass(frozen=True)
 class Task:
-    """`hides`: what must not be in it."""
+    """`hides`: what must not be in it; `since`: the first version of kubectl, 1.N, that can do it."""
 
     line: str
     shows: tuple[str, ...] = ()
     code: int = 0
     hides: str = ""
+    since: int = 0
 
 
 TASKS = (
-    Task("kubectl version", ("Server Version: v1.36",)),
+    Task("kubectl version", (r"Server Version.*1\.36",)),
     Task("kubectl api-resources", (r"^pulls .*kepd.dev/v1 .*Pull$", r"^deployments +deploy")),
-    Task("kubectl explain pod.spec.containers.image", ("KIND: +Pod", "FIELD: image <string>")),
+    Task("kubectl explain pod.spec.containers.image", ("KIND: +Pod", "FIELD: image <string>"), since=27),
     Task("kubectl get all", ("No resources found",)),
     Task("kubectl diff -f web.yaml", (r"^\+kind: Deployment",), code=1),
     Task("kubectl apply -f web.yaml --dry-run=server", (r"pod/box created \(server dry run\)",)),
@@ -121,14 +124,23 @@ TASKS = (
     Task("kubectl get images,planes", ("^plane.kepd.dev/pods +ready",)),
     Task("kubectl auth can-i delete pods", ("^yes",)),
     Task("kubectl --kubeconfig read auth can-i delete pods", ("^no",), code=1),
-    Task("kubectl auth whoami", ("kepd:operate",)),
+    Task("kubectl auth whoami", ("kepd:operate",), since=28),
     Task("kubectl scale deploy/web --replicas=3", ("scaled",)),
-    Task("kubectl wait deploy/web --for=jsonpath='{.status.readyReplicas}'=3 --timeout=30s", ("condition met",)),
+    Task(
+        "kubectl wait deploy/web --for=jsonpath='{.status.readyReplicas}'=3 --timeout=30s", ("condition met",), since=23
+    ),
     Task("kubectl set env deploy/web X=Y", ("env updated",)),
     Task("kubectl rollout restart deploy/web", ("restarted",)),
     Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
     Task("kubectl label cm settings tier=one && kubectl get cm -l tier=one", ("^settings",)),
     Task("kubectl annotate cm settings note=kept", ("annotated",)),
+    Task(
+        "sed -i '/SECRET/d' web.yaml && kubectl apply -f web.yaml", ("deployment.apps/web configured", "box unchanged")
+    ),
+    Task(
+        "kubectl get deploy web -o jsonpath='{.spec.template.spec.containers[0].env}'", (r'"name":"KEPT".*"name":"X"',), hides="SECRET"
+    ),
+    Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
     Task('kubectl patch cm settings -p \'{"data":{"taste":"salt"}}\'', ("patched",)),
     Task('kubectl patch cm settings --type=json -p \'[{"op":"remove","path":"/data/taste"}]\'', ("patched",)),
     Task("kubectl get cm settings -o jsonpath='{.data}'", ('{"color":"blue"}',)),
@@ -144,7 +156,7 @@ TASKS = (
     Task("kubectl expose deployment made --port=80", ("exposed",)),
     Task("kubectl create ns other", ("as long as something is in it",)),
     Task("kubectl run -n other once --image=$IMAGE --restart=Never -- echo done", ("created",)),
-    Task("kubectl wait -n other pod/once --for=jsonpath='{.status.phase}'=Succeeded --timeout=30s", ("met",)),
+    Task("kubectl wait -n other pod/once --for=jsonpath='{.status.phase}'=Succeeded --timeout=30s", ("met",), since=23),
     Task("kubectl get ns", ("^other",)),
     Task("kubectl apply -f bad.yaml", ("imge",), code=1),
     Task("kubectl get pod nosuch", ('pods "nosuch" not found',), code=1),

@@ -4,6 +4,7 @@
 `KEPD_KUBECTL` names another one. The tasks follow each other.
 """
 
+import json
 import os
 import re
 import shutil
@@ -86,7 +87,9 @@ def fault(shell: Shell, task: Task) -> str:
 
 
 def test_kubectl_does_what_people_do_every_day(shell: Shell) -> None:
-    faults = [found for task in TASKS if (found := fault(shell, task))]
+    said = shell("kubectl version --client -o json").stdout
+    minor = int(re.sub(r"\D.*", "", json.loads(said)["clientVersion"]["minor"]))
+    faults = [found for task in TASKS if task.since <= minor and (found := fault(shell, task))]
 
     assert not faults, "\n".join(faults)
     assert len(TASKS) >= 60
