@@ -102,8 +102,10 @@ class Writer:
         return dressed(self._store.resource, body, entry.version)
 
     def _named(self, made: Object) -> Object:
+        """Of what was written a moment ago; its plane has yet to see it."""
         metadata = {"namespace": self._target.namespace or DEFAULT_NAMESPACE, **(made.get("metadata") or {})}
-        return {**made, "metadata": metadata}
+        begun = {"status": {"phase": "Pending", "conditions": []}} if self._api == "Pod" else {}
+        return {**made, **begun, "metadata": metadata}
 
     async def create(self, made: Any) -> Object:  # noqa: ANN401  # JSON
         made = self._checked(made)

@@ -2,8 +2,8 @@
 """Objects in protobuf, as newer clients send those of Kubernetes' own types, read as the JSON they stand for.
 
 `fields.tsv` has the numbers and types of what may be sent: `s` a string, `b` true or false, `i` a number, `y` bytes,
-`T` a time, `Q` a quantity, `I` a number or a string, `-` what only a server writes; `!` what is not carried out; `*` before it a list, `%` a map.
-Source: generated.proto of Kubernetes' API.
+`T` a time, `Q` a quantity, `I` a number or a string, `-` what only a server writes; `!` what is not carried out; `*`
+before it a list, `%` a map. Source: generated.proto of Kubernetes' API.
 """
 
 from base64 import b64encode

@@ -138,7 +138,9 @@ TASKS = (
         "sed -i '/SECRET/d' web.yaml && kubectl apply -f web.yaml", ("deployment.apps/web configured", "box unchanged")
     ),
     Task(
-        "kubectl get deploy web -o jsonpath='{.spec.template.spec.containers[0].env}'", (r'"name":"KEPT".*"name":"X"',), hides="SECRET"
+        "kubectl get deploy web -o jsonpath='{..containers[0].env}'",
+        (r'"name":"KEPT".*"name":"X"',),
+        hides="SECRET",
     ),
     Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
     Task('kubectl patch cm settings -p \'{"data":{"taste":"salt"}}\'', ("patched",)),

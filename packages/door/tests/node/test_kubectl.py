@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kubectl on a bare node, through the door: real containers, and the kubectl that is installed.
+"""kubectl and client libraries on a bare node, through the door: real containers, and the kubectl that is installed.
 
 `KEPD_KUBECTL` names another one. The tasks follow each other.
 """
@@ -9,7 +9,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -93,3 +95,11 @@ def test_kubectl_does_what_people_do_every_day(shell: Shell) -> None:
 
     assert not faults, "\n".join(faults)
     assert len(TASKS) >= 60
+
+
+@pytest.mark.parametrize("name", ["kubernetes", "lightkube", "kr8s"])
+def test_programs_work_with_a_node_by_their_libraries(shell: Shell, name: str) -> None:
+    program = Path(__file__).with_name("clients.py")
+    done = shell(f"{sys.executable} {program} {name} $IMAGE && kubectl wait pods --all --for=delete --timeout=30s")
+
+    assert done.returncode == 0, done.stdout + done.stderr
