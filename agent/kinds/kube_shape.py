@@ -38,6 +38,12 @@ def pod_object(pod: pod_pb2.Pod) -> Object:
     spec: Object = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30}
     spec |= json.loads(pod.spec or b"{}")
     spec["containers"] = [_with_zeros(one) for one in spec.get("containers", ())]
+    # No manifest has them.
+    spec |= _set(
+        ephemeralContainers=[
+            {"name": one.name, "image": one.image} for one in pod.containers if one.kind == "ephemeral"
+        ]
+    )
     if pod.name.startswith(f"{pod.manifest_name}-") and pod.manifest_name:
         # Whoever appended the node's name runs it there.
         spec = {"nodeName": pod.name.removeprefix(f"{pod.manifest_name}-"), **spec}

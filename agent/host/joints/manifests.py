@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directory of manifests, that pods, devices and Services share: what each finds wrong with it."""
 
-from collections.abc import Callable, Sequence
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,44 @@ if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
     from agent.pods.manifest.objects import NodeIdentity
 
+GRAIN_NS = 50_000_000
+
+
+class LastRead:
+    """The files, read again where one of them, or what they are trusted by, looks otherwise than at the last look:
+    whoever applies 500 objects one by one asks for all of them a thousand times. Asked in threads."""
+
+    def __init__(self, read: Callable[[], Mapping[str, bytes]], place: Callable[[], tuple[Path, Trust]]) -> None:
+        self._read, self._place = read, place
+        self._last: tuple[object, Mapping[str, bytes]] = (None, {})
+
+    def files(self) -> Mapping[str, bytes]:
+        stamp = self._stamp()
+        known, files = self._last
+        if stamp is None or stamp != known:
+            files = self._read()
+            self._last = (stamp, files)
+        return files
+
+    def _stamp(self) -> object:
+        """None where it may not tell a change: times have a grain, and what is no directory is read each time."""
+        directory, trust = self._place()
+        try:
+            with os.scandir(directory) as entries:
+                found = [directory.stat(), *(entry.stat() for entry in entries)]
+        except OSError:
+            return None
+        if max(one.st_ctime_ns for one in found) > time.time_ns() - GRAIN_NS:
+            return None
+        return (
+            trust,
+            str(directory),
+            frozenset(
+                (one.st_ino, one.st_ctime_ns, one.st_mtime_ns, one.st_size, one.st_mode, one.st_uid, one.st_gid)
+                for one in found
+            ),
+        )
+
 
 def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None") -> ManifestObjects:
     """`pods` are of the pods plane, if it runs here."""
@@ -30,7 +70,7 @@ def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None")
 
     return ManifestObjects(
         directory,
-        lambda: read_manifests(directory(), trust=trust()).files,
+        LastRead(lambda: read_manifests(directory(), trust=trust()).files, lambda: (directory(), trust())).files,
         lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
         lambda content: faults_of(content, current()),
         pods.commands.delete if pods is not None else None,

@@ -37,7 +37,12 @@ class DoorUnit:
         calls = Calls({**self.services, kinds: KindService(self.services)})
         async with asyncio.TaskGroup() as followed:
             tasks: list[asyncio.Task[Any]] = []
-            door = Door(calls, lambda work: tasks.append(followed.create_task(work, name="door-kind")), self._address)
+            door = Door(
+                calls,
+                lambda work: tasks.append(followed.create_task(work, name="door-kind")),
+                self._address,
+                self._node,
+            )
             listen = lambda: open_listener(self._address, KEY)  # noqa: E731
             try:
                 await DoorServer(listen, self._address, self._keys, door.handle, door.ending).run(report)

@@ -2,23 +2,21 @@
 """Kubernetes' API: each request to what answers it. What an object is, and who may what, the services of kepd say."""
 
 import asyncio
-import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from agent import __version__
 from agent.kinds.registry import BY_WORD, FOLDERS
 from agent.wire.kepd.v1 import access_pb2, pod_pb2
-from kepd_door.run import extras
+from kepd_door.run import debugging, extras
 from kepd_door.run.calls import Caller, Calls
+from kepd_door.run.kubelet_pages import kubelet_page
+from kepd_door.run.pages import json_answer, page
 from kepd_door.run.pods import log_of, stream_of
 from kepd_door.run.store import Entry, KindStore, Versions
 from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, wanted
 from kepd_door.run.writing import PATCHES, Writer, decoded, options_of, scale_object
-from kepd_door.shape import discovery, openapi
 from kepd_door.shape.resources import NAMESPACES, RESOURCES, SUBRESOURCES, Resource
 from kepd_door.shape.selecting import Selection, part_of
 from kepd_door.shape.statuses import Failure, success
@@ -26,9 +24,7 @@ from kepd_door.shape.tables import Title, row, table
 from kepd_door.shape.targets import Target, target_of, verb_of
 
 Object = dict[str, Any]
-# The version of Kubernetes whose API this is.
-MAJOR, MINOR = "1", "36"
-NOWHERE = "the server could not find the requested resource"
+EDITED = ("resize", "ephemeralcontainers")
 STREAMS = ("exec", "attach", "portforward")
 # The service that has a kind, where its plane may be off.
 NEEDS = {"pods": "PodService", "images": "ImageService", "services": "ServiceProxyService", "devices": "DeviceService"}
@@ -36,18 +32,20 @@ ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", 
 
 
 class Door:
-    def __init__(self, calls: Calls, spawn: Callable[[Any], object], address: str) -> None:
+    def __init__(self, calls: Calls, spawn: Callable[[Any], object], address: str, node: str) -> None:
         self._calls, self._address = calls, address
         self._resources = [one for one in RESOURCES if _is_there(one, calls)]
         versions = Versions()
-        self._stores = {one: KindStore(one, calls, versions, spawn) for one in self._resources if one.kind is not None}
+        self._stores = {
+            one: KindStore(one, calls, versions, spawn, node) for one in self._resources if one.kind is not None
+        }
         self._watches: dict[str, int] = {}
         self.ending = asyncio.Event()
 
     async def handle(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
         target = target_of(request.path)
         if target is None or target.resource not in self._resources:
-            return self._page(request)
+            return await self._kubelet_page(request, caller) or page(request, self._resources, self._address)
         verb = verb_of(request.method, target, request.query)
         if target.resource.kind is None:
             return await self._without_objects(request, caller, target, verb)
@@ -66,47 +64,12 @@ class Door:
             raise Failure(405, "the path names no object")
         return await answer(request, caller, target)
 
-    def _page(self, request: web.BaseRequest) -> web.Response:
-        """What is known without any object."""
-        path = request.path.rstrip("/")
-        accept = request.headers.get("Accept", "")
-        if request.method not in ("GET", "HEAD"):
-            raise Failure(405 if path.startswith("/api") else 404, NOWHERE)
-        if path in ("/api", "/apis"):
-            for version in discovery.VERSIONS:
-                if f"g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" in accept.replace(" ", ""):
-                    made = discovery.aggregated(self._resources, version, is_core=path == "/api")
-                    kind = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-                    return _json(made, content_type=kind)
-            return _json(
-                discovery.api_versions(self._address) if path == "/api" else discovery.group_list(self._resources)
-            )
-        if path == "/version":
-            return _json(_version())
-        if path == "/openapi/v2":
-            kind = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-            if "proto" in accept:
-                return web.Response(body=openapi.document_v2(self._resources), headers={"Content-Type": kind})
-            return _json({"swagger": "2.0", "info": {"title": "kepd", "version": "v1"}, "paths": {}})
-        if path == "/openapi/v3":
-            return _json(openapi.index_v3(self._resources, __version__))
-        if path in ("/healthz", "/livez", "/readyz"):
-            return web.Response(text="ok")
-        steps = path.strip("/").split("/")
-        found: Object | None = None
-        if steps[0] == "api" and len(steps) == 2:
-            found = discovery.resource_list(self._resources, "", steps[1])
-        elif steps[:3] == ["openapi", "v3", "api"] and len(steps) == 4:
-            found = openapi.document_v3(self._resources, "", steps[3])
-        elif steps[:3] == ["openapi", "v3", "apis"] and len(steps) == 5:
-            found = openapi.document_v3(self._resources, steps[3], steps[4])
-        elif steps[0] == "apis" and len(steps) == 2:
-            found = discovery.one_group(self._resources, steps[1])
-        elif steps[0] == "apis" and len(steps) == 3:
-            found = discovery.resource_list(self._resources, steps[1], steps[2])
-        if found is None:
-            raise Failure(404, NOWHERE)
-        return _json(found)
+    async def _kubelet_page(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse | None:
+        if request.method != "GET":
+            return None
+        pods = next((store for one, store in self._stores.items() if one.name == "pods"), None)
+        found = await kubelet_page(request, self._calls, caller, pods)
+        return found if found is None or isinstance(found, web.StreamResponse) else json_answer(found)
 
     def _form(self, request: web.BaseRequest) -> Form:
         accept = request.headers.get("Accept", "").replace(" ", "")
@@ -122,15 +85,15 @@ class Door:
         entry = store.find(target.namespace, target.name)
         form = self._form(request)
         if form.is_table and entry is not None:
-            return _json(self._table(store, [entry], form))
+            return json_answer(self._table(store, [entry], form))
         made = await self._full(store, caller, target, entry)
         if made is None:
             raise Writer(self._calls, caller, target, store, {}).missing()
         if form.is_table:
             # Written a moment ago, and its plane has not seen it yet.
             columns = [Title("NAME", wide=False)]
-            return _json(table(columns, [row(columns, [target.name], made, form.include)], {}))
-        return _json(made)
+            return json_answer(table(columns, [row(columns, [target.name], made, form.include)], {}))
+        return json_answer(made)
 
     async def _full(self, store: KindStore, caller: Caller, target: Target, entry: Entry | None) -> Object | None:
         """With what its manifest says, for callers who may read that: values of Secrets and variables."""
@@ -158,7 +121,7 @@ class Door:
             metadata |= {"continue": after, "remainingItemCount": left}
         form = self._form(request)
         if form.is_table:
-            return _json(self._table(store, shown, form, metadata))
+            return json_answer(self._table(store, shown, form, metadata))
         items = [one.made for one in shown]
         if target.resource.name == "secrets":
             whole = [
@@ -166,7 +129,9 @@ class Door:
             ]  # fmt: skip
             items = [one for one in whole if one is not None]
         kind = f"{target.resource.object_kind}List"
-        return _json({"kind": kind, "apiVersion": target.resource.api_version, "metadata": metadata, "items": items})
+        return json_answer(
+            {"kind": kind, "apiVersion": target.resource.api_version, "metadata": metadata, "items": items}
+        )
 
     async def _watch(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.StreamResponse:
         held = self._watches.get(caller.name, 0)
@@ -186,15 +151,13 @@ class Door:
 
     async def _create(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         made = decoded(await request.read(), request.content_type)
-        writer = self._writer(request, caller, target)
-        await self._stores[target.resource].refresh()
-        return _json(await writer.create(made), status=201)
+        return json_answer(await self._writer(request, caller, target).create(made), status=201)
 
     async def _update(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         made = decoded(await request.read(), request.content_type)
         writer = self._writer(request, caller, target)
         await self._stores[target.resource].refresh()
-        return _json(await writer.update(made))
+        return json_answer(await writer.update(made))
 
     async def _patch(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         if request.content_type not in PATCHES:
@@ -204,7 +167,7 @@ class Door:
             return await self._node_patched(caller, target, patch)
         writer = self._writer(request, caller, target)
         await self._stores[target.resource].refresh()
-        return _json(await writer.patch(patch, request.content_type))
+        return json_answer(await writer.patch(patch, request.content_type))
 
     async def _node_patched(self, caller: Caller, target: Target, patch: Any) -> web.Response:  # noqa: ANN401  # JSON
         """A node is made by itself; that it takes no pods is all that can be written."""
@@ -223,7 +186,7 @@ class Door:
         entry = store.find("", target.name)
         if entry is None:
             raise Writer(self._calls, caller, target, store, {}).missing()
-        return _json(entry.made)
+        return json_answer(entry.made)
 
     async def _delete(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         options = options_of(await request.read(), request.content_type, request.query)
@@ -243,9 +206,9 @@ class Door:
             # It ends in its own time; who asked is answered now, and sees it go.
             metadata = {**made["metadata"], "deletionGracePeriodSeconds": grace_s if grace_s is not None else 30}
             await writer.delete(grace_s)
-            return _json({**made, "metadata": metadata})
+            return json_answer({**made, "metadata": metadata})
         await writer.delete(grace_s)
-        return _json(success(target.name, target.resource.group, target.resource.name, made["metadata"]["uid"]))
+        return json_answer(success(target.name, target.resource.group, target.resource.name, made["metadata"]["uid"]))
 
     async def _delete_all(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         options = options_of(await request.read(), request.content_type, request.query)
@@ -259,7 +222,7 @@ class Door:
                 )
                 gone.append(found.made)
         kind = f"{target.resource.object_kind}List"
-        return _json({"kind": kind, "apiVersion": target.resource.api_version, "metadata": {}, "items": gone})
+        return json_answer({"kind": kind, "apiVersion": target.resource.api_version, "metadata": {}, "items": gone})
 
     async def _part(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.StreamResponse:
         store = self._stores[target.resource]
@@ -276,13 +239,35 @@ class Door:
             raise Writer(self._calls, caller, target, store, {}).missing()
         # A pod is known to the runtime by its whole name.
         name = entry.key[1]
-        if target.part == "status":
-            return _json(entry.made)
+        if target.part == "binding":
+            raise Failure(422, "a pod is not bound here: it runs on the node that has its manifest")
+        if target.part in EDITED and request.method in ("PUT", "PATCH"):
+            return await self._part_changed(request, caller, target, entry)
+        if target.part in ("status", *EDITED):
+            if request.method != "GET":
+                raise Failure(405, f"a {target.part} is only read here: the node itself writes it")
+            return json_answer(entry.made)
         if target.part == "log":
             return await log_of(request, self._calls, caller, target.namespace, name)
         if target.part in STREAMS:
             return await stream_of(request, self._calls, caller, target.part, target.namespace, name)
         return await self._evict(request, caller, target)
+
+    async def _part_changed(
+        self, request: web.BaseRequest, caller: Caller, target: Target, entry: Entry
+    ) -> web.Response:
+        """Containers for debugging begin in the pod that runs; other resources are those of its manifest."""
+        body = decoded(await request.read(), request.content_type)
+        if target.part == "resize":
+            writer = self._writer(request, caller, target)
+            is_patch = request.method == "PATCH"
+            return json_answer(await (writer.patch(body, request.content_type) if is_patch else writer.update(body)))
+        for one in debugging.added(body, (entry.made.get("spec") or {}).get("ephemeralContainers") or []):
+            await debugging.begin(self._calls, caller, *entry.key, one)
+        store = self._stores[target.resource]
+        await store.refresh()
+        found = store.find(target.namespace, target.name)
+        return json_answer((found or entry).made)
 
     async def _evict(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         body = decoded(await request.read(), request.content_type)
@@ -290,7 +275,7 @@ class Door:
         writer = self._writer(request, caller, target)
         writer.is_dry = writer.is_dry or given.get("dryRun") == ["All"]
         await writer.delete(given.get("gracePeriodSeconds"))
-        return _json(success(target.name, "", "pods"), status=201)
+        return json_answer(success(target.name, "", "pods"), status=201)
 
     async def _scale(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         store = self._stores[target.resource]
@@ -308,7 +293,7 @@ class Door:
         made = await self._full(store, caller, target, store.find(target.namespace, target.name))
         if made is None:
             raise writer.missing()
-        return _json(scale_object(made))
+        return json_answer(scale_object(made))
 
     async def _without_objects(
         self, request: web.BaseRequest, caller: Caller, target: Target, verb: str
@@ -317,32 +302,32 @@ class Door:
         if verb not in resource.verbs:
             raise Failure(405, f"{verb or request.method} is not carried out on {resource.name}")
         if resource.group == "metrics.k8s.io":
-            return _json(await extras.usage(self._calls, caller, resource, target.namespace, target.name))
+            return json_answer(await extras.usage(self._calls, caller, resource, target.namespace, target.name))
         if resource is not NAMESPACES:
-            return _json(
+            return json_answer(
                 extras.review(resource, decoded(await request.read(), request.content_type), caller), status=201
             )
         if verb == "create":
             made = decoded(await request.read(), request.content_type)
             name = str((made.get("metadata") or {}).get("name") or "") if isinstance(made, dict) else ""
             told = '299 - "a namespace is there as long as something is in it; nothing was written"'
-            return _json(extras.namespace_object(name), status=201, headers={"Warning": told})
+            return json_answer(extras.namespace_object(name), status=201, headers={"Warning": told})
         names = await self._namespaces()
         if target.name:
             if target.name not in names:
                 raise Failure(404, f'namespaces "{target.name}" not found', name=target.name, kind="namespaces")
-            return _json(extras.namespace_object(target.name))
+            return json_answer(extras.namespace_object(target.name))
         made = [extras.namespace_object(one) for one in names]
         form = self._form(request)
         if form.is_table:
             columns = [Title("NAME", wide=False), Title("STATUS", wide=False)]
-            return _json(
+            return json_answer(
                 table(
                     columns, [row(columns, [one["metadata"]["name"], "Active"], one, form.include) for one in made], {}
                 )
             )
         version = {"resourceVersion": str(next(iter(self._stores.values())).version)}
-        return _json({"kind": "NamespaceList", "apiVersion": "v1", "metadata": version, "items": made})
+        return json_answer({"kind": "NamespaceList", "apiVersion": "v1", "metadata": version, "items": made})
 
     async def _namespaces(self) -> list[str]:
         those = [store for one, store in self._stores.items() if one.has_namespace and one.is_written]
@@ -362,18 +347,3 @@ def _is_there(resource: Resource, calls: Calls) -> bool:
         return True
     needed = NEEDS.get(FOLDERS[resource.kind])
     return needed is None or calls.is_served(needed)
-
-
-def _version() -> Mapping[str, str]:
-    return {
-        "major": MAJOR, "minor": MINOR, "gitVersion": f"v{MAJOR}.{MINOR}.0+kepd-{__version__}", "gitCommit": "",
-        "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "",
-        "platform": f"linux/{ {'x86_64': 'amd64', 'aarch64': 'arm64'}.get(platform.machine(), platform.machine())}",
-    }  # fmt: skip
-
-
-def _json(
-    made: object, *, status: int = 200, content_type: str = "application/json", headers: Mapping[str, str] | None = None
-) -> web.Response:
-    encoded = msgspec.json.encode(made)
-    return web.Response(status=status, body=encoded, headers={**(headers or {}), "Content-Type": content_type})

@@ -19,12 +19,13 @@ TUNNEL = "SPDY/3.1+portforward.k8s.io"
 
 
 async def log_of(
-    request: web.BaseRequest, calls: Calls, caller: Caller, namespace: str, name: str
+    request: web.BaseRequest, calls: Calls, caller: Caller, namespace: str, name: str, *, container: str = ""
 ) -> web.StreamResponse:
     """Each chunk as it comes where it is followed, else as many lines as fit into one."""
     query = request.query
+    container = container or query.get("container", "")
     asked = pb.StreamLogsRequest(
-        namespace=namespace, name=name, container=query.get("container", ""), follow=query.get("follow") in YES,
+        namespace=namespace, name=name, container=container, follow=query.get("follow") in YES,
         previous=query.get("previous") in YES, timestamps=query.get("timestamps") in YES,
     )  # fmt: skip
     if (tail := _number(query, "tailLines")) is not None:

@@ -68,13 +68,16 @@ class Versions:
 
 
 class KindStore:
-    def __init__(self, resource: Resource, calls: Calls, versions: Versions, spawn: Callable[[Any], object]) -> None:
+    def __init__(
+        self, resource: Resource, calls: Calls, versions: Versions, spawn: Callable[[Any], object], node: str
+    ) -> None:
         if resource.kind is None:
             raise ValueError(resource.name)
         self.resource = resource
         self.columns: list[Title] = []
         self._kind = resource.kind
         self._calls = calls
+        self._node = node
         self._versions = versions
         self._spawn = spawn
         self._entries: dict[Key, Entry] = {}
@@ -177,6 +180,9 @@ class KindStore:
                 continue
             fields = msgspec.json.decode(row.object)
             made = fields if "metadata" in fields else own_object(self.resource, row.name, row.namespace, fields)
+            if self._kind.api == "Pod":
+                # Of a pod that a workload made, only its node knows where it runs.
+                made = {**made, "spec": {"nodeName": self._node, **(made.get("spec") or {})}}
             version = self._versions.last
             shown = dressed(self.resource, made, version)
             key = shown["metadata"].get("namespace", ""), shown["metadata"]["name"]

@@ -33,9 +33,12 @@ IN_ALL = ("pods", "services", "deployments", "daemonsets", "jobs")
 SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "pods": (
         ("attach", "PodAttachOptions", ("create", "get")),
+        ("binding", "Binding", ("create",)),
+        ("ephemeralcontainers", "Pod", ("get", "patch", "update")),
         ("eviction", "Eviction", ("create",)),
         ("exec", "PodExecOptions", ("create", "get")),
         ("log", "Pod", ("get",)),
+        ("resize", "Pod", ("get", "patch", "update")),
         ("portforward", "PodPortForwardOptions", ("create", "get")),
         ("status", "Pod", ("get",)),
     ),
