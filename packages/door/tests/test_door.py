@@ -79,6 +79,16 @@ def test_what_cannot_be_carried_out_is_refused_with_its_path(door: DoorProcess) 
     assert door.ask("DELETE", f"{MAPS}/x?propagationPolicy=Orphan")[0] == 422
 
 
+def test_other_nodes_stand_in_manifests(door: DoorProcess) -> None:
+    other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other", "labels": {"zone": "z"}}}
+    assert door.ask("POST", "/api/v1/nodes", other)[0] == 201
+    assert door.ask("GET", "/api/v1/nodes/other")[1]["metadata"]["labels"] == {"zone": "z"}
+    assert door.ask("DELETE", "/api/v1/nodes/other")[0] == 200
+    assert door.ask("GET", "/api/v1/nodes/n1")[0] == 200
+    merge = "application/merge-patch+json"
+    assert door.ask("PATCH", "/api/v1/nodes/n1", {"metadata": {"labels": {"a": "b"}}}, kind=merge)[0] == 422
+
+
 def test_values_of_secrets_are_for_those_who_may_read_files(door: DoorProcess) -> None:
     path = "/api/v1/namespaces/default/secrets"
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"word": "hidden"}}

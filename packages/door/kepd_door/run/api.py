@@ -39,6 +39,7 @@ class Door:
         self._stores = {
             one: KindStore(one, calls, versions, spawn, node) for one in self._resources if one.kind is not None
         }
+        self._node = node
         self._watches: dict[str, int] = {}
         self.ending = asyncio.Event()
 
@@ -57,8 +58,7 @@ class Door:
             "get": self._get, "watch": self._watch, "list": self._list, "create": self._create, "update": self._update,
             "patch": self._patch, "delete": self._delete, "deletecollection": self._delete_all,
         }.get(verb)  # fmt: skip
-        is_node = target.resource.name == "nodes" and verb == "patch"
-        if answer is None or (verb not in target.resource.verbs and not is_node):
+        if answer is None or verb not in target.resource.verbs:
             raise Failure(405, f"{verb or request.method} is not carried out on {target.resource.name}")
         if verb in ("update", "patch", "delete", "get") and not target.name:
             raise Failure(405, "the path names no object")
@@ -163,7 +163,7 @@ class Door:
         if request.content_type not in PATCHES:
             raise Failure(415, f"{request.content_type[:100]} is no patch; expected one of {', '.join(PATCHES)}")
         patch = decoded(await request.read(), request.content_type)
-        if target.resource.name == "nodes":
+        if target.resource.name == "nodes" and target.name == self._node:
             return await self._node_patched(caller, target, patch)
         writer = self._writer(request, caller, target)
         await self._stores[target.resource].refresh()

@@ -27,7 +27,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "DeviceClass": ("resource.k8s.io", "v1"),
     "ResourceSlice": ("resource.k8s.io", "v1"),
 }
-# Of Kubernetes, and no manifest has them.
+# Of Kubernetes, and shown from what the node sees.
 OBSERVED = {"nodes": "Node", "events": "Event"}
 IN_ALL = ("pods", "services", "deployments", "daemonsets", "jobs")
 SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
@@ -87,7 +87,9 @@ def _resource(kind: Kind) -> Resource:
         )
     if kind.plural in OBSERVED:
         shown = OBSERVED[kind.plural]
-        return Resource("", "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, READ, kind)
+        # Other nodes may stand in manifests, for topology.
+        verbs = tuple(sorted((*READ, *WRITE))) if shown == "Node" else READ
+        return Resource("", "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, verbs, kind)
     shown = kind.singular.capitalize()
     return Resource(OWN_GROUP, "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, READ, kind)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from packages.door.tests.node.kubectl_tasks import FILES, TASKS, Task
-from tests.host.process import Kepd
+from tests.host.process import ROOT, Kepd
 from tests.lab import Image, Lab
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
@@ -95,6 +95,20 @@ def test_kubectl_does_what_people_do_every_day(shell: Shell) -> None:
 
     assert not faults, "\n".join(faults)
     assert len(TASKS) >= 60
+
+
+def test_each_example_is_applied_twice_and_leaves_nothing(shell: Shell, kepd: Kepd) -> None:
+    """The second time changes nothing, and there is no difference."""
+    before = sorted(path.name for path in kepd.manifests.iterdir())
+    for name in ("hello.yaml", "bare-node/web.yaml", "kind/echo.yaml", "shop/shop.yaml"):
+        path = ROOT / "examples" / name
+        done = shell(f"kubectl apply -f {path} && kubectl apply -f {path} >again && kubectl diff -f {path}")
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = shell("cat again").stdout.splitlines()
+        assert said
+        assert all(line.endswith("unchanged") for line in said), said
+        assert shell(f"kubectl delete --now --wait=false -f {path}").returncode == 0
+    assert sorted(path.name for path in kepd.manifests.iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["kubernetes", "lightkube", "kr8s"])
