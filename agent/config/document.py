@@ -91,6 +91,11 @@ class Door:
         "",
         "Authorities of clients' certificates; the organisation kepd:read, kepd:operate or kepd:admin is their level.",
     )
+    pods_socket: str = restart(
+        MAYBE_PATH,
+        "",
+        "Unix socket of the kubelet's Pods API, for root, while the door is open; empty = none.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

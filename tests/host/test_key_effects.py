@@ -102,7 +102,7 @@ READ_WHEN_NEEDED = {
     "telemetry.tracing.ratio": "agent/host/tracing.py",
 }
 READ_AT_START = {
-    "api.door.clientCAFile": "kepd_door/attach/unit.py",
+    **{f"api.door.{name}": "kepd_door/attach/unit.py" for name in ("clientCAFile", "podsSocket")},
     "dns.clusterDNSService": "kepd_dns/attach/unit.py",
     "dns.interceptClusterDNS": "kepd_dns/attach/unit.py",
     "kubernetes.kubeconfig": "agent/kit/kube.py",

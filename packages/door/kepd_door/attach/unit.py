@@ -30,6 +30,7 @@ class DoorUnit:
 
     def __init__(self, section: DoorSection, state: Path, node: str) -> None:
         self._address, self._node = section.address, node
+        self._pods_socket = section.pods_socket
         self._keys = DoorKeys(state / FOLDER, section.address, section.client_ca_file)
 
     async def run(self, report: Report) -> None:
@@ -43,6 +44,14 @@ class DoorUnit:
                 self._address,
                 self._node,
             )
+            pods = door.store_of("pods")
+            if self._pods_socket and pods is not None:
+                # gRPC is loaded by nobody else where no client of it came yet.
+                from kepd_door.run.pods_api import PodsApi
+
+                opened = asyncio.Event()
+                tasks.append(followed.create_task(PodsApi(Path(self._pods_socket), pods).run(opened), name="door-pods"))
+                await opened.wait()
             listen = lambda: open_listener(self._address, KEY)  # noqa: E731
             try:
                 await DoorServer(listen, self._address, self._keys, door.handle, door.ending).run(report)

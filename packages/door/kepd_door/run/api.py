@@ -43,6 +43,10 @@ class Door:
         self._watches: dict[str, int] = {}
         self.ending = asyncio.Event()
 
+    def store_of(self, name: str) -> KindStore | None:
+        """Of a kind that is there, by its plural."""
+        return next((store for one, store in self._stores.items() if one.name == name), None)
+
     async def handle(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse:
         target = target_of(request.path)
         if target is None or target.resource not in self._resources:
@@ -67,8 +71,7 @@ class Door:
     async def _kubelet_page(self, request: web.BaseRequest, caller: Caller) -> web.StreamResponse | None:
         if request.method != "GET":
             return None
-        pods = next((store for one, store in self._stores.items() if one.name == "pods"), None)
-        found = await kubelet_page(request, self._calls, caller, pods)
+        found = await kubelet_page(request, self._calls, caller, self.store_of("pods"))
         return found if found is None or isinstance(found, web.StreamResponse) else json_answer(found)
 
     def _form(self, request: web.BaseRequest) -> Form:

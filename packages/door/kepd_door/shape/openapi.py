@@ -7,7 +7,7 @@ Made of the table that protobuf is read by. Kinds that only kepd has are objects
 from collections.abc import Sequence
 from typing import Any
 
-from kepd_door.shape.protobuf import INLINE, all_types
+from kepd_door.shape.protobuf import INLINE, all_types, field
 from kepd_door.shape.resources import Resource, groups
 
 Object = dict[str, Any]
@@ -28,27 +28,19 @@ NAMED = {"properties": {"apiVersion": {"type": "string"}, "kind": {"type": "stri
 def document_v2(resources: Sequence[Resource]) -> bytes:
     """As protobuf, the form that older clients ask for: that a dry run is possible, and no types, so that they leave
     the check of an object to us. Field numbers: gnostic's OpenAPIv2.proto."""
-    paths = b"".join(_field(2, _dry_run(one)) for one in resources if one.is_written)
-    return _field(1, b"2.0") + _field(2, _field(1, b"kepd") + _field(2, b"v1")) + _field(8, paths)
+    paths = b"".join(field(2, _dry_run(one)) for one in resources if one.is_written)
+    return field(1, b"2.0") + field(2, field(1, b"kepd") + field(2, b"v1")) + field(8, paths)
 
 
 def _dry_run(one: Resource) -> bytes:
     """The path of a resource, with the one parameter that is looked for."""
     where = f"/apis/{one.group}" if one.group else "/api"
     path = f"{where}/{one.version}/namespaces/{{namespace}}/{one.name}/{{name}}"
-    parameter = _field(1, _field(2, _field(3, _field(2, b"query") + _field(4, b"dryRun"))))
+    parameter = field(1, field(2, field(3, field(2, b"query") + field(4, b"dryRun"))))
     kind = f"group: {one.group or chr(39) * 2}\nkind: {one.object_kind}\nversion: {one.version}\n"
-    extension = _field(1, b"x-kubernetes-group-version-kind") + _field(2, _field(2, kind.encode()))
-    operation = _field(8, parameter) + _field(13, extension)
-    return _field(1, path.encode()) + _field(2, _field(8, operation))
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + _varint(number >> 7)
+    extension = field(1, b"x-kubernetes-group-version-kind") + field(2, field(2, kind.encode()))
+    operation = field(8, parameter) + field(13, extension)
+    return field(1, path.encode()) + field(2, field(8, operation))
 
 
 def index_v3(resources: Sequence[Resource], version: str) -> Object:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects in protobuf, as newer clients send those of Kubernetes' own types, read as the JSON they stand for.
+"""Objects in protobuf, as newer clients send those of Kubernetes' own types, and the JSON that they stand for.
 
 `fields.tsv` has the numbers and types of what may be sent: `s` a string, `b` true or false, `i` a number, `y` bytes,
 `T` a time, `Q` a quantity, `I` a number or a string, `-` what only a server writes; `!` what is not carried out; `*`
 before it a list, `%` a map. Source: generated.proto of Kubernetes' API.
 """
 
-from base64 import b64encode
-from collections.abc import Iterator
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -151,3 +151,53 @@ def _value(code: str, value: int | bytes, path: str, deepest: int) -> Any:  # no
         parts = dict(_parts(data))
         return _bytes(parts.get(3, b"")).decode() if parts.get(1) else parts.get(2, 0)
     return _message(code, data, path, deepest - 1)
+
+
+def encoded_protobuf(kind: str, made: Mapping[str, Any]) -> bytes:
+    """A message of that type, of the fields that the table has."""
+    parts = []
+    for number, (name, mark, code) in all_types()[kind].items():
+        if name in INLINE:
+            inner = encoded_protobuf(code, made)
+            parts += [field(number, inner)] if inner else []
+        elif (value := made.get(name)) is None or code in ("-", "!"):
+            continue
+        elif mark == "*":
+            parts += [_encoded(number, code, one) for one in value]
+        elif mark == "%":
+            parts += [field(number, _encoded(1, "s", key) + _encoded(2, code, one)) for key, one in value.items()]
+        else:
+            parts.append(_encoded(number, code, value))
+    return b"".join(parts)
+
+
+def _encoded(number: int, code: str, value: Any) -> bytes:  # noqa: ANN401  # JSON
+    if code in ("b", "i"):
+        return tag(number, 0) + varint(int(value) & (1 << 64) - 1)
+    return field(number, _content(code, value))
+
+
+def _content(code: str, value: Any) -> bytes:  # noqa: ANN401  # JSON
+    if code == "s":
+        return str(value).encode()
+    if code == "y":
+        return b64decode(value)
+    if code == "Q":
+        return _encoded(1, "s", value)
+    if code == "T":
+        return _encoded(1, "i", datetime.fromisoformat(value).timestamp())
+    if code == "I":
+        return _encoded(2, "i", value) if isinstance(value, int) else _encoded(1, "i", 1) + _encoded(3, "s", value)
+    return encoded_protobuf(code, value)
+
+
+def field(number: int, content: bytes) -> bytes:
+    return tag(number, 2) + varint(len(content)) + content
+
+
+def tag(number: int, kind: int) -> bytes:
+    return varint(number << 3 | kind)
+
+
+def varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number & 127 | 128]) + varint(number >> 7)

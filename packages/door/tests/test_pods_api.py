@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Pods API of a kubelet: what its clients see of pods that come, change and go."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+from msgspec.structs import replace
+
+from agent.api.errors import Absent
+from agent.api.services.kinds import KindService
+from agent.model.pods.state import ContainerState, PodState
+from agent.pods.attach.pod_service import PodService
+from agent.wire.kepd.v1 import kind_pb2, pod_pb2
+from agent.wire.kubelet import pods_v1alpha1_pb2 as pb
+from kepd_door.run.calls import Calls
+from kepd_door.run.pods_api import PodsApi
+from kepd_door.run.store import KindStore, Versions
+from kepd_door.shape.protobuf import MAGIC, decoded_protobuf, encoded_protobuf
+from kepd_door.shape.resources import BY_PLACE
+from packages.door.tests.test_shape import field
+from tests.cli.node_in_process import Pods
+
+POD = PodState(
+    namespace="default", name="web-n1", uid="u-1", phase="Running", created_at_s=1.0, ip="10.88.0.2",
+    containers=(ContainerState(name="main", image="busybox:1", started_at_s=1.0, is_ready=True),),
+)  # fmt: skip
+
+
+def read(message: bytes) -> dict[str, object]:
+    return decoded_protobuf(MAGIC + field(1, field(1, b"v1") + field(2, b"Pod")) + field(2, message))
+
+
+async def test_pods_come_change_and_go(short_path: Path) -> None:
+    pods = Pods()
+    pods.pods.put(POD.key, POD)
+    service = pod_pb2.DESCRIPTOR.services_by_name["PodService"]
+    services = {service: PodService(pods, Absent("streams"))}
+    kinds = kind_pb2.DESCRIPTOR.services_by_name["KindService"]
+    path = short_path / "pods.sock"
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        calls = Calls({**services, kinds: KindService(services)})
+        store = KindStore(
+            BY_PLACE["", "v1", "pods"], calls, Versions(), lambda work: tasks.append(group.create_task(work)), "n1"
+        )
+        opened = asyncio.Event()
+        tasks.append(group.create_task(PodsApi(path, store).run(opened)))
+        async with asyncio.timeout(30), grpc.aio.insecure_channel(f"unix:{path}") as channel:
+            await opened.wait()
+            assert path.stat().st_mode & 0o777 == 0o600
+            get, listed = (
+                channel.unary_unary(f"/v1alpha1.Pods/{name}", request.SerializeToString, answer.FromString)
+                for name, request, answer in (
+                    ("GetPod", pb.GetPodRequest, pb.GetPodResponse),
+                    ("ListPods", pb.ListPodsRequest, pb.ListPodsResponse),
+                )
+            )
+            watch = channel.unary_stream(
+                "/v1alpha1.Pods/WatchPods", pb.WatchPodsRequest.SerializeToString, pb.WatchPodsEvent.FromString
+            )
+            one = read((await get(pb.GetPodRequest(podUID="u-1"))).pod)
+            assert one["metadata"]["name"] == "web-n1"
+            assert one["spec"]["nodeName"] == "n1"
+            assert one["status"]["podIP"] == "10.88.0.2"
+            assert one["status"]["startTime"] == "1970-01-01T00:00:01Z"
+            assert len((await listed(pb.ListPodsRequest())).pods) == 1
+            with pytest.raises(grpc.aio.AioRpcError, match="no pod has the uid"):
+                await get(pb.GetPodRequest(podUID="other"))
+            events = watch(pb.WatchPodsRequest())
+            seen = [await events.read(), await events.read()]
+            pods.pods.put(POD.key, replace(POD, phase="Succeeded"))
+            seen.append(await events.read())
+            pods.pods.remove(POD.key)
+            seen.append(await events.read())
+        for task in tasks:
+            task.cancel()
+
+    assert [one.type for one in seen] == [pb.ADDED, pb.INITIAL_SYNC_COMPLETE, pb.MODIFIED, pb.DELETED]
+    assert read(seen[2].pod)["status"]["phase"] == "Succeeded"
+    assert not path.exists()
+
+
+def test_what_is_encoded_is_read_again() -> None:
+    made = {
+        "metadata": {"name": "a", "labels": {"x": "y"}, "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0, "volumes": [{"name": "v", "configMap": {"name": "c"}}],
+            "containers": [{
+                "name": "m", "command": ["sh"], "resources": {"limits": {"cpu": "1"}},
+                "livenessProbe": {"httpGet": {"path": "/", "port": "http"}, "periodSeconds": 3},
+                "readinessProbe": {"tcpSocket": {"port": 80}},
+                "env": [{"name": "E", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}],
+            }],
+        },
+    }  # fmt: skip
+
+    assert read(encoded_protobuf("Pod", made)) == {"apiVersion": "v1", "kind": "Pod", **made}
