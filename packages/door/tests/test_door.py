@@ -247,6 +247,17 @@ def test_clients_that_only_connect_keep_nobody_out(door: DoorProcess) -> None:
     assert door.ask("GET", MAPS)[0] == 200
 
 
+def test_clients_without_a_right_give_way(door: DoorProcess) -> None:
+    """Each holds an encrypted connection and says nothing, as many as there is room for, and more."""
+    with ExitStack() as held:
+        for _ in range(300):
+            client = held.enter_context(closing(socket.create_connection(("127.0.0.1", door.port), 30)))
+            held.enter_context(closing(door.context.wrap_socket(client, server_hostname="localhost")))
+        codes = [door.ask("GET", MAPS)[0] for _ in range(5)]
+
+    assert codes == [200] * 5
+
+
 def answers(door: DoorProcess) -> bool:
     try:
         return door.ask("GET", MAPS)[0] == 200

@@ -8,7 +8,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -24,7 +24,7 @@ from kepd_door.shape.statuses import Failure, failure_of
 
 log = structlog.get_logger(plane="api")
 
-MOST_CONNECTIONS = 256
+MOST_CONNECTIONS, CONNECTIONS_OF_CALLER = 256, 80
 LARGEST_BODY = 10 << 20
 HANDSHAKE_S, KEPT_S = 5.0, 75.0
 TAKEN_A_TURN = 16
@@ -46,7 +46,10 @@ class DoorServer:
         self._listen, self._address, self._keys, self._handle = listen, address, keys, handle
         self._meter = CallerMeter(METERED)
         self._ending = ending
-        self._shaking: set[asyncio.Task[None]] = set()
+        self._shaking: dict[asyncio.Task[None], None] = {}
+        self._unknown: dict[asyncio.Transport, None] = {}
+        """Connections whose caller has shown no right yet, oldest first."""
+        self._known: dict[asyncio.Transport, str] = {}
         self._server = web.Server(
             self._answer, access_log=None, keepalive_timeout=KEPT_S, max_line_size=16 << 10, max_field_size=16 << 10,
             request_factory=_request, handler_cancellation=True, auto_decompress=False,
@@ -87,19 +90,29 @@ class DoorServer:
                     PAUSE_S, lambda: listener.fileno() >= 0 and loop.add_reader(listener, self._take, listener)
                 )
                 return
-            if len(self._server.connections) + len(self._shaking) >= MOST_CONNECTIONS:
+            if len(self._server.connections) + len(self._shaking) >= MOST_CONNECTIONS and not self._made_room():
                 client.close()
                 continue
             client.setblocking(False)
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = loop.create_task(self._shake(client), name="door-handshake")
-            self._shaking.add(task)
-            task.add_done_callback(self._shaking.discard)
+            self._shaking[task] = None
+            task.add_done_callback(lambda done: self._shaking.pop(done, None))
+
+    def _made_room(self) -> bool:
+        """Who only connects gives way to the next, so that nobody keeps out those who have a right."""
+        for transport in list(self._unknown):
+            del self._unknown[transport]
+            if not transport.is_closing():
+                transport.abort()
+                return True
+        oldest = next(iter(self._shaking), None)
+        return oldest is not None and oldest.cancel()
 
     async def _shake(self, client: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(
+            transport, _ = await loop.connect_accepted_socket(
                 self._server,
                 client,
                 ssl=self._keys.context,
@@ -108,6 +121,9 @@ class DoorServer:
             )
         except (OSError, asyncio.CancelledError):
             client.close()
+            return
+        self._unknown = {one: None for one in self._unknown if not one.is_closing()}
+        self._unknown[transport] = None
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -135,8 +151,20 @@ class DoorServer:
                 return web.Response(text="ok")
             await self._wait("", "requests without a right")
             raise Failure(401, "Unauthorized")
+        self._take_over(cast("asyncio.Transport", transport), caller)
         await self._wait(caller.name, "requests")
         return await self._handle(request, caller)
+
+    def _take_over(self, transport: asyncio.Transport, caller: Caller) -> None:
+        """A connection of a known caller, who may have so many: others are to find room as well."""
+        self._unknown.pop(transport, None)
+        if transport in self._known:
+            return
+        self._known = {one: name for one, name in self._known.items() if not one.is_closing()}
+        if list(self._known.values()).count(caller.name) >= CONNECTIONS_OF_CALLER:
+            text = f"{caller.name} has {CONNECTIONS_OF_CALLER} connections already"
+            raise Failure(429, text, retryAfterSeconds=1)
+        self._known[transport] = caller.name
 
     async def _wait(self, who: str, what: str) -> None:
         """Those who ask for more than their share have their turn later, or are told to."""
@@ -159,4 +187,7 @@ def status(failure: Failure) -> web.Response:
     if failure.code == 401:
         headers["WWW-Authenticate"] = "Bearer"
     body = msgspec.json.encode(failure.status())
-    return web.Response(status=failure.code, body=body, content_type="application/json", headers=headers)
+    answer = web.Response(status=failure.code, body=body, content_type="application/json", headers=headers)
+    if failure.code in (401, 429):
+        answer.force_close()
+    return answer

@@ -21,7 +21,7 @@ from kepd_door.shape.targets import Target
 Object = dict[str, Any]
 BOOKMARK_S = 60.0
 SHORTEST_S, LONGEST_S = 1800.0, 3600.0
-MOST_WATCHES = 160
+MOST_WATCHES = 60
 INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 
