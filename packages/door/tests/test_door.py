@@ -273,6 +273,9 @@ def test_a_storm_of_watches_has_a_bound(door: DoorProcess) -> None:
             codes.append(door.ask("GET", f"{MAPS}?watch=1&timeoutSeconds=3", level="admin")[0])
         except OSError:
             codes.append(0)
+        except ValueError:
+            # Of a watch there are as many lines as changes.
+            codes.append(200)
 
     threads = [threading.Thread(target=watch) for _ in range(200)]
     for one in threads:

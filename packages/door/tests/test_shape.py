@@ -9,7 +9,7 @@ import pytest
 from kepd_door.shape.discovery import aggregated, group_list, resource_list
 from kepd_door.shape.dressing import dressed, last_applied, with_last_applied, written
 from kepd_door.shape.openapi import document_v2, document_v3
-from kepd_door.shape.patches import applied, json_patched, merge_patched, strategic_patched
+from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched
 from kepd_door.shape.protobuf import MAGIC, decoded_protobuf
 from kepd_door.shape.resources import BY_PLACE, RESOURCES
 from kepd_door.shape.selecting import Selection, part_of
@@ -71,6 +71,15 @@ def test_verbs_are_those_of_kubernetes() -> None:
 )
 def test_merge_patches(before: Any, patch: Any, after: Any) -> None:
     assert merge_patched(before, patch) == after
+
+
+def test_the_difference_is_the_patch_that_makes_the_other() -> None:
+    one, other = {"a": 1, "b": {"c": [1], "d": 2}, "e": {}}, {"a": 1, "b": {"c": [2], "f": None}, "g": {"h": 1}}
+
+    assert difference(one, other) == {"b": {"c": [2], "d": None, "f": None}, "e": None, "g": {"h": 1}}
+    assert difference(one, one) == {}
+    kept = merge_patched({"b": {"c": [1], "own": 1}}, difference(one, {**one, "a": 2}))
+    assert kept == {"a": 2, "b": {"c": [1], "own": 1}}
 
 
 @pytest.mark.parametrize(

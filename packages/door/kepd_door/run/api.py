@@ -114,7 +114,7 @@ class Door:
 
     async def _list(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         store = self._stores[target.resource]
-        selection = Selection(request.query)
+        selection = Selection(request.query, self._node)
         if request.query.get("resourceVersionMatch") == "Exact":
             raise Failure(410, "The resourceVersion for the provided list is too old.", "Expired")
         entries = [found for one in await store.entries() if (found := wanted(selection, target, one)) is not None]
@@ -142,7 +142,9 @@ class Door:
             raise Failure(429, f"{caller.name} has {held} watches open already", retryAfterSeconds=5)
         self._watches[caller.name] = held + 1
         try:
-            watcher = Watcher(self._stores[target.resource], target, request.query, self._form(request), self.ending)
+            watcher = Watcher(
+                self._stores[target.resource], target, request.query, self._form(request), self.ending, self._node
+            )
             return await watcher.run(request)
         finally:
             self._watches[caller.name] -= 1
@@ -175,7 +177,7 @@ class Door:
     async def _node_patched(self, caller: Caller, target: Target, patch: Any) -> web.Response:  # noqa: ANN401  # JSON
         """A node is made by itself; that it takes no pods is all that can be written."""
         spec = patch.get("spec") if isinstance(patch, dict) else None
-        if not isinstance(spec, dict) or set(spec) - {"unschedulable", "taints"} or set(patch) - {"spec", "metadata"}:
+        if not isinstance(spec, dict) or set(spec) != {"unschedulable"} or set(patch) - {"spec", "metadata"}:
             raise Failure(
                 422,
                 "of a node only spec.unschedulable can be changed; node.labels of kepd's configuration has its labels",
@@ -215,7 +217,7 @@ class Door:
 
     async def _delete_all(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         options = options_of(await request.read(), request.content_type, request.query)
-        store, selection = self._stores[target.resource], Selection(request.query)
+        store, selection = self._stores[target.resource], Selection(request.query, self._node)
         gone = []
         for one in await store.entries():
             if (found := wanted(selection, target, one)) is not None:

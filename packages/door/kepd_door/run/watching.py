@@ -51,11 +51,17 @@ class Watcher:
     """`ending`: the daemon is; a watch then ends as if its time were over."""
 
     def __init__(
-        self, store: KindStore, target: Target, query: Mapping[str, str], form: Form, ending: asyncio.Event
+        self,
+        store: KindStore,
+        target: Target,
+        query: Mapping[str, str],
+        form: Form,
+        ending: asyncio.Event,
+        node: str,
     ) -> None:
         self._ending = ending
         self._store, self._target, self._form = store, target, form
-        self._selection = Selection(query)
+        self._selection = Selection(query, node)
         self._has_bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
         self._begins_with_all = query.get("sendInitialEvents") == "true"
         self._since = _number(query, "resourceVersion")

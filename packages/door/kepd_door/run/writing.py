@@ -22,7 +22,7 @@ from kepd_door.shape.dressing import (
     with_last_applied,
     written,
 )
-from kepd_door.shape.patches import applied, json_patched, merge_patched, strategic_patched
+from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched
 from kepd_door.shape.protobuf import decoded_protobuf
 from kepd_door.shape.statuses import Failure, failure_of
 from kepd_door.shape.targets import Target
@@ -117,7 +117,12 @@ class Writer:
         given, made = made, self._checked(made)
         before = await self._there()
         self._compare_version(given)
-        await self._put(self._kept_secrets(made, before))
+        # What a server shows beside what is written would be written, if the whole of it were taken.
+        entry = self._store.find(self._target.namespace, self._target.name)
+        shown = self._checked(await self.shown(before, entry))
+        made = merge_patched(before, difference(shown, self._kept_secrets(made, before)))
+        if made != before:
+            await self._put(made)
         return await self._after(made)
 
     async def patch(self, patch: Any, kind: str) -> Object:  # noqa: ANN401  # JSON
@@ -186,8 +191,7 @@ class Writer:
 
     def missing(self) -> Failure:
         resource = self._store.resource
-        name = resource.name if not resource.group else f"{resource.name}.{resource.group}"
-        text = f'{name} "{self._target.name}" not found'
+        text = f'{resource.full_name} "{self._target.name}" not found'
         return Failure(404, text, name=self._target.name, group=resource.group, kind=resource.name)
 
     def _checked(self, made: Any) -> Object:  # noqa: ANN401  # JSON
@@ -227,9 +231,8 @@ class Writer:
         entry = self._store.find(self._target.namespace, self._target.name)
         if said and entry is not None and said != str(entry.version):
             resource = self._store.resource
-            text = (
-                f'Operation cannot be fulfilled on {resource.name} "{self._target.name}": the object has been modified'
-            )
+            what = f'{resource.full_name} "{self._target.name}"'
+            text = f"Operation cannot be fulfilled on {what}: the object has been modified"
             raise Failure(409, text, "Conflict", name=self._target.name, kind=resource.name)
 
     def _kept_secrets(self, made: Object, before: Object) -> Object:
@@ -243,7 +246,7 @@ class Writer:
     async def _put(self, made: Object, *, create_only: bool = False) -> None:
         content = dumped(made).encode()
         parts = [object_pb2.ApplyObjectsRequest(content=content, dry_run=self.is_dry, create_only=create_only)]
-        name, kind = self._target.name, self._store.resource.name
+        name, kind = self._target.name, self._store.resource.full_name
         try:
             await self._calls.in_parts(self._caller, parts, object_pb2.ApplyObjectsResponse)
         except ApiError as error:

@@ -35,6 +35,19 @@ def merge_patched(current: Any, patch: Any) -> Any:  # noqa: ANN401  # JSON
     return made
 
 
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
+    """The merge patch that makes one of the other."""
+    made: Object = dict.fromkeys(before.keys() - after.keys())
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, dict) and isinstance(old, dict):
+            if inner := difference(old, value):
+                made[name] = inner
+        elif value != old or name not in before:
+            made[name] = value
+    return made
+
+
 def strategic_patched(current: Object, patch: Object) -> Object:
     if patch.get("$patch") == "replace":
         return {name: deepcopy(value) for name, value in patch.items() if name != "$patch"}

@@ -68,6 +68,11 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def full_name(self) -> str:
+        """As messages have it."""
+        return f"{self.name}.{self.group}" if self.group else self.name
+
+    @property
     def is_written(self) -> bool:
         return "create" in self.verbs and self.kind is not None
 

@@ -17,7 +17,8 @@ BY_NAME = "metadata.name"
 class Selection:
     """`name` is one that a field selector asks for: it may be the short one of a pod, so its store looks for it."""
 
-    def __init__(self, query: Mapping[str, str]) -> None:
+    def __init__(self, query: Mapping[str, str], node: str = "") -> None:
+        self._suffix = f"-{node}"
         self._fields: list[tuple[str, str, bool]] = []
         self.name = ""
         for part in filter(None, query.get("fieldSelector", "").split(",")):
@@ -38,7 +39,15 @@ class Selection:
     def holds(self, made: Object) -> bool:
         if not self._has_labels(labels_of(made)):
             return False
-        return all((field(made, path) == value) == is_equal for path, value, is_equal in self._fields)
+        return all(self._is(made, path, value) == is_equal for path, value, is_equal in self._fields)
+
+    def _is(self, made: Object, path: str, value: str) -> bool:
+        found = field(made, path)
+        if path == "involvedObject.name":
+            # Of a pod that was asked for by the name in its manifest.
+            return value in (found, found.removesuffix(self._suffix))
+        # An event is of a kind and a name here, and says no more of its object.
+        return found == value or (path.startswith("involvedObject.") and not found)
 
 
 def field(made: Object, path: str) -> str:

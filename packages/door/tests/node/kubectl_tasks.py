@@ -102,6 +102,11 @@ TASKS = (
     Task("kubectl --kubeconfig read get nodes", (r"^n1 ",)),
     Task("kubectl get nodes -o jsonpath='{.items[0].status.conditions[-1:].type}'", ("Ready",)),
     Task("kubectl describe pod box", (r"^Name: +box", "Running")),
+    Task("kubectl describe pod box", (r"^  Normal +Started",)),
+    Task("kubectl events --for pod/box", ("Started",), since=26),
+    Task("kubectl get pod box -o yaml >box.yaml && kubectl replace -f box.yaml", ("pod/box replaced",)),
+    Task("kubectl get pod box -o jsonpath='{.status.phase} {..restartCount}'", ("Running 0",)),
+    Task("kubectl taint node n1 a=b:NoSchedule", ("only spec.unschedulable",), code=1),
     Task("kubectl describe node n1", (r"^Name: +n1",)),
     Task("kubectl describe svc web", (r"^IP: +10.96.0.77",)),
     Task("kubectl logs box", ("^line 1$", "^line 3$")),
@@ -139,9 +144,7 @@ TASKS = (
     Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
     Task("kubectl label cm settings tier=one && kubectl get cm -l tier=one", ("^settings",)),
     Task("kubectl annotate cm settings note=kept", ("annotated",)),
-    Task(
-        "sed -i '/SECRET/d' web.yaml && kubectl apply -f web.yaml", ("deployment.apps/web configured", "box unchanged")
-    ),
+    Task("sed -i '/SECRET/d' web.yaml && kubectl apply -f web.yaml", ("deployment.apps/web configured",)),
     Task(
         "kubectl get deploy web -o jsonpath='{..containers[0].env}'",
         (r'"name":"KEPT".*"name":"X"',),
