@@ -106,7 +106,7 @@ TASKS = (
     Task("kubectl events --for pod/box", ("Started",), since=26),
     Task("kubectl get pod box -o yaml >box.yaml && kubectl replace -f box.yaml", ("pod/box replaced",)),
     Task("kubectl get pod box -o jsonpath='{.status.phase} {..restartCount}'", ("Running 0",)),
-    Task("kubectl taint node n1 a=b:NoSchedule", ("only spec.unschedulable",), code=1),
+    Task("kubectl taint node n1 a=b:NoSchedule", ("is invalid",), code=1),
     Task("kubectl describe node n1", (r"^Name: +n1",)),
     Task("kubectl describe svc web", (r"^IP: +10.96.0.77",)),
     Task("kubectl logs box", ("^line 1$", "^line 3$")),

@@ -114,6 +114,8 @@ def test_each_example_is_applied_twice_and_leaves_nothing(shell: Shell, kepd: Ke
 @pytest.mark.parametrize("name", ["kubernetes", "lightkube", "kr8s"])
 def test_programs_work_with_a_node_by_their_libraries(shell: Shell, name: str) -> None:
     program = Path(__file__).with_name("clients.py")
-    done = shell(f"{sys.executable} {program} {name} $IMAGE && kubectl wait pods --all --for=delete --timeout=30s")
+    done = shell(
+        f"{sys.executable} {program} {name} $IMAGE && (kubectl wait pods --all --for=delete --timeout=30s || true)"
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
