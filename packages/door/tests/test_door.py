@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from packages.door.tests.door_process import DoorProcess, config_map
+from tests.host.process import ROOT
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 RESTARTS = 24
@@ -186,6 +187,32 @@ def test_lists_come_in_pages_and_versions_must_be_known(door: DoorProcess) -> No
         assert said["object"]["code"] == code
     assert door.ask("GET", f"{MAPS}?watch=1&resourceVersion=x")[0] == 400
     door.ask("DELETE", MAPS)
+
+
+RECORDINGS = ROOT / "tests" / "drivers" / "kube" / "recordings"
+
+
+def recorded(name: str) -> Any:
+    """What a real API server answered, with other numbers."""
+    return json.loads(numbers((RECORDINGS / f"{name}.txt").read_text().replace("\r", "").partition("\n\n")[2]))
+
+
+def numbers(text: str) -> str:
+    return re.sub(r"\d{4,}|: 1 \(\d+\)", "9", text)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "level"),
+    [
+        ("list-badtoken", MAPS, "bad"),
+        ("list-notfound", "/apis/discovery.k8s.io/v9/endpointslices", "read"),
+        ("list-too-old", f"{MAPS}?resourceVersion=1&resourceVersionMatch=Exact", "read"),
+        ("list-future-rv", f"{MAPS}?resourceVersion=99999999999999", "read"),
+        ("watch-too-old", f"{MAPS}?watch=1&resourceVersion=1", "read"),
+    ],
+)
+def test_refusals_are_those_of_a_real_server(door: DoorProcess, name: str, path: str, level: str) -> None:
+    assert json.loads(numbers(json.dumps(door.ask("GET", path, level=level)[1]))) == recorded(name)
 
 
 def raw(door: DoorProcess, request: bytes) -> bytes:

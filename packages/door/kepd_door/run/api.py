@@ -15,7 +15,7 @@ from kepd_door.run.kubelet_pages import kubelet_page
 from kepd_door.run.pages import json_answer, page
 from kepd_door.run.pods import log_of, stream_of
 from kepd_door.run.store import Entry, KindStore, Versions
-from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, wanted
+from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, number_of, wanted
 from kepd_door.run.writing import PATCHES, Writer, decoded, options_of, scale_object
 from kepd_door.shape.resources import NAMESPACES, RESOURCES, SUBRESOURCES, Resource
 from kepd_door.shape.selecting import Selection, part_of
@@ -117,7 +117,10 @@ class Door:
         selection = Selection(request.query, self._node)
         if request.query.get("resourceVersionMatch") == "Exact":
             raise Failure(410, "The resourceVersion for the provided list is too old.", "Expired")
-        entries = [found for one in await store.entries() if (found := wanted(selection, target, one)) is not None]
+        entries = await store.entries()
+        if (version := number_of(request.query, "resourceVersion")) > store.version:
+            store.check_version(version)
+        entries = [found for one in entries if (found := wanted(selection, target, one)) is not None]
         shown, after, left = part_of(entries, request.query, lambda one: "/".join(one.key))
         metadata: Object = {"resourceVersion": str(store.version)}
         if after:

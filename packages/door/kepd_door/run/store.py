@@ -219,8 +219,9 @@ class KindStore:
         if since < self._forgotten:
             raise Failure(410, f"too old resource version: {since} ({self._forgotten})", "Expired")
         if since > self._versions.last:
-            text = f"Too large resource version: {since}, current: {self._versions.last}"
-            raise Failure(504, text, "Timeout", retryAfterSeconds=1)
+            text = f"Timeout: Too large resource version: {since}, current: {self._versions.last}"
+            causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+            raise Failure(504, text, "Timeout", causes=causes, retryAfterSeconds=1)
 
     async def changes(self, since: int) -> AsyncIterator[Change | None]:
         """Those after a version, for ever; None after each that is the last one for now."""

@@ -64,8 +64,8 @@ class Watcher:
         self._selection = Selection(query, node)
         self._has_bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
         self._begins_with_all = query.get("sendInitialEvents") == "true"
-        self._since = _number(query, "resourceVersion")
-        limit_s = _number(query, "timeoutSeconds")
+        self._since = number_of(query, "resourceVersion")
+        limit_s = number_of(query, "timeoutSeconds")
         self._limit_s = min(limit_s, LONGEST_S) if limit_s else random.uniform(SHORTEST_S, LONGEST_S)  # noqa: S311
 
     async def run(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -77,7 +77,7 @@ class Watcher:
             async with asyncio.timeout(self._limit_s):
                 await self._send(answer, entries, version)
         except Failure as failure:
-            await answer.write(_line("ERROR", failure.status() | {"details": {}}))
+            await answer.write(_line("ERROR", failure.status()))
         except TimeoutError:
             if self._has_bookmarks:
                 await answer.write(self._bookmark(self._store.version))
@@ -152,7 +152,7 @@ class Watcher:
         return _line("BOOKMARK", made)
 
 
-def _number(query: Mapping[str, str], name: str) -> int:
+def number_of(query: Mapping[str, str], name: str) -> int:
     text = query.get(name) or "0"
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
         raise Failure(400, f"{name} is {text[:30]!r}; expected a number")

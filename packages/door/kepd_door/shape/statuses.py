@@ -44,7 +44,7 @@ class Failure(Exception):
             "status": "Failure",
             "message": self.text,
             "reason": self.reason,
-            "details": self.details,
+            **({"details": self.details} if self.details or self.code == 404 else {}),
             "code": self.code,
         }
 
