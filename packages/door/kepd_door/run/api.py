@@ -216,6 +216,8 @@ class Door:
             await writer.delete(grace_s)
             return json_answer({**made, "metadata": metadata})
         await writer.delete(grace_s)
+        if entry is not None and not writer.is_dry:
+            store.note_deleted(entry.key)
         return json_answer(success(target.name, target.resource.group, target.resource.name, made["metadata"]["uid"]))
 
     async def _delete_all(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:

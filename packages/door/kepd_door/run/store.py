@@ -17,9 +17,10 @@ import msgspec
 import structlog
 
 from agent.api.errors import ApiError
+from agent.kinds.kube_shape import manifest_object
 from agent.kinds.shown import shown_of
 from agent.wire.kepd.v1 import kind_pb2 as pb
-from agent.wire.kepd.v1 import list_pb2
+from agent.wire.kepd.v1 import list_pb2, object_pb2
 from kepd_door.run.calls import OURSELVES, Calls
 from kepd_door.shape.dressing import dressed, own_object
 from kepd_door.shape.resources import Resource
@@ -33,6 +34,9 @@ Key = tuple[str, str]
 MOST_CHANGES = 4096
 LOOK_S, AGAIN_S = 1.0, 1.0
 PAGE = 500
+# Planes carry them out a moment after their files are there.
+SEEN_LATER = ("Pod", "Service")
+SEEN_WITHIN_S = 10.0
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -81,6 +85,7 @@ class KindStore:
         self._versions = versions
         self._spawn = spawn
         self._entries: dict[Key, Entry] = {}
+        self._deleted: dict[Key, float] = {}
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
         self._forgotten = versions.first
         self._bell = asyncio.Event()
@@ -98,7 +103,32 @@ class KindStore:
     async def entries(self) -> list[Entry]:
         """In the order of their names."""
         await self.refresh()
-        return [self._entries[key] for key in sorted(self._entries)]
+        found = dict(self._entries)
+        if self._kind.api in SEEN_LATER:
+            with suppress(ApiError):
+                found |= {one.key: one for one in await self._unseen()}
+        return [found[key] for key in sorted(found)]
+
+    async def _unseen(self) -> list[Entry]:
+        """What a manifest has and its plane has not: who wrote it a moment ago looks for it."""
+        known = {(key[0], name) for key, one in self._entries.items() for name in (key[1], *one.short.split())}
+        found, token = [], ""
+        while True:
+            options = list_pb2.ListOptions(page_size=PAGE, page_token=token)
+            request = object_pb2.ListObjectsRequest(kind=self._kind.api, options=options)
+            answer = await self._calls.ask(OURSELVES, request, object_pb2.ListObjectsResponse)
+            found += [self._pending(one) for one in answer.objects if (one.namespace, one.name) not in known]
+            if not (token := answer.meta.next_page_token):
+                return found
+
+    def _pending(self, one: object_pb2.Object) -> Entry:
+        made = manifest_object(one)
+        if self._kind.api == "Pod":
+            made["status"] = {"phase": "Pending", "conditions": []}
+        told = {"NAMESPACE": one.namespace, "NAME": one.name, "STATUS": "Pending"}
+        cells = tuple(told.get(column.title, "") for column in self.columns)
+        version = self._versions.last
+        return Entry((one.namespace, one.name), dressed(self.resource, made, version), cells, "", b"", version)
 
     async def refresh(self) -> None:
         if not self._can_follow:
@@ -179,7 +209,9 @@ class KindStore:
                 found[before.key] = before
                 continue
             fields = msgspec.json.decode(row.object)
-            made = fields if "metadata" in fields else own_object(self.resource, row.name, row.namespace, fields)
+            # The last part of a path that is the root is empty.
+            name = row.name or row.shown.partition("/")[2].strip("/").replace("/", ".") or "root"
+            made = fields if "metadata" in fields else own_object(self.resource, name, row.namespace, fields)
             if self._kind.api == "Pod":
                 # Of a pod that a workload made, only its node knows where it runs.
                 made = {**made, "spec": {"nodeName": self._node, **(made.get("spec") or {})}}
@@ -189,7 +221,19 @@ class KindStore:
             found[key] = Entry(key, shown, tuple(row.cells), row.short, row.object, version)
         return found
 
+    def note_deleted(self, key: Key) -> None:
+        """Its manifest is gone; until its plane has seen that, it is gone here all the same."""
+        self._deleted[key] = time.monotonic() + SEEN_WITHIN_S
+        self._put(key, None)
+
+    def note_written(self, key: Key) -> None:
+        self._deleted.pop(key, None)
+
     def _replace(self, found: Mapping[Key, Entry]) -> None:
+        if self._deleted:
+            now_s = time.monotonic()
+            self._deleted = {key: at_s for key, at_s in self._deleted.items() if key in found and at_s > now_s}
+            found = {key: entry for key, entry in found.items() if key not in self._deleted}
         for key in self._entries.keys() - found.keys():
             self._put(key, None)
         for key, entry in found.items():

@@ -256,6 +256,7 @@ class Writer:
             raise failure_of(error, name, kind) from error
 
     async def _after(self, made: Object) -> Object:
+        self._store.note_written((self._target.namespace, self._target.name))
         await self._store.refresh()
         return await self.shown(made, self._store.find(self._target.namespace, self._target.name))
 

@@ -16,6 +16,7 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ADDED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "deletionTimestamp",
          "deletionGracePeriodSeconds")  # fmt: skip
 READY = {"True": "KubeletReady", "False": "KubeletNotReady"}
+COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -33,13 +34,17 @@ def dressed(resource: Resource, made: Object, version: int) -> Object:
     return {
         "apiVersion": resource.api_version,
         "kind": resource.object_kind,
-        **_body(made),
+        **_body(resource, made),
         "metadata": metadata,
     }
 
 
-def _body(made: Object) -> Object:
-    return {name: value for name, value in made.items() if name not in ("apiVersion", "kind", "metadata")}
+def _body(resource: Resource, made: Object) -> Object:
+    body = {name: value for name, value in made.items() if name not in ("apiVersion", "kind", "metadata")}
+    if resource.object_kind == "DaemonSet":
+        # Clients with types of their own miss them in one that has just begun.
+        body["status"] = {**dict.fromkeys(COUNTED, 0), **(body.get("status") or {})}
+    return body
 
 
 def own_object(resource: Resource, name: str, namespace: str, fields: Object) -> Object:

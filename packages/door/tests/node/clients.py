@@ -34,6 +34,30 @@ def deployment(image: str) -> dict[str, Any]:
     }
 
 
+OWN = {
+    "checkpoints": "Checkpoint", "features": "Feature", "filesystems": "Filesystem", "images": "Image",
+    "mirrors": "Mirror", "planes": "Plane", "pulls": "Pull", "rules": "Rule", "holds": "Hold",
+}  # fmt: skip
+LABEL = {"of": "each"}
+
+
+def of_each_kind(image: str) -> list[dict[str, Any]]:
+    """One of each that is written in manifests; none of them runs anything for long."""
+    template = {"metadata": {"labels": {"app": "e"}}, "spec": pod(image)["spec"]}
+    job = {"metadata": {}, "spec": {**pod(image)["spec"], "restartPolicy": "Never"}}
+    chosen = {"selector": {"matchLabels": {"app": "e"}}, "template": template}
+    metadata = {"name": "each", "namespace": "default", "labels": LABEL}
+    bodies: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "b"}},
+        {"apiVersion": "v1", "kind": "Secret", "data": {"a": "Yg=="}},
+        {"apiVersion": "v1", "kind": "Service", "spec": {"clusterIP": "10.96.0.90", "ports": [{"port": 80}]}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {**chosen, "replicas": 0}},
+        {"apiVersion": "apps/v1", "kind": "DaemonSet", "spec": chosen},
+        {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": False, "template": job}},
+    ]
+    return [{**one, "metadata": metadata} for one in bodies]
+
+
 def with_kubernetes(image: str) -> None:
     from kubernetes import client, config, watch
     from kubernetes.client.exceptions import ApiException
@@ -85,10 +109,34 @@ def with_kubernetes(image: str) -> None:
     assert client.AuthorizationV1Api().create_self_subject_access_review(review).status.allowed
     assert core.list_node().items[0].metadata.name == "n1"
     assert core.list_namespace().items
+    from kubernetes.dynamic import DynamicClient
+    from kubernetes.dynamic.exceptions import NotFoundError
+
+    dynamic = DynamicClient(core.api_client)
+    for made in of_each_kind(image):
+        kind = dynamic.resources.get(api_version=made["apiVersion"], kind=made["kind"])
+        which = {"name": "each", "namespace": "default"}
+        assert kind.create(body=made, namespace="default").metadata.name == "each"
+        assert kind.get(**which).kind == made["kind"]
+        assert len(kind.get(namespace="default", label_selector="of=each").items) == 1
+        assert kind.get(field_selector="metadata.name=each").items[0].metadata.namespace == "default"
+        patch = {"metadata": {"labels": {"more": "x"}}}
+        changed = kind.patch(**which, body=patch, content_type="application/merge-patch+json")
+        assert changed.metadata.labels.more == "x"
+        kind.delete(**which)
+        try:
+            kind.get(**which)
+            raise AssertionError("still there")
+        except NotFoundError:
+            continue
+    for name in OWN.values():
+        listed = dynamic.resources.get(api_version="kepd.dev/v1", kind=name).get()
+        assert listed.kind == f"{name}List"
 
 
 def with_lightkube(image: str) -> None:
-    from lightkube import ApiError, Client
+    from lightkube import ApiError, Client, codecs
+    from lightkube.generic_resource import create_global_resource
     from lightkube.resources.apps_v1 import Deployment
     from lightkube.resources.core_v1 import ConfigMap, Node, Pod
     from lightkube.types import PatchType
@@ -115,6 +163,18 @@ def with_lightkube(image: str) -> None:
     client.create(made(Deployment, deployment(image)))
     client.wait(Deployment, "d", for_conditions=["Available"])
     client.delete(Deployment, "d")
+    for one in of_each_kind(image):
+        given = codecs.from_dict(one)
+        kind = type(given)
+        assert client.create(given).metadata.name == "each"
+        assert client.get(kind, "each").metadata.labels == LABEL
+        assert len(list(client.list(kind, labels=LABEL))) == 1
+        assert [each.metadata.name for each in client.list(kind, fields={"metadata.name": "each"})] == ["each"]
+        changed = client.patch(kind, "each", {"metadata": {"labels": {"more": "x"}}}, patch_type=PatchType.MERGE)
+        assert changed.metadata.labels["more"] == "x"
+        client.delete(kind, "each")
+    for plural, name in OWN.items():
+        list(client.list(create_global_resource("kepd.dev", "v1", name, plural)))
     try:
         client.get(Deployment, "d")
         raise AssertionError("still there")
@@ -124,7 +184,7 @@ def with_lightkube(image: str) -> None:
 
 async def with_kr8s(image: str) -> None:
     import kr8s.asyncio
-    from kr8s.asyncio.objects import ConfigMap, Deployment, Pod
+    from kr8s.asyncio.objects import ConfigMap, Deployment, Pod, object_from_spec
 
     api = await kr8s.asyncio.api()
     mine = await ConfigMap(config_map(a="b"))
@@ -146,6 +206,19 @@ async def with_kr8s(image: str) -> None:
     await served.delete()
     assert [each.name async for each in api.get("nodes")] == ["n1"]
     assert "pulls" in {each["name"] for each in await api.api_resources()}
+    for given in of_each_kind(image):
+        made = await object_from_spec(given, api=api)
+        await made.create()
+        assert await made.exists()
+        found = [each async for each in api.get(made.plural, label_selector=LABEL)]
+        assert [each.name for each in found] == ["each"]
+        await made.label({"more": "x"})
+        await made.refresh()
+        assert made.labels["more"] == "x"
+        await made.delete()
+        assert not await made.exists()
+    for plural in OWN:
+        assert all([each.name async for each in api.get(f"{plural}.kepd.dev")])
 
 
 def until(holds: Any) -> None:  # something to call
