@@ -21,7 +21,7 @@ async def kubelet_page(request: web.BaseRequest, calls: Calls, caller: Caller, p
     if steps == ["configz"]:
         return {"kepdconfig": await _configuration(calls, caller)}
     if steps in (["pods"], ["runningpods"]):
-        found = [] if pods is None else [one.made for one in await pods.entries()]
+        found = [] if pods is None else [one.made for one in await pods.seen()]
         if steps == ["runningpods"]:
             found = [one for one in found if one["status"].get("phase") == "Running"]
         return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": found}

@@ -47,17 +47,17 @@ class PodsApi:
             self._path.unlink(missing_ok=True)
 
     async def _list(self, _request: pb.ListPodsRequest, _context: object) -> pb.ListPodsResponse:
-        return pb.ListPodsResponse(pods=[_pod(one) for one in await self._pods.entries()])
+        return pb.ListPodsResponse(pods=[_pod(one) for one in await self._pods.seen()])
 
     async def _get(self, request: pb.GetPodRequest, context: grpc.aio.ServicerContext) -> pb.GetPodResponse:
-        for one in await self._pods.entries():
+        for one in await self._pods.seen():
             if one.made["metadata"]["uid"] == request.podUID:
                 return pb.GetPodResponse(pod=_pod(one))
         await context.abort(grpc.StatusCode.NOT_FOUND, f"no pod has the uid {request.podUID[:100]}")
         return pb.GetPodResponse()
 
     async def _watch(self, _request: pb.WatchPodsRequest, _context: object) -> AsyncIterator[pb.WatchPodsEvent]:
-        entries = await self._pods.entries()
+        entries = await self._pods.seen()
         since = self._pods.version
         for one in entries:
             yield pb.WatchPodsEvent(type=pb.ADDED, pod=_pod(one))

@@ -100,8 +100,13 @@ class KindStore:
     def version(self) -> int:
         return self._versions.last
 
+    async def seen(self) -> list[Entry]:
+        """What runs here, or is carried out."""
+        await self.refresh()
+        return list(self._entries.values())
+
     async def entries(self) -> list[Entry]:
-        """In the order of their names."""
+        """In the order of their names, with what was written a moment ago."""
         await self.refresh()
         found = dict(self._entries)
         if self._kind.api in SEEN_LATER:
