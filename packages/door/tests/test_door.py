@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from kepd_door.shape.resources import RESOURCES
 from packages.door.tests.door_process import DoorProcess, config_map
 from tests.host.process import ROOT
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 RESTARTS = 24
+METHODS = ("POST", "PUT", "PATCH")
 
 
 def free_ports() -> tuple[int, int]:
@@ -124,6 +126,25 @@ def test_nobody_does_more_than_the_level_allows(door: DoorProcess, level: str) -
 
     assert reads == (200 if level == "read" else 401)
     assert door.ask("GET", f"{MAPS}/kept")[0] == 200
+
+
+def test_a_reader_changes_no_kind_by_any_verb(door: DoorProcess) -> None:
+    """Kinds whose plane is off are not there at all."""
+    before = sorted(door.kepd.manifests.iterdir())
+    found = set()
+    for one in RESOURCES:
+        if one.is_written:
+            where = f"/apis/{one.group}/{one.version}" if one.group else f"/api/{one.version}"
+            path = f"{where}/namespaces/default/{one.name}" if one.has_namespace else f"{where}/{one.name}"
+            made = {"apiVersion": one.api_version, "kind": one.object_kind, "metadata": {"name": "x"}}
+            works = [("POST", path, made), ("PUT", f"{path}/x", made), ("PATCH", f"{path}/x", {"metadata": {}})]
+            for method, to, body in [*works, ("DELETE", f"{path}/x", None)]:
+                kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+                found.add((method, door.ask(method, to, body, level="read", kind=kind)[0]))
+
+    # What is to be deleted is looked for first.
+    assert found == {("POST", 403), ("PUT", 403), ("PATCH", 403), ("DELETE", 404), *((one, 404) for one in METHODS)}
+    assert sorted(door.kepd.manifests.iterdir()) == before
 
 
 def test_a_watch_tells_each_change_once_over_restarts(short_path: Path) -> None:

@@ -24,7 +24,7 @@ def page(request: web.BaseRequest, resources: Sequence[Resource], address: str) 
     path = request.path.rstrip("/")
     accept = request.headers.get("Accept", "")
     if request.method not in ("GET", "HEAD"):
-        raise Failure(405 if path.startswith("/api") else 404, NOWHERE)
+        raise Failure(404, NOWHERE)
     if path in ("/api", "/apis"):
         for version in discovery.VERSIONS:
             if f"g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList" in accept.replace(" ", ""):
