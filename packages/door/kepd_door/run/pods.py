@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of a pod: its logs, and the streams of its containers."""
 
+import asyncio
 import time
 from collections.abc import Mapping
 from datetime import datetime
@@ -14,6 +15,7 @@ from kepd_door.run.streams import pass_on
 from kepd_door.shape.statuses import Failure
 
 CHUNK_BYTES = 32 << 10
+SILENT_S = 0.3
 YES = ("1", "true", "True")
 TUNNEL = "SPDY/3.1+portforward.k8s.io"
 
@@ -41,10 +43,17 @@ async def log_of(
             raise Failure(400, f"sinceTime is {since[:40]!r}; expected a time such as 2026-01-31T12:00:00Z") from error
     left = _number(query, "limitBytes")
     lines = calls.stream(caller, asked)
-    # What refuses comes before the first line, and has to be a Status.
-    first = await anext(lines, None)
+    # What refuses comes before the first line, and has to be a Status; of a container that is silent nothing comes.
+    begin = asyncio.ensure_future(anext(lines, None))
+    await asyncio.wait((begin,), timeout=SILENT_S)
     answer = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    if begin.done():
+        begin.result()
     await answer.prepare(request)
+    try:
+        first = await begin
+    finally:
+        begin.cancel()
     held = bytearray(first.line if first is not None else b"")
     while first is not None:
         if asked.follow or len(held) >= CHUNK_BYTES or (left is not None and len(held) >= left):

@@ -67,7 +67,11 @@ class DoorServer:
         try:
             while True:
                 await asyncio.sleep(RENEW_S)
-                await self._keys.renew()
+                try:
+                    await self._keys.renew()
+                except OSError as error:
+                    # The certificate that there is has months left; each look tries again.
+                    log.error("door_certificate_not_renewed", error=str(error))
         finally:
             loop.remove_reader(listener)
             listener.close()

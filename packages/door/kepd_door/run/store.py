@@ -34,6 +34,7 @@ Key = tuple[str, str]
 MOST_CHANGES = 4096
 LOOK_S, AGAIN_S = 1.0, 1.0
 PAGE = 500
+SYNC_S = 30.0
 # Planes carry them out a moment after their files are there.
 SEEN_LATER = ("Pod", "Service")
 SEEN_WITHIN_S = 10.0
@@ -142,8 +143,12 @@ class KindStore:
         if not self._is_followed:
             self._is_followed = True
             self._spawn(self._follow())
-        async with asyncio.timeout(30):
-            await self._synced.wait()
+        try:
+            async with asyncio.timeout(SYNC_S):
+                await self._synced.wait()
+        except TimeoutError as error:
+            text = f"{self._kind.plural} are not known yet; `kepctl status` says what their plane waits for"
+            raise Failure(503, text, retryAfterSeconds=1) from error
 
     def find(self, namespace: str, name: str) -> Entry | None:
         """By its name, else by a short one; it is then called so."""

@@ -112,6 +112,11 @@ TASKS = (
     Task("kubectl logs box", ("^line 1$", "^line 3$")),
     Task("kubectl logs box --tail=1", ("^line 3$",), hides="line 2"),
     Task("timeout 2 kubectl logs -f box", ("^line 3$",), code=124),
+    Task(
+        "kubectl run mute --image=$IMAGE --restart=Never -- sleep 3600 && kubectl wait pod/mute --for=condition=Ready"
+    ),
+    Task('timeout 2 curl -sSk -o /dev/null -D- -H "Authorization: Bearer $TOKEN" $LOG', ("200 OK",), code=124),
+    Task("kubectl delete pod mute --now", ("deleted",)),
     Task("kubectl logs deploy/web", ("web begins",)),
     Task("kubectl exec box -- echo from inside", ("^from inside$",)),
     Task("echo through | kubectl exec -i box -- cat", ("^through$",)),

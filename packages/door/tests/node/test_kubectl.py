@@ -68,7 +68,8 @@ def shell(lab: Lab, kepd: Kepd, tmp_path_factory: pytest.TempPathFactory) -> She
     (folder / "reach").chmod(0o755)
     environment = {
         **os.environ, "KUBECONFIG": str(folder / "operate"), "HOME": str(folder), "IMAGE": image,
-        "PATH": f"{folder}:{os.environ['PATH']}",
+        "LOG": f"https://127.0.0.1:{DOOR}/api/v1/namespaces/default/pods/mute/log?follow=true",
+        "TOKEN": re.findall("token: (.*)", (folder / "read").read_text())[0], "PATH": f"{folder}:{os.environ['PATH']}",
     }  # fmt: skip
 
     def run(line: str) -> "subprocess.CompletedProcess[str]":
