@@ -17,6 +17,11 @@ ADDED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFi
          "deletionGracePeriodSeconds")  # fmt: skip
 READY = {"True": "KubeletReady", "False": "KubeletNotReady"}
 COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
+# What clients ask for that a manifest need not say.
+USUAL: dict[str, Object] = {
+    "Deployment": {"replicas": 1, "strategy": {"type": "RollingUpdate"}},
+    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate"}},
+}
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
@@ -41,6 +46,12 @@ def dressed(resource: Resource, made: Object, version: int) -> Object:
 
 def _body(resource: Resource, made: Object) -> Object:
     body = {name: value for name, value in made.items() if name not in ("apiVersion", "kind", "metadata")}
+    if usual := USUAL.get(resource.object_kind):
+        body["spec"] = {**usual, **(body.get("spec") or {})}
+    if resource.object_kind == "Job":
+        # By that clients find its pods.
+        name = str((made.get("metadata") or {}).get("name", ""))[:63].rstrip("-.")
+        body["spec"] = {"selector": {"matchLabels": {"job-name": name}}, **(body.get("spec") or {})}
     if resource.object_kind == "DaemonSet":
         # Clients with types of their own miss them in one that has just begun.
         body["status"] = {**dict.fromkeys(COUNTED, 0), **(body.get("status") or {})}

@@ -91,7 +91,7 @@ def with_kubernetes(image: str) -> None:
             break
     name = core.list_namespaced_pod("default", field_selector=f"metadata.name={POD}").items[0].metadata.name
     assert (name, phases[-1]) == (POD, "Running")
-    assert core.read_namespaced_pod_log(POD, "default") == "begun\n"
+    until(lambda: core.read_namespaced_pod_log(POD, "default") == "begun\n")
     said = stream(
         core.connect_get_namespaced_pod_exec, POD, "default", command=["echo", "hi"],
         stdout=True, stderr=True, stdin=False, tty=False,
@@ -153,7 +153,7 @@ def with_lightkube(image: str) -> None:
     client.delete(ConfigMap, "mine")
     client.create(made(Pod, pod(image)))
     client.wait(Pod, POD, for_conditions=["Ready"])
-    assert list(client.log(POD)) == ["begun\n"]
+    until(lambda: list(client.log(POD)) == ["begun\n"])
     assert [one.metadata.name for one in client.list(Pod, labels={"by": "client"})] == [f"{POD}-n1"]
     assert next(iter(client.list(Node))).metadata.name == "n1"
     for event, one in client.watch(Pod, fields={"metadata.name": POD}):
@@ -195,7 +195,9 @@ async def with_kr8s(image: str) -> None:
     one = await Pod({**pod(image), "metadata": {"name": POD, "namespace": "default", "labels": {"by": "client"}}})
     await one.create()
     await one.wait("condition=Ready", timeout=30)
-    assert [line async for line in one.logs()] == ["begun"]
+    async for line in one.logs(follow=True):
+        assert line == "begun"
+        break
     assert (await one.exec(["echo", "hi"])).stdout == b"hi\n"
     assert [each.name async for each in api.get("pods", label_selector="by=client")] == [f"{POD}-n1"]
     await one.delete(grace_period=0)

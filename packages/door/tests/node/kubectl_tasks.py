@@ -58,6 +58,18 @@ kind: Pod
 metadata: {name: bad}
 spec: {containers: [{name: main, imge: x}]}
 """,
+    "each.yaml": """
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: each}
+spec:
+  selector: {matchLabels: {app: each}}
+  template:
+    metadata: {labels: {app: each}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: $IMAGE, imagePullPolicy: IfNotPresent, command: [sleep, "3600"]}]
+""",
     "page": "from the file",
 }
 
@@ -111,11 +123,11 @@ TASKS = (
     Task("kubectl describe svc web", (r"^IP: +10.96.0.77",)),
     Task("kubectl logs box", ("^line 1$", "^line 3$")),
     Task("kubectl logs box --tail=1", ("^line 3$",), hides="line 2"),
-    Task("timeout 2 kubectl logs -f box", ("^line 3$",), code=124),
+    Task("timeout 5 kubectl logs -f box", ("^line 3$",), code=124),
     Task(
         "kubectl run mute --image=$IMAGE --restart=Never -- sleep 3600 && kubectl wait pod/mute --for=condition=Ready"
     ),
-    Task('timeout 2 curl -sSk -o /dev/null -D- -H "Authorization: Bearer $TOKEN" $LOG', ("200 OK",), code=124),
+    Task('timeout 5 curl -sSk -o /dev/null -D- -H "Authorization: Bearer $TOKEN" $LOG', ("200 OK",), code=124),
     Task("kubectl delete pod mute --now", ("deleted",)),
     Task("kubectl logs deploy/web", ("web begins",)),
     Task("kubectl exec box -- echo from inside", ("^from inside$",)),
@@ -128,7 +140,7 @@ TASKS = (
         ("welcome",),
     ),
     Task("kubectl debug box --image=$IMAGE -c probe --profile=general -q -- sh -c 'echo looked; sleep 60'", since=27),
-    Task("sleep 1; kubectl logs box -c probe", ("^looked$",), since=27),
+    Task("timeout 30 sh -c 'until kubectl logs box -c probe | grep looked; do sleep 0.2; done'", since=27),
     Task("kubectl get --raw /pods", ('"name":"box-n1"',)),
     Task("kubectl get --raw /containerLogs/default/box/main", ("^line 3$",)),
     Task("kubectl get --raw /configz", ('"kepdconfig":', '"maxParallelPulls"')),
@@ -166,9 +178,13 @@ TASKS = (
     Task("kubectl create configmap made --from-literal=a=b", ("already exists",), code=1),
     Task("kubectl create secret generic made --from-literal=a=b", ("created",)),
     Task("kubectl create deployment made --image=$IMAGE -- sleep 3600", ("created",)),
-    Task("kubectl create job made --image=$IMAGE -- true", ("created",)),
+    Task("kubectl create job made --image=$IMAGE -- echo ran", ("created",)),
     Task("kubectl wait job/made --for=condition=Complete --timeout=30s", ("condition met",)),
+    Task("kubectl logs job/made", ("^ran$",)),
     Task("kubectl expose deployment made --port=80", ("exposed",)),
+    Task("kubectl apply -f each.yaml && kubectl rollout status ds/each --timeout=30s", ("successfully rolled out",)),
+    Task("kubectl rollout restart ds/each && kubectl rollout status ds/each --timeout=30s", ("successfully",)),
+    Task("kubectl apply -f each.yaml && kubectl diff -f each.yaml && kubectl delete -f each.yaml", ("deleted",)),
     Task("kubectl create ns other", ("as long as something is in it",)),
     Task("kubectl run -n other once --image=$IMAGE --restart=Never -- echo done", ("created",)),
     Task("kubectl wait -n other pod/once --for=jsonpath='{.status.phase}'=Succeeded --timeout=30s", ("met",), since=23),
