@@ -184,6 +184,24 @@ def test_an_edit_of_a_file_is_seen_by_a_watch(door: DoorProcess) -> None:
     assert int(first[2]) < int(second[2])
 
 
+def test_namespaces_come_and_go_with_what_is_in_them(door: DoorProcess) -> None:
+    other = "/api/v1/namespaces/other/configmaps"
+    made = config_map("inside")
+    made["metadata"]["namespace"] = "other"
+    with closing(door.open()) as opened:
+        version = door.ask("GET", "/api/v1/namespaces")[1]["metadata"]["resourceVersion"]
+        answer = door.watch(opened, f"/api/v1/namespaces?watch=1&resourceVersion={version}")
+        assert door.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}})[0] == 201
+        assert door.ask("GET", "/api/v1/namespaces/other")[0] == 404
+        assert door.ask("POST", other, made)[0] == 201
+        first = events(answer, 1)[0]
+        assert door.ask("GET", "/api/v1/namespaces/other")[1]["status"]["phase"] == "Active"
+        assert door.ask("DELETE", f"{other}/inside")[0] == 200
+        second = events(answer, 1)[0]
+
+    assert [one[:2] for one in (first, second)] == [("ADDED", "other"), ("DELETED", "other")]
+
+
 def test_lists_come_in_pages_and_versions_must_be_known(door: DoorProcess) -> None:
     for name in ("p1", "p2", "p3"):
         door.ask("POST", MAPS, config_map(name))

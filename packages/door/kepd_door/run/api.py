@@ -36,9 +36,10 @@ class Door:
         self._calls, self._address = calls, address
         self._resources = [one for one in RESOURCES if _is_there(one, calls)]
         versions = Versions()
-        self._stores = {
-            one: KindStore(one, calls, versions, spawn, node) for one in self._resources if one.kind is not None
-        }
+        shown = [one for one in self._resources if one.kind is not None and one is not NAMESPACES]
+        self._stores = {one: KindStore(one, calls, versions, spawn, node) for one in shown}
+        others = [store for one, store in self._stores.items() if one.has_namespace and one.is_written]
+        self._stores[NAMESPACES] = extras.NamespaceStore(others, calls, versions, spawn, node)
         self._node = node
         self._watches: dict[str, int] = {}
         self.ending = asyncio.Event()
@@ -54,6 +55,8 @@ class Door:
         verb = verb_of(request.method, target, request.query)
         if target.resource.kind is None:
             return await self._without_objects(request, caller, target, verb)
+        if target.resource is NAMESPACES and verb == "create":
+            return await self._named_namespace(request)
         if target.part:
             return await self._part(request, caller, target)
         if verb == "watch" and not target.name:
@@ -313,41 +316,20 @@ class Door:
             raise Failure(405, f"{verb or request.method} is not carried out on {resource.name}")
         if resource.group == "metrics.k8s.io":
             return json_answer(await extras.usage(self._calls, caller, resource, target.namespace, target.name))
-        if resource is not NAMESPACES:
-            return json_answer(
-                extras.review(resource, decoded(await request.read(), request.content_type), caller), status=201
-            )
-        if verb == "create":
-            made = decoded(await request.read(), request.content_type)
-            name = str((made.get("metadata") or {}).get("name") or "") if isinstance(made, dict) else ""
-            told = '299 - "a namespace is there as long as something is in it; nothing was written"'
-            return json_answer(extras.namespace_object(name), status=201, headers={"Warning": told})
-        names = await self._namespaces()
-        if target.name:
-            if target.name not in names:
-                raise Failure(404, f'namespaces "{target.name}" not found', name=target.name, kind="namespaces")
-            return json_answer(extras.namespace_object(target.name))
-        made = [extras.namespace_object(one) for one in names]
-        form = self._form(request)
-        if form.is_table:
-            columns = [Title("NAME", wide=False), Title("STATUS", wide=False)]
-            return json_answer(
-                table(
-                    columns, [row(columns, [one["metadata"]["name"], "Active"], one, form.include) for one in made], {}
-                )
-            )
-        version = {"resourceVersion": str(next(iter(self._stores.values())).version)}
-        return json_answer({"kind": "NamespaceList", "apiVersion": "v1", "metadata": version, "items": made})
+        made = extras.review(resource, decoded(await request.read(), request.content_type), caller)
+        return json_answer(made, status=201)
 
-    async def _namespaces(self) -> list[str]:
-        those = [store for one, store in self._stores.items() if one.has_namespace and one.is_written]
-        return await extras.namespaces(those)
+    async def _named_namespace(self, request: web.BaseRequest) -> web.Response:
+        made = decoded(await request.read(), request.content_type)
+        name = str((made.get("metadata") or {}).get("name") or "") if isinstance(made, dict) else ""
+        told = '299 - "a namespace is there as long as something is in it; nothing was written"'
+        return json_answer(extras.namespace_object(name), status=201, headers={"Warning": told})
 
 
 def _is_there(resource: Resource, calls: Calls) -> bool:
     """Whether what has it runs here."""
 
-    if resource.kind is None:
+    if resource.kind is None or resource is NAMESPACES:
         return True
     if resource.kind is BY_WORD["proxy"]:
         return calls.is_served("CriProxyService")

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has no objects on the node and is answered all the same: namespaces, reviews of rights, figures for `top`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from agent.wire.kepd.v1 import access_pb2, node_pb2
 from kepd_door.run.calls import Caller, Calls
-from kepd_door.run.store import KindStore
-from kepd_door.shape.resources import READ, Resource
+from kepd_door.run.store import Entry, KindStore, Spawn, Versions
+from kepd_door.shape.dressing import dressed
+from kepd_door.shape.resources import NAMESPACES, READ, Resource
 from kepd_door.shape.statuses import Failure
+from kepd_door.shape.tables import Title
 
 Object = dict[str, Any]
 # More than reading, beside what is written: they are levels of the calls that carry them out.
@@ -21,8 +23,6 @@ def namespace_object(name: str) -> Object:
     metadata = {
         "name": name,
         "labels": {"kubernetes.io/metadata.name": name},
-        "uid": f"namespace-{name}",
-        "creationTimestamp": None,
     }
     return {
         "apiVersion": "v1", "kind": "Namespace", "metadata": metadata, "spec": {"finalizers": ["kubernetes"]},
@@ -30,12 +30,26 @@ def namespace_object(name: str) -> Object:
     }  # fmt: skip
 
 
-async def namespaces(stores: Iterable[KindStore]) -> list[str]:
-    """Those in which something is."""
-    found = {"default"}
-    for store in stores:
-        found |= {entry.key[0] for entry in await store.entries()}
-    return sorted(found - {""})
+class NamespaceStore(KindStore):
+    """Those in which something is, and the usual one."""
+
+    def __init__(self, others: Sequence[KindStore], calls: Calls, versions: Versions, spawn: Spawn, node: str) -> None:
+        super().__init__(NAMESPACES, calls, versions, spawn, node)
+        self._others = others
+        self.columns = [Title("NAME", wide=False), Title("STATUS", wide=False)]
+
+    async def _list(self) -> None:
+        found = {"default"}
+        for store in self._others:
+            found |= {entry.key[0] for entry in await store.entries()}
+        version = self.version
+        self._replace({
+            ("", name): Entry(
+                ("", name), dressed(NAMESPACES, namespace_object(name), version), (name, "Active"), "", name.encode(),
+                version,
+            )
+            for name in found - {""}
+        })  # fmt: skip
 
 
 def review(resource: Resource, body: Any, caller: Caller) -> Object:  # noqa: ANN401  # JSON

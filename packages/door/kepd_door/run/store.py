@@ -18,6 +18,7 @@ import structlog
 
 from agent.api.errors import ApiError
 from agent.kinds.kube_shape import manifest_object
+from agent.kinds.registry import FOLDERS
 from agent.kinds.shown import shown_of
 from agent.wire.kepd.v1 import kind_pb2 as pb
 from agent.wire.kepd.v1 import list_pb2, object_pb2
@@ -31,6 +32,7 @@ log = structlog.get_logger(plane="api")
 
 Object = dict[str, Any]
 Key = tuple[str, str]
+Spawn = Callable[[Any], object]
 MOST_CHANGES = 4096
 LOOK_S, AGAIN_S = 1.0, 1.0
 PAGE = 500
@@ -73,9 +75,7 @@ class Versions:
 
 
 class KindStore:
-    def __init__(
-        self, resource: Resource, calls: Calls, versions: Versions, spawn: Callable[[Any], object], node: str
-    ) -> None:
+    def __init__(self, resource: Resource, calls: Calls, versions: Versions, spawn: Spawn, node: str) -> None:
         if resource.kind is None:
             raise ValueError(resource.name)
         self.resource = resource
@@ -91,7 +91,8 @@ class KindStore:
         self._forgotten = versions.first
         self._bell = asyncio.Event()
         # What is written in manifests may change in what its plane tells nobody; pods come with all they have.
-        self._can_follow = shown_of(self._kind).watch is not None and self._kind.api in ("", "Pod")
+        can_change = self._kind in FOLDERS and self._kind.api in ("", "Pod")
+        self._can_follow = can_change and shown_of(self._kind).watch is not None
         self._is_followed = False
         self._synced = asyncio.Event()
         self._listing = asyncio.Lock()

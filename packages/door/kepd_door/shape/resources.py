@@ -74,7 +74,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_written(self) -> bool:
-        return "create" in self.verbs and self.kind is not None
+        return "update" in self.verbs and self.kind is not None
 
 
 def _plural(kind: str) -> str:
@@ -99,7 +99,9 @@ def _resource(kind: Kind) -> Resource:
     return Resource(OWN_GROUP, "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, READ, kind)
 
 
-NAMESPACES = Resource("", "v1", "namespaces", "namespace", "Namespace", False, ("ns",), ("create", "get", "list"))
+# A name that others have; there is nothing that the registry could show of it.
+NAMES = Kind("namespaces", "namespace", ("ns",), has_namespace=False)
+NAMESPACES = Resource("", "v1", "namespaces", "namespace", "Namespace", False, ("ns",), ("create", *READ), NAMES)
 REVIEWS = tuple(
     Resource(f"{group}.k8s.io", "v1", f"{kind.lower()}s", "", kind, False, (), ("create",))
     for group, kind in (
