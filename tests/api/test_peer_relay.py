@@ -19,7 +19,7 @@ HEADERS = bytes(3) + b"\x01\x05" + bytes(3) + b"\x01"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 GOAWAY = 7
 FRAME = 9
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 
 
 class Ending(socket.socket):

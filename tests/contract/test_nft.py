@@ -43,7 +43,7 @@ from tests.fakes.nft import FakeKernel, FakeNft
 from tests.lab.namespace import Namespace
 
 TCP = b"\x06\0\0\0"
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tests.lab.namespace import Namespace
 
 pytestmark = pytest.mark.node
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 SETTINGS = TableSettings(family="IPv4")
 MEMBER = Batch(adds={"cluster_ips": [(bytes(4), None)]})
 SET_USERS = {"x86_64": 117, "aarch64": 147}

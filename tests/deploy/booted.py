@@ -15,7 +15,7 @@ from typing import Self
 
 __all__ = ["Booted", "NotBootable"]
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 SCRIPT = Path(__file__).with_name("boot_systemd.sh")
 NAMESPACES = ("--mount", "--pid", "--fork", "--uts", "--ipc", "--net", "--kill-child")
 

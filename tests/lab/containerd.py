@@ -29,7 +29,7 @@ from tests.lab.place import Place
 
 __all__ = ["Containerd", "is_lowering_oom_score_refused"]
 
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 40.0
 SANDBOX_OOM_SCORE = -998
 CRI_NAMESPACE = "k8s.io"
 

@@ -34,7 +34,7 @@ REGISTRY_PORT = 5055
 THROTTLE_PORT = 5056
 OUTWARD_PORT = 5057
 PAUSE = Image(name="lab/pause", command=("/bin/busybox", "tail", "-f", "/dev/null"))
-PODS_END_WITHIN_S = 20.0
+PODS_END_WITHIN_S = 40.0
 
 
 class Lab:

@@ -16,7 +16,7 @@ from tests.lab.netns import Netns
 __all__ = ["Outward"]
 
 MOST_HEAD_BYTES = 8192
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 PIECE_BYTES = 1 << 16
 
 

@@ -136,7 +136,7 @@ class Container:
         lines = [line.split(" ", 3) for line in self.log_file.read_text("utf-8", "replace").splitlines()]
         return "".join(line[3] + ("" if line[2] == "P" else "\n") for line in lines if len(line) == 4)
 
-    def wait_log(self, text: str, within_s: float = 10.0) -> str:
+    def wait_log(self, text: str, within_s: float = 30.0) -> str:
         """Return the log once it contains `text`."""
         deadline_monotonic = time.monotonic() + within_s
         while text not in (log := self.log()):
@@ -145,7 +145,7 @@ class Container:
             time.sleep(POLL_S)
         return log
 
-    def wait_exited(self, within_s: float = 10.0) -> int:
+    def wait_exited(self, within_s: float = 30.0) -> int:
         """Return the exit code once the container has ended."""
         deadline_monotonic = time.monotonic() + within_s
         while (status := self.status()).state != cri_pb.CONTAINER_EXITED:

@@ -19,7 +19,7 @@ from tests.lab.place import Place
 
 __all__ = ["Registry"]
 
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 40.0
 
 
 class Registry:

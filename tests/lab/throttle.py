@@ -25,8 +25,8 @@ from tests.lab.place import Place
 
 __all__ = ["Throttle"]
 
-READY_WITHIN_S = 20.0
-CONTROL_WITHIN_S = 10.0
+READY_WITHIN_S = 40.0
+CONTROL_WITHIN_S = 40.0
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 
 

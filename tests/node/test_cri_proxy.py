@@ -46,7 +46,7 @@ class Node:
     def start(self, *flags: str) -> None:
         self.kepd.start("--planes", "proxy,images", *flags).wait_ready()
 
-    def wait(self, condition: Callable[[], object], what: str, within_s: float = 10.0) -> object:
+    def wait(self, condition: Callable[[], object], what: str, within_s: float = 30.0) -> object:
         return self.kepd.wait(condition, what, within_s)
 
     def holds(self) -> list[dict[str, object]]:

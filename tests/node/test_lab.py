@@ -39,7 +39,7 @@ def parent() -> Iterator[Path]:
         assert list(Path(directory).iterdir()) == []
 
 
-def eventually(is_true: Callable[[], bool], within_s: float = 10.0) -> None:
+def eventually(is_true: Callable[[], bool], within_s: float = 30.0) -> None:
     deadline = time.monotonic() + within_s
     while not is_true():
         assert time.monotonic() < deadline, f"still false after {within_s} s"

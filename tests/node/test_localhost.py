@@ -28,7 +28,7 @@ from tests.services.making import make_service, make_slice
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 WEB = ServiceKey("shop", "web")
 HERE = {"IPv4": "127.0.0.1", "IPv6": "::1"}
 TOLD = {"IPv4": f"127.0.0.1:{NODE_PORT}", "IPv6": f"[::1]:{NODE_PORT}"}

@@ -10,7 +10,7 @@ from tests.lab.network import Network
 
 pytestmark = pytest.mark.node
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 
 
 def held_namespaces() -> list[str]:

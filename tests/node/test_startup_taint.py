@@ -23,7 +23,7 @@ SLICE: dict[str, Any] = {
     "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
     "addressType": "IPv4", "ports": [{"name": "", "port": 80, "protocol": "TCP"}], "endpoints": [],
 }  # fmt: skip
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 
 
 def test_it_goes_with_the_first_sync_and_whenever_it_comes_back(short_path: Path) -> None:

@@ -18,7 +18,7 @@ from kepd_devices.run.view import DeviceView
 from packages.devices.tests.test_claims import NodeOfLives
 from packages.devices.tests.test_own_drivers import DRIVER, Configured, TestFake, names, record, script
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 SICK = "devices.kepd.dev/unhealthy"
 SERIAL: dict[str, Any] = {"match": {"glob": "/dev/tty*", "group": "{serial}"}, "name": "modem-{serial}",
                           "attributes": {"serial": {"sysfs": "serial"}}}  # fmt: skip

@@ -29,7 +29,7 @@ from tests.drivers.kube.following import client_of
 from tests.fakes.state_files import FakeStateFiles
 
 NAME = "fake.kepd.dev"
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 CLAIM = {
     "metadata": {"name": "mine", "namespace": "default", "uid": "u-1"},
     "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": NAME}}]}},

@@ -23,7 +23,7 @@ from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
 
 OURS = f"{CLAIM.replace('count: 2', 'count: 1')}---\n{CLASS}".replace("gpu.example.com", DRIVER)
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 
 
 async def until(condition: Any) -> None:

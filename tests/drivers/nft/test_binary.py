@@ -8,7 +8,7 @@ import pytest
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
 from agent.model.services.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused, TooOld
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 
 
 def program(folder: Path, script: str) -> tuple[str, str]:

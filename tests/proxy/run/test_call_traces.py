@@ -21,7 +21,7 @@ OTHER = "/future.v9.Service/Echo"
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 KEPT, LEFT = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
 NAME = STOP[1:]
-WITHIN_S = 10.0
+WITHIN_S = 40.0
 
 
 class Sink:

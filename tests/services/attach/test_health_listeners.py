@@ -11,7 +11,7 @@ from agent.model.event import Event
 from agent.model.services.service import ServiceKey
 from agent.services.attach.health import HealthListeners
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 HERE = "127.0.0.1"
 WEB, SHOP = ServiceKey("a", "web"), ServiceKey("a", "shop")
 

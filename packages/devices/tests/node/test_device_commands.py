@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(60)]
 IS_UNIFIED = (ROOT / "cgroup.controllers").exists()
 # All that this machine has, so that both ways of ending a group are shown where both can be.
 PRESENT = [""] if IS_UNIFIED else [name for name, folder in HIERARCHIES if (ROOT / folder / PROCESSES).exists()]
-WITHIN_S = 10.0
+WITHIN_S = 40.0
 # Leaves its session and its parent, ignores what can be ignored, and keeps no pipe.
 LEAVES = "setsid sh -c 'trap \"\" TERM HUP; (sleep 600 & echo $! > {pid}; wait)' < /dev/null > /dev/null 2>&1 &"
 RUNS = """

@@ -41,7 +41,7 @@ from tests.lab.network import POD_RANGES, Network
 
 ADDRESSES: dict[Family, str] = {"IPv4": "169.254.20.10", "IPv6": "fd00::a9fe:140a"}
 FAMILIES: tuple[Family, Family] = ("IPv4", "IPv6")
-WITHIN_S = 15.0
+WITHIN_S = 40.0
 
 
 class DnsProcess:

@@ -17,7 +17,7 @@ from agent.services.run.cluster.startup_taint import LONGEST_RETRY_S, STARTUP_TA
 from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import QuickClock
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 OURS = {"key": STARTUP_TAINT, "effect": "NoSchedule"}
 OTHER = {"key": "example.com/gpu", "value": "a", "effect": "NoSchedule"}
 LATER = {"key": STARTUP_TAINT, "effect": "NoExecute", "timeAdded": "2030-01-01T00:00:00Z"}

@@ -34,7 +34,7 @@ from tests.drivers.kube.following import QuickClock
 from tests.fakes.nft import FakeKernel, FakeNft
 from tests.services.making import make_service
 
-WITHIN_S = 20.0
+WITHIN_S = 40.0
 TINY_S = 1e-6
 OURS = {"key": STARTUP_TAINT, "effect": EFFECT}
 OTHER = {"key": "example.com/gpu", "value": "a", "effect": "NoSchedule"}
