@@ -4,7 +4,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,6 +13,7 @@ import structlog
 from hypothesis import settings
 
 from tests.lab.fixtures import lab, network, network_of_module, throttle
+from tests.ports import take_port
 
 __all__ = ["lab", "network", "network_of_module", "throttle"]
 
@@ -90,6 +90,4 @@ def short_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def free_port() -> int:
     """A TCP port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return take_port()

@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.host.process import PROGRAMS, Kepd, kepctl
+from tests.ports import take_port
 
 
 @pytest.fixture(scope="module")
 def kepd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kepd]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with Kepd(tmp_path_factory.mktemp("c"), port) as daemon:
+    with Kepd(tmp_path_factory.mktemp("c"), take_port()) as daemon:
         daemon.start("--planes", "")
         daemon.wait(lambda: daemon.get("/livez")[0] == 200 and daemon.socket.exists(), "an answer")
         yield daemon

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node with two processes: kepctl finds the one that runs what is asked for."""
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from agent.cli.objects.listed import listed
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.registry import BY_WORD
 from tests.host.process import Kepd
+from tests.ports import take_port
 
 
 class Node(Session, frozen=True, kw_only=True):
@@ -27,12 +27,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     folders = [tmp_path_factory.mktemp("k") for _ in range(2)]
     for folder in folders:
         assert isinstance(folder, Path)
-    ports = []
-    for _ in folders:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(int(probe.getsockname()[1]))
-    with Kepd(folders[0], ports[0]) as plain, Kepd(folders[1], ports[1]) as cri:
+    with Kepd(folders[0], take_port()) as plain, Kepd(folders[1], take_port()) as cri:
         for daemon, planes in ((plain, ""), (cri, "proxy")):
             daemon.start("--planes", planes)
         for daemon in (plain, cri):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.host.process import HEAD, ITSELF, PROGRAMS, Kepd, NotifySocket
+from tests.ports import take_port
 
 
 @pytest.fixture
@@ -252,10 +253,7 @@ def test_two_daemons_do_not_run_one_plane_for_one_runtime(short_path: Path, free
         first.wait(lambda: first.get("/livez")[0] == 200, "an answer")
         other = short_path / "other"
         other.mkdir()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        with Kepd(other, port, endpoint=f"unix://{short_path}/none.sock", prefix=ITSELF) as second:
+        with Kepd(other, take_port(), endpoint=f"unix://{short_path}/none.sock", prefix=ITSELF) as second:
             second.start("--planes", "pods")
             page = second.wait(lambda: (got := second.get("/readyz"))[1].count("is held by process") and got, "refusal")
             assert f"is held by process {first.process.pid if first.process else 0}" in page[1]

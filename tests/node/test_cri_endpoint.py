@@ -21,6 +21,7 @@ from tests.host.process import PROGRAMS, Kepd, NotifySocket
 from tests.lab import Image, Lab
 from tests.node.kubelet import Kubelet, PodPlan
 from tests.node.test_cri_proxy import SIDECAR, STAY
+from tests.ports import take_port
 
 SLOWER = ("sh", "-c", "trap 'sleep 5; exit 0' TERM; sleep 3600 & wait")
 
@@ -110,10 +111,7 @@ def test_a_second_proxy_at_the_same_socket_is_told_who_is_there(kepd: Kepd, lab:
     folder.mkdir()
     assert kepd.process is not None
     extra = f"proxy: {{socket: {cri(kepd)}/cri.sock, link: ''}}\n"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    with Kepd(folder, port, endpoint=lab.endpoint, extra=extra) as second:
+    with Kepd(folder, take_port(), endpoint=lab.endpoint, extra=extra) as second:
         second.start("--planes", "proxy")
         second.wait(lambda: f"is held by process {kepd.process.pid}" in second.log.read_text(), "the reason")  # type: ignore[union-attr]
 
@@ -168,10 +166,7 @@ def test_an_upgrade_fails_no_call_not_even_a_held_one(kepd: Kepd, lab: Lab, shor
     assert kubelet.sync(plan) == []
     folder = kepd.folder / "new"
     folder.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    new = Kepd(folder, port, endpoint=lab.endpoint, extra=f"proxy: {{link: {link}}}\n")
+    new = Kepd(folder, take_port(), endpoint=lab.endpoint, extra=f"proxy: {{link: {link}}}\n")
     shared = f"node.stateDirectory={kepd.folder}/state"
     with new, calling(link) as caller:
         kepd.wait(lambda: caller.calls > 20, "calls")
@@ -197,10 +192,7 @@ def test_other_processes_of_kepd_come_and_go_unnoticed(kepd: Kepd, lab: Lab) -> 
     """PRX-4: the proxy is a process of its own."""
     folder = kepd.folder / "pods"
     folder.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    other = Kepd(folder, port, endpoint=lab.endpoint, extra=f"pods: {{logDirectory: {folder}/logs}}\n")
+    other = Kepd(folder, take_port(), endpoint=lab.endpoint, extra=f"pods: {{logDirectory: {folder}/logs}}\n")
     with other, calling(cri(kepd) / "kubelet.sock") as caller:
         for number in (signal.SIGTERM, signal.SIGKILL):
             other.start("--planes", "pods").wait_ready()

@@ -3,7 +3,6 @@
 
 import json
 import signal
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from tests.lab import Fault, Image, Lab, Throttle
 from tests.node.image_client import ImageClient
 from tests.node.kubelet import Kubelet
 from tests.node.test_images import peak_of_images
+from tests.ports import take_port
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
@@ -193,14 +193,11 @@ def test_without_the_queue_pulls_pass(lab: Lab, short_path: Path, free_port: int
     """IMG-X12: the images plane cannot run here, for another process has it; that is told, and pulls work."""
     folder = short_path / "other"
     folder.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
     extra = f"proxy: {{kubeletConfig: {short_path}/kubelet.yaml}}\n"
     (short_path / "kubelet.yaml").write_text("serializeImagePulls: false")
     image = lab.push(Image.sized("node/kpass", 100_000))
     with (
-        Kepd(folder, port, endpoint=lab.endpoint) as holder,
+        Kepd(folder, take_port(), endpoint=lab.endpoint) as holder,
         Kepd(short_path, free_port, endpoint=lab.endpoint, extra=extra) as kepd,
     ):
         holder.start("--planes", "images").wait_ready()

@@ -7,7 +7,6 @@ figures that move) is asked for in a state that does not change between both, or
 
 import hashlib
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.host.process import Kepd
 from tests.lab import STAY, Image, Lab, Pod
 from tests.node.kubelet import IMAGE, IMAGE_METHODS, OPTIONS, RUNTIME
+from tests.ports import take_port
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
 
@@ -71,13 +71,10 @@ class Both:
 
 @pytest.fixture(scope="module")
 def both(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
     folder = tmp_path_factory.mktemp("t")
     image = lab.push(Image(name="node/same"))
     lab.cri.pull(image)
-    with Kepd(folder, port, endpoint=lab.endpoint) as kepd:
+    with Kepd(folder, take_port(), endpoint=lab.endpoint) as kepd:
         kepd.start("--planes", "proxy").wait_ready()
         pod = lab.run_pod("same", {"app": "same"})
         container = pod.run("main", image, STAY)

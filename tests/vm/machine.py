@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.host.forked_kepctl import forked_kepctl
+from tests.ports import take_port
 from tests.vm.disk import Disk
 
 QEMU = "qemu-system-x86_64"
@@ -85,7 +86,7 @@ class Machine:
         return path.read_text(errors="replace") if path.exists() else ""
 
     def start(self, *, waits: bool = True) -> None:
-        self.port = _free_port()
+        self.port = take_port()
         command = [
             QEMU, *accelerator(self.disk), "-smp", "2", "-m", str(MEMORY_MIB), "-no-reboot",
             "-display", "none", "-monitor", "none",
@@ -237,10 +238,3 @@ def accelerator(disk: Disk) -> tuple[str, ...]:
     except subprocess.TimeoutExpired:
         return emulation
     return with_kvm if done.returncode == 0 and b"KVM internal error" not in done.stderr else emulation
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-    return port

@@ -29,6 +29,7 @@ from kepd_dns.wire.names import to_wire
 from packages.dns.tests.dns_holder import HOLDER
 from packages.dns.tests.dns_servers import ScriptedDns, addresses, answered, ask
 from packages.dns.tests.messages import ask as question
+from tests.ports import take_port
 
 ROOT = Path(__file__).parents[3]
 WITHIN_S = 40.0
@@ -40,7 +41,7 @@ LARGE = 120
 class Running:
     def __init__(self, directory: Path, settings: dict[str, Any]) -> None:
         self.directory = directory
-        self.port = free_port()
+        self.port = take_port()
         self.writer = StateWriter(directory, time.time)
         self.client = ProcessClient(directory / SOCKET_FILE)
         (directory / "resolv.conf").touch()
@@ -112,12 +113,6 @@ class Running:
                 while len(found) < (count or len(packets)):
                     found.append(asking.recv(65536))
         return found
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-        asking.bind((HERE, 0))
-        return int(asking.getsockname()[1])
 
 
 @asynccontextmanager

@@ -17,22 +17,16 @@ import pytest
 from kepd_door.shape.resources import RESOURCES
 from packages.door.tests.door_process import DoorProcess, config_map
 from tests.host.process import ROOT
+from tests.ports import take_port
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 RESTARTS = 24
 METHODS = ("POST", "PUT", "PATCH")
 
 
-def free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1]), int(other.getsockname()[1])
-
-
 @pytest.fixture(scope="module")
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DoorProcess]:
-    with DoorProcess(tmp_path_factory.mktemp("d"), free_ports()) as opened:
+    with DoorProcess(tmp_path_factory.mktemp("d"), (take_port(), take_port())) as opened:
         yield opened
 
 
@@ -149,7 +143,7 @@ def test_a_reader_changes_no_kind_by_any_verb(door: DoorProcess) -> None:
 
 def test_a_watch_tells_each_change_once_over_restarts(short_path: Path) -> None:
     """As an informer does: list, watch from there, and when it ends list again and compare."""
-    with DoorProcess(short_path, free_ports()) as door:
+    with DoorProcess(short_path, (take_port(), take_port())) as door:
         names: set[str] = set()
         for round_ in range(RESTARTS):
             listed = door.ask("GET", MAPS)[1]
@@ -365,7 +359,7 @@ def test_certificates_of_clients_say_their_level(short_path: Path) -> None:
         openssl(f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -days {days} -out {name}.pem")
     folder = short_path / "k"
     folder.mkdir()
-    with DoorProcess(folder, free_ports(), KEPD_API__DOOR__CLIENT_CA_FILE=f"{short_path}/ca.pem") as door:
+    with DoorProcess(folder, (take_port(), take_port()), KEPD_API__DOOR__CLIENT_CA_FILE=f"{short_path}/ca.pem") as door:
         codes = []
         for name in ("reader", "other"):
             door.context.load_cert_chain(short_path / f"{name}.pem", short_path / f"{name}.key")
