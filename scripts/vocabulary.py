@@ -213,7 +213,12 @@ ANNOTATIONS = (
     ("endpoint-weights", "`IP=W`, `node:NAME=W`, 0 to 256", "Service", "Each endpoint's share of the traffic."),
     ("no-local-verdict", "`reject` or `drop`", "Service", "What happens to traffic without a local endpoint."),
     ("affinity-clients", "64 to 65536", "Service", "So many clients of each port are remembered, in its own map."),
-    ("no-endpoints", "`pass`", "Service", "Without endpoints, traffic passes unchanged instead of being rejected."),
+    (
+        "no-endpoints",
+        "`pass` or `use-unready`",
+        "Service",
+        "Without endpoints, traffic passes unchanged instead of being rejected; or goes to all that are not ready.",
+    ),
     (
         "hints-overload-threshold",
         "0 to 1",

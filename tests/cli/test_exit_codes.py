@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """One failure has one exit code, whichever command meets it."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from agent.cli.main import COMMANDS
 from agent.model.exit_codes import NOT_FOUND, UNREACHABLE, USAGE
-from tests.cli.node_in_process import Node, running_node
-from tests.cli.test_grammar import fill
+from tests.cli.node_in_process import Node
 from tests.host.forked_kepctl import forked_kepctl
-from tests.host.test_manifest_objects import objects_in
 
 ASKING = """
 get pods
@@ -102,18 +98,6 @@ drain nobody
 trace nobody web
 trace web nobody
 """.strip().splitlines()
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    manifests = tmp_path_factory.mktemp("manifests")
-
-    def filled(node: Node) -> None:
-        fill(node)
-        node.objects = lambda: objects_in(manifests)
-
-    with running_node(tmp_path_factory.mktemp("c"), filled) as found:
-        yield found
 
 
 @pytest.mark.parametrize("line", ASKING)

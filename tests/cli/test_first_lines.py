@@ -7,18 +7,16 @@ that it takes. What the node at hand does not have may fail all the same.
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from agent.model.exit_codes import USAGE
-from tests.cli.node_in_process import Node, running_node
+from tests.cli.node_in_process import Node
 from tests.cli.test_examples import HELD
 from tests.cli.test_foreign_words import parsed
-from tests.cli.test_grammar import fill
 from tests.host.process import ROOT
-from tests.host.test_manifest_objects import POD, objects_in
+from tests.host.test_manifest_objects import POD
 
 ROW = re.compile(r"^- .+?: `kepctl (.+)`$", re.MULTILINE)
 STAYS = (*HELD, "logs -f", "rollout status", "⇥")
@@ -162,18 +160,6 @@ tail web
 context
 man get
 """.strip().splitlines()
-
-
-@pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    manifests = tmp_path_factory.mktemp("manifests")
-
-    def filled(node: Node) -> None:
-        fill(node)
-        node.objects = lambda: objects_in(manifests)
-
-    with running_node(tmp_path_factory.mktemp("f"), filled) as found:
-        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,6 @@ TOP-39, TOP-40, TOP-41, TOP-43, TOP-45,
 TOP-1, TOP-2, TOP-6, TOP-7, TOP-46, TOP-53, NUM-1, NUM-2.
 """
 
-from collections.abc import Iterable
-
 import msgspec
 
 from agent.model.nodes.node import Node
@@ -23,10 +21,9 @@ from agent.topology.hints.mode import choose_mode
 from agent.topology.hints.slices import Endpoint, Hints, Slice, SliceLists
 from agent.topology.hints.zones import plan_zones
 from tests.services.routes.hint_choice import select_hinted
+from tests.vectors.comparison import compare
 
 KINDS = frozenset({"assign", "overload", "steps", "distribution", "mode", "proxy", "plan"})
-
-RELATIVE_TOLERANCE = 1e-9
 
 
 def check(kind: str, given: dict, expect: dict) -> None:
@@ -38,25 +35,6 @@ def check(kind: str, given: dict, expect: dict) -> None:
 
     assert not differences, "\n".join(differences)
     assert possible is None or actual["perZone"] in possible, f"{actual['perZone']} is none of {possible}"
-
-
-def compare(expected: object, actual: object, path: str) -> Iterable[str]:
-    """Differences between two JSON values; floats may differ by rounding, everything else must be the same."""
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        for key in sorted({*expected, *actual}, key=str):
-            if key not in actual or key not in expected:
-                side = "missing" if key not in actual else "unexpected"
-                yield f"{path}.{key}: {side}: {(expected | actual)[key]!r}"
-            else:
-                yield from compare(expected[key], actual[key], f"{path}.{key}")
-    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
-        for position, (left, right) in enumerate(zip(expected, actual, strict=True)):
-            yield from compare(left, right, f"{path}[{position}]")
-    elif isinstance(actual, float) and isinstance(expected, (int, float)) and not isinstance(expected, bool):
-        if abs(expected - actual) > RELATIVE_TOLERANCE * max(abs(expected), abs(actual)):
-            yield f"{path}: expected {expected!r}, got {actual!r}"
-    elif type(expected) is not type(actual) or expected != actual:
-        yield f"{path}: expected {expected!r}, got {actual!r}"
 
 
 def _nodes(given: list[dict]) -> list[Node]:

@@ -7,8 +7,6 @@ Rules of which only recorded cases are a test: TOP-64, TOP-69, TOP-76, TOP-77, T
 TOP-84.
 """
 
-from collections.abc import Iterable
-
 from agent.model.selector import LabelSelector
 from agent.topology.manifest.objects import read_node, read_service
 from agent.topology.manifest.pods import read_constraint, read_pod
@@ -17,10 +15,9 @@ from agent.topology.spread.admission import admit
 from agent.topology.spread.constraints import SYSTEM_DEFAULTS, Defaulting
 from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, SpreadResult, evaluate_spread
 from agent.topology.spread.score import Score
+from tests.vectors.comparison import compare
 
 KINDS = frozenset({"pod", "admit"})
-
-RELATIVE_TOLERANCE = 1e-9
 
 
 def check(kind: str, given: dict, expect: dict) -> None:
@@ -31,25 +28,6 @@ def check(kind: str, given: dict, expect: dict) -> None:
     differences = list(compare(expect, actual, "expect"))
 
     assert not differences, "\n".join(differences)
-
-
-def compare(expected: object, actual: object, path: str) -> Iterable[str]:
-    """Differences between two JSON values; floats may differ by rounding, everything else must be the same."""
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        for key in sorted({*expected, *actual}, key=str):
-            if key not in actual or key not in expected:
-                side = "missing" if key not in actual else "unexpected"
-                yield f"{path}.{key}: {side}: {(expected | actual)[key]!r}"
-            else:
-                yield from compare(expected[key], actual[key], f"{path}.{key}")
-    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
-        for position, (left, right) in enumerate(zip(expected, actual, strict=True)):
-            yield from compare(left, right, f"{path}[{position}]")
-    elif isinstance(actual, float) and isinstance(expected, (int, float)) and not isinstance(expected, bool):
-        if abs(expected - actual) > RELATIVE_TOLERANCE * max(abs(expected), abs(actual)):
-            yield f"{path}: expected {expected!r}, got {actual!r}"
-    elif type(expected) is not type(actual) or expected != actual:
-        yield f"{path}: expected {expected!r}, got {actual!r}"
 
 
 def _sorted_errors(verdict: dict) -> dict:

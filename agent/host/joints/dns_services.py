@@ -236,7 +236,8 @@ def _tcp_port(plan: ServicePlan) -> PortPlan | None:
 
 
 def _chosen(selection: Selection) -> Iterator[Upstream]:
-    why = "serving, on its way out" if selection.is_last_resort else selection.mode or "any ready one"
+    last = {"": selection.mode or "any ready one", "terminating": "serving, on its way out", "unready": "none is ready"}
+    why = last[selection.last_resort]
     listed: tuple[Backend, ...] = selection.cluster or selection.local or selection.everyone
     for one in listed:
         yield Upstream(one.address, one.port, why)

@@ -83,6 +83,8 @@ class ServiceOptions(msgspec.Struct, frozen=True, gc=False):
     weights: tuple[tuple[str, int], ...] = ()
     no_local_rejects: bool = False
     passes_when_empty: bool = False
+    uses_unready: bool = False
+    """Where no endpoint is ready, all get traffic that are not on their way out."""
     affinity_clients: int = 0
     hashing: Hashing = ""
     has_ranges_everywhere: bool = False

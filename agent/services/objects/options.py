@@ -62,13 +62,15 @@ def read_options(
     if hashing:
         against = _against_hashing(has_affinity=has_affinity, has_local_policy=has_local_policy, keys=keys)
         findings.extend(Finding(where, BALANCE, text) for text in against)
+    empty = read("no_endpoints", _words("pass", "use-unready"), "")
     return ServiceOptions(
         hashing="" if has_affinity else hashing,
         topology_keys=keys,
         min_endpoints=read("topology_min_endpoints", _number(1, MOST_ENDPOINTS), 1),
         weights=read("endpoint_weights", _weights, ()),
         no_local_rejects=read("no_local_verdict", _words("reject", "drop"), "") == "reject",
-        passes_when_empty=read("no_endpoints", _words("pass"), "") == "pass",
+        passes_when_empty=empty == "pass",
+        uses_unready=empty == "use-unready",
         has_ranges_everywhere=read("source_ranges_everywhere", _words("true", "false"), "") == "true",
         ends_after_s=read("terminate_established", read_ending, None),
         affinity_clients=read("affinity_clients", _number(FEWEST_CLIENTS, MOST_CLIENTS), 0),

@@ -15,6 +15,7 @@ import msgspec
 from agent.model.services.service import Backend, ServiceFacts, ServiceOptions
 
 Mode = Literal["", "PreferSameNode", "PreferSameZone", "Fallback"]
+Resort = Literal["", "terminating", "unready"]
 
 HOSTNAME = "kubernetes.io/hostname"
 ANYWHERE = "*"
@@ -48,8 +49,8 @@ class IgnoredHints(msgspec.Struct, frozen=True, gc=False):
 class Selection(msgspec.Struct, frozen=True, gc=False):
     """None: that list is not used; empty: it is used and has no endpoint.
 
-    `everyone` is the union; `level` the key of the fallback that was taken; `is_last_resort`: no endpoint is ready, so
-    the cluster list has those that terminate and still serve.
+    `everyone` is the union; `level` the key of the fallback that was taken; `last_resort`: no endpoint is ready, so the
+    cluster list has those that terminate and still serve, or, where the Service asks for it, those that are not ready.
     """
 
     cluster: tuple[Backend, ...] | None
@@ -58,7 +59,7 @@ class Selection(msgspec.Struct, frozen=True, gc=False):
     has_any: bool
     mode: Mode = ""
     level: str = ""
-    is_last_resort: bool = False
+    last_resort: Resort = ""
     ignored: tuple[IgnoredHints, ...] = ()
 
 
@@ -97,24 +98,34 @@ def select(
     mode: Mode = ""
     level = ""
     ignored: tuple[IgnoredHints, ...] = ()
-    is_last_resort = False
+    last_resort: Resort = ""
     has_any = False
+    unready = _all_unready(backends) if options is not None and options.uses_unready and not are_plain else ()
     if use.cluster:
         ready = tuple(backends if are_plain else [one for one in backends if one.is_ready])
-        is_last_resort = not ready
         if options is not None and options.topology_keys and not use.local:
             mode, (cluster, level) = "Fallback", _by_keys(ready, place, options)
         else:
             mode, ignored = ("", ()) if are_plain else _hints(ready, place)
             cluster = _follow_hints(ready, mode, place)
-        if is_last_resort:
-            cluster = tuple([one for one in backends if one.is_serving and one.is_terminating])
+        if not ready:
+            last_resort = "unready" if unready else "terminating"
+            cluster = unready or tuple([one for one in backends if one.is_serving and one.is_terminating])
         has_any = bool(cluster) or bool(ready)
     local = None
     if use.local:
         has_any = has_any or any(one.is_ready or (one.is_serving and one.is_terminating) for one in backends)
-        local = _local(backends, place)
-    return Selection(cluster, local, _union(cluster, local), has_any, mode, level, is_last_resort, ignored)
+        has_any = has_any or bool(unready)
+        local = tuple([one for one in unready if is_local(one, place)]) or _local(backends, place)
+    return Selection(cluster, local, _union(cluster, local), has_any, mode, level, last_resort, ignored)
+
+
+def _all_unready(backends: Sequence[Backend]) -> tuple[Backend, ...]:
+    """All that stay, where none of them is ready and none on its way out serves: a check that fails everywhere at once
+    speaks of what all of them need, and whoever is left out makes it worse for the others."""
+    if any(one.is_ready or (one.is_serving and one.is_terminating) for one in backends):
+        return ()
+    return tuple([one for one in backends if not one.is_terminating])
 
 
 def _hints(ready: Sequence[Backend], place: Place) -> tuple[Mode, tuple[IgnoredHints, ...]]:

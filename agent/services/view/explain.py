@@ -48,14 +48,16 @@ class Reasons:
             return self._local_reason(backend)
         if self.is_used(backend):
             return self._kept()
-        if not backend.is_ready and not self._selection.is_last_resort:
+        if not backend.is_ready and not self._selection.last_resort:
             return SelectionReason(f"it is {state_of(backend)}, and others are ready")
         if not backend.is_ready:
             return SelectionReason(f"it is {state_of(backend)}: only endpoints that terminate but still serve are used")
         return self._passed_over(backend)
 
     def _kept(self) -> SelectionReason:
-        if self._selection.is_last_resort:
+        if self._selection.last_resort == "unready":
+            return SelectionReason("no endpoint is ready, and its Service uses all of them then")
+        if self._selection.last_resort:
             return SelectionReason("no endpoint is ready, so terminating ones that still serve are used")
         match self._selection.mode:
             case "PreferSameNode":

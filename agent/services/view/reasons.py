@@ -206,10 +206,11 @@ def _partly(at: ServiceSituation, one: PortSituation) -> Iterator[Reason]:
             next="all its endpoints are used",
             command=f"kepctl explain hints {at.key}",
         )
-    if selection.is_last_resort:
+    if selection.last_resort:
+        is_unready = selection.last_resort == "unready"
         yield Reason(
             cause=f"no endpoint of {_port(one)} is ready",
-            words="those that end still serve, and are used",
+            words="its Service uses all of them then" if is_unready else "those that end still serve, and are used",
             next=UNTIL_READY,
             command=f"kepctl get endpoints {_target(at.key)}",
         )

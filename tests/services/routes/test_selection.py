@@ -87,3 +87,14 @@ def test_each_endpoint_has_a_reason() -> None:
     assert told[0].text == "its hint names this zone"
     assert told[1].text == "its hint names other zones (z2), this is z1"
     assert told[2].text == "it is not ready, and others are ready"
+
+
+def test_all_unready_are_used_where_the_service_asks_for_it() -> None:
+    """Not those on their way out, and only while none is ready and none that ends still serves."""
+    bad, end = ([backend(number, "here", is_ready=False, is_serving=False, is_terminating=ends) for number in numbers]
+                for numbers, ends in (((1, 2), False), ((3,), True)))  # fmt: skip
+    both = Use(cluster=True, local=True)
+    for others, options, wanted in ((end, True, bad), ((), False, []), ([AWAY], True, [AWAY])):
+        found = select([*bad, *others], both, PLACE, ServiceOptions(uses_unready=options))
+        assert list(found.everyone) == wanted
+        assert found.last_resort == ("" if others == [AWAY] else "unready" if options else "terminating")
