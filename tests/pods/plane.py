@@ -260,3 +260,28 @@ async def running(
             yield plane
         finally:
             task.cancel()
+
+
+class Killed(BaseException):
+    """The process ends between two steps."""
+
+
+class Dying:
+    """A runtime that lets so many of these steps through."""
+
+    def __init__(self, runtime: Any, steps: tuple[str, ...], survived: int) -> None:
+        self._runtime, self._steps, self._left = runtime, steps, survived
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._runtime, name)
+        if name not in self._steps:
+            return method
+
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            result = await method(*args, **kwargs)
+            self._left -= 1
+            if self._left == 0:
+                raise Killed
+            return result
+
+        return counted

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from agent.host.checkup.kubelet_port import open_kubelet_advice
 from agent.host.checkup.network import holders, leak_advice, list_advice
 from agent.model.finding import Advice
 from agent.model.runtime.error import RuntimeCallFailed
@@ -102,6 +103,7 @@ class Surroundings:
             yield from self._kernel_of_pods()
         if self._scope.has_services:
             yield from self._kernel_of_services()
+        yield from open_kubelet_advice()
 
     def _time(self) -> Iterator[Advice]:
         if self._clock_state() == TIME_ERROR:

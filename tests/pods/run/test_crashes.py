@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from agent.pods.plan.remembered import PodOutcome
 from agent.pods.run.one_pod.keeper import PodWorker
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import DISKS, News, Plane, Slow, running
+from tests.pods.plane import DISKS, Dying, News, Plane, Slow, running
 from tests.pods.run.test_runner import log_directories
 
 POD = b"""
@@ -41,10 +40,6 @@ END = ("exec_sync", "stop_container", "stop_sandbox", "remove_sandbox")
 START_STEPS = 13
 # Two hooks, four containers, the sandbox stopped and removed.
 END_STEPS = 8
-
-
-class Killed(BaseException):
-    """The process ends between two steps."""
 
 
 class Runtime(Slow):
@@ -70,27 +65,6 @@ class Runtime(Slow):
 
     def running(self) -> dict[str, str]:
         return {one.id: one.metadata.name for one in self._containers.values() if one.state == pb.CONTAINER_RUNNING}
-
-
-class Dying:
-    """Lets so many steps through."""
-
-    def __init__(self, runtime: Runtime, steps: tuple[str, ...], survived: int) -> None:
-        self._runtime, self._steps, self._left = runtime, steps, survived
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._runtime, name)
-        if name not in self._steps:
-            return method
-
-        async def counted(*args: Any, **kwargs: Any) -> Any:
-            result = await method(*args, **kwargs)
-            self._left -= 1
-            if self._left == 0:
-                raise Killed
-            return result
-
-        return counted
 
 
 ALL = ["app", "log", "net", "web"]

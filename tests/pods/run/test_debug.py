@@ -18,9 +18,8 @@ from agent.pods.run.draining import Drainer
 from agent.wire.cri import runtime_v1_pb2 as pb
 from agent.wire.kepd.v1 import access_pb2, pod_pb2
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import News, Plane, Slow, manifest, running
+from tests.pods.plane import Dying, News, Plane, Slow, manifest, running
 from tests.pods.pods import container
-from tests.pods.run.test_crashes import Dying
 
 SIDECAR = b"  initContainers:\n  - {name: net, image: i, restartPolicy: Always}\n"
 

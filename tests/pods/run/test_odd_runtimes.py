@@ -18,7 +18,7 @@ from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import Plane, Slow, running
+from tests.pods.plane import Killed, Plane, Slow, running
 
 GRACE_S = 40.0
 POD = b"""
@@ -50,10 +50,6 @@ CALLS = {
 }
 PAIRS = [*((one, "all late") for one in EVENTS), *(("in time", one) for one in CALLS), ("lost", "a late start")]
 TURNS = 4000
-
-
-class Killed(BaseException):
-    """The process ends."""
 
 
 class Odd(Slow):

@@ -16,7 +16,7 @@ from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.clock import FakeClock
 from tests.fakes.cri import FakeCri
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import DISKS, News, Slow, manifest, running
+from tests.pods.plane import DISKS, Dying, News, Slow, manifest, running
 
 CHANGING = (
     "run_sandbox", "create_container", "start_container", "pull_image", "stop_container", "stop_sandbox",
@@ -85,38 +85,13 @@ async def test_what_is_found_running_is_never_shown_as_anything_else(
     assert await ids(cri) == before
 
 
-class Killed(BaseException):
-    """The process ends between two steps."""
-
-
-class DyingRuntime:
-    """Dies after some changes have been made."""
-
-    def __init__(self, fake: FakeCri, survived: int) -> None:
-        self._fake, self._left = fake, survived
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._fake, name)
-        if name not in CHANGING:
-            return method
-
-        async def counted(*args: Any, **kwargs: Any) -> Any:
-            result = await method(*args, **kwargs)
-            self._left -= 1
-            if self._left == 0:
-                raise Killed
-            return result
-
-        return counted
-
-
 async def test_a_kill_after_any_step_and_a_restart_reach_the_same_end_and_restart_nothing(tmp_path: Path) -> None:
     """ADO-01: tried for every single call that changes the runtime."""
     for survived in range(1, 7):
         fake = Slow()
         given = FakeManifestDirectory({"/m/f.yaml": manifest()})
         with pytest.raises(BaseExceptionGroup):
-            async with running(DyingRuntime(fake, survived), given, tmp_path) as plane:
+            async with running(Dying(fake, CHANGING, survived), given, tmp_path) as plane:
                 await plane.until(lambda: False, "the kill")
         started = {one.id for one in await fake.list_containers() if one.state == pb.CONTAINER_RUNNING}
         async with running(fake, given, tmp_path) as plane:
@@ -139,7 +114,7 @@ async def end_after(survived: int, next_version: bytes | None, fake: Slow, logs:
         await plane.until_phases(web="Running")
     given.put("/m/f.yaml", next_version)
     with pytest.raises(BaseExceptionGroup):
-        async with running(DyingRuntime(fake, survived), given, logs) as plane:
+        async with running(Dying(fake, CHANGING, survived), given, logs) as plane:
             await plane.until(lambda: False, "the kill")
     async with running(fake, given, logs) as plane:
         await plane.until(lambda: len(fake._sandboxes) == bool(next_version), "the old one is gone")
