@@ -21,6 +21,7 @@ from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.finding import printable
+from agent.model.text.json_text import decode_json
 
 log = structlog.get_logger(plane="daemon")
 
@@ -84,7 +85,7 @@ class EventRing:
     def load(self) -> None:
         """What an earlier process left. A damaged file is an empty one: events are no state."""
         try:
-            kept = msgspec.json.decode(self._path.read_bytes(), type=list[Event])
+            kept = decode_json(self._path.read_bytes(), list[Event])
         except FileNotFoundError:
             return
         except (OSError, msgspec.MsgspecError) as error:

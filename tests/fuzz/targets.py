@@ -34,6 +34,7 @@ from agent.model.devices.plugin import PluginInfo, PluginRegistration
 from agent.model.images.manifest import read_document
 from agent.model.images.reference import ReferenceInvalid, parse_reference
 from agent.model.quantity import QuantityError, parse_quantity
+from agent.model.text.json_text import decode_json
 from agent.pods.run.disk.files import _last_lines
 from agent.proxy.frames.cri_bytes import masked_answer, with_timeout
 from agent.proxy.frames.hpack import HeaderDecoder, HeadersInvalid
@@ -326,6 +327,9 @@ TARGETS = (
     Target("device-health", device_health, (DecodeError, BadHealth), (HEALTH,)),
     Target("device-registrations", device_registrations, (), (b"DRAPlugin\0a.example\0/p/a.sock\0v1.DRAPlugin",)),
     Target(
-        "state-file", msgspec.json.decode, (msgspec.MsgspecError, UnicodeError, RecursionError), (b'{"a": [1, "b"]}',)
+        "state-file",
+        lambda data: decode_json(data, object),
+        (msgspec.MsgspecError, UnicodeError),
+        (b'{"a": [1, "b"]}',),
     ),
 )

@@ -13,6 +13,7 @@ import structlog
 
 from agent.images.ports import Files
 from agent.model.clock import Clock
+from agent.model.text.json_text import decode_json
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="images")
@@ -36,7 +37,7 @@ def encode_state(kind: str, content: object) -> bytes:
 
 def decode_state(kind: str, content: bytes, shape: type[State]) -> State:
     """The value in a file. Raises ValueError."""
-    envelope = msgspec.json.decode(content, type=_Envelope[shape])  # type: ignore[valid-type]
+    envelope = decode_json(content, _Envelope[shape])  # type: ignore[valid-type]
     if envelope.format != FORMAT or envelope.kind != kind:
         raise ValueError(f"it is not a {kind} of {FORMAT}")
     result: State = envelope.content

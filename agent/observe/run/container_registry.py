@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
+from agent.model.text.json_text import decode_json
 from agent.observe.kernel.group_text import NO_FIGURES, NO_LIMITS, GroupFigures, GroupLimits
 from agent.observe.kernel.hierarchies import CONTROLLERS, UNIFIED, Hierarchies, above, neighbour, read_groups
 from agent.observe.kernel.node_text import Interface
@@ -272,4 +273,4 @@ def _is_pod(sandbox: pb.PodSandbox) -> bool:
 def _pid(info: Mapping[str, str]) -> int:
     """Raises DecodeError where the runtime tells it in another way."""
     text = info.get("info", "")
-    return msgspec.json.decode(text, type=_Info).pid if text else 0
+    return decode_json(text, _Info).pid if text else 0

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Mapping
 
 import msgspec
 
+from agent.model.text.json_text import decode_json
 from agent.observe.kernel.group_text import GroupFigures
 
 CONTAINER, POD, NODE, UNKNOWN = "container", "pod", "node", "unknown"
@@ -157,7 +158,7 @@ def encode_ooms(pod: PodOoms) -> bytes:
 
 def decode_ooms(content: bytes) -> PodOoms:
     """Raises ValueError where it is none of ours."""
-    return msgspec.json.decode(content, type=PodOoms)
+    return decode_json(content, PodOoms)
 
 
 def family_rows(pods: Mapping[str, PodOoms]) -> Iterable[tuple[tuple[str, str, str, str], int]]:

@@ -16,6 +16,7 @@ from agent.model.finding import printable
 from agent.model.pods.container_fields import Resources
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.pods.state import ProbeWords
+from agent.model.text.json_text import decode_json
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 from agent.pods.runtime.observed import (
@@ -251,7 +252,7 @@ def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_
 def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> Record:
     """From the disk, as it stands now. Raises ValueError for what cannot be read."""
     try:
-        record = msgspec.json.decode(content, type=Record)
+        record = decode_json(content, Record)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
     if record.format != FORMAT:

@@ -15,6 +15,7 @@ from agent.model.feed import Feed
 from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
+from agent.model.text.json_text import decode_json
 from agent.pods.plan.admit import (
     MESSAGE,
     OUTCOME,
@@ -74,7 +75,7 @@ class Cordon:
     async def load(self) -> None:
         try:
             content = (await self._context.records.read_folder(NODE_FOLDER)).get(DRAINED)
-            found = msgspec.json.decode(content, type=NodeDrain) if content is not None else None
+            found = decode_json(content, NodeDrain) if content is not None else None
         except (OSError, msgspec.MsgspecError) as error:
             log.warning("node_drain_unreadable", error=str(error), effect="the node takes pods")
             return

@@ -17,6 +17,7 @@ from agent.model.devices.container_devices import CLAIMS_NOTE
 from agent.model.pods.container_fields import Container, Hook, Lifecycle
 from agent.model.pods.fields import PodFields
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.text.json_text import decode_json
 from agent.pods.runtime.names import (
     CONTAINER,
     CONTAINER_HASH,
@@ -285,7 +286,7 @@ def orphan_container(one: Instance) -> Container:
     lifecycle = None
     if one.notes.get(PRE_STOP):
         with suppress(msgspec.MsgspecError):
-            lifecycle = Lifecycle(pre_stop=msgspec.json.decode(one.notes[PRE_STOP], type=Hook))
+            lifecycle = Lifecycle(pre_stop=decode_json(one.notes[PRE_STOP], Hook))
     return Container(name=one.name, image=one.image, lifecycle=lifecycle)
 
 
@@ -295,5 +296,5 @@ def left_container(one: Instance) -> ContainerSpec:
         return ContainerSpec(ContainerKind.MAIN, orphan_container(one))
     fields = Container()
     with suppress(msgspec.MsgspecError):
-        fields = msgspec.json.decode(one.notes[EPHEMERAL], type=Container)
+        fields = decode_json(one.notes[EPHEMERAL], Container)
     return ContainerSpec(ContainerKind.EPHEMERAL, replace(fields, name=one.name, image=one.image))

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from agent.model.text.json_text import decode_json
+
 RANGE_LENGTH = 1 << 16
 HIGHEST_ID = (1 << 32) - 1
 
@@ -39,7 +41,7 @@ def encode_range(first: int) -> bytes:
 def decode_range(content: bytes) -> int:
     """The first id of the node. Raises ValueError for what is no range of ours."""
     try:
-        stored = msgspec.json.decode(content, type=_Stored)
+        stored = decode_json(content, _Stored)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
     if len(stored.uid_mappings) != 1 or stored.uid_mappings != stored.gid_mappings:

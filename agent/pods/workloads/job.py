@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from agent.model.text.json_text import decode_json
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.workloads.rollout import OwnedPod, worst_first
 
@@ -188,7 +189,7 @@ def encode_job_record(record: JobRecord) -> bytes:
 def decode_job_record(content: bytes) -> JobRecord:
     """Raises ValueError for what cannot be read."""
     try:
-        record = msgspec.json.decode(content, type=JobRecord)
+        record = decode_json(content, JobRecord)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from error
     if record.format != FORMAT:

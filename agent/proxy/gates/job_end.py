@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from agent.model.text.json_text import decode_json
 from agent.proxy.gates.annotations import ON_SUCCESS
 from agent.proxy.gates.ledger import GRACE, LedgerContainer, LedgerState, Sandbox
 
@@ -44,7 +45,7 @@ def grace_of(container: LedgerContainer) -> int:
 
 def read_masks(content: bytes | None) -> dict[str, str]:
     """What lies on the disk. Raises msgspec.MsgspecError for a foreign file."""
-    return dict(msgspec.json.decode(content, type=Masks).containers) if content else {}
+    return dict(decode_json(content, Masks).containers) if content else {}
 
 
 def written_masks(masks: dict[str, str]) -> bytes:

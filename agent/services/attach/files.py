@@ -24,6 +24,7 @@ from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.services.service import ServiceKey
+from agent.model.text.json_text import decode_json
 from agent.services.attach.manifests import HintLedger, ServiceObjects, hint_options, read_service_objects
 from agent.services.attach.pods import local_pods, selected_pods, slices_of_pods
 from agent.services.objects.manifest import Allotted, allot
@@ -231,7 +232,7 @@ class ManifestServices:
 def _read_allotted(path: Path) -> dict[str, Allotted]:
     """What an earlier process gave; a file that cannot be read costs ages and, where two names collide, addresses."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Allotted])
+        return decode_json(path.read_bytes(), dict[str, Allotted])
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError) as error:

@@ -72,7 +72,7 @@ def read_snapshot(content: bytes, read_by: Sequence[str], age_s: float) -> Servi
                 services += msgspec.msgpack.decode(frame, type=tuple[ServiceFacts, ...])
             else:
                 slices += msgspec.msgpack.decode(frame, type=tuple[SliceFacts, ...])
-    except (msgspec.DecodeError, ValueError, IndexError):
+    except (msgspec.DecodeError, ValueError, IndexError, RecursionError):
         return "damaged"
     if (len(services), len(slices)) != (head.services, head.slices):
         return "damaged"

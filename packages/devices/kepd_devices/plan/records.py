@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from agent.model.devices.plugin import PreparedDevice
 from agent.model.pods.pod import PodSpec
+from agent.model.text.json_text import decode_json
 from kepd_devices.manifest.objects import Claim, Result
 
 VERSION = 1
@@ -124,7 +125,7 @@ def encode_record(record: ClaimRecord) -> bytes:
 
 def decode_record(content: bytes) -> ClaimRecord:
     """Raises ValueError."""
-    found = msgspec.json.decode(content, type=ClaimRecord)
+    found = decode_json(content, ClaimRecord)
     if found.version != VERSION:
         raise ValueError(f"is of version {found.version}; this kepd reads {VERSION}")
     if not found.uid:

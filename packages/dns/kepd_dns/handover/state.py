@@ -108,7 +108,7 @@ def read_state(content: bytes) -> ZoneState:
     """Raises ValueError with what is wrong."""
     try:
         state = _STATE.decode(content)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(str(error)) from error
     if state.format != FORMAT:
         raise ValueError(f"format {state.format}; expected {FORMAT}")
@@ -120,7 +120,7 @@ def read_changes(content: bytes, number: int) -> Iterable[Change]:
     for line in content.split(b"\n")[:-1]:
         try:
             change = _CHANGE.decode(line)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise Gap(str(error)) from error
         if change.number <= number:
             continue

@@ -38,6 +38,6 @@ class ProcessClient:
                         await writer.wait_closed()
         except TimeoutError as error:
             raise ProcessUnavailable(f"kepd-dns does not answer at {self._path} within {WITHIN_S:g} s") from error
-        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError) as error:
+        except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError, RecursionError) as error:
             text = getattr(error, "strerror", None) or str(error)
             raise ProcessUnavailable(f"kepd-dns cannot be asked at {self._path}: {text}") from error

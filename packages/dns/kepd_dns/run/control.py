@@ -50,7 +50,7 @@ class ControlSocket:
             content = await reader.readexactly(size)
         try:
             reply = self._answer(msgspec.json.decode(content, type=StatusRequest))
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             reply = Reply(error=str(error))
         writer.write(framed(reply))
         await writer.drain()

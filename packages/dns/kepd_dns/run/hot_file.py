@@ -51,7 +51,7 @@ def load(path: Path, cache: Cache, now_s: float, complain: Callable[[str], None]
             raise ValueError(f"format {found.format}; expected {FORMAT}")
         shift_s = now_s - time.time()
         return cache.restore([_moved(one, shift_s) for one in found.entries if _is_sound(one)], now_s)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         complain(f"{path}: {error}; the cache begins empty")
         return 0
 

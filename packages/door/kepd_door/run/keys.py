@@ -19,6 +19,7 @@ import structlog
 
 from agent.api.access import LEVEL_NAMES
 from agent.drivers.atomic_files import write_file
+from agent.model.text.json_text import decode_json
 from kepd_door.run.calls import Caller
 
 log = structlog.get_logger(plane="api")
@@ -134,7 +135,7 @@ class DoorKeys:
         path = self._directory / "tokens.json"
         found: dict[str, str] = {}
         with suppress(OSError, msgspec.DecodeError):
-            found = msgspec.json.decode(path.read_bytes(), type=Tokens).tokens
+            found = decode_json(path.read_bytes(), Tokens).tokens
         self._tokens = {name: found.get(name) or secrets.token_urlsafe(32) for name in LEVELS}
         if self._tokens != found:
             write_file(path, msgspec.json.encode(Tokens(self._tokens)))

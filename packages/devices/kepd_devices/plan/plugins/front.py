@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.devices.plugin import PluginDevice
+from agent.model.text.json_text import decode_json
 
 VERSION = 1
 FRONT_FOLDER = "front"
@@ -86,7 +87,7 @@ def record_name(resource: str) -> str:
 
 def decode_record(content: bytes, boot_id: str) -> FrontRecord:
     """After a boot all sandboxes are gone. Raises ValueError."""
-    found = msgspec.json.decode(content, type=FrontRecord)
+    found = decode_json(content, FrontRecord)
     if found.version != VERSION:
         raise ValueError(f"is of version {found.version}; this kepd reads {VERSION}")
     if found.boot_id == boot_id:

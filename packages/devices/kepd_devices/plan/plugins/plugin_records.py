@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.devices.plugin import PluginAllocation
+from agent.model.text.json_text import decode_json
 
 VERSION = 1
 PLUGIN_FOLDER = "plugins"
@@ -56,7 +57,7 @@ def grants_name(uid: str) -> str:
 
 def decode_grants(content: bytes) -> PodGrants:
     """Raises ValueError."""
-    found = msgspec.json.decode(content, type=PodGrants)
+    found = decode_json(content, PodGrants)
     if found.version != VERSION or not found.uid:
         raise ValueError(f"is of version {found.version}; this kepd reads {VERSION}")
     return found
