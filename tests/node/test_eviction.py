@@ -92,6 +92,7 @@ def left_mib() -> int:
     return ((int(lines["MemFree:"]) << 10) + int(inactive)) // MIB
 
 
+@pytest.mark.alone
 def test_who_takes_the_memory_that_shall_be_left_ends_and_nobody_else(
     lab: Lab, image: str, short_path: Path, free_port: int
 ) -> None:

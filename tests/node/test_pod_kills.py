@@ -104,7 +104,8 @@ def test_kepd_is_killed_at_every_step_of_a_start_and_of_an_end(kills: Kills, lab
     created, started = (sorted(relay.stages_of(one)) for one in ("CreateContainer", "StartContainer"))
     # The main is created while the sidecar starts: a kepd that dies of the one does not hear the answer to the other.
     assert (created, sorted({*started, ("net", AFTER)})) == (START, START)
-    assert relay.stages_of("RunPodSandbox") == [("", BEFORE), ("", AFTER)]
+    # Nor the answer about the sandbox, where it dies of the pull that goes on beside it.
+    assert relay.stages_of("RunPodSandbox") in ([("", BEFORE)], [("", BEFORE), ("", AFTER)])
     assert len(relay.stages_of("ExecSync")) == 1
     assert {name: events(stage, name) for name in ALL} == {
         "setup": ["start"], "net": ["start"], "app": ["start", "begun"],
