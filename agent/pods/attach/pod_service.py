@@ -7,6 +7,7 @@ from contextlib import closing
 from functools import partial
 
 import msgspec
+from msgspec.structs import replace
 
 from agent.api.errors import FailureReason, invalid, not_found
 from agent.api.log_lines import ContainerLog
@@ -20,6 +21,7 @@ from agent.model.pods.container_fields import Container
 from agent.model.pods.shown_spec import without_copy, without_values
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.refused import Refused
+from agent.pods.manifest.container_part import read_container_part
 from agent.pods.run.commands import LogPlace, PodCommands, StreamUrls
 from agent.wire.kepd.v1 import pod_pb2 as pb
 from agent.wire.kepd.v1 import reason_pb2
@@ -136,9 +138,14 @@ class PodService:
         return pb.RestartContainerResponse(containers=names)
 
     async def debug_pod(self, request: pb.DebugPodRequest) -> pb.DebugPodResponse:
-        command = tuple(request.command)
-        fields = Container(
-            name=request.container, image=request.image, command=command, stdin=request.stdin, tty=request.tty
+        part = read_container_part(request.custom, "custom") if request.custom else Container()
+        fields = replace(
+            part,
+            name=request.container,
+            image=request.image,
+            command=tuple(request.command),
+            stdin=request.stdin,
+            tty=request.tty,
         )
         pods = self._pods
         name = await pods.debug(request.namespace, request.name, fields, request.profile, request.target)

@@ -8,7 +8,7 @@ the containers that stand there.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from agent.model.pods.container_fields import Capabilities, Container, Profile, SecurityContext
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
@@ -47,13 +47,21 @@ def plan_ephemeral(
         raise Refused("precondition", f'pod {pod.key} has a container "{name}" already; choose another name')
     if len(seen.ephemerals) >= MOST_EPHEMERAL:
         raise Refused("precondition", f"pod {pod.key} has {MOST_EPHEMERAL} ephemeral containers already; exec into one")
-    fields = replace(fields, security_context=PROFILES[profile])
+    fields = replace(fields, security_context=_rights(PROFILES[profile], fields.security_context))
     if wrong := check_pod(replace(pod.spec, containers=(*pod.spec.containers, fields))):
         raise Refused("invalid", "; ".join(f"{one.path.rpartition('.')[2]}: {one.text}" for one in wrong))
     if seen.active is None:
         raise Refused("precondition", f"pod {pod.key} has no sandbox that is ready; nothing can join it now")
     launch = Launch(name, seen.next_attempt(name), seen.active.id, target_id=_target_id(pod, seen, target))
     return ContainerSpec(ContainerKind.EPHEMERAL, fields), launch
+
+
+def _rights(profile: SecurityContext | None, given: SecurityContext | None) -> SecurityContext | None:
+    """Of the profile, but for what somebody's own file says."""
+    if profile is None or given is None:
+        return given or profile
+    usual = asdict(SecurityContext())
+    return replace(profile, **{name: value for name, value in asdict(given).items() if value != usual[name]})
 
 
 def _target_id(pod: PodSpec, seen: SeenPod, target: str) -> str:

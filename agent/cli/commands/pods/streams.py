@@ -4,6 +4,7 @@
 import asyncio
 import sys
 from contextlib import suppress
+from typing import BinaryIO
 
 import click
 
@@ -78,6 +79,7 @@ def attach(session: Session, target: str, container: str, *, has_stdin: bool) ->
 @click.option("--image", required=True, help="Image of the new container.")
 @click.option("--target", default="", help="Container whose processes the new one sees.")
 @click.option("--profile", type=click.Choice(PROFILES), default=PROFILES[0], help="Its rights, as kubectl names them.")
+@click.option("--custom", type=click.File("rb"), help="JSON or YAML: fields of the container, over its profile.")
 @click.option(
     "--name", "container", default="", help="Name of the new container [debugger- and five random characters]."
 )
@@ -86,7 +88,7 @@ def attach(session: Session, target: str, container: str, *, has_stdin: bool) ->
 @click.pass_obj
 def debug(
     session: Session, pod: str, image: str, container: str, *, command: tuple[str, ...], target: str, profile: str,
-    has_stdin: bool, is_tty: bool,
+    custom: BinaryIO | None, has_stdin: bool, is_tty: bool,
 ) -> None:  # fmt: skip
     """Run an ephemeral container inside a pod that runs. Put `--` before a command that replaces the image's own.
 
@@ -96,7 +98,7 @@ def debug(
         namespace, name = find_pod(daemon, pod)
         request = pod_pb2.DebugPodRequest(
             namespace=namespace, name=name, container=container, image=image, command=command, target=target,
-            profile=profile, stdin=has_stdin, tty=is_tty,
+            profile=profile, stdin=has_stdin, tty=is_tty, custom=custom.read() if custom is not None else b"",
         )  # fmt: skip
         made = daemon.call(f"{SERVICE}/DebugPod", request, pod_pb2.DebugPodResponse).container
     click.echo(made, err=has_stdin or is_tty)

@@ -4,6 +4,7 @@
 from dataclasses import dataclass
 
 FILES = {
+    "mine.json": '{"env": [{"name": "WHOSE", "value": "my own"}], "securityContext": {"runAsUser": 7}}',
     "web.yaml": """
 apiVersion: apps/v1
 kind: Deployment
@@ -141,6 +142,11 @@ TASKS = (
     ),
     Task("kubectl debug box --image=$IMAGE -c probe --profile=general -q -- sh -c 'echo looked; sleep 60'", since=27),
     Task("timeout 30 sh -c 'until kubectl logs box -c probe | grep looked; do sleep 0.2; done'", since=27),
+    Task(
+        "kubectl debug box --image=$IMAGE -c own --custom=mine.json -q -- sh -c 'echo $WHOSE $(id -u); sleep 60'",
+        since=32,
+    ),
+    Task("timeout 30 sh -c 'until kubectl logs box -c own | grep \"^my own 7$\"; do sleep 0.2; done'", since=32),
     Task("kubectl get --raw /pods", ('"name":"box-n1"',)),
     Task("kubectl get --raw /containerLogs/default/box/main", ("^line 3$",)),
     Task("kubectl get --raw /configz", ('"kepdconfig":', '"maxParallelPulls"')),
