@@ -4,7 +4,6 @@
 import ctypes
 import platform
 import socket
-from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 
 import pytest
@@ -25,19 +24,6 @@ SETTINGS = TableSettings(family="IPv4")
 MEMBER = Batch(adds={"cluster_ips": [(bytes(4), None)]})
 SET_USERS = {"x86_64": 117, "aarch64": 147}
 NOBODY = 65_534
-
-
-@pytest.fixture
-def node() -> Iterator[Namespace]:
-    with Namespace() as made:
-        yield made
-
-
-@pytest.fixture
-async def table(node: Namespace) -> AsyncIterator[NftTable]:
-    driver = NftTable("IPv4", command=node.command("nft"), opens=lambda: node.call(open_socket))
-    yield driver
-    await driver.close()
 
 
 def owned_table(opened: socket.socket) -> NetlinkConnection:

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rules of others count as another program for Services, on a real kernel."""
 
-from collections.abc import AsyncIterator, Iterator
-
 import pytest
 
 from agent.drivers.iptables.driver import IptablesTables
-from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.driver import NftTable
 from tests.lab.namespace import Namespace
 
@@ -29,19 +26,6 @@ TABLE = """table ip kube-proxy {
   chain services { RULE }
 }
 """
-
-
-@pytest.fixture
-def node() -> Iterator[Namespace]:
-    with Namespace() as made:
-        yield made
-
-
-@pytest.fixture
-async def table(node: Namespace) -> AsyncIterator[NftTable]:
-    made = NftTable("IPv4", command=node.command("nft"), opens=lambda: node.call(open_socket))
-    yield made
-    await made.close()
 
 
 @pytest.mark.parametrize(("text", "expected"), [(CILIUM, 0), (EMPTY, 0), (SERVING, 1)], ids=["cilium", "empty", "full"])

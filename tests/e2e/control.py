@@ -9,7 +9,6 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.drivers.kube.certificates import make_certificates
@@ -54,9 +53,7 @@ class Control:
             lambda: "" if self.kubectl("get", "--raw=/readyz", check=False) else "no answer", READY_WITHIN_S
         )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def kubectl(self, *arguments: str, given: str = "", check: bool = True, within_s: float = CALL_S) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Literal, Self, TypeVar
 
 from tests.lab.namespace import Namespace
@@ -51,9 +50,7 @@ class Caller:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
 
     def run(self, work: Callable[[], T], within_s: float = 60.0) -> T:

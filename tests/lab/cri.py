@@ -6,7 +6,6 @@ Never: retries, or hides an error; `grpc.RpcError` reaches the caller as it came
 """
 
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -82,7 +81,5 @@ class Cri:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -25,7 +25,7 @@ from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
 from agent.services.run.connection_ender import ConnectionEnder, EndingSettings
 from tests.lab.network import PORT, Network
-from tests.node.test_services import BACKENDS, Cluster, off_loop, require_legacy
+from tests.node.test_services import BACKENDS, Cluster, off_loop, require_legacy, served
 from tests.node.test_services_daemon import VIP, Node
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
@@ -70,14 +70,8 @@ async def cluster(network: Network, family: Family, request: pytest.FixtureReque
     """With each backend: what is ended is in connection tracking, which knows none of them."""
     if request.param == "iptables-legacy":
         require_legacy()
-    made = EndingCluster(family, network, request.param)
-    running = asyncio.ensure_future(made.run())  # noqa: RUF100
-    yield made
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await made.table.close()
-    await made.conntrack.close()
-    network.node.namespace.set("net.ipv4.conf.all.route_localnet", 0)
+    async with served(EndingCluster(family, network, request.param), network) as made:
+        yield made
     network.node.namespace.set("net.netfilter.nf_conntrack_tcp_loose", 1)
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two Services share the map of clients, and one of them is flooded."""
 
-import asyncio
 import struct
 import time
 from collections.abc import AsyncIterator
@@ -16,7 +15,7 @@ from agent.model.services.nft_table import CLIENTS, Batch, Family, own_map
 from agent.services.nftables.structure import MOST_CLIENTS
 from agent.services.run.affinity_keeper import AffinityKeeper
 from tests.lab.network import Network
-from tests.node.test_services import Cluster, family, off_loop
+from tests.node.test_services import Cluster, family, off_loop, served
 from tests.services.making import make_service, make_slice
 
 __all__ = ("family",)
@@ -30,13 +29,8 @@ SIZE = 64
 
 @pytest.fixture
 async def cluster(network: Network, family: Family) -> AsyncIterator[Cluster]:
-    made = Cluster(family, network)
-    running = asyncio.ensure_future(made.run())  # noqa: RUF100
-    yield made
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await made.table.close()
-    await made.conntrack.close()
+    async with served(Cluster(family, network), network) as made:
+        yield made
 
 
 async def put(cluster: Cluster, clients: str = "") -> None:

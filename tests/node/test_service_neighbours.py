@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Beside another proxy: its Services lie in the same network as ours, and both go on answering."""
 
-import asyncio
 import re
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +13,7 @@ from agent.services.run import nft_ruleset
 from agent.services.run.nft_ruleset import NftRuleset
 from tests.lab.network import POD_RANGES, PORT, Network
 from tests.node.neighbour_rules import CHAINS, FIREWALLD
-from tests.node.test_services import SHORT_S, WITHIN_S, Cluster, off_loop
+from tests.node.test_services import SHORT_S, WITHIN_S, Cluster, off_loop, served
 
 pytestmark = pytest.mark.node
 
@@ -39,13 +38,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 async def cluster(network: Network, family: Family, backend: str) -> AsyncIterator[Cluster]:
     made = Cluster(family, network, backend)
     made.intake.set_service_ranges([RANGES[family]])
-    running = asyncio.ensure_future(made.run())
-    yield made
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    await made.table.close()
-    await made.conntrack.close()
-    network.node.namespace.set("net.ipv4.conf.all.route_localnet", 0)
+    async with served(made, network):
+        yield made
 
 
 def load_neighbour(cluster: Cluster, priority: int) -> None:

@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -189,16 +189,24 @@ class Cluster:
 HTTP = ({"name": "http", "port": 80},)
 
 
-@pytest.fixture
-async def cluster(network: Network, family: Family, backend: str) -> AsyncIterator[Cluster]:
-    made = Cluster(family, network, backend)
-    running = asyncio.ensure_future(made.run())  # noqa: RUF100
+AnyCluster = TypeVar("AnyCluster", bound=Cluster)
+
+
+@asynccontextmanager
+async def served(made: AnyCluster, network: Network) -> AsyncIterator[AnyCluster]:
+    running = asyncio.ensure_future(made.run())
     yield made
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await made.table.close()
     await made.conntrack.close()
     network.node.namespace.set("net.ipv4.conf.all.route_localnet", 0)
+
+
+@pytest.fixture
+async def cluster(network: Network, family: Family, backend: str) -> AsyncIterator[Cluster]:
+    async with served(Cluster(family, network, backend), network) as made:
+        yield made
 
 
 async def off_loop(work: Any) -> Any:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which edits of a manifest replace the pod that runs. docs/edits.md says in words what comes of each field.
 
-A pod without a uid of its own is another after any edit. One with its own is replaced where its sandbox is
-made of what changed; else it goes on, and containers whose definition changed restart (`container_hash`). Pure.
+A pod without a uid of its own is another after any edit but one of images. One with its own is replaced where its
+sandbox is made of what changed; else it goes on, and containers whose definition changed restart (`container_hash`).
+Pure.
 """
 
 import msgspec
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from agent.model.pods.fields import PodFields, Volume
 from agent.model.pods.pod import ContainerKind, PodSpec
+from agent.model.pods.shown_spec import without_copy
 
+CONTAINERS = ("containers", "init_containers")
 IN_PLACE, REPLACED, RESIZED = "in place", "pod replaced", "resized"
 _IN_PLACE = """
 containers initContainers volumes restartPolicy terminationGracePeriodSeconds activeDeadlineSeconds hostAliases os
@@ -42,6 +45,16 @@ def replaced_by(before: PodSpec, after: PodSpec) -> str:
     if _of_sandbox(before) != _of_sandbox(after):
         found.append("ports.hostPort or securityContext.privileged")
     return ", ".join(found)
+
+
+def has_new_images_alone(before: PodSpec, after: PodSpec) -> bool:
+    """Nothing else differs. An edit of images is the one that a pod of a cluster takes in place as well."""
+    return _without_images(before) == _without_images(after)
+
+
+def _without_images(pod: PodSpec) -> object:
+    lists = {name: tuple(replace(one, image="") for one in getattr(pod.spec, name)) for name in CONTAINERS}
+    return pod.labels, without_copy(pod.notes), pod.file, replace(pod.spec, **lists)
 
 
 def _changed(before: PodFields | Volume, after: PodFields | Volume) -> list[str]:

@@ -61,13 +61,13 @@ class PodRunner:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._manifests = manifests
         self._events = events
-        self.wants = WantedPods()
-        self._context = replace(context, sources=lambda: self.wants.reading.sources)
         self.owners = Owners()
+        self._records: dict[str, Record] = {}
+        self.wants = WantedPods(self.owners, self._records)
+        self._context = replace(context, sources=lambda: self.wants.reading.sources)
         self.rounds = Rounds(self._context, self.owners, self._found, self._taken_over, self._show_unseen)
         self.shown = ShownPods(context)
         self.pods, self.keepers = self.shown.feed, self.owners.keepers
-        self._records: dict[str, Record] = {}
         self._unsettled: list[PodWorker] = []
         self._group: asyncio.TaskGroup | None = None
         self._probes = ProbeRunner(

@@ -2,7 +2,8 @@
 """What is wanted on this node: the pods of manifest files, and those that workloads make. Tells what is wrong there."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -10,14 +11,19 @@ from agent.model.event import Event
 from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity
 from agent.pods.manifest.reading import ReadManifest, read_pods
+from agent.pods.plan.edits import has_new_images_alone
+from agent.pods.plan.remembered import Record
 from agent.pods.ports import Snapshot
+from agent.pods.run.owners import Owners
 from agent.pods.run.pod_context import PodDependencies
 
 log = structlog.get_logger(plane="pods")
 
 
 class WantedPods:
-    def __init__(self) -> None:
+    def __init__(self, owners: Owners, records: Mapping[str, Record]) -> None:
+        self._owners = owners
+        self._records = records
         self.reading = ReadManifest()
         self.has_read = False
         self.by_uid: dict[str, PodSpec] = {}
@@ -34,8 +40,28 @@ class WantedPods:
 
     def settle(self, made: Iterable[PodSpec]) -> None:
         """A pod of a file comes before one that is made and has the same name."""
-        self.by_uid = {pod.uid: pod for pod in (*made, *self.reading.pods.values())}
+        begun = {one.pod.key: one for one in self._records.values()}
+        given = [self._identified(pod, begun.get(pod.key)) for pod in self.reading.pods.values()]
+        self.by_uid = {pod.uid: pod for pod in (*made, *given)}
         self.by_key = {pod.key: pod for pod in self.by_uid.values()}
+
+    def _identified(self, pod: PodSpec, begun: Record | None) -> PodSpec:
+        """A uid that is made of a manifest changes with each edit. With other images alone it is the same pod, unless
+        that ends or is over."""
+        keeper = self._owners.named(pod.key)
+        if keeper is not None:
+            here, memory, is_ending = keeper.run.pod, keeper.run.memory, keeper.run.is_removed
+        elif begun is not None:
+            here, memory, is_ending = begun.pod, begun.memory, begun.memory.is_leaving
+        else:
+            return pod
+        is_own = pod.has_own_uid or here.has_own_uid or here.owner is not None
+        if is_own or pod.uid == here.uid or is_ending or memory.outcome or not has_new_images_alone(here, pod):
+            return pod
+        known = self.by_uid.get(here.uid)
+        if known is not None and (known.hash, known.source) == (pod.hash, pod.source):
+            return known
+        return replace(pod, uid=here.uid)
 
     def add(self, pod: PodSpec) -> None:
         self.by_uid[pod.uid] = self.by_key[pod.key] = pod

@@ -351,6 +351,26 @@ class TestOnePodsTroubles:
             await plane.until(lambda: not cri.pulling["slow"], "the pull is given up")
             await plane.until(lambda: not plane.phases, "all are gone")
 
+    async def test_an_edit_of_images_alone_leaves_the_pod(self, cri: Slow, tmp_path: Path) -> None:
+        """Also after a restart of kepd; any other edit makes another pod."""
+        cri.registry |= {"j", "k"}
+        manifests, boxes = FakeManifestDirectory({"/m/a.yaml": manifest("web", "i")}), []
+        for image in ("j", "k"):
+            async with running(cri, manifests, tmp_path) as plane:
+                await plane.until_phases(web="Running")
+                boxes += [one.id for one in await cri.list_sandboxes()]
+                manifests.put("/m/a.yaml", manifest("web", image))
+                await plane.until(lambda image=image: plane.pod().containers[0].image == image, "the edit")
+                await plane.until_phases(web="Running")
+        async with running(cri, manifests, tmp_path) as plane:
+            await plane.until_phases(web="Running")
+            manifests.put("/m/a.yaml", manifest("web", "j", grace_s=7))
+            await plane.until(lambda: plane.pod().containers[0].image == "j", "another pod")
+            await plane.until_phases(web="Running")
+
+        assert len(set(boxes)) == 1
+        assert boxes[0] not in [one.id for one in await cri.list_sandboxes()]
+
     async def test_a_pull_that_hangs_is_given_up_when_the_manifest_names_another_image(
         self, cri: Slow, tmp_path: Path
     ) -> None:

@@ -74,10 +74,15 @@ class Bench:
         return self.kernel.tables["IPv4"].content["services"]
 
 
-async def test_the_first_sync_makes_the_table_and_the_second_writes_nothing() -> None:
+async def synced() -> Bench:
     bench = Bench()
     bench.put()
     await bench.sync.sync()
+    return bench
+
+
+async def test_the_first_sync_makes_the_table_and_the_second_writes_nothing() -> None:
+    bench = await synced()
     await bench.sync.sync()
 
     assert len(bench.services()) == 3
@@ -174,9 +179,7 @@ async def test_an_empty_family_looks_again_when_somebody_made_its_table() -> Non
 
 async def test_a_restart_writes_nothing() -> None:
     """SY-13, NF-9."""
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     again = Bench(bench.kernel, bench.fold)
     await again.sync.sync()
 
@@ -186,9 +189,7 @@ async def test_a_restart_writes_nothing() -> None:
 
 async def test_ways_in_that_went_while_we_were_away_are_named_for_their_flows() -> None:
     """FS-6."""
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     bench.fold.drop_service(ServiceKey("shop", "s2"))
     again = Bench(bench.kernel, bench.fold)
     await again.sync.sync()
@@ -198,9 +199,7 @@ async def test_ways_in_that_went_while_we_were_away_are_named_for_their_flows() 
 
 
 async def test_services_that_went_while_we_were_away_go_at_the_start() -> None:
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     bench.fold.drop_service(ServiceKey("shop", "s2"))
     again = Bench(bench.kernel, bench.fold)
     await again.sync.sync()
@@ -210,9 +209,7 @@ async def test_services_that_went_while_we_were_away_go_at_the_start() -> None:
 
 async def test_a_failure_is_told_and_made_good_later() -> None:
     """SY-5: 0.2, 1, 5, 30 s."""
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     bench.fold.put_slice(make_slice(["10.1.1.9"], service="s1"))
     for _ in range(5):
         bench.kernel.failures.append(NotPermitted("no right"))
@@ -231,9 +228,7 @@ async def test_a_failure_is_told_and_made_good_later() -> None:
 
 async def test_what_others_flushed_is_written_again() -> None:
     """NF-64."""
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     before = bench.kernel.tables["IPv4"].copy().content
     bench.kernel.flush_by_others()
     bench.sync.disturbed("nft changed our table")
@@ -245,9 +240,7 @@ async def test_what_others_flushed_is_written_again() -> None:
 
 async def test_a_table_of_other_settings_is_replaced_as_a_whole() -> None:
     """NF-10."""
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     settings = NodeSettings(node="node-a", addresses=("192.168.0.10",), masquerades_all=True)
     bench.sync.set_facts(family_facts("IPv4", settings, NodeSight(), ()))
     await bench.sync.sync()
@@ -370,9 +363,7 @@ async def test_beside_kube_proxy_nothing_is_written_until_it_is_gone() -> None:
 
 async def test_services_that_were_taken_over_stay_so_after_a_restart() -> None:
     """FS-5: rules of a kube-proxy that came back do not end the work of a kepd whose own are in the kernel."""
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     bench.kernel.rivals.append("table kube-proxy of kube-proxy")
     again = Bench(bench.kernel, bench.fold)
     again.put(4)
@@ -540,9 +531,7 @@ async def test_who_was_set_aside_is_tried_again_however_busy_the_node_is() -> No
 
 async def test_reports_name_what_was_looked_at_though_no_plan_changed() -> None:
     """CT-3, SY-9: an endpoint that served no more leaves its slice."""
-    bench = Bench()
-    bench.put()
-    await bench.sync.sync()
+    bench = await synced()
     gone = {"ip": "10.1.1.7", "conditions": {"ready": False, "serving": False}}
     bench.fold.put_slice(make_slice(["10.1.1.1", "10.1.1.2", gone], service="s1"))
     await bench.sync.sync()

@@ -2,7 +2,7 @@
 """What takes long for a pod, such as a pull, a hook or a driver, and is given up when the pod has to end."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine, Iterable
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -33,28 +33,36 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.is_on = False
-        self._scopes: set[asyncio.Timeout] = set()
+        self._scopes: dict[asyncio.Timeout, str] = {}
 
     def give_up(self) -> None:
         self.is_on = True
-        for scope in self._scopes:
+        self._end(self._scopes)
+
+    def drop(self, images: Collection[str]) -> None:
+        """Nobody wants them any more; the pod goes on."""
+        self._end([scope for scope, image in self._scopes.items() if image in images])
+
+    @staticmethod
+    def _end(scopes: Iterable[asyncio.Timeout]) -> None:
+        for scope in scopes:
             # One whose time has come already is still on its way out, and takes no other time.
             if not scope.expired():
                 scope.reschedule(asyncio.get_running_loop().time())
 
-    async def wait_for(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Raises LaunchInterrupted."""
+    async def wait_for(self, work: Coroutine[Any, Any, Result], image: str = "") -> Result:
+        """`image` is what the work fetches. Raises LaunchInterrupted."""
         if self.is_on:
             work.close()
             raise LaunchInterrupted
         scope = asyncio.timeout(None)
         try:
             async with scope:
-                self._scopes.add(scope)
+                self._scopes[scope] = image
                 return await work
         except TimeoutError:
             if scope.expired():
                 raise LaunchInterrupted from None
             raise
         finally:
-            self._scopes.discard(scope)
+            self._scopes.pop(scope, None)

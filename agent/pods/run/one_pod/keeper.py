@@ -11,7 +11,7 @@ Never: looks at another pod.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 from msgspec.structs import replace
@@ -99,11 +99,18 @@ class PodWorker:
             before, run.pod = run.pod, pod
             run.memory = transitions.edited(run.memory, before, pod)
             run.read_annotations()
+            self._drop_images({one.image for one in before.containers} - {one.image for one in pod.containers})
             shown = (before.labels, before.annotations, before.spec.volumes)
             if shown != (pod.labels, pod.annotations, pod.spec.volumes):
                 # Volumes show them.
                 self.sources_changed()
             run.ring()
+
+    def _drop_images(self, images: Collection[str]) -> None:
+        self._interrupts.drop(images)
+        for image in images:
+            if (fetching := self.run.tasks.get(FetchingAhead(image))) is not None:
+                fetching.cancel()
 
     def sources_changed(self) -> None:
         """A ConfigMap or Secret is another now: volumes follow, and who waited for it tries again."""

@@ -67,7 +67,7 @@ class Starter:
         container = run.pod.by_name[step.name]
         began_s = self._context.clock.now_s()
         try:
-            image = await self._interrupts.wait_for(self._images.of(container))
+            image = await self._interrupts.wait_for(self._images.of(container), container.image)
             waited_s = self._context.clock.now_s() - began_s
             if step.name not in run.pod.by_name:
                 return
