@@ -40,11 +40,12 @@ def fill(node: Node) -> None:
     node.services.reports = [ServiceReport(namespace="default", name="web", type="ClusterIP")]
 
 
-def run(entry: str, *words: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    code = f"{TOLD}; sys.argv[0] = 'kepctl'; from agent.cli.{entry} import main; main()"
+def run(entry: str, *words: str, environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
+    # On a busy machine Tab may give nothing; here it is looked at what comes.
+    patient = "from agent.cli.quick import completion; completion.LIMIT_S = 30"
+    code = f"{TOLD}; sys.argv[0] = 'kepctl'; {patient}; from agent.cli.{entry} import main; main()"
     command = [sys.executable, "-c", code, *words]
-    surroundings = {**os.environ, **(environment or {})}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=surroundings)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=dict(environment))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -81,7 +82,7 @@ def tab(node: Node, line: str, shell: str = "bash") -> dict[str, str]:
     place = words[-1] if shell == "fish" else str(len(words) - 1)
     return {
         "_KEPCTL_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": place,
-        "KEPD_ENDPOINT": str(node.path),
+        "KEPD_ENDPOINT": str(node.path), **os.environ,
     }  # fmt: skip
 
 
