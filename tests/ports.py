@@ -9,7 +9,7 @@ import socket
 from contextlib import suppress
 from itertools import count
 
-_ports = count(random.randrange(10_000, 28_000))
+_ports = count(random.randrange(11_000, 28_000))
 
 
 def take_port() -> int:

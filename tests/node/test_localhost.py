@@ -111,7 +111,7 @@ async def running(family: Family, network: Network) -> AsyncIterator[Node]:
 
 def inside(network: Network, work: Callable[[], Coroutine[None, None, None]]) -> None:
     network.clear()
-    network.node.caller.run(lambda: asyncio.run(work()), 170.0)
+    network.node.caller.run(lambda: asyncio.run(asyncio.wait_for(work(), 90.0)), 170.0)  # others need its only thread
 
 
 def test_it_answers_without_any_rule_for_it(network: Network, family: Family) -> None:
