@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JSON of files and of other programs, of which no byte makes us fail otherwise than with an error of the decoder."""
+"""Decodes JSON of files and of other programs: whatever its bytes are, it fails only with the decoder's own error."""
 
 from typing import TypeVar
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Part of a container, as a file of one's own for `kepctl debug` has it: what it says is right, or refused."""
+"""Reads the file that `kepctl debug --custom` is given: some fields of a container, each of them right or refused."""
 
 import msgspec
 
@@ -9,8 +9,9 @@ from agent.model.finding import Finding
 from agent.model.pods.container_fields import Container
 from agent.model.refused import Refused
 
-# The command line has the first; what follows is for containers that a pod is made of.
+# The command line says these.
 ELSEWHERE = ("name", "image", "command", "stdin", "tty")
+# Kubernetes gives an ephemeral container none of these.
 NEVER = (
     "ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules", "volumeDevices", "livenessProbe",
     "readinessProbe", "startupProbe", "lifecycle",

@@ -48,7 +48,7 @@ def replaced_by(before: PodSpec, after: PodSpec) -> str:
 
 
 def has_new_images_alone(before: PodSpec, after: PodSpec) -> bool:
-    """Nothing else differs. An edit of images is the one that a pod of a cluster takes in place as well."""
+    """Whether nothing else differs. A pod of a cluster takes an edit of images in place as well."""
     return _without_images(before) == _without_images(after)
 
 

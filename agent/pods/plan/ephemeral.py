@@ -57,7 +57,7 @@ def plan_ephemeral(
 
 
 def _rights(profile: SecurityContext | None, given: SecurityContext | None) -> SecurityContext | None:
-    """Of the profile, but for what somebody's own file says."""
+    """The rights of the profile, except where the file of `--custom` says something else."""
     if profile is None or given is None:
         return given or profile
     usual = asdict(SecurityContext())

@@ -40,7 +40,7 @@ class Interrupts:
         self._end(self._scopes)
 
     def drop(self, images: Collection[str]) -> None:
-        """Nobody wants them any more; the pod goes on."""
+        """End the waits for these images, which the manifest no longer names; the pod goes on."""
         self._end([scope for scope, image in self._scopes.items() if image in images])
 
     @staticmethod
