@@ -29,6 +29,7 @@ from agent.config.manifest_documents import (
 from agent.config.restarted import kept_restart
 from agent.config.strict_yaml import UnreadableYaml
 from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, write_whole
+from agent.kinds.registry import WORKLOADS
 from agent.model.finding import Finding, suggestion
 from agent.model.generation import spec_generation
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
@@ -42,7 +43,6 @@ Key = tuple[str, str, str]
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
-WORKLOADS = ("Deployment", "DaemonSet", "Job")
 CREATION = "creationTimestamp"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
@@ -71,7 +71,7 @@ class ManifestObjects:
         created_s: Callable[[Key], float] = lambda _: 0.0,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
-        names have more than those of their manifests; `status` is what has become of a Deployment, DaemonSet or Job,
+        names have more than those of their manifests; `status` is what has become of a workload,
         and `created_s` since when it has been known, 0 for never."""
         self._status = status
         self._created_s = created_s

@@ -85,8 +85,9 @@ def identity_of(configuration: Configuration) -> "NodeIdentity":
 
     devices = configuration.devices
     return NodeIdentity(
-        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled
-    )
+        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled,
+        configuration.pods.claim_directory,
+    )  # fmt: skip
 
 
 def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:

@@ -71,6 +71,7 @@ class NodeIdentity(msgspec.Struct, frozen=True):
     has_name_suffix: bool
     gives_devices: bool = False
     gives_plugins: bool = False
+    claim_root: str = ""
 
     @property
     def gives(self) -> dict[str, bool]:
@@ -119,7 +120,15 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
     elif kind in SOURCE_KINDS:
         _source(tree, str(kind), path, found)
     elif kind in VERSIONS:
-        workload = read_workload(tree, str(kind), path, identity.node, found.findings, gives=identity.gives)
+        workload = read_workload(
+            tree,
+            str(kind),
+            path,
+            identity.node,
+            found.findings,
+            gives=identity.gives,
+            claim_root=identity.claim_root,
+        )
         found.workloads += [workload] if workload is not None else []
     elif given is None:
         found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))

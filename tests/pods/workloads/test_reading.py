@@ -66,7 +66,6 @@ def test_a_job_without_numbers_runs_once_and_one_with_parallelism_alone_until_a_
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (deployment(more="  paused: true\n"), "spec.paused: Forbidden: kepd keeps no former template"),
         (deployment(MOST_REPLICAS + 1), "spec.replicas: Invalid value: 251: must be between 0 and 250"),
         (deployment(more="  replcas: 1\n"), 'spec.replcas: not supported by this version; did you mean "replicas"?'),
         (deployment(more="  strategy: {type: Blue}\n"), "spec.strategy.type: Unsupported value"),

@@ -21,6 +21,7 @@ COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisschedul
 USUAL: dict[str, Object] = {
     "Deployment": {"replicas": 1, "strategy": {"type": "RollingUpdate"}},
     "DaemonSet": {"updateStrategy": {"type": "RollingUpdate"}},
+    "StatefulSet": {"replicas": 1, "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"}},
 }
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 

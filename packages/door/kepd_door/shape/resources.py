@@ -19,6 +19,7 @@ WRITE = ("create", "delete", "deletecollection", "patch", "update")
 GROUPS: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps", "v1"),
     "DaemonSet": ("apps", "v1"),
+    "StatefulSet": ("apps", "v1"),
     "Job": ("batch", "v1"),
     "EndpointSlice": ("discovery.k8s.io", "v1"),
     "ServiceCIDR": ("networking.k8s.io", "v1"),
@@ -29,7 +30,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
 }
 # Of Kubernetes, and shown from what the node sees.
 OBSERVED = {"nodes": "Node", "events": "Event"}
-IN_ALL = ("pods", "services", "deployments", "daemonsets", "jobs")
+IN_ALL = ("pods", "services", "deployments", "daemonsets", "statefulsets", "jobs")
 SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "pods": (
         ("attach", "PodAttachOptions", ("create", "get")),
@@ -44,6 +45,7 @@ SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     ),
     "deployments": (("scale", "Scale", ("get", "patch", "update")), ("status", "Deployment", ("get",))),
     "daemonsets": (("status", "DaemonSet", ("get",)),),
+    "statefulsets": (("scale", "Scale", ("get", "patch", "update")), ("status", "StatefulSet", ("get",))),
     "jobs": (("status", "Job", ("get",)),),
     "services": (("status", "Service", ("get",)),),
     "nodes": (("status", "Node", ("get",)),),
