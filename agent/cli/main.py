@@ -59,7 +59,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "restore": ("pods.restoring", "Run a pod whose container begins from a checkpoint."),
     "retry": ("planes.images", "Clear a back-off and retry at once."),
     "run": ("objects.create", "Run an image as a pod."),
-    "rollout": ("objects.rollout", "Follow a change of a Deployment or DaemonSet, or make its pods anew."),
+    "rollout": ("objects.rollout", "Follow, hold or undo the change of a workload, or make its pods anew."),
     "scale": ("objects.rollout", "Write another number of pods into a Deployment's manifest."),
     "rules": ("planes.services", "List the rules of Services."),
     "set": ("planes.images", "Change limits."),

@@ -44,6 +44,8 @@ LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
 CREATION = "creationTimestamp"
+# Templates that workloads had.
+MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
 KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR", *DEVICE_KINDS)
@@ -69,10 +71,12 @@ class ManifestObjects:
         *,
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
         created_s: Callable[[Key], float] = lambda _: 0.0,
+        made: Callable[[], Sequence[Content]] = list,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
         names have more than those of their manifests; `status` is what has become of a workload,
-        and `created_s` since when it has been known, 0 for never."""
+        and `created_s` since when it has been known, 0 for never; `made` are objects that no file has."""
+        self._made = made
         self._status = status
         self._created_s = created_s
         self._directory = directory
@@ -88,7 +92,9 @@ class ManifestObjects:
     async def listed(self, kind: str) -> list[ListedObject]:
         found = await asyncio.to_thread(lambda: list(self._listed(kind)))
         # What runs is asked on the loop, where it changes.
-        return [self._with_status(one) if one.kind in WORKLOADS else one for one in found]
+        listed = [self._with_status(one) if one.kind in WORKLOADS else one for one in found]
+        made = [one for one in self._made() if kind in ("", one["kind"])] if kind in ("", *MADE_KINDS) else ()
+        return [*listed, *(_shown(_key_of(one), one, MADE) for one in made)]
 
     def _with_status(self, one: ListedObject) -> ListedObject:
         key = one.kind, one.namespace, one.name
@@ -107,6 +113,11 @@ class ManifestObjects:
                 yield _shown(folder.key, _of_folder(folder), folder.path)
 
     async def manifest(self, key: Key) -> tuple[str, str]:
+        if key[0] in MADE_KINDS:
+            found = next((one for one in self._made() if _key_of(one) == key), None)
+            if found is None:
+                raise Refused("not_found", f"no {_name(key)} is remembered")
+            return dumped(found), MADE
         files = await asyncio.to_thread(self._read)
         one = self._find(files, key)
         return own_text(files[one.path], one.found), one.found.where
@@ -235,6 +246,12 @@ def _write(path: str, content: bytes, mode: int) -> None:
         raise Refused("precondition", text) from error
 
 
+def _key_of(made: Content) -> Key:
+    metadata = made["metadata"]
+    named = metadata if isinstance(metadata, dict) else {}
+    return str(made["kind"]), str(named.get("namespace", "")), str(named.get("name", ""))
+
+
 def _turn(one: AppliedObject) -> int:
     return LAST_KINDS.index(one.kind) if one.kind in LAST_KINDS else -1
 
@@ -253,6 +270,10 @@ def _shown(key: Key, content: Content, source: str) -> ListedObject:
         content = {**_without_copy(content), "spec": without_values(spec)}
     elif kind in WORKLOADS:
         content = _without_template_values(_with_generation(_without_copy(content)))
+    elif kind == "ReplicaSet":
+        content = _without_template_values(content)
+    elif kind == "ControllerRevision" and isinstance(data := content.get("data"), dict):
+        content = {**content, "data": _without_template_values(data)}
     encoded = msgspec.json.encode(content)
     return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
 

@@ -43,6 +43,8 @@ KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
         Kind("daemonsets", "daemonset", ("ds",), "DaemonSet", module="workloads"),
         Kind("statefulsets", "statefulset", ("sts",), "StatefulSet", module="workloads"),
         Kind("jobs", "job", (), "Job", module="workloads"),
+        Kind("replicasets", "replicaset", ("rs",), "ReplicaSet", module="revisions"),
+        Kind("controllerrevisions", "controllerrevision", (), "ControllerRevision", module="revisions"),
         Kind("containers", "container"),
         Kind("checkpoints", "checkpoint", has_namespace=False),
         Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),

@@ -18,7 +18,7 @@ def _each(*rows: tuple[str, str]) -> Mapping[str, str]:
 # called like the object of another kind.
 KINDS = _each(
     (
-        "statefulsets|statefulset|sts|replicasets|replicaset|rs|replicationcontrollers|replicationcontroller|rc",
+        "replicationcontrollers|replicationcontroller|rc",
         "a Deployment keeps pods: kepctl get deployments",
     ),
     ("cronjobs|cronjob|cj", "a Job runs once, and a timer of systemd can apply it: kepctl apply -f FILE"),
@@ -38,7 +38,7 @@ KINDS = _each(
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
         (
-            "networkpolicies|networkpolicy|netpol|poddisruptionbudgets|poddisruptionbudget|pdb|horizontalpodautoscalers|"
+            "networkpolicies|networkpolicy|netpol|horizontalpodautoscalers|"
             "horizontalpodautoscaler|hpa|priorityclasses|priorityclass|pc|resourcequotas|quota|limitranges|limits"
         ),
         "the kinds that there are: kepctl api-resources",
@@ -52,7 +52,7 @@ KINDS = _each(
     ),
     (
         (
-            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|controllerrevisions|podtemplates|"
+            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|podtemplates|"
             "mutatingwebhookconfigurations|validatingwebhookconfigurations|flowschemas"
         ),
         "only a cluster has it; the kinds that there are: kepctl api-resources",
@@ -105,7 +105,7 @@ COMMANDS = _each(
     ("traceroute", "kepctl trace POD SERVICE; kepctl explain route SERVICE"),
     ("nslookup|dig|resolve", "kepctl explain dns NAME"),
     ("man", "kepctl help apply"),
-    ("create cronjob|create statefulset", "a Deployment keeps pods: kepctl create deployment NAME --image IMAGE"),
+    ("create cronjob|create statefulset", "write its manifest: kepctl apply -f FILE"),
     ("create namespace|create ns", "a namespace is there when something is in it: kepctl apply -f FILE"),
     ("create pod", "kepctl run NAME --image IMAGE"),
     (
@@ -113,10 +113,6 @@ COMMANDS = _each(
         "groups of this machine say who may do what: kepctl config show",
     ),
     ("create ingress", "a node's port leads to a Service: kepctl create service nodeport NAME --tcp 80"),
-    (
-        "rollout undo|rollout history|rollout pause|rollout resume",
-        "the manifest is all there is; apply the former one: kepctl apply -f FILE",
-    ),
     (
         "set image|set env|set resources|set selector",
         "change the manifest: kepctl edit deploy NAME",
@@ -153,7 +149,7 @@ FLAGS = _each(
         "kepctl run NAME --image IMAGE --port 80 --env NAME=VALUE",
     ),
     ("logs --limit-bytes|logs --max-log-requests", "kepctl logs POD --since 10m"),
-    ("rollout restart --all|rollout undo --to-revision", "kepctl rollout restart deploy/NAME"),
+    ("rollout restart --all", "kepctl rollout restart deploy/NAME"),
 )  # fmt: skip
 
 

@@ -158,6 +158,10 @@ kepctl retry -n shop web
 kepctl rollout status deploy/web
 kepctl rollout restart deploy/web
 kepctl rollout restart ds/agent
+kepctl rollout history deploy/web
+kepctl rollout undo deploy/web --to-revision 2
+kepctl rollout pause deploy/web
+kepctl rollout resume deploy/web
 kepctl rules
 kepctl rules web
 kepctl rules web --desired

@@ -12,13 +12,17 @@ import msgspec
 import structlog
 
 from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import RUNNING, PodState
 from agent.pods.plan.remembered import Record
 from agent.pods.ports import PodRecords
+from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.workloads.history import FOLDER as HISTORIES
 from agent.pods.workloads.history import History, decode_history, history_name
 from agent.pods.workloads.job import FOLDER as JOBS
-from agent.pods.workloads.job import JobRecord, decode_job_record, job_record_name
-from agent.pods.workloads.workload import Key, Workload
+from agent.pods.workloads.job import JobRecord, JobRules, decode_job_record, job_record_name
+from agent.pods.workloads.rollout import OwnedPod
+from agent.pods.workloads.stateful import StatefulRules
+from agent.pods.workloads.workload import Key, Workload, ordinal_of
 
 log = structlog.get_logger(plane="pods")
 
@@ -53,6 +57,33 @@ class OwnedEntry:
         self.age = age
         self.is_wanted = True
         self.ready_s: float | None = None
+
+
+def seen_pod(
+    entry: OwnedEntry, workload: Workload, run: LivePod | None, state: PodState | None, now_s: float
+) -> OwnedPod:
+    pod, rules = entry.pod, workload.rules
+    is_ready = state is not None and any(one.type == "Ready" and one.is_true for one in state.conditions)
+    if not is_ready:
+        entry.ready_s = None
+    elif entry.ready_s is None:
+        entry.ready_s = now_s
+    outcome = run.memory.outcome if run is not None else None
+    if outcome is not None and outcome.may_begin_anew and pod.spec.restart_policy != "Never":
+        outcome = None
+    min_ready_s = 0 if isinstance(rules, JobRules) else rules.min_ready_s
+    return OwnedPod(
+        uid=pod.uid,
+        revision=pod.owner.revision if pod.owner is not None else "",
+        age=entry.age,
+        ordinal=ordinal_of(pod.name) if isinstance(rules, StatefulRules) else -1,
+        is_up=state is not None and all(one.state == RUNNING for one in state.containers if one.kind == "main"),
+        is_ready=is_ready,
+        is_available=entry.ready_s is not None and now_s >= entry.ready_s + min_ready_s,
+        is_ending=not entry.is_wanted or (run is not None and run.is_removed),
+        phase=outcome.phase if outcome is not None else "",
+        restarts=sum(one.restart_count for one in state.containers) if state is not None else 0,
+    )
 
 
 class OwnedPods:

@@ -20,7 +20,7 @@ from agent.model.clock import rung
 from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pods.pod import PodSpec
-from agent.model.pods.state import RUNNING, PodState
+from agent.model.pods.state import PodState
 from agent.model.refused import Refused
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
@@ -36,13 +36,15 @@ from agent.pods.run.workloads.known import (
     history_of,
     job_records,
     record_of,
+    seen_pod,
 )
+from agent.pods.view.revisions import revision_objects
 from agent.pods.workloads.history import History, noted
 from agent.pods.workloads.job import COMPLETE, JobRecord, JobRules, plan_job
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout
 from agent.pods.workloads.stateful import StatefulRules, StatefulSteps, is_rolled_out, plan_stateful
 from agent.pods.workloads.status import Progress, workload_status
-from agent.pods.workloads.workload import Key, Workload, ordinal_of
+from agent.pods.workloads.workload import Key, Workload
 
 log = structlog.get_logger(plane="pods")
 
@@ -157,8 +159,17 @@ class Workloads:
         """Of one that is in a manifest."""
         return self._histories.of(key) if key in self._known else None
 
-    def histories(self) -> list[History]:
-        return [one for one in self._histories.all() if one.key in self._known]
+    def revisions(self) -> list[dict[str, Any]]:
+        """All templates that are remembered, as objects."""
+        found = ((one, self._known.get(one.key)) for one in self._histories.all())
+        return [
+            made
+            for history, workload in found
+            if workload is not None
+            for made in revision_objects(
+                history, workload, [self._seen(each, workload) for each in self._pods.of(history.key).values()]
+            )
+        ]
 
     def created_s(self, key: Key) -> float:
         """Since when it has been known, in wall time; 0 for what is not. A Job's record may outlive its pods."""
@@ -366,26 +377,4 @@ class Workloads:
 
     def _seen(self, entry: OwnedEntry, workload: Workload) -> OwnedPod:
         pod, now_s = entry.pod, self._context.clock.now_s()
-        run, state = self._host.run_of(pod.uid), self._host.state_of(pod)
-        is_ready = state is not None and any(one.type == "Ready" and one.is_true for one in state.conditions)
-        if not is_ready:
-            entry.ready_s = None
-        elif entry.ready_s is None:
-            entry.ready_s = now_s
-        outcome = run.memory.outcome if run is not None else None
-        if outcome is not None and outcome.may_begin_anew and pod.spec.restart_policy != "Never":
-            outcome = None
-        rules = workload.rules
-        min_ready_s = 0 if isinstance(rules, JobRules) else rules.min_ready_s
-        return OwnedPod(
-            uid=pod.uid,
-            revision=pod.owner.revision if pod.owner is not None else "",
-            age=entry.age,
-            ordinal=ordinal_of(pod.name) if isinstance(rules, StatefulRules) else -1,
-            is_up=state is not None and all(one.state == RUNNING for one in state.containers if one.kind == "main"),
-            is_ready=is_ready,
-            is_available=entry.ready_s is not None and now_s >= entry.ready_s + min_ready_s,
-            is_ending=not entry.is_wanted or (run is not None and run.is_removed),
-            phase=outcome.phase if outcome is not None else "",
-            restarts=sum(one.restart_count for one in state.containers) if state is not None else 0,
-        )
+        return seen_pod(entry, workload, self._host.run_of(pod.uid), self._host.state_of(pod), now_s)

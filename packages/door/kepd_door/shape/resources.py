@@ -20,6 +20,8 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps", "v1"),
     "DaemonSet": ("apps", "v1"),
     "StatefulSet": ("apps", "v1"),
+    "ReplicaSet": ("apps", "v1"),
+    "ControllerRevision": ("apps", "v1"),
     "Job": ("batch", "v1"),
     "EndpointSlice": ("discovery.k8s.io", "v1"),
     "ServiceCIDR": ("networking.k8s.io", "v1"),
@@ -28,6 +30,8 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "DeviceClass": ("resource.k8s.io", "v1"),
     "ResourceSlice": ("resource.k8s.io", "v1"),
 }
+# What kepd makes of others.
+MADE = ("ReplicaSet", "ControllerRevision")
 # Of Kubernetes, and shown from what the node sees.
 OBSERVED = {"nodes": "Node", "events": "Event"}
 IN_ALL = ("pods", "services", "deployments", "daemonsets", "statefulsets", "jobs")
@@ -89,9 +93,8 @@ def _resource(kind: Kind) -> Resource:
         name, singular = _plural(kind.api), kind.api.lower()
         # Words that Kubernetes has for something else would be taken by the first of both.
         short = tuple(word for word in kind.short if word not in (name, singular) and len(word) < 7 and word != "ep")
-        return Resource(
-            group, version, name, singular, kind.api, kind.has_namespace, short, tuple(sorted((*READ, *WRITE))), kind
-        )
+        verbs = READ if kind.api in MADE else tuple(sorted((*READ, *WRITE)))
+        return Resource(group, version, name, singular, kind.api, kind.has_namespace, short, verbs, kind)
     if kind.plural in OBSERVED:
         shown = OBSERVED[kind.plural]
         # Other nodes may stand in manifests, for topology.
