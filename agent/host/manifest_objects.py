@@ -48,7 +48,19 @@ CREATION = "creationTimestamp"
 MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
-KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR", *DEVICE_KINDS)
+BUDGET = "PodDisruptionBudget"
+KINDS = (
+    "Pod",
+    *WORKLOADS,
+    BUDGET,
+    "Service",
+    "EndpointSlice",
+    "ConfigMap",
+    "Secret",
+    "Node",
+    "ServiceCIDR",
+    *DEVICE_KINDS,
+)
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
@@ -66,7 +78,7 @@ class ManifestObjects:
         read: Callable[[], Mapping[str, bytes]],
         folders: Callable[[], Sequence[SourceFolder]],
         check: Callable[[bytes], Sequence[Finding]],
-        end_pod: Callable[[str, str, float | None], Awaitable[None]] | None = None,
+        end_pod: Callable[[str, str, float | None, bool], Awaitable[None]] | None = None,
         suffix: Callable[[], str] = lambda: "",
         *,
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
@@ -92,7 +104,7 @@ class ManifestObjects:
     async def listed(self, kind: str) -> list[ListedObject]:
         found = await asyncio.to_thread(lambda: list(self._listed(kind)))
         # What runs is asked on the loop, where it changes.
-        listed = [self._with_status(one) if one.kind in WORKLOADS else one for one in found]
+        listed = [self._with_status(one) if one.kind in (*WORKLOADS, BUDGET) else one for one in found]
         made = [one for one in self._made() if kind in ("", one["kind"])] if kind in ("", *MADE_KINDS) else ()
         return [*listed, *(_shown(_key_of(one), one, MADE) for one in made)]
 
@@ -204,13 +216,13 @@ class ManifestObjects:
             stem = f"{stem[:180]}-{sha256(stem.encode()).hexdigest()[:16]}"
         return str(directory / f"{stem}.yaml")
 
-    async def delete(self, key: Key, grace_s: float | None, *, dry_run: bool) -> str:
+    async def delete(self, key: Key, grace_s: float | None, *, dry_run: bool, evicts: bool = False) -> str:
         async with self._lock:
             files = await asyncio.to_thread(self._read)
             one = self._find(files, key)
             kind, namespace, name = one.found.key
             if not dry_run and kind == "Pod" and self._end_pod is not None:
-                await self._end_pod(namespace, name + self._suffix(), grace_s)
+                await self._end_pod(namespace, name + self._suffix(), grace_s, evicts)
             elif not dry_run:
                 await asyncio.to_thread(take_out, one.path, one.found.key)
             log.info("object_deleted", kind=kind, namespace=namespace, name=name, path=one.path, dry_run=dry_run)
@@ -268,6 +280,8 @@ def _shown(key: Key, content: Content, source: str) -> ListedObject:
         content = {**shown, "data": dict.fromkeys(_keys(content), "")}
     elif kind == "Pod" and isinstance(spec := content.get("spec"), dict):
         content = {**_without_copy(content), "spec": without_values(spec)}
+    elif kind == BUDGET:
+        content = _with_generation(_without_copy(content))
     elif kind in WORKLOADS:
         content = _without_template_values(_with_generation(_without_copy(content)))
     elif kind == "ReplicaSet":

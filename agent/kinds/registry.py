@@ -45,6 +45,7 @@ KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
         Kind("jobs", "job", (), "Job", module="workloads"),
         Kind("replicasets", "replicaset", ("rs",), "ReplicaSet", module="revisions"),
         Kind("controllerrevisions", "controllerrevision", (), "ControllerRevision", module="revisions"),
+        Kind("poddisruptionbudgets", "poddisruptionbudget", ("pdb",), "PodDisruptionBudget", module="budgets"),
         Kind("containers", "container"),
         Kind("checkpoints", "checkpoint", has_namespace=False),
         Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),

@@ -22,7 +22,7 @@ SECRET = b"---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData:
 def objects_in(
     directory: Path, ended: list[str] | None = None, status: Any = lambda _: None, created_s: Any = lambda _: 0.0
 ) -> ManifestObjects:
-    async def end_pod(namespace: str, name: str, grace_s: float | None) -> None:
+    async def end_pod(namespace: str, name: str, grace_s: float | None, _evicts: bool) -> None:
         assert ended is not None
         ended.append(f"{namespace}/{name} {grace_s}")
 

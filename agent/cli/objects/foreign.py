@@ -140,9 +140,11 @@ FLAGS = _each(
     ("--show-kind", "kepctl get pods -o name"),
     ("--watch-only", "kepctl events -w"),
     (
-        "drain --ignore-daemonsets|drain --delete-emptydir-data|drain --disable-eviction|drain --force",
+        "drain --ignore-daemonsets|drain --delete-emptydir-data",
         "all pods of the node end, whoever made them; leave it out: kepctl drain",
     ),
+    ("drain --disable-eviction", "kepctl drain --force"),
+    ("drain --pod-selector", "kepctl drain --selector app=web"),
     ("drain --grace-period", "kepctl drain --grace 30"),
     (
         "run --name|run -d|run --detach|run -p|run --publish|run -v|run --volume|run --network|run -e",

@@ -79,6 +79,7 @@ kepctl doctor -o json
 kepctl doctor -o yaml
 kepctl drain
 kepctl drain --grace 30
+kepctl drain --reason "new disk" --selector app=web --surge
 kepctl drain --checkpoint
 kepctl edit pod web
 kepctl edit deploy/web

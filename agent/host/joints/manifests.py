@@ -73,7 +73,7 @@ def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None")
         LastRead(lambda: read_manifests(directory(), trust=trust()).files, lambda: (directory(), trust())).files,
         lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
         lambda content: faults_of(content, current()),
-        pods.commands.delete if pods is not None else None,
+        pods.commands.end if pods is not None else None,
         lambda: identity_of(current()).suffix,
         status=workloads.status if workloads is not None else lambda _: None,
         created_s=workloads.created_s if workloads is not None else lambda _: 0.0,

@@ -24,6 +24,8 @@ from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.runtime.names import log_directory_name
+from agent.pods.workloads.budget import KIND as BUDGET
+from agent.pods.workloads.budget import Budget, read_budget
 from agent.pods.workloads.reading import VERSIONS, read_workload
 from agent.pods.workloads.workload import Workload
 
@@ -37,7 +39,7 @@ FOREIGN_KINDS = (
     "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice",
 )  # fmt: skip
 SOURCE_KINDS = ("ConfigMap", "Secret")
-KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, *FOREIGN_KINDS)
+KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, BUDGET, *FOREIGN_KINDS)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -86,6 +88,7 @@ class Objects(msgspec.Struct):
     pods: list[PodSpec] = msgspec.field(default_factory=list)
     sources: list[EnvironmentSource] = msgspec.field(default_factory=list)
     workloads: list[Workload] = msgspec.field(default_factory=list)
+    budgets: list[Budget] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     others: int = 0
     """How many belong to other planes."""
@@ -130,6 +133,9 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
             claim_root=identity.claim_root,
         )
         found.workloads += [workload] if workload is not None else []
+    elif kind == BUDGET:
+        budget = read_budget(tree, path, found.findings)
+        found.budgets += [budget] if budget is not None else []
     elif given is None:
         found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
     else:
@@ -150,6 +156,7 @@ def _items(tree: Tree, identity: NodeIdentity, path: str, found: Objects, defaul
         found.pods += inner.pods
         found.sources += inner.sources
         found.workloads += inner.workloads
+        found.budgets += inner.budgets
         found.others += inner.others
         found.findings += [replace(one, path=f"items[{index}].{one.path}".rstrip(".")) for one in inner.findings]
 

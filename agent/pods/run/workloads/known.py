@@ -20,7 +20,7 @@ from agent.pods.workloads.history import FOLDER as HISTORIES
 from agent.pods.workloads.history import History, decode_history, history_name
 from agent.pods.workloads.job import FOLDER as JOBS
 from agent.pods.workloads.job import JobRecord, JobRules, decode_job_record, job_record_name
-from agent.pods.workloads.rollout import OwnedPod
+from agent.pods.workloads.rollout import ROLLING, OwnedPod, RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.workload import Key, Workload, ordinal_of
 
@@ -50,12 +50,13 @@ class FirstSeen:
 
 
 class OwnedEntry:
-    """One pod. `ready_s` is since when it has been seen ready."""
+    """One pod. `ready_s` is since when it has been seen ready; `is_replaced`: another takes its place."""
 
     def __init__(self, pod: PodSpec, age: int) -> None:
         self.pod = pod
         self.age = age
         self.is_wanted = True
+        self.is_replaced = False
         self.ready_s: float | None = None
 
 
@@ -74,7 +75,7 @@ def seen_pod(
     min_ready_s = 0 if isinstance(rules, JobRules) else rules.min_ready_s
     return OwnedPod(
         uid=pod.uid,
-        revision=pod.owner.revision if pod.owner is not None else "",
+        revision=pod.owner.revision if pod.owner is not None and not entry.is_replaced else "",
         age=entry.age,
         ordinal=ordinal_of(pod.name) if isinstance(rules, StatefulRules) else -1,
         is_up=state is not None and all(one.state == RUNNING for one in state.containers if one.kind == "main"),
@@ -84,6 +85,13 @@ def seen_pod(
         phase=outcome.phase if outcome is not None else "",
         restarts=sum(one.restart_count for one in state.containers) if state is not None else 0,
     )
+
+
+def can_surge(workload: Workload) -> bool:
+    rules = workload.rules
+    return workload.kind == "Deployment" and isinstance(rules, RolloutRules) and (
+        rules.strategy == ROLLING and not rules.is_paused
+    )  # fmt: skip
 
 
 class OwnedPods:

@@ -10,39 +10,37 @@ stateful.py, job.py).
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
-from uuid import uuid4
+from typing import Any
 
 import structlog
 from msgspec.structs import replace
 
 from agent.model.clock import rung
-from agent.model.event import Event
-from agent.model.finding import printable
 from agent.model.pods.pod import PodSpec
-from agent.model.pods.state import PodState
 from agent.model.refused import Refused
+from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
-from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.workloads.budgets import Budgets
 from agent.pods.run.workloads.claims import claims_for, make_claims, remove_claims, to_remove
+from agent.pods.run.workloads.hands import Hands, PodHost
 from agent.pods.run.workloads.known import (
     FirstSeen,
-    OwnedEntry,
     OwnedPods,
+    can_surge,
     histories,
     history_of,
     job_records,
     record_of,
-    seen_pod,
 )
 from agent.pods.view.revisions import revision_objects
+from agent.pods.workloads.budget import KIND as BUDGET
 from agent.pods.workloads.history import History, noted
 from agent.pods.workloads.job import COMPLETE, JobRecord, JobRules, plan_job
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout
-from agent.pods.workloads.stateful import StatefulRules, StatefulSteps, is_rolled_out, plan_stateful
+from agent.pods.workloads.stateful import StatefulRules, is_rolled_out, plan_stateful
 from agent.pods.workloads.status import Progress, workload_status
 from agent.pods.workloads.workload import Key, Workload
 
@@ -52,22 +50,6 @@ TakeOut = Callable[[str, Key], None]
 
 RETRY_S, EXPIRY_RETRY_S = 5.0, 60.0
 """Until what the disk refused is tried again."""
-
-
-class PodHost(Protocol):
-    """Who keeps pods. `begin` and `let_go` take effect at once; nobody waits for their end."""
-
-    def run_of(self, uid: str) -> LivePod | None: ...
-
-    def state_of(self, pod: PodSpec) -> PodState | None: ...
-
-    def is_taken(self, key: str) -> bool: ...
-
-    def begin(self, pod: PodSpec) -> None: ...
-
-    def let_go(self, pod: PodSpec) -> None: ...
-
-    def is_unread(self, file: str) -> bool: ...
 
 
 class Workloads:
@@ -85,6 +67,8 @@ class Workloads:
         self._due_s: dict[Key, float] = {}
         self._progress: dict[Key, Progress] = {}
         self._bell = asyncio.Event()
+        self._hands = Hands(context, host, self._pods, self._first_seen)
+        self.budgets = Budgets(host, lambda: self._known)
 
     async def load(self, records: Iterable[Record]) -> None:
         """Before the first look at manifests: what an earlier kepd, or an earlier run of the plane, made."""
@@ -102,10 +86,12 @@ class Workloads:
     def wanted(self) -> list[PodSpec]:
         return list(self._pods.wanted())
 
-    def follow(self, workloads: Mapping[Key, Workload], names: Iterable[str]) -> None:
-        """The manifests say this now, and `names` are the pods that they have themselves, which come first."""
+    def follow(self, reading: ReadManifest) -> None:
+        """The manifests say this now; the pods that they have themselves come first."""
+        workloads = reading.workloads
         before, self._known = self._known, workloads
-        own = frozenset(names)
+        own = frozenset(reading.pods)
+        self.budgets.follow(reading.budgets)
         for pod in self.wanted():
             has_no_owner = pod.owner is not None and pod.owner.key not in workloads
             entry = self._pods.entry(pod)
@@ -143,12 +129,14 @@ class Workloads:
 
     def status(self, key: Key) -> Mapping[str, Any] | None:
         """As Kubernetes has it in `status`; None for what is not known."""
+        if key[0] == BUDGET:
+            return self.budgets.status(key)
         workload = self._known.get(key)
         if workload is None:
             return None
         context = self._context
         record = record_of(self._jobs, workload) if isinstance(workload.rules, JobRules) else None
-        pods = [self._seen(one, workload) for one in self._pods.of(key).values()]
+        pods = [self._hands.seen(one, workload) for one in self._pods.of(key).values()]
         progress = self._progress.get(key, Progress(since_s=context.clock.now_s()))
         return workload_status(
             workload, pods, record or history_of(self._histories, workload), progress, context.clock.now_s(),
@@ -167,7 +155,7 @@ class Workloads:
             for history, workload in found
             if workload is not None
             for made in revision_objects(
-                history, workload, [self._seen(each, workload) for each in self._pods.of(history.key).values()]
+                history, workload, [self._hands.seen(each, workload) for each in self._pods.of(history.key).values()]
             )
         ]
 
@@ -204,7 +192,7 @@ class Workloads:
             return
         if self._why_not_here(workload):
             rules = replace(rules, replicas=0)
-        pods = [self._seen(one, workload) for one in self._pods.of(key).values()]
+        pods = [self._hands.seen(one, workload) for one in self._pods.of(key).values()]
         self._wake_for_available(workload, rules.min_ready_s)
         before, now_s = self._progress.get(key), self._context.clock.now_s()
         self._progress[key] = Progress(since_s=now_s).of(workload.revision, pods, before)
@@ -215,7 +203,7 @@ class Workloads:
                 await self._advance_rollout(workload, rules, pods)
         except OSError as error:
             log.warning("workload_not_advanced", workload=workload.text, error=str(error), effect="it waits")
-            self._tell(workload, "FailedCreate", f"cannot go on: {error.strerror or error}", is_warning=True)
+            self._hands.tell(workload, "FailedCreate", f"cannot go on: {error.strerror or error}", is_warning=True)
             self._due_s[key] = now_s + RETRY_S
 
     async def _forget(self, key: Key) -> None:
@@ -241,15 +229,35 @@ class Workloads:
         if waiting:
             self._due_s[workload.key] = min(waiting)
 
+    def replace(self, uid: str) -> Key | None:
+        """Another pod takes the place of this one, which ends once that is available; whose they are. None where its
+        kind of change cannot have one more for a while."""
+        found = next((pod for pod in self._pods.wanted() if pod.uid == uid), None)
+        workload = self._known.get(found.owner.key) if found is not None and found.owner is not None else None
+        entry = self._pods.entry(found) if found is not None else None
+        if entry is None or workload is None or not can_surge(workload):
+            return None
+        entry.is_replaced = True
+        self.touch(entry.pod)
+        return workload.key
+
+    def keep_after_all(self, key: Key) -> None:
+        """Nobody takes the place of its pods."""
+        for entry in self._pods.of(key).values():
+            entry.is_replaced = False
+            self.touch(entry.pod)
+
     async def _advance_rollout(self, workload: Workload, rules: RolloutRules, pods: list[OwnedPod]) -> None:
         """Raises OSError."""
+        if any(one.is_replaced for one in self._pods.of(workload.key).values()):
+            rules = replace(rules, most_surge=max(rules.most_surge, 1), most_unavailable=0)
         history = history_of(self._histories, workload)
         if not rules.is_paused:
             history = self._noted(history, workload, rules.history_limit, pods)
             await self._histories.keep(history)
         if (newest := history.newest) is not None:
             # Of one that is paused not what its manifest says.
-            self._take(workload.at(newest.hash, newest.template), plan_rollout(rules, newest.hash, pods))
+            self._hands.take(workload.at(newest.hash, newest.template), plan_rollout(rules, newest.hash, pods))
 
     def _noted(self, history: History, workload: Workload, limit: int, pods: list[OwnedPod]) -> History:
         return noted(history, workload, self._context.clock.wall_s(), limit, {one.revision for one in pods})
@@ -266,7 +274,8 @@ class Workloads:
         history = replace(history, claims=claims, ends_claims=rules.ends_claims_of_deleted)
         await self._histories.keep(history)
         await asyncio.to_thread(make_claims, directories)
-        self._take_places(workload, history, steps)
+        if not self._hands.take_places(workload, history, steps):
+            self._due_s[workload.key] = self._context.clock.now_s() + RETRY_S
         spare = to_remove(rules, claims, [one.ordinal for one in pods])
         if spare:
             await self._remove_claims(history, spare)
@@ -283,7 +292,7 @@ class Workloads:
         clock = self._context.clock
         if self._why_not_here(workload):
             rules = replace(rules, parallelism=0)
-        pods = [self._seen(one, workload) for one in self._pods.of(workload.key).values()]
+        pods = [self._hands.seen(one, workload) for one in self._pods.of(workload.key).values()]
         before = record_of(self._jobs, workload)
         plan = plan_job(rules, before, pods, clock.wall_s(), self._context.settings().curve)
         try:
@@ -296,27 +305,14 @@ class Workloads:
             self._tell_outcome(workload, plan.record)
         if plan.wake_s is not None:
             self._due_s[workload.key] = clock.now_s() + max(plan.wake_s - clock.wall_s(), 0.0)
-        self._take(workload, Steps(make=plan.make, end=plan.end))
+        self._hands.take(workload, Steps(make=plan.make, end=plan.end))
         if plan.is_expired:
             await self._expire(workload)
-
-    def _tell(self, workload: Workload, reason: str, message: str, *, is_warning: bool = False) -> None:
-        self._context.tell(
-            Event(
-                is_warning=is_warning,
-                reason=reason,
-                message=printable(message),
-                plane="pods",
-                namespace=workload.namespace,
-                object_name=workload.name,
-                object_kind=workload.kind,
-            )
-        )
 
     def _tell_outcome(self, workload: Workload, record: JobRecord) -> None:
         is_warning = record.outcome != COMPLETE
         reason = record.reason if is_warning else "Completed"
-        self._tell(workload, reason, record.message or "Job completed", is_warning=is_warning)
+        self._hands.tell(workload, reason, record.message or "Job completed", is_warning=is_warning)
         log.info(
             "job_finished", job=workload.text, outcome=record.outcome, reason=record.reason, message=record.message,
             succeeded=record.succeeded, failed=record.failed,
@@ -332,49 +328,6 @@ class Workloads:
         # Its manifest is read again long before that, if it is gone.
         self._due_s[workload.key] = self._context.clock.now_s() + EXPIRY_RETRY_S
 
-    def _take(self, workload: Workload, steps: Steps) -> None:
-        self._end(workload, steps.end)
-        if steps.make:
-            names = workload.names(lambda name: self._host.is_taken(f"{workload.namespace}/{name}"))
-            for _ in range(steps.make):
-                # Each has to be there before the next name is chosen.
-                self._make(workload, next(names))
-        if steps != Steps():
-            log.info("workload_advanced", workload=workload.text, made=steps.make, ended=len(steps.end))
-
-    def _take_places(self, workload: Workload, history: History, steps: StatefulSteps) -> None:
-        self._end(workload, steps.end)
-        for one in steps.make:
-            name = f"{workload.name}-{one.ordinal}"
-            if self._host.is_taken(f"{workload.namespace}/{name}"):
-                text = f"pod {name} is not made: another pod has that name"
-                self._tell(workload, "FailedCreate", text, is_warning=True)
-                self._due_s[workload.key] = self._context.clock.now_s() + RETRY_S
-                continue
-            known = history.of(one.revision)
-            self._make(workload.at(known.hash, known.template) if known is not None else workload, name)
-        if steps != StatefulSteps():
-            log.info("workload_advanced", workload=workload.text, made=len(steps.make), ended=len(steps.end))
-
-    def _end(self, workload: Workload, uids: Iterable[str]) -> None:
-        pods = self._pods.of(workload.key)
-        for uid in uids:
-            entry = pods.get(uid)
-            if entry is not None:
-                entry.is_wanted = False
-                self._host.let_go(entry.pod)
-                self._tell(workload, "SuccessfulDelete", f"Deleted pod: {entry.pod.name}")
-
-    def _make(self, workload: Workload, name: str) -> None:
-        pod = workload.pod(name, str(uuid4()), self._first_seen.of(workload.key))
-        self._pods.add(pod)
-        self._host.begin(pod)
-        self._tell(workload, "SuccessfulCreate", f"Created pod: {pod.name}")
-
     def _why_not_here(self, workload: Workload) -> str:
         settings = self._context.settings()
         return why_not_here(workload.template.spec, settings.labels, settings.node)
-
-    def _seen(self, entry: OwnedEntry, workload: Workload) -> OwnedPod:
-        pod, now_s = entry.pod, self._context.clock.now_s()
-        return seen_pod(entry, workload, self._host.run_of(pod.uid), self._host.state_of(pod), now_s)

@@ -165,9 +165,9 @@ class Writer:
         before = await self._there()
         await self._put({**before, "spec": {**(before.get("spec") or {}), "replicas": replicas}})
 
-    async def delete(self, grace_s: int | None) -> None:
+    async def delete(self, grace_s: int | None, *, evicts: bool = False) -> None:
         request = object_pb2.DeleteObjectRequest(
-            kind=self._api, namespace=self._target.namespace, name=self._target.name, dry_run=self.is_dry
+            kind=self._api, namespace=self._target.namespace, name=self._target.name, dry_run=self.is_dry, evicts=evicts
         )
         if grace_s is not None:
             request.grace_seconds = grace_s
@@ -179,7 +179,7 @@ class Writer:
                 raise
             if not self.is_dry:
                 # Of a workload: no file has it.
-                of = pod_pb2.DeletePodRequest(namespace=entry.key[0], name=entry.key[1])
+                of = pod_pb2.DeletePodRequest(namespace=entry.key[0], name=entry.key[1], evicts=evicts)
                 if grace_s is not None:
                     of.grace_seconds = grace_s
                 await self._calls.ask(self._caller, of, pod_pb2.DeletePodResponse)

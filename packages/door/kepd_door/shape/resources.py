@@ -23,6 +23,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "ReplicaSet": ("apps", "v1"),
     "ControllerRevision": ("apps", "v1"),
     "Job": ("batch", "v1"),
+    "PodDisruptionBudget": ("policy", "v1"),
     "EndpointSlice": ("discovery.k8s.io", "v1"),
     "ServiceCIDR": ("networking.k8s.io", "v1"),
     "ResourceClaim": ("resource.k8s.io", "v1"),
@@ -51,6 +52,7 @@ SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "daemonsets": (("status", "DaemonSet", ("get",)),),
     "statefulsets": (("scale", "Scale", ("get", "patch", "update")), ("status", "StatefulSet", ("get",))),
     "jobs": (("status", "Job", ("get",)),),
+    "poddisruptionbudgets": (("status", "PodDisruptionBudget", ("get",)),),
     "services": (("status", "Service", ("get",)),),
     "nodes": (("status", "Node", ("get",)),),
 }

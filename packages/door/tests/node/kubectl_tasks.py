@@ -194,6 +194,12 @@ TASKS = (
     Task("kubectl scale sts/store --replicas=0 && kubectl get controllerrevisions", ("scaled", "^store-")),
     Task("kubectl create pdb guard --selector=app=web --min-available=3", ("created",)),
     Task("kubectl get pdb", (r"^guard +3 +N/A +0 ",)),
+    Task(
+        "kubectl drain n1 --pod-selector=app=web --timeout=3s --ignore-daemonsets --force",
+        ("violate the pod's disruption budget",),
+        code=1,
+    ),
+    Task("kubectl uncordon n1 && kubectl get deploy web", (r"^web +3/3 ",)),
     Task("kubectl delete pdb guard && kubectl delete -f store.yaml --timeout=30s", ("deleted",)),
     Task("kubectl label cm settings tier=one && kubectl get cm -l tier=one", ("^settings",)),
     Task("kubectl annotate cm settings note=kept", ("annotated",)),
