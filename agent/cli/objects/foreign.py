@@ -34,7 +34,10 @@ KINDS = _each(
         ),
         "a pod's hostPath keeps files: kepctl get filesystems",
     ),
-    ("runtimeclasses|runtimeclass", "the runtime's handlers are in kepctl get node -o json"),
+    (
+        "runtimeclasses|runtimeclass",
+        "a pod's runtimeClassName is a handler of the runtime: crictl info",
+    ),
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
         (

@@ -35,7 +35,7 @@ from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.observed import Instance, Stage
-from agent.pods.view.explanation import container_lines
+from agent.pods.view.explanation import container_lines, cpu_lines
 from agent.pods.view.reasons import Times, pod_reasons, refused_manifest
 from agent.pods.view.status import pod_status
 
@@ -159,6 +159,7 @@ class PodCommands:
         if run.memory.stop is not None:
             yield f"ending ({run.memory.stop_cause}) since {max(clock.now_s() - run.memory.stop.began_s, 0):.0f} s"
         yield from container_lines(state, run.plan.waiting, run.pod.spec.restart_policy, clock.now_s(), clock.wall_s())
+        yield from cpu_lines(run.pod, self._context.settings().facts.cpus)
         for container, one in run.memory.containers.items():
             if one.backoff.restarts:
                 yield f"{container}: {one.backoff.restarts} restarts counted for its back-off"
