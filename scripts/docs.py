@@ -20,7 +20,8 @@ from agent.cli.objects import foreign
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_list
-from agent.host.features import ELSEWHERE, ENTRIES
+from agent.host.elsewhere import ELSEWHERE
+from agent.host.features import ENTRIES
 from agent.model import exit_codes
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
