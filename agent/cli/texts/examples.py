@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "Services, names and devices": ("trace", "rules", "diff", "end", "flush", "release", "reset"),
     "The node and this program": (
         "doctor", "health", "cordon", "drain", "uncordon",
-        "plan", "config", "node-logs", "api", "kubeconfig", "completion", "version",
+        "plan", "what-if", "config", "node-logs", "api", "kubeconfig", "completion", "version",
     ),
 })  # fmt: skip
 
@@ -205,6 +205,9 @@ kepctl --endpoint /run/kepd/kepd.sock kubeconfig --level admin
 kepctl version
 kepctl version --daemon
 kepctl --endpoint /run/kepd/kepd.sock version --daemon
+kepctl what-if --from-files cluster.json --drain node-2
+kepctl what-if --from-files cluster --scale shop/web=6 --lose-zone west --fail-on dark,pending
+kepctl what-if --from-files cluster --want hints
 kepctl wait pod/web --for=condition=Ready
 kepctl wait pods -l app=web --for=condition=Ready
 kepctl --timeout 1m wait pod/web --for=delete
