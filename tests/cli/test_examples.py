@@ -53,6 +53,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "overlay").mkdir()
     (tmp_path / "overlay/web.yaml").write_text(WEB)
     (tmp_path / "overlay/kustomization.yaml").write_text("resources: [web.yaml]\nnamePrefix: a-\n")
+    (tmp_path / "cluster.json").write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
     (tmp_path / "words.txt").write_text("so")
     (tmp_path / "node.yaml").write_text("images: {maxParallelPulls: 2}\n")
     (tmp_path / "images.yaml").write_text(yaml.safe_dump(["r.test/web:1"]))

@@ -70,10 +70,13 @@ def fill_hints(
     slices: Iterable[Slice],
     nodes: Sequence[Node],
     options: HintOptions = DEFAULT_OPTIONS,
+    reading: CapacityReading | None = None,
 ) -> FilledHints:
+    """`reading`: what the nodes come to, where the caller knows it already."""
     given, notes = complete_endpoints(service.key, slices, nodes)
     threshold, complaint = _threshold(service, options)
-    reading = read_zone_quantities(options.zones) if options.zones else read_capacity(nodes, options.node_selector)
+    if reading is None:
+        reading = read_zone_quantities(options.zones) if options.zones else read_capacity(nodes, options.node_selector)
     choice = choose_mode(service.annotations, service.traffic_distribution)
     status = HintStatus("none")
     filled, assignment = strip_hints(SliceLists(to_create=given)), None

@@ -15,7 +15,7 @@ from agent.topology.hints.mode import DISTRIBUTIONS
 from agent.topology.rehearsal.changes import BadChange, Change
 from agent.topology.rehearsal.cluster import Cluster, Crew
 from agent.topology.rehearsal.rehearse import Rehearsal, rehearse
-from agent.topology.rehearsal.serving import Serving, members_of
+from agent.topology.rehearsal.serving import Crowd, Serving
 
 OVERLOAD = re.compile(r"overload<(\d{1,4})%\Z")
 GOALS = "hints, no-dark, overload<PERCENT%"
@@ -97,7 +97,7 @@ def _tries(cluster: Cluster, key: str, goal: Goal) -> Iterator[Change]:
 def _crew_behind(cluster: Cluster, key: str) -> Crew | None:
     """The one workload that the Service's pods belong to."""
     traffic = next(one for one in cluster.traffic if one.key == key)
-    owners = {one.workload for one in members_of(traffic, cluster.members)}
+    owners = {one.workload for one in Crowd(cluster.members).of(traffic)}
     if len(owners) != 1:
         return None
     owner = next(iter(owners))

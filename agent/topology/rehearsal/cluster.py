@@ -129,7 +129,7 @@ class Reading(msgspec.Struct, frozen=True):
 def read_cluster(documents: Sequence[Document]) -> Reading:
     flat = [one for document in documents for one in _flattened(document)]
     known = [one for one in flat if one.content.get("kind") not in EXTRA_KINDS]
-    found = read_manifests([Document(one.where, one.content) for one in known])
+    found = read_manifests([one.document for one in known])
     raw = {_key(one.content): one for one in flat}
     notes, errors = list(found.notes), list(found.errors)
     owners = _deployments_of(flat)
@@ -150,6 +150,12 @@ def read_cluster(documents: Sequence[Document]) -> Reading:
 class _Raw(msgspec.Struct, frozen=True):
     where: str
     content: Object
+    wrong: object = None
+    """What stands there in the place of an object."""
+
+    @property
+    def document(self) -> Document:
+        return Document(self.where, self.content or self.wrong)
 
 
 NO_RAW = _Raw("", {})
@@ -159,7 +165,7 @@ def _flattened(document: Document) -> Iterator[_Raw]:
     content = document.content
     if not isinstance(content, Mapping):
         # What is no object at all is told by the reader of manifests.
-        yield _Raw(document.where, {"kind": "?", "content": content}) if content is not None else NO_RAW
+        yield _Raw(document.where, {}, content)
     elif str(content.get("kind", "")).endswith("List") and isinstance(content.get("items"), list):
         only = str(content["kind"]).removesuffix("List")
         for place, item in enumerate(content["items"]):
@@ -322,4 +328,4 @@ def overlaid(documents: Sequence[Document], edited: Sequence[Document]) -> list[
     new = [one for document in edited for one in _flattened(document)]
     names = {_key(one.content) for one in new}
     old = [one for document in documents for one in _flattened(document) if _key(one.content) not in names]
-    return [Document(one.where, one.content) for one in (*old, *new)]
+    return [one.document for one in (*old, *new)]

@@ -15,7 +15,7 @@ from agent.model.selector import compile_selector
 from agent.topology.rehearsal.changes import SCALED, Change, Changed, applied, crew_of, made_for
 from agent.topology.rehearsal.cluster import Cluster, Crew, Guard, Member
 from agent.topology.rehearsal.scheduling import NOT_LOOKED_AT, Floor, Placed, place
-from agent.topology.rehearsal.serving import Serving, members_of, serving
+from agent.topology.rehearsal.serving import Crowd, Ground, Serving, serving
 
 EVICTING = ("drain",)
 
@@ -122,7 +122,8 @@ def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) 
 
 
 def _served(cluster: Cluster) -> dict[str, Serving]:
-    return {one.key: serving(one, members_of(one, cluster.members), cluster.hosts) for one in cluster.traffic}
+    ground, crowd = Ground(cluster.hosts), Crowd(cluster.members)
+    return {one.key: serving(one, crowd.of(one), ground) for one in cluster.traffic}
 
 
 def _rolled(cluster: Cluster, crew: Crew) -> Stage:
@@ -170,12 +171,14 @@ def _share(value: str | int, whole: int, *, is_up: bool) -> int:
 def _compared(cluster: Cluster, change: Change, stage: Stage, known: dict[str, Serving]) -> Rehearsal:
     """`known`: what Services found after the change before, so that nothing is computed twice."""
     services = []
-    hosts_between = stage.after.hosts
+    grounds = Ground(cluster.hosts), Ground(stage.after.hosts)
+    first, between, last = Crowd(cluster.members), Crowd(stage.during), Crowd(stage.after.members)
+    later_by_key = {one.key: one for one in stage.after.traffic}
     for traffic in cluster.traffic:
-        later = next(one for one in stage.after.traffic if one.key == traffic.key)
-        before = known.get(traffic.key) or serving(traffic, members_of(traffic, cluster.members), cluster.hosts)
-        during = serving(later, members_of(later, stage.during), hosts_between)
-        after = serving(later, members_of(later, stage.after.members), hosts_between)
+        later = later_by_key[traffic.key]
+        before = known.get(traffic.key) or serving(traffic, first.of(traffic), grounds[0])
+        during = serving(later, between.of(later), grounds[1])
+        after = serving(later, last.of(later), grounds[1])
         known[traffic.key] = after
         services.append(ServiceRehearsal(before, during, after))
     lost = {one.key for one in stage.lost}

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from agent.model.selector import LabelSelector
+from agent.model.selector import LabelSelector, Matcher
 from agent.topology.manifest.facts import PodFacts
-from agent.topology.rehearsal.cluster import Cluster, Crew, Host, Member, Room
-from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, evaluate_spread
-from agent.topology.spread.placement import tolerates
+from agent.topology.rehearsal.cluster import Cluster, Crew, Host, Key, Member, Room
+from agent.topology.spread.constraints import prepare_constraints
+from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, count_pods, evaluate_prepared
+from agent.topology.spread.placement import stand, tolerates
 
 NOT_LOOKED_AT = (
     "host ports", "volumes", "affinity between pods", "preferred node affinity", "images on nodes", "preemption",
@@ -40,6 +41,27 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     why: str = ""
 
 
+class _Kind:
+    """Pods of one template: how nodes stand towards them, and where those are that their constraints count."""
+
+    def __init__(self, question: SpreadQuestion) -> None:
+        self.question = question
+        self.prepared = prepare_constraints(
+            question.pod, question.services, question.defaulting, question.owner_selector
+        )
+        self.standings = [stand(question.pod, node) for node in question.nodes]
+        self.counts: dict[Matcher, dict[str, int]] = {}
+        if self.prepared.hard_error is None:
+            matchers = {one.matcher for one in self.prepared.hard + self.prepared.soft}
+            self.counts = count_pods(question, self.standings, matchers)
+
+    def note(self, pod: PodFacts, step: int) -> None:
+        if pod.node_name and pod.namespace == self.question.pod.namespace and not pod.is_terminating:
+            for matcher, by_node in self.counts.items():
+                if not matcher.is_empty and matcher.matches(pod.labels):
+                    by_node[pod.node_name] = by_node.get(pod.node_name, 0) + step
+
+
 class Floor:
     """What is taken on each node while pods are placed."""
 
@@ -47,6 +69,7 @@ class Floor:
         self.hosts = {host.name: host for host in hosts}
         self.used: dict[str, Room] = dict.fromkeys(self.hosts, Room())
         self.members: dict[str, Member] = {}
+        self._kinds: dict[Key | None, _Kind] = {}
         for one in members:
             self.put(one)
 
@@ -54,12 +77,29 @@ class Floor:
         self.members[member.key] = member
         if member.node in self.used:
             self.used[member.node] += member.asks
+        for kind in self._kinds.values():
+            kind.note(member.facts, 1)
 
     def take(self, key: str) -> Member:
         member = self.members.pop(key)
         if member.node in self.used:
             self.used[member.node] -= member.asks
+        for kind in self._kinds.values():
+            kind.note(member.facts, -1)
         return member
+
+    def kind_of(self, cluster: Cluster, member: Member, crew: Crew | None) -> _Kind:
+        key = member.workload if crew is not None else ("Pod", member.facts.namespace, member.facts.name)
+        if key not in self._kinds:
+            question = SpreadQuestion(
+                member.facts,
+                tuple(host.node for host in self.hosts.values()),
+                tuple(one.facts for one in self.members.values()),
+                tuple(one.service for one in cluster.traffic),
+                owner_selector=_selector_of(crew),
+            )
+            self._kinds[key] = _Kind(question)
+        return self._kinds[key]
 
     def lacks(self, asks: Room, host: Host) -> str:
         """What a node has too little of."""
@@ -77,16 +117,10 @@ def place(cluster: Cluster, floor: Floor, member: Member, crew: Crew | None) -> 
     """The pod where it goes; the caller puts it there."""
     if crew is not None and crew.facts.kind == "DaemonSet" and member.node:
         return member, Placed(member.key, member.node)
-    question = SpreadQuestion(
-        member.facts,
-        tuple(host.node for host in floor.hosts.values()),
-        tuple(one.facts for one in floor.members.values()),
-        tuple(one.service for one in cluster.traffic),
-        owner_selector=_selector_of(crew),
-    )
-    result = evaluate_spread(question)
-    if result.prefilter == "Error":
-        return member, Placed(member.key, why=f"its constraints cannot be used: {result.prepared.hard_error}")
+    kind = floor.kind_of(cluster, member, crew)
+    if kind.prepared.hard_error is not None:
+        return member, Placed(member.key, why=f"its constraints cannot be used: {kind.prepared.hard_error}")
+    result = evaluate_prepared(kind.question, kind.prepared, kind.standings, kind.counts)
     excluded: Counter[str] = Counter(one.excluded_by for one in result.nodes if one.excluded_by != "ok")
     lacking: Counter[str] = Counter()
     fitting = []

@@ -6,11 +6,11 @@ the endpoints that its proxy chooses, each alike. Hints are those that the contr
 that stood before may last, for Kubernetes keeps what still fits.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from agent.model.selector import equality_matcher
+from agent.topology.hints.capacity import read_capacity
 from agent.topology.hints.routing import zone_uses_hints
 from agent.topology.hints.slices import Endpoint, Slice
 from agent.topology.hints.standalone import FilledHints, fill_hints
@@ -52,9 +52,38 @@ class Serving(msgspec.Struct, frozen=True, gc=False):
     is_dead: bool = False
 
 
-def serving(traffic: Traffic, members: Sequence[Member], hosts: Sequence[Host]) -> Serving:
-    nodes = [host.node for host in hosts]
-    zone_of = {node.name: node.zone for node in nodes}
+class Ground:
+    """The nodes, looked at once for all Services: whose clients ask how much, and what hints by CPU make of them."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self.zone_of = {host.name: host.node.zone for host in hosts}
+        self.weights = {host.name: float(host.room.cpu_milli) for host in hosts if host.node.ready == "True"}
+        self.by_zone: dict[str, float] = {}
+        for name, weight in self.weights.items():
+            self.by_zone[self.zone_of[name]] = self.by_zone.get(self.zone_of[name], 0.0) + weight
+        self.total = sum(self.by_zone.values()) or 1.0
+        self.reading = read_capacity([host.node for host in hosts])
+
+
+class Crowd:
+    """Pods by their labels, so that no Service walks over all."""
+
+    def __init__(self, members: Iterable[Member]) -> None:
+        self._by_label: dict[tuple[str, str, str], list[Member]] = {}
+        for one in members:
+            for name, value in one.facts.labels.items():
+                self._by_label.setdefault((one.facts.namespace, name, value), []).append(one)
+
+    def of(self, traffic: Traffic) -> list[Member]:
+        wanted = traffic.service.selector
+        if not wanted:
+            return []
+        found = [self._by_label.get((traffic.service.namespace, *pair), []) for pair in wanted.items()]
+        return [one for one in min(found, key=len) if wanted.items() <= one.facts.labels.items()]
+
+
+def serving(traffic: Traffic, members: Sequence[Member], ground: Ground) -> Serving:
+    zone_of = ground.zone_of
     chosen = [one for one in members if one.node in zone_of and (one.is_ready or traffic.publishes_unready)]
     endpoints = tuple(
         Endpoint(
@@ -63,93 +92,90 @@ def serving(traffic: Traffic, members: Sequence[Member], hosts: Sequence[Host]) 
         )
         for one in sorted(chosen, key=lambda each: each.key)
     )  # fmt: skip
-    filled = fill_hints(traffic.service, FAMILY, (Slice("all", endpoints),), nodes)
+    filled = fill_hints(traffic.service, FAMILY, (Slice("all", endpoints),), (), reading=ground.reading)
     hinted = [one for piece in filled.slices for one in piece.endpoints]
-    weights = {host.name: float(host.room.cpu_milli) for host in hosts if host.node.ready == "True"}
-    loads, crossing_of, dark = _loads(traffic, hinted, weights, zone_of)
-    total = sum(weights.values()) or 1.0
-    mean = total / len(hinted) if hinted else 0.0
+    load = _shared(traffic, hinted, ground)
+    mean = ground.total / len(hinted) if hinted else 0.0
     rows = tuple(
         EndpointLoad(
-            str(one.target),
-            one.node or "",
-            one.zone or "",
-            loads[place] / total,
-            loads[place] / mean - 1 if mean else 0.0,
+            str(one.target), one.node or "", one.zone or "", load.of[place] / ground.total,
+            load.of[place] / mean - 1 if mean else 0.0,
         )
         for place, one in enumerate(hinted)
-    )
+    )  # fmt: skip
+    is_local = traffic.is_external_local or traffic.is_internal_local
+    with_own = {one.node for one in hinted}
     return Serving(
         service=traffic.key,
         ready=len(hinted),
         hints=str(filled.status),
         why=_why(filled),
-        zones=tuple(_zones(hinted, weights, crossing_of, zone_of)),
+        zones=tuple(_zones(hinted, load, ground)),
         endpoints=rows,
         overload=max((one.over for one in rows), default=0.0),
-        crossing=sum(crossing_of[name] * weight for name, weight in weights.items()) / total,
-        dark_nodes=tuple(dark),
+        crossing=sum(load.crossing.values()) / ground.total,
+        dark_nodes=tuple(name for name in ground.weights if name not in with_own) if is_local and hinted else (),
         is_dead=not hinted,
     )
 
 
-def members_of(traffic: Traffic, members: Iterable[Member]) -> list[Member]:
-    if not traffic.service.selector:
-        return []
-    matcher = equality_matcher(traffic.service.selector)
-    return [
-        one for one in members if one.facts.namespace == traffic.service.namespace and matcher.matches(one.facts.labels)
-    ]
+class _Load:
+    """By endpoint, what it gets; by zone, what its clients ask of others."""
 
+    def __init__(self, count: int) -> None:
+        self.of = [0.0] * count
+        self.crossing: dict[str, float] = {}
 
-def _loads(
-    traffic: Traffic, endpoints: Sequence[Endpoint], weights: Mapping[str, float], zone_of: Mapping[str, str]
-) -> tuple[list[float], dict[str, float], list[str]]:
-    """By endpoint; by node the share that leaves its zone; nodes where a policy finds none."""
-    loads = [0.0] * len(endpoints)
-    crossing: dict[str, float] = {}
-    dark = []
-    by_zone: dict[str, list[int]] = {}
-    for name, weight in weights.items():
-        here = [place for place, one in enumerate(endpoints) if one.node == name]
-        if (traffic.is_external_local or traffic.is_internal_local) and not here and endpoints:
-            dark.append(name)
-        places = here if traffic.is_internal_local else _for_node(endpoints, name, zone_of[name], by_zone)
+    def give(self, places: Sequence[int], weight: float, zone: str, endpoints: Sequence[Endpoint]) -> None:
         for place in places:
-            loads[place] += weight / len(places)
-        away = sum((endpoints[place].zone or "") != zone_of[name] for place in places)
-        crossing[name] = away / len(places) if places else 0.0
-    return loads, crossing, dark
+            self.of[place] += weight / len(places)
+        away = sum((endpoints[place].zone or "") != zone for place in places)
+        if places:
+            self.crossing[zone] = self.crossing.get(zone, 0.0) + weight * away / len(places)
 
 
-def _for_node(endpoints: Sequence[Endpoint], node: str, zone: str, by_zone: dict[str, list[int]]) -> list[int]:
-    for_nodes = [one.hints.nodes if one.hints else () for one in endpoints]
-    if endpoints and all(for_nodes) and any(node in names for names in for_nodes):
-        return [place for place, names in enumerate(for_nodes) if node in names]
-    if zone not in by_zone:
+def _shared(traffic: Traffic, endpoints: Sequence[Endpoint], ground: Ground) -> _Load:
+    """Nodes of a zone choose alike, but for those that have an endpoint of their own where that matters."""
+    load, left = _Load(len(endpoints)), dict(ground.by_zone)
+    at_node: dict[str, list[int]] = {}
+    for place, one in enumerate(endpoints):
+        at_node.setdefault(one.node or "", []).append(place)
+    for_nodes = _by_node_hints(endpoints)
+    own = at_node if traffic.is_internal_local else for_nodes
+    for name, places in own.items():
+        weight = ground.weights.get(name, 0.0)
+        load.give(places, weight, ground.zone_of.get(name, ""), endpoints)
+        left[ground.zone_of.get(name, "")] = left.get(ground.zone_of.get(name, ""), 0.0) - weight
+    for zone, weight in left.items() if not traffic.is_internal_local else ():
         uses = zone_uses_hints(endpoints, zone)
-        by_zone[zone] = [
+        places = [
             place
             for place, one in enumerate(endpoints)
             if not uses or (one.hints is not None and zone in one.hints.zones)
         ]
-    return by_zone[zone]
+        load.give(places, weight, zone, endpoints)
+    return load
 
 
-def _zones(
-    endpoints: Sequence[Endpoint],
-    weights: Mapping[str, float],
-    crossing: Mapping[str, float],
-    zone_of: Mapping[str, str],
-) -> Iterable[ZoneServing]:
-    for zone in sorted({zone_of[name] for name in weights} | {one.zone or "" for one in endpoints}):
-        own = {name: weight for name, weight in weights.items() if zone_of[name] == zone}
-        total = sum(own.values()) or 1.0
+def _by_node_hints(endpoints: Sequence[Endpoint]) -> dict[str, list[int]]:
+    """Which endpoints are hinted for each node; none count unless all have such a hint."""
+    found: dict[str, list[int]] = {}
+    for place, one in enumerate(endpoints):
+        names = one.hints.nodes if one.hints is not None else ()
+        if not names:
+            return {}
+        for name in names:
+            found.setdefault(name, []).append(place)
+    return found
+
+
+def _zones(endpoints: Sequence[Endpoint], load: _Load, ground: Ground) -> Iterable[ZoneServing]:
+    for zone in sorted(ground.by_zone.keys() | {one.zone or "" for one in endpoints}):
         yield ZoneServing(
             zone=zone,
             endpoints=sum((one.zone or "") == zone for one in endpoints),
             hinted=sum(one.hints is not None and zone in one.hints.zones for one in endpoints),
-            crossing=sum(crossing[name] * weight for name, weight in own.items()) / total,
+            crossing=load.crossing.get(zone, 0.0) / (ground.by_zone.get(zone) or 1.0),
         )
 
 

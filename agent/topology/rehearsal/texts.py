@@ -40,7 +40,7 @@ def _rows(one: ServiceRehearsal) -> Iterator[list[str]]:
 
 def _row(one: Serving) -> list[str]:
     dark = "everywhere" if one.is_dead else _some(one.dark_nodes)
-    return [str(one.ready), one.hints, one.why, f"{one.overload:.0%}", f"{one.crossing:.0%}", dark or "-"]
+    return [str(one.ready), one.hints, one.why, f"{max(one.overload, 0):.0%}", f"{one.crossing:.0%}", dark or "-"]
 
 
 def _zones(shown: Sequence[ServiceRehearsal]) -> Iterator[Block]:
@@ -67,16 +67,16 @@ def _pods(rehearsal: Rehearsal) -> Iterator[Block]:
     if by_node:
         tied = sum(one.is_tied for one in rehearsal.placed)
         rest = f"; {tied} of them could as well go to another node that ranks alike" if tied else ""
-        where = ", ".join(f"{count} to {node}" for node, count in sorted(by_node.items()))
-        yield Paragraph(f"{len(rehearsal.placed)} pods get a node: {where}{rest}")
+        where = _some([f"{count} to {node}" for node, count in by_node.most_common()])
+        yield Paragraph(f"pods that get a node, {len(rehearsal.placed)}: {where}{rest}")
     if rehearsal.pending:
-        yield Paragraph(f"{len(rehearsal.pending)} pods wait:")
+        yield Paragraph(f"pods that wait, {len(rehearsal.pending)}:")
         reasons = Counter(one.why for one in rehearsal.pending)
         yield Grid(["PODS", "WHY"], [[str(count), why] for why, count in reasons.most_common()])
     if rehearsal.ending:
         longest = max(one.grace_s for one in rehearsal.ending)
         lost = [one.pod for one in rehearsal.ending if one.is_lost]
-        yield Paragraph(f"{len(rehearsal.ending)} pods end, the slowest within its grace of {longest} s")
+        yield Paragraph(f"pods that end, {len(rehearsal.ending)}; the slowest has {longest} s")
         if lost:
             yield Paragraph(f"nobody makes these anew: {_some(lost)}")
     for held in rehearsal.held:

@@ -113,7 +113,18 @@ def evaluate_spread(question: SpreadQuestion, what_if: WhatIf = AS_IT_IS) -> Spr
         return SpreadResult("Error", prepared)
     standings = [stand(question.pod, node) for node in question.nodes if node.name not in what_if.dropped_nodes]
     matchers = {constraint.matcher for constraint in prepared.hard + prepared.soft}
-    counts = _count_pods(question, standings, matchers)
+    counts = count_pods(question, standings, matchers)
+    return evaluate_prepared(question, prepared, standings, counts, what_if)
+
+
+def evaluate_prepared(
+    question: SpreadQuestion,
+    prepared: PreparedConstraints,
+    standings: Sequence[NodeStanding],
+    counts: Mapping[Matcher, Mapping[str, int]],
+    what_if: WhatIf = AS_IT_IS,
+) -> SpreadResult:
+    """For who asks for many pods of one template, and keeps what is the same for all of them."""
     constraints = tuple(
         _count_domains(constraint, prepared.hard, standings, counts[constraint.matcher], question.pod.labels, what_if)
         for constraint in prepared.hard
@@ -147,7 +158,7 @@ def _changed(prepared: PreparedConstraints, what_if: WhatIf) -> PreparedConstrai
     )
 
 
-def _count_pods(
+def count_pods(
     question: SpreadQuestion, standings: Sequence[NodeStanding], matchers: Iterable[Matcher]
 ) -> dict[Matcher, dict[str, int]]:
     """Matching pods per node name, for each matcher. An empty selector counts nobody."""

@@ -189,7 +189,7 @@ def _read(*sources: Path, for_hints: bool = True) -> Manifests:
 
 
 def documents_of(sources: Iterable[Path]) -> Iterator[Document]:
-    for path in (path for source in sources for path in _files_of(source)):
+    for path in (path for source in sources for path in files_of(source)):
         try:
             trees, duplicates = parse_documents(path.read_bytes(), str(path))
         except UnreadableYaml as error:
@@ -202,7 +202,7 @@ def documents_of(sources: Iterable[Path]) -> Iterator[Document]:
             yield Document(tree.where, plain(tree))
 
 
-def _files_of(source: Path) -> list[Path]:
+def files_of(source: Path) -> list[Path]:
     if not source.is_dir():
         return [source]
     return sorted(one for one in source.rglob("*") if one.suffix in SUFFIXES and not one.name.startswith("."))

@@ -12,10 +12,11 @@ from typing import Any
 import click
 import msgspec
 
-from agent.cli.commands.planes.topology import documents_of
+from agent.cli.commands.planes.topology import documents_of, files_of
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
+from agent.model.text.json_text import decode_json
 from agent.topology.manifest.objects import Document
 from agent.topology.rehearsal.advice import advise, parse_goal
 from agent.topology.rehearsal.changes import (
@@ -110,11 +111,11 @@ def what_if(
         changes = [PARSERS[name](value) for name, value in ctx.meta["changes"]]
         wanted = [one for one in fail_on.split(",") if one]
         faults_of((), wanted)
-        documents = list(documents_of(sources))
+        documents = _documents(sources)
         cluster = _read(documents)
         found, after = _rehearsed(cluster, changes)
         if edited:
-            found += (rehearse_files(after, _read(overlaid(documents, list(documents_of(edited)))), edited),)
+            found += (rehearse_files(after, _read(overlaid(documents, _documents(edited))), edited),)
         advice = [one for goal in goals for one in advise(after, parse_goal(goal), goal)]
         faults = faults_of(found, wanted)
     except BadChange as error:
@@ -141,6 +142,22 @@ def _rehearsed(cluster: Cluster, changes: Sequence[Change]) -> tuple[tuple[Rehea
         for count in range(change.least, change.most + 1):
             found += rehearse(cluster, [Change("scale", change.what, count, count)])[0]
     return tuple(found), cluster
+
+
+def _documents(sources: Sequence[Path]) -> list[Document]:
+    """A whole cluster in JSON is far more than a manifest may be, and has no aliases that could grow."""
+    found = []
+    for path in (path for source in sources for path in files_of(source)):
+        if path.suffix != ".json":
+            found += list(documents_of([path]))
+            continue
+        try:
+            found.append(Document(str(path), decode_json(path.read_bytes(), dict[str, Any])))
+        except OSError as error:
+            raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
+        except (msgspec.MsgspecError, UnicodeError) as error:
+            raise CommandFailed(f"{path}: is no JSON object: {error}; expected kubectl get -o json", USAGE) from error
+    return found
 
 
 def _read(documents: Sequence[Document]) -> Cluster:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl what-if` on files: order of changes, exit codes, and input that is wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.host.forked_kepctl import forked_kepctl
+from tests.topology.rehearsal.clusters import WEB, deployment
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": WEB}))
+    return path
+
+
+def test_changes_are_told_in_the_order_in_which_they_are_written(dump: Path) -> None:
+    words = ("--lose-zone", "b", "--scale=web=9", "--drain", "n0", "--traffic", "web=PreferClose")
+    done = forked_kepctl("what-if", "--from-files", str(dump), *words, "-o", "json")
+    told = json.loads(done.stdout)["rehearsals"]
+
+    assert [one["change"] for one in told] == [
+        "lose zone b", "scale default/web to 9", "drain n0", "give default/web PreferClose",
+    ]  # fmt: skip
+    assert told[1]["services"][0]["after"]["ready"] == 9
+
+
+def test_a_pipeline_fails_on_what_it_was_told_to(dump: Path) -> None:
+    quiet = forked_kepctl("what-if", "--from-files", str(dump), "--drain", "n0", "--fail-on", "dark,pending")
+    loud = forked_kepctl("what-if", "--from-files", str(dump), "--scale", "web=500", "--fail-on", "dark,pending")
+
+    assert quiet.returncode == 0, quiet.stderr
+    assert "n3" in quiet.stdout
+    assert loud.returncode == 1
+    assert "pods wait" in loud.stderr
+    assert "have too little" in loud.stdout
+
+
+def test_advice_comes_with_its_proof(dump: Path) -> None:
+    done = forked_kepctl("what-if", "--from-files", str(dump), "--lose-node", "n1", "--want", "hints")
+
+    assert "default/web: hints holds if you scale default/web to 5" in done.stdout
+    assert done.stdout.count("WHAT IF:") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "nothing was to be changed; expected one of --scale"),
+        (("--scale", "web"), "no number of pods"),
+        (("--drain", "n9"), "no node n9 is there"),
+        (("--fail-on", "darkness", "--drain", "n0"), "nothing to fail on; expected dark, pending, budget"),
+        (("--want", "peace"), "is no goal; expected one of hints"),
+    ],
+)
+def test_what_cannot_be_meant_exits_with_2_and_a_line(dump: Path, words: tuple[str, ...], expected: str) -> None:
+    done = forked_kepctl("what-if", "--from-files", str(dump), *words)
+
+    assert (done.returncode, expected in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("{", "is no JSON object"),
+        ("[1, 2]", "is no JSON object"),
+        ('{"kind": "List", "items": [3]}', "3 is not an object"),
+        ('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taint": []}}', "unknown field"),
+    ],
+)
+def test_a_file_that_is_no_dump_is_named(tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "cut.json"
+    path.write_text(content)
+    done = forked_kepctl("what-if", "--from-files", str(path), "--drain", "n")
+
+    assert (done.returncode, expected in done.stderr) == (2, True), done.stderr
+    assert "cut.json" in done.stderr
+
+
+def test_what_is_missing_is_assumed_aloud(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.json"
+    bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": {"capacity": {"cpu": "2"}}}
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [bare, *deployment("web", ["n0"])]}))
+    done = forked_kepctl("what-if", "--from-files", str(path), "--scale", "web=2")
+
+    assert done.returncode == 0, done.stderr
+    assert "status.allocatable.memory: missing; memory of this node is not looked at" in done.stderr
