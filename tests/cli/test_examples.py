@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command has its group and its examples, and each example is a line that kepctl takes."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.cli.test_grammar import fill
 from tests.cli.test_making import WEB
 from tests.host.forked_kepctl import forked_kepctl
 from tests.host.test_manifest_objects import POD
+from tests.topology.rehearsal.clusters import deployment
+from tests.topology.rehearsal.clusters import node as cluster_node
 
 # They have no more than one way to be typed.
 # They would stay, start an editor, or ask another program than the node at hand.
@@ -53,7 +56,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "overlay").mkdir()
     (tmp_path / "overlay/web.yaml").write_text(WEB)
     (tmp_path / "overlay/kustomization.yaml").write_text("resources: [web.yaml]\nnamePrefix: a-\n")
-    (tmp_path / "cluster.json").write_text('{"apiVersion": "v1", "kind": "List", "items": []}')
+    shop = deployment("web", ["node-2"])
+    for one in shop:
+        one["metadata"]["namespace"] = "shop"
+    items = [cluster_node("node-1", "east"), cluster_node("node-2", "west"), *shop]
+    (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     (tmp_path / "words.txt").write_text("so")
     (tmp_path / "node.yaml").write_text("images: {maxParallelPulls: 2}\n")
     (tmp_path / "images.yaml").write_text(yaml.safe_dump(["r.test/web:1"]))
