@@ -17,6 +17,7 @@ from agent.model.feed import Feed
 from agent.model.nodes.drain import KeptPod, NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
+from agent.model.refused import Refused
 from agent.model.text.json_text import decode_json
 from agent.pods.plan.admit import (
     MESSAGE,
@@ -106,19 +107,23 @@ class Cordon:
             self.drained, waits_for=tuple(sorted(run.pod.key for run in runs if self.concerns(run))), kept=self.kept
         )
 
-    async def change(self, wish: NodeDrain | None) -> None:
-        """Drained or cordoned by a user, unless it is already; None: not any more. A drain that goes on takes force,
-        and a reason if it has none."""
+    async def change(self, wish: NodeDrain | None, *, is_under_way: bool = False) -> None:
+        """Drained or cordoned by a user; None: not any more. A drain that is under way goes on, with force and a reason
+        if it has none; one that is over gives way to the next. Raises Refused for another choice of pods meanwhile."""
         context, before = self._context, self.drained
         try:
             if wish is None:
                 self.drained = None
                 await context.records.remove(f"{NODE_FOLDER}/{DRAINED}")
                 return
-            if before is None or (before.keeps_pods and not wish.keeps_pods):
+            if before is None or not (wish.keeps_pods or is_under_way):
                 now_s, boot_id = context.clock.wall_s(), context.settings().facts.boot_id
                 self.drained = replace(wish, began_at_s=now_s, boot_id=boot_id)
             elif not wish.keeps_pods:
+                if (before.selector, before.surges) != (wish.selector, wish.surges):
+                    chosen = f"of {before.selector or 'all pods'}{' with --surge' if before.surges else ''}"
+                    text = f"a drain {chosen} is under way; wait for it, or end it by `kepctl uncordon`"
+                    raise Refused("precondition", text)
                 is_forced = before.is_forced or wish.is_forced
                 self.drained = replace(before, is_forced=is_forced, reason=before.reason or wish.reason)
             if self.drained is not None and self.drained != before:

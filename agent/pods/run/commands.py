@@ -262,7 +262,8 @@ class PodCommands:
         on when its caller leaves; a second caller waits for the same drain, and may add force. Answers once nobody is
         left but pods that a budget keeps; those are waited for without the caller."""
         parse_selector(wish.selector)
-        await self._drainer.admit(wish)
+        is_under_way = self._draining is not None and not self._draining.done()
+        await self._drainer.admit(wish, is_under_way=is_under_way)
         if self._draining is None or self._draining.done():
             work = self._drainer.drain("drain", self._context.settings().shutdown.groups)
             self._draining = self._runner.background(work, "pods-drain")

@@ -37,7 +37,7 @@ log = structlog.get_logger(plane="pods")
 SHUTDOWN = PodOutcome(
     phase="Failed", reason=SHUTDOWN_REASON, message="Pod was terminated in response to imminent node shutdown."
 )
-POLL_S = 0.1
+POLL_S, KEPT_POLL_S = 0.1, 1.0
 KEY = "pods.shutdown"
 
 
@@ -51,10 +51,10 @@ class Drainer:
         self.ended: list[str] = []
         self.settled = asyncio.Event()
 
-    async def admit(self, wish: NodeDrain) -> None:
-        """No new pods until the node is uncordoned."""
+    async def admit(self, wish: NodeDrain, *, is_under_way: bool = False) -> None:
+        """No new pods until the node is uncordoned. Raises Refused."""
+        await self._runner.admitter.cordon.change(wish, is_under_way=is_under_way)
         self.settled.clear()
-        await self._runner.admitter.cordon.change(wish)
         done = "cordoned" if wish.keeps_pods else "drains"
         self._tell_node("NodeNotSchedulable", f"{wish.by} {done} the node{f': {wish.reason}' if wish.reason else ''}")
 
@@ -101,7 +101,7 @@ class Drainer:
             if is_stuck and not self._surging:
                 self.settled.set()
             until_s = plan.wake_s if plan.wake_s is not None else now_s + POLL_S
-            await clock.sleep(min(max(until_s - now_s, 0.0), POLL_S) if not is_stuck else POLL_S)
+            await clock.sleep(min(max(until_s - now_s, 0.0), POLL_S) if not is_stuck else KEPT_POLL_S)
 
     def _candidates(self, wish: NodeDrain | None) -> list[Candidate]:
         runs = [keeper.run for keeper in self._runner.keepers.values() if keeper.run.memory.outcome is None]
