@@ -9,7 +9,9 @@ Source of the targets: 1 000 nodes with 5 000 pods explained in a second, 1 000 
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from time import perf_counter
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -25,12 +27,20 @@ from agent.topology.hints.slices import Endpoint, Slice, SliceLists
 from agent.topology.hints.standalone import FilledHints, fill_hints
 from agent.topology.hints.zones import plan_zones
 from agent.topology.manifest.facts import PodFacts, SelectingService, SpreadConstraint
+from agent.topology.manifest.objects import Document
+from agent.topology.rehearsal.advice import Goal, advise
+from agent.topology.rehearsal.changes import Change
+from agent.topology.rehearsal.cluster import read_cluster
+from agent.topology.rehearsal.rehearse import rehearse
 from agent.topology.spread.filter import SpreadQuestion, evaluate_spread
+from tests.topology.rehearsal.clusters import deployment, service
+from tests.topology.rehearsal.clusters import node as node_object
 
 ROUNDS = 5
 ZONES = tuple(f"zone-{letter}" for letter in "abcdefgh")
 SERVICE = SelectingService("default", "web", {MODE_ANNOTATION: "Auto"})
 
+DRAIN, ZONE_LOST = Change("drain", "n0001"), Change("lose-zone", "a")
 Figure = tuple[str, float, str, str]
 
 
@@ -42,6 +52,8 @@ def measure() -> list[Figure]:
     fits = make_question(nodes, 5000, is_full=False)
     full = make_question(nodes, 5000, is_full=True)
     lists = SliceLists(to_create=slices)
+    dump = make_dump()
+    big = read_cluster(dump).cluster
     return [
         ("spread: explain, 1 000 nodes x 5 000 pods", timed(lambda: explain_question(fits)), "ms", "<= 1000"),
         ("spread: explain with what to change", timed(lambda: explain_question(full)), "ms", "<= 1000"),
@@ -49,8 +61,29 @@ def measure() -> list[Figure]:
         ("hints: assign 1 000 endpoints, 8 zones", timed(lambda: assign_hints(lists, capacity)), "ms", "<= 20"),
         ("hints: fill in, capacity of 1 000 nodes included", timed(lambda: fill(slices, nodes)), "ms", "<= 20"),
         ("hints: fill in and explain", timed(lambda: explain_family(fill(slices, nodes))), "ms", ""),
+        ("what-if: read 1 000 nodes, 5 000 pods, 500 Services", timed(lambda: read_cluster(dump)), "ms", ""),
+        ("what-if: drain one of the nodes", timed(lambda: rehearse(big, [DRAIN])), "ms", "<= 2000"),
+        ("what-if: lose a zone of three", timed(lambda: rehearse(big, [ZONE_LOST]), 1), "ms", "<= 2000"),
+        (
+            "what-if: advice for all Services",
+            timed(lambda: advise(big, Goal("overload", 0.05), ""), 1),
+            "ms",
+            "<= 20000",
+        ),
         ("plan: 8 zones, 1 to 200 replicas", timed(lambda: plan_zones(read_capacity(nodes), 1, 200, ZONES)), "ms", ""),
     ]
+
+
+def make_dump() -> list[Document]:
+    """Pods lie anywhere, as years of changes leave them."""
+    chance = Random(1)
+    items: list[dict[str, Any]] = [node_object(f"n{place:04}", "abc"[place % 3], cpu="16") for place in range(1000)]
+    for place in range(500):
+        name = f"app{place}"
+        nodes = [f"n{chance.randrange(1000):04}" for _ in range(10)]
+        made = [*deployment(name, nodes, skew=None), service(name)]
+        items += [{**one, "metadata": {**one["metadata"], "namespace": "shop"}} for one in made]
+    return [Document("dump", {"apiVersion": "v1", "kind": "List", "items": items})]
 
 
 def fill(slices: tuple[Slice, ...], nodes: tuple[Node, ...]) -> FilledHints:
@@ -97,10 +130,10 @@ def make_question(nodes: tuple[Node, ...], count: int, *, is_full: bool) -> Spre
     return SpreadQuestion(PodFacts("default", "incoming", labels, constraints=(hard, by_host, soft)), nodes, pods)
 
 
-def timed(task: Callable[[], object]) -> float:
+def timed(task: Callable[[], object], rounds: int = ROUNDS) -> float:
     """Milliseconds of the fastest of some rounds."""
     best = float("inf")
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         started = perf_counter()
         task()
         best = min(best, perf_counter() - started)

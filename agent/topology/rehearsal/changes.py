@@ -154,7 +154,8 @@ def _reversed(key: str) -> tuple[int, ...]:
 
 def made_for(crew: Crew, count: int, taken: Iterable[str], stem: str = "new") -> tuple[Member, ...]:
     """Pods that it makes now, by names that nobody has."""
-    namespace, name, used = crew.key[1], crew.key[2], set(taken)
+    namespace, name = crew.key[1], crew.key[2]
+    used = taken if isinstance(taken, set) else set(taken)
     made: list[Member] = []
     place = 0
     while len(made) < count:
@@ -249,6 +250,7 @@ def _replaced(cluster: Cluster, leaving: Sequence[Member]) -> Changed:
     left = tuple(one for one in cluster.members if one.key not in gone)
     made: list[Member] = []
     lost = []
+    taken = {one.key for one in cluster.members}
     for key in dict.fromkeys(one.workload for one in leaving):
         own = [one for one in leaving if one.workload == key]
         crew = cluster.crews.get(key) if key is not None else None
@@ -257,5 +259,5 @@ def _replaced(cluster: Cluster, leaving: Sequence[Member]) -> Changed:
         elif crew.facts.kind == "StatefulSet":
             made += [replace(one, facts=replace(one.facts, node_name=None), is_ready=False) for one in own]
         elif crew.facts.kind != "DaemonSet":
-            made += made_for(crew, len(own), {one.key for one in (*left, *leaving)})
+            made += made_for(crew, len(own), taken)
     return Changed(replace(cluster, members=left), tuple(made), tuple(leaving), tuple(lost))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from agent.model.nodes.node import Node
 from agent.model.selector import LabelSelector, Matcher
 from agent.topology.manifest.facts import PodFacts
 from agent.topology.rehearsal.cluster import Cluster, Crew, Host, Key, Member, Room
@@ -50,12 +51,17 @@ class _Kind:
             question.pod, question.services, question.defaulting, question.owner_selector
         )
         self.standings = [stand(question.pod, node) for node in question.nodes]
+        self.disliked = {one.name: _disliked(question.pod, one) for one in question.nodes}
+        self.most_disliked = 0
+        self.ranks: dict[str, int] = {}
+        """Of nodes on which nothing has changed since."""
         self.counts: dict[Matcher, dict[str, int]] = {}
         if self.prepared.hard_error is None:
             matchers = {one.matcher for one in self.prepared.hard + self.prepared.soft}
             self.counts = count_pods(question, self.standings, matchers)
 
     def note(self, pod: PodFacts, step: int) -> None:
+        self.ranks.pop(pod.node_name or "", None)
         if pod.node_name and pod.namespace == self.question.pod.namespace and not pod.is_terminating:
             for matcher, by_node in self.counts.items():
                 if not matcher.is_empty and matcher.matches(pod.labels):
@@ -70,11 +76,14 @@ class Floor:
         self.used: dict[str, Room] = dict.fromkeys(self.hosts, Room())
         self.members: dict[str, Member] = {}
         self._kinds: dict[Key | None, _Kind] = {}
+        self._by_label: dict[tuple[str, str, str], dict[str, Member]] = {}
         for one in members:
             self.put(one)
 
     def put(self, member: Member) -> None:
         self.members[member.key] = member
+        for pair in member.facts.labels.items():
+            self._by_label.setdefault((member.facts.namespace, *pair), {})[member.key] = member
         if member.node in self.used:
             self.used[member.node] += member.asks
         for kind in self._kinds.values():
@@ -82,6 +91,8 @@ class Floor:
 
     def take(self, key: str) -> Member:
         member = self.members.pop(key)
+        for pair in member.facts.labels.items():
+            self._by_label[member.facts.namespace, *pair].pop(key, None)
         if member.node in self.used:
             self.used[member.node] -= member.asks
         for kind in self._kinds.values():
@@ -94,12 +105,20 @@ class Floor:
             question = SpreadQuestion(
                 member.facts,
                 tuple(host.node for host in self.hosts.values()),
-                tuple(one.facts for one in self.members.values()),
+                tuple(one.facts for one in self._near(member.facts)),
                 tuple(one.service for one in cluster.traffic),
                 owner_selector=_selector_of(crew),
             )
             self._kinds[key] = _Kind(question)
         return self._kinds[key]
+
+    def _near(self, pod: PodFacts) -> Iterable[Member]:
+        """Those that its constraints may count. Where each asks for a label of the pod, they have that label too."""
+        written = [one.label_selector for one in pod.constraints]
+        if not pod.labels or any(one is None or not one.match_labels.items() & pod.labels.items() for one in written):
+            return self.members.values()
+        shared = [self._by_label.get((pod.namespace, *pair), {}) for pair in pod.labels.items()]
+        return {key: one for some in shared for key, one in some.items()}.values()
 
     def lacks(self, asks: Room, host: Host) -> str:
         """What a node has too little of."""
@@ -133,7 +152,7 @@ def place(cluster: Cluster, floor: Floor, member: Member, crew: Crew | None) -> 
     if not fitting:
         return member, Placed(member.key, why=_why(result.nodes, excluded, lacking))
     spread = result.score.normalized if result.score is not None else {}
-    scores = _scores(member, floor, fitting, spread)
+    scores = _scores(member.asks, floor, kind, fitting, spread)
     best = max(scores.values())
     chosen = sorted(name for name, score in scores.items() if score == best)
     facts = msgspec.structs.replace(member.facts, node_name=chosen[0])
@@ -150,24 +169,26 @@ def _why(nodes: tuple[NodeVerdict, ...], excluded: Mapping[str, int], lacking: M
     return f"0 of {len(nodes)} nodes: {', '.join(parts) or 'there is none'}"
 
 
-def _scores(member: Member, floor: Floor, names: list[str], spread: Mapping[str, int]) -> dict[str, int]:
-    disliked = {name: _disliked(member.facts, floor.hosts[name]) for name in names}
-    most = max(disliked.values())
+def _scores(asks: Room, floor: Floor, kind: _Kind, names: list[str], spread: Mapping[str, int]) -> dict[str, int]:
+    most = max(kind.disliked[name] for name in names)
+    if most != kind.most_disliked:
+        kind.ranks.clear()
+        kind.most_disliked = most
     found = {}
     for name in names:
-        taints = BEST if not most else BEST - BEST * disliked[name] // most
-        after = floor.used[name] + member.asks
-        room = floor.hosts[name].room
-        found[name] = (
-            SPREAD_WEIGHT * spread.get(name, 0) + TAINT_WEIGHT * taints + _free(after, room) + _balance(after, room)
-        )
+        rank = kind.ranks.get(name)
+        if rank is None:
+            after, room = floor.used[name] + asks, floor.hosts[name].room
+            taints = BEST if not most else BEST - BEST * kind.disliked[name] // most
+            rank = kind.ranks[name] = TAINT_WEIGHT * taints + _free(after, room) + _balance(after, room)
+        found[name] = SPREAD_WEIGHT * spread.get(name, 0) + rank
     return found
 
 
-def _disliked(pod: PodFacts, host: Host) -> int:
+def _disliked(pod: PodFacts, node: Node) -> int:
     return sum(
         one.effect == "PreferNoSchedule" and not any(tolerates(each, one) for each in pod.tolerations)
-        for one in host.node.taints
+        for one in node.taints
     )
 
 

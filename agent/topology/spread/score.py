@@ -52,7 +52,7 @@ def score_nodes(
     if not prepared.soft:
         return Score("skipped")
     scored = [one for one in candidates if not _is_ignored(one, prepared)]
-    ignored = sorted(one.node.name for one in candidates if _is_ignored(one, prepared))
+    ignored = sorted({one.node.name for one in candidates} - {one.node.name for one in scored})
     soft = tuple(_soft_counts(constraint, prepared, standings, scored, pods_by_node) for constraint in prepared.soft)
     raw = {one.node.name: _raw(one, soft, pods_by_node) for one in scored}
     normalized = _normalized(raw) | dict.fromkeys(ignored, 0)
