@@ -68,7 +68,9 @@ def test_what_cannot_be_meant_exits_with_2_and_a_line(dump: Path, words: tuple[s
         ("{", "is no JSON object"),
         ("[1, 2]", "is no JSON object"),
         ('{"kind": "List", "items": [3]}', "3 is not an object"),
-        ('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taint": []}}', "unknown field"),
+        ('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": 3}}', "metadata.name"),
+        ('{"apiVersion": "v2", "kind": "Node", "metadata": {"name": "n"}}', "apiVersion"),
+        ('{"kind": "List", "items": [{"kind": "List", "items": [{"kind": 7}]}]}', "7 is not a kind"),
     ],
 )
 def test_a_file_that_is_no_dump_is_named(tmp_path: Path, content: str, expected: str) -> None:
@@ -82,9 +84,13 @@ def test_a_file_that_is_no_dump_is_named(tmp_path: Path, content: str, expected:
 
 def test_what_is_missing_is_assumed_aloud(tmp_path: Path) -> None:
     path = tmp_path / "sparse.json"
-    bare = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "status": {"capacity": {"cpu": "2"}}}
+    bare = {
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n0"}, "spec": {"futureField": 1},
+        "status": {"capacity": {"cpu": "2"}},
+    }  # fmt: skip
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [bare, *deployment("web", ["n0"])]}))
     done = forked_kepctl("what-if", "--from-files", str(path), "--scale", "web=2")
 
     assert done.returncode == 0, done.stderr
+    assert "spec.futureField: unknown field; it is not looked at" in done.stderr
     assert "status.allocatable.memory: missing; memory of this node is not looked at" in done.stderr

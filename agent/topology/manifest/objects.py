@@ -72,8 +72,9 @@ class Manifests(msgspec.Struct, frozen=True, gc=False):
 Converted = SelectingService | SliceManifest | Node | PodFacts | WorkloadFacts
 
 
-def read_manifests(documents: Iterable[Document]) -> Manifests:
-    """Converts all documents of the kinds above; other kinds are nobody's business here."""
+def read_manifests(documents: Iterable[Document], *, takes_unknown: bool = False) -> Manifests:
+    """Converts all documents of the kinds above; other kinds are nobody's business here. `takes_unknown`: fields of
+    another version of Kubernetes are told and left out."""
     converted: list[Converted] = []
     errors: list[Finding] = []
     notes: list[Finding] = []
@@ -84,7 +85,7 @@ def read_manifests(documents: Iterable[Document]) -> Manifests:
             text = f"{shown(kind)} is not read here; read are {', '.join(VERSIONS)}" + suggestion(kind, VERSIONS)
             notes.append(Finding(where, "kind", text))
             continue
-        complaints = ManifestComplaints(where)
+        complaints = ManifestComplaints(where, takes_unknown=takes_unknown)
         value, name = _convert(kind, content, complaints)
         if (kind, name) in seen:
             text = f"{kind} {name} exists twice, first in {seen[kind, name]}; expected only one"

@@ -16,8 +16,10 @@ from agent.topology.manifest.fields import KNOWN_FIELDS
 class ManifestComplaints:
     """What is wrong with one object (errors) and what is worth saying about it (notes)."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, *, takes_unknown: bool = False) -> None:
+        """`takes_unknown`: a field of another version of Kubernetes is told, and is no fault."""
         self.where = where
+        self.takes_unknown = takes_unknown
         self.errors: list[Finding] = []
         self.notes: list[Finding] = []
 
@@ -40,7 +42,9 @@ class ReadPart:
         self._content = content
         known = content if place is None else KNOWN_FIELDS[place]
         for name in content:
-            if name not in known:
+            if name not in known and complaints.takes_unknown:
+                complaints.note(self.at(name), "unknown field; it is not looked at")
+            elif name not in known:
                 complaints.error(self.at(name), "unknown field" + suggestion(str(name), sorted(known)))
 
     def at(self, name: str) -> str:

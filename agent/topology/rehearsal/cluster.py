@@ -129,7 +129,7 @@ class Reading(msgspec.Struct, frozen=True):
 def read_cluster(documents: Sequence[Document]) -> Reading:
     flat = [one for document in documents for one in _flattened(document)]
     known = [one for one in flat if one.content.get("kind") not in EXTRA_KINDS]
-    found = read_manifests([one.document for one in known])
+    found = read_manifests([one.document for one in known], takes_unknown=True)
     raw = {_key(one.content): one for one in flat}
     notes, errors = list(found.notes), list(found.errors)
     owners = _deployments_of(flat)
@@ -315,7 +315,7 @@ def _traffic(service: SelectingService, raw: _Raw | None) -> Traffic:
 
 def _guard(raw: _Raw, errors: list[Finding]) -> Guard:
     _, namespace, name = _key(raw.content)
-    complaints = ManifestComplaints(raw.where)
+    complaints = ManifestComplaints(raw.where, takes_unknown=True)
     spec = ReadPart(complaints, "spec", part(raw.content, "spec"), None)
     selector = read_selector(spec, "selector")
     errors += complaints.errors
