@@ -3,6 +3,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -44,6 +45,16 @@ def test_advice_comes_with_its_proof(dump: Path) -> None:
 
     assert "default/web: hints holds if you scale default/web to 5" in done.stdout
     assert done.stdout.count("WHAT IF:") == 2
+
+
+def test_a_picture_is_whole_and_shows_what_crosses_zones(dump: Path) -> None:
+    done = forked_kepctl("what-if", "--from-files", str(dump), "--drain", "n0", "-o", "svg")
+    page = forked_kepctl("what-if", "--from-files", str(dump), "--drain", "n0", "-o", "html").stdout
+    drawn = ET.fromstring(done.stdout)  # our own
+
+    assert drawn.tag.endswith("svg")
+    assert "80% away" in done.stdout
+    assert page.startswith("<!doctype html>")
 
 
 @pytest.mark.parametrize(

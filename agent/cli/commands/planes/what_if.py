@@ -28,6 +28,7 @@ from agent.topology.rehearsal.changes import (
     parse_traffic,
 )
 from agent.topology.rehearsal.cluster import Cluster, overlaid, read_cluster
+from agent.topology.rehearsal.picture import rehearsals_page, rehearsals_svg
 from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
 from agent.topology.rehearsal.texts import advice_text, faults_of, rehearsal_text
 
@@ -95,7 +96,7 @@ def _options(command: Command) -> Command:
 @click.option("--want", "goals", multiple=True, metavar="GOAL", help="hints, no-dark or overload<20%: what brings it.")
 @click.option("--fail-on", default="", metavar="LIST", help="dark, pending, budget, overload>30%: exit code 1 if so.")
 @click.option("--all", "shows_all", is_flag=True, help="Show Services that would not notice as well.")
-@output_option("table", "json", "yaml")
+@output_option("table", "json", "yaml", "svg", "html")
 @click.pass_context
 def what_if(
     ctx: click.Context, sources: tuple[Path, ...], edited: tuple[Path, ...], goals: tuple[str, ...], fail_on: str, *,
@@ -120,7 +121,9 @@ def what_if(
         faults = faults_of(found, wanted)
     except BadChange as error:
         raise CommandFailed(str(error), USAGE) from error
-    if output == "table":
+    if output in ("svg", "html"):
+        click.echo(rehearsals_svg(found) if output == "svg" else rehearsals_page(found), nl=False)
+    elif output == "table":
         for one in found:
             print_blocks(rehearsal_text(one, shows_all=shows_all), session)
         print_blocks(advice_text(advice), session)
