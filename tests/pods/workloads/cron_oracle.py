@@ -8,6 +8,7 @@ no text is read, and no minute is left out, so that nothing about changes of the
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from random import Random
 from zoneinfo import ZoneInfo
 
@@ -111,7 +112,7 @@ def random_moment(random: Random, zone: ZoneInfo) -> int:
     year = random.randint(2009, 2035)
     days = [datetime(year, 1, 1, 12, tzinfo=UTC) + timedelta(days=day) for day in range(365)]
     changes = [
-        day for day, next_day in zip(days, days[1:], strict=False)
+        day for day, next_day in pairwise(days)
         if day.astimezone(zone).utcoffset() != next_day.astimezone(zone).utcoffset()
     ]  # fmt: skip
     if changes and random.random() < 0.5:
