@@ -24,6 +24,8 @@ from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.runtime.names import log_directory_name
+from agent.pods.workloads.cron_job import CRON_JOB
+from agent.pods.workloads.cron_reading import read_cron_job
 from agent.pods.workloads.reading import VERSIONS, read_workload
 from agent.pods.workloads.workload import Workload
 
@@ -37,7 +39,7 @@ FOREIGN_KINDS = (
     "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice",
 )  # fmt: skip
 SOURCE_KINDS = ("ConfigMap", "Secret")
-KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, *FOREIGN_KINDS)
+KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, CRON_JOB, *FOREIGN_KINDS)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -121,6 +123,9 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
     elif kind in VERSIONS:
         workload = read_workload(tree, str(kind), path, identity.node, found.findings, gives=identity.gives)
         found.workloads += [workload] if workload is not None else []
+    elif kind == CRON_JOB:
+        cron_job = read_cron_job(tree, path, identity.node, found.findings, gives=identity.gives)
+        found.workloads += [cron_job] if cron_job is not None else []
     elif given is None:
         found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
     else:

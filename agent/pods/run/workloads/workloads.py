@@ -25,6 +25,7 @@ from agent.pods.plan.remembered import Record
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.workloads.cron_jobs import CronJobs
 from agent.pods.run.workloads.known import FirstSeen, JobRecords, OwnedEntry, OwnedPods
 from agent.pods.workloads.job import COMPLETE, JobRecord, JobRules, plan_job
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout
@@ -62,6 +63,8 @@ class Workloads:
         self._host = host
         self._take_out = take_out
         self._jobs = JobRecords(context.records)
+        self.cron = CronJobs(context, host.is_unread, self._follow_made)
+        self._given: tuple[Mapping[Key, Workload], frozenset[str]] = ({}, frozenset())
         self._pods = OwnedPods()
         self._first_seen = FirstSeen()
         self._known: Mapping[Key, Workload] = {}
@@ -81,14 +84,17 @@ class Workloads:
             if entry is not None and record.memory.is_leaving:
                 entry.is_wanted = False
         await self._jobs.load()
+        await self.cron.load()
 
     def wanted(self) -> list[PodSpec]:
         return list(self._pods.wanted())
 
     def follow(self, workloads: Mapping[Key, Workload], names: Iterable[str]) -> None:
         """The manifests say this now, and `names` are the pods that they have themselves, which come first."""
-        before, self._known = self._known, workloads
         own = frozenset(names)
+        self._given = workloads, own
+        workloads = self.cron.take(workloads)
+        before, self._known = self._known, workloads
         for pod in self.wanted():
             has_no_owner = pod.owner is not None and pod.owner.key not in workloads
             entry = self._pods.entry(pod)
@@ -105,6 +111,15 @@ class Workloads:
         for key in self._progress.keys() - workloads.keys():
             del self._progress[key]
         self._bell.set()
+
+    def _follow_made(self) -> None:
+        """Jobs of CronJobs came or went, and with them their pods."""
+        before = self.wanted()
+        self.follow(*self._given)
+        wanted = {one.uid for one in self.wanted()}
+        for pod in before:
+            if pod.uid not in wanted:
+                self._host.let_go(pod)
 
     def touch(self, pod: PodSpec) -> None:
         """Something about a pod changed."""
@@ -128,7 +143,7 @@ class Workloads:
         """As Kubernetes has it in `status`; None for what is not known."""
         workload = self._known.get(key)
         if workload is None:
-            return None
+            return self.cron.status(key)
         context = self._context
         record = self._jobs.of(workload) if isinstance(workload.rules, JobRules) else None
         pods = [self._seen(one, workload) for one in self._pods.of(key).values()]
@@ -139,13 +154,18 @@ class Workloads:
 
     def created_s(self, key: Key) -> float:
         """Since when it has been known, in wall time; 0 for what is not. A Job's record may outlive its pods."""
-        workload, since_s = self._known.get(key), self._first_seen.of(key)
+        workload, since_s = self._known.get(key), self._first_seen.of(key) or self.cron.created_s(key)
         if workload is None or not isinstance(workload.rules, JobRules):
             return since_s
         return min(since_s, self._jobs.of(workload).started_s or since_s)
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.cron.run(), name="pods-cron-jobs")
+            await self._run()
+
+    async def _run(self) -> None:
         # All of them once: what happened while nobody looked is not known.
         self._changed |= {*self._known, *self._jobs.keys()}
         while True:
@@ -206,6 +226,8 @@ class Workloads:
             log.warning("job_record_not_saved", job=workload.text, error=str(error), effect="the Job waits")
             self._due_s[workload.key] = clock.now_s() + RETRY_S
             return
+        if plan.record.outcome:
+            self.cron.ended(workload.key, plan.record)
         if plan.record.outcome and not before.outcome:
             self._tell_outcome(workload, plan.record)
         if plan.wake_s is not None:
