@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -42,7 +43,7 @@ Key = tuple[str, str, str]
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
-WORKLOADS = ("Deployment", "DaemonSet", "Job")
+WORKLOADS = ("Deployment", "DaemonSet", "Job", "CronJob")
 CREATION = "creationTimestamp"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
@@ -57,6 +58,15 @@ class Placed(msgspec.Struct, frozen=True):
     found: ManifestObject
 
 
+class MadeObjects(Protocol):
+    """Objects that a plane made: their manifests by who made them."""
+
+    files: Mapping[str, bytes]
+
+    async def drop(self, key: Key) -> bool:
+        """End one, if it is among them. Raises Refused."""
+
+
 class ManifestObjects:
     def __init__(
         self,
@@ -69,14 +79,17 @@ class ManifestObjects:
         *,
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
         created_s: Callable[[Key], float] = lambda _: 0.0,
+        made: MadeObjects | None = None,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
         names have more than those of their manifests; `status` is what has become of a Deployment, DaemonSet or Job,
-        and `created_s` since when it has been known, 0 for never."""
+        and `created_s` since when it has been known, 0 for never. `made` are the objects that no file
+        has."""
         self._status = status
         self._created_s = created_s
         self._directory = directory
-        self._read = read
+        self._read = read if made is None else lambda: {**read(), **made.files}
+        self._made = made
         self._folders = folders
         self._check = check
         self._end_pod = end_pod
@@ -164,6 +177,11 @@ class ManifestObjects:
             one, text = msgspec.structs.replace(one, content=kept), dumped(kept)
         if old.content == one.content:
             return AppliedObject(kind=kind, namespace=namespace, name=name, result="unchanged", path=path)
+        if self._made is not None and path in self._made.files:
+            text = (
+                f"{_name(one.key)} was made by {path}; change that one for the next Job, and delete this one to end it"
+            )
+            raise Refused("precondition", text)
         diff = _difference(old.content, one, own_text(files[path], old), text, path)
         try:
             files[path] = replaced(path, files[path], old, text, one.content)
@@ -200,7 +218,7 @@ class ManifestObjects:
             kind, namespace, name = one.found.key
             if not dry_run and kind == "Pod" and self._end_pod is not None:
                 await self._end_pod(namespace, name + self._suffix(), grace_s)
-            elif not dry_run:
+            elif not dry_run and not (self._made is not None and await self._made.drop(one.found.key)):
                 await asyncio.to_thread(take_out, one.path, one.found.key)
             log.info("object_deleted", kind=kind, namespace=namespace, name=name, path=one.path, dry_run=dry_run)
             return one.path
@@ -274,6 +292,9 @@ def _with_generation(content: Content) -> Content:
 
 def _without_template_values(content: Content) -> Content:
     spec = content.get("spec")
+    job = spec.get("jobTemplate") if isinstance(spec, dict) else None
+    if isinstance(spec, dict) and isinstance(job, dict):
+        return {**content, "spec": {**spec, "jobTemplate": _without_template_values(_without_copy(job))}}
     template = spec.get("template") if isinstance(spec, dict) else None
     inner = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(inner, dict):

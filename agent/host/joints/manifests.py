@@ -77,6 +77,7 @@ def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None")
         lambda: identity_of(current()).suffix,
         status=workloads.status if workloads is not None else lambda _: None,
         created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
+        made=workloads.cron if workloads is not None else None,
     )
 
 

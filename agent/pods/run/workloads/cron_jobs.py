@@ -19,6 +19,7 @@ import structlog
 from agent.model.clock import rung
 from agent.model.event import Event
 from agent.model.finding import printable
+from agent.model.refused import Refused
 from agent.pods.manifest.reading import MOST_MADE
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
@@ -71,6 +72,8 @@ class CronJobs:
         self._known: Mapping[Key, CronJob] = {}
         self._given: Mapping[Key, Workload] = {}
         self._made: dict[Key, Workload] = {}
+        self.files: Mapping[str, bytes] = {}
+        """The manifests of the Jobs, by where they are. Read in threads, so it is replaced whole."""
         self._ended: dict[Key, tuple[str, float]] = {}
         self._changed: set[Key] = set()
         self._wakes_s: dict[Key, float] = {}
@@ -83,6 +86,7 @@ class CronJobs:
         self._zone = await asyncio.to_thread(node_zone)
         self._records.clear()
         self._made.clear()
+        self.files = {}
         try:
             found = await self._context.records.read_folder(FOLDER)
         except OSError as error:
@@ -111,15 +115,6 @@ class CronJobs:
             self._changed.add(self._owner(key))
             self._bell.set()
 
-    @property
-    def files(self) -> Mapping[str, bytes]:
-        """The manifests of the Jobs, by where they are."""
-        return {
-            owner_text(one.namespace, one.name): b"\n---\n".join(msgspec.json.encode(job.document) for job in one.jobs)
-            for one in self._records.values()
-            if one.jobs
-        }
-
     def status(self, key: Key) -> Mapping[str, object] | None:
         job, record = self._known.get(key), self._records.get(key)
         if job is None or record is None:
@@ -132,11 +127,15 @@ class CronJobs:
         return record.created_s if record is not None else 0.0
 
     async def drop(self, key: Key) -> bool:
-        """Somebody deletes a Job; whether it was made here. Raises OSError."""
+        """Somebody deletes a Job; whether it was made here. Raises Refused."""
         async with self._lock:
-            if key not in self._made:
+            if key not in self._made or key in self._given:
                 return False
-            await self._keep(without_job(self._records[self._owner(key)], key[2]))
+            try:
+                await self._keep(without_job(self._records[self._owner(key)], key[2]))
+            except OSError as error:
+                text = f"the record of its CronJob cannot be written: {error.strerror}; the Job stays"
+                raise Refused("precondition", text) from error
             return True
 
     async def run(self) -> None:
@@ -213,6 +212,7 @@ class CronJobs:
         settings = self._context.settings()
         gives = {"gives_devices": settings.gives_devices, "gives_plugins": settings.gives_plugins}
         owner = owner_text(record.namespace, record.name)
+        self.files = {**self.files, owner: b"\n---\n".join(msgspec.json.encode(one.document) for one in record.jobs)}
         for one in record.jobs:
             key = JOB, record.namespace, one.name
             if key in self._made:
@@ -235,6 +235,8 @@ class CronJobs:
             return
         await self._context.records.remove(cron_record_name(key[1], key[2]))
         del self._records[key]
+        gone = owner_text(key[1], key[2])
+        self.files = {owner: content for owner, content in self.files.items() if owner != gone}
         for job_key in [one for one in self._made if self._owner(one) == key]:
             del self._made[job_key]
         if record.jobs:
