@@ -21,7 +21,6 @@ KINDS = _each(
         "statefulsets|statefulset|sts|replicasets|replicaset|rs|replicationcontrollers|replicationcontroller|rc",
         "a Deployment keeps pods: kepctl get deployments",
     ),
-    ("cronjobs|cronjob|cj", "a Job runs once, and a timer of systemd can apply it: kepctl apply -f FILE"),
     ("namespaces|namespace|ns", "a namespace is there while something is in it: kepctl get pods -A"),
     (
         "ingresses|ingress|ing|ingressclasses|gateways|gateway|gtw|httproutes",
@@ -105,7 +104,7 @@ COMMANDS = _each(
     ("traceroute", "kepctl trace POD SERVICE; kepctl explain route SERVICE"),
     ("nslookup|dig|resolve", "kepctl explain dns NAME"),
     ("man", "kepctl help apply"),
-    ("create cronjob|create statefulset", "a Deployment keeps pods: kepctl create deployment NAME --image IMAGE"),
+    ("create statefulset", "a Deployment keeps pods: kepctl create deployment NAME --image IMAGE"),
     ("create namespace|create ns", "a namespace is there when something is in it: kepctl apply -f FILE"),
     ("create pod", "kepctl run NAME --image IMAGE"),
     (

@@ -144,6 +144,8 @@ def _template(
     inner: list[Finding] = []
     job = read_workload(tree, JOB, path, node, inner, gives=gives)
     names = {f"metadata.{name}" for name in texts}
+    # A name that is wrong is told already.
+    inner = [one for one in inner if one.path not in names or not findings]
     findings += [one if one.path in names else Finding(one.where, f"{TEMPLATE}.{one.path}", one.text) for one in inner]
     return job
 

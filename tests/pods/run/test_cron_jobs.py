@@ -139,7 +139,7 @@ class MortalFiles(FakeStateFiles):
 
 
 @pytest.mark.parametrize("writes", [False, True])
-@pytest.mark.parametrize("survived", range(1, 13))
+@pytest.mark.parametrize("survived", range(1, 9))
 async def test_a_kepd_that_dies_at_any_write_begins_no_time_twice_and_leaves_none_out(
     cri: Slow, tmp_path: Path, survived: int, writes: bool
 ) -> None:

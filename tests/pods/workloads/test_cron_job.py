@@ -303,7 +303,7 @@ def test_a_record_comes_back_from_the_disk_as_it_was_and_another_is_refused() ->
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_outages_never_start_a_time_twice_and_always_the_latest(part: int) -> None:
-    """CJ-4. Looks at random moments, with a clock that now and then is set back: what begins is what the oracle says."""
+    """CJ-4. Looks at random moments; now and then the clock is set back. What begins is what the oracle says."""
     random = Random(part)
     for _ in range(25):
         made, zone = random_schedule(random), ZoneInfo(random.choice(ZONES))

@@ -20,6 +20,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps", "v1"),
     "DaemonSet": ("apps", "v1"),
     "Job": ("batch", "v1"),
+    "CronJob": ("batch", "v1"),
     "EndpointSlice": ("discovery.k8s.io", "v1"),
     "ServiceCIDR": ("networking.k8s.io", "v1"),
     "ResourceClaim": ("resource.k8s.io", "v1"),
@@ -29,7 +30,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
 }
 # Of Kubernetes, and shown from what the node sees.
 OBSERVED = {"nodes": "Node", "events": "Event"}
-IN_ALL = ("pods", "services", "deployments", "daemonsets", "jobs")
+IN_ALL = ("pods", "services", "deployments", "daemonsets", "jobs", "cronjobs")
 SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "pods": (
         ("attach", "PodAttachOptions", ("create", "get")),
@@ -45,6 +46,7 @@ SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "deployments": (("scale", "Scale", ("get", "patch", "update")), ("status", "Deployment", ("get",))),
     "daemonsets": (("status", "DaemonSet", ("get",)),),
     "jobs": (("status", "Job", ("get",)),),
+    "cronjobs": (("status", "CronJob", ("get",)),),
     "services": (("status", "Service", ("get",)),),
     "nodes": (("status", "Node", ("get",)),),
 }
