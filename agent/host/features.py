@@ -301,6 +301,7 @@ ENTRIES = (
         _nftables,
         how="as elements instead of chains; iptables too",
     ),
+    Entry("3140", "time zones of CronJobs, `timeZone`", "pods", how="and CronJobs", page="workloads.md"),
     Entry("3939", "when a Job makes the next pod, `podReplacementPolicy`", "pods", page="workloads.md"),
     Entry("3960, 4818", "preStop and postStart sleep", "pods|proxy", how="zero seconds too", beside="by annotation"),
     Entry(
@@ -374,7 +375,6 @@ ELSEWHERE = (
     ("2307", "Jobs that count pods by finalizers", f"{CONTROLLER}; Jobs from files count in records of kepd"),
     ("2593", "several ranges for the pods of nodes", CONTROLLER),
     ("3017", "unready pods in a disruption budget", API),
-    ("3140", "time zones of CronJobs", f"{CONTROLLER}; files have no CronJobs"),
     (
         "3329",
         "`podFailurePolicy` of Jobs",
