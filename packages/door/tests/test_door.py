@@ -90,7 +90,7 @@ def test_cron_jobs_are_served_and_a_job_is_made_of_one_as_kubectl_does_it(door: 
     status, patched = door.ask(
         "PATCH", f"{batch}/cronjobs/b", {"spec": {"suspend": True}}, kind="application/strategic-merge-patch+json"
     )
-    assert (status, patched["spec"]["suspend"]) == (200, True)
+    assert (status, patched["spec"]["suspend"], patched["spec"]["concurrencyPolicy"]) == (200, True, "Allow")
     table = door.ask(
         "GET", f"{batch}/cronjobs", Accept="application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     )[1]
