@@ -20,7 +20,8 @@ from agent.cli.objects import foreign
 from agent.config.document import Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import as_list
-from agent.host.features import ELSEWHERE, ENTRIES
+from agent.host.elsewhere import ELSEWHERE
+from agent.host.features import ENTRIES
 from agent.model import exit_codes
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
@@ -156,8 +157,8 @@ kepd has no part there, or needs nothing.
 """
 ELSEWHERE_HEAD = """## What is no node's work
 
-kepd makes Deployments, DaemonSets, Jobs and CronJobs of its own node from files ([workloads](workloads.md)). No option
-makes scheduling over nodes, StatefulSets, autoscaling, admission and authorisation in the API server, storage of
+kepd makes Deployments, StatefulSets, Jobs and the like of its own node from files ([workloads](workloads.md)). No
+option makes scheduling over nodes, autoscaling, admission and authorisation in the API server, storage of
 objects, ingress and gateways, CSI volumes and their attachment, or NetworkPolicy.
 """
 GROUPS = {

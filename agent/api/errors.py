@@ -20,6 +20,7 @@ DOMAIN = "kepd.dev"
 class FailureReason(StrEnum):
     """Why a call failed. Values never change their meaning."""
 
+    BUDGET_SPENT = "BUDGET_SPENT"
     BAD_CONFIGURATION = "BAD_CONFIGURATION"
     BAD_FILTER = "BAD_FILTER"
     BAD_PAGE_TOKEN = "BAD_PAGE_TOKEN"  # noqa: S105  # a reason, not a secret
@@ -54,6 +55,7 @@ class FailureReason(StrEnum):
 
 
 REFUSALS = {
+    "budget": (code_pb2.RESOURCE_EXHAUSTED, FailureReason.BUDGET_SPENT),
     "not_found": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_POD),
     "precondition": (code_pb2.FAILED_PRECONDITION, FailureReason.POD_NOT_FIT),
     "tracking": (code_pb2.FAILED_PRECONDITION, FailureReason.CONNECTIONS_KEPT),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from agent.host.elsewhere import ELSEWHERE
 from agent.host.tracing import ENDPOINT, install_line
 from agent.model.nodes.feature import FeatureFacts, FeatureRow, FeatureState
 
@@ -302,6 +303,24 @@ ENTRIES = (
         how="as elements instead of chains; iptables too",
     ),
     Entry("3140", "time zones of CronJobs, `timeZone`", "pods", how="and CronJobs", page="workloads.md"),
+    Entry("961", "StatefulSets with `maxUnavailable`", "pods", how="from files", page="workloads.md#statefulsets"),
+    Entry(
+        "3008",
+        "classes of caches and of block I/O",
+        "pods",
+        "a runtime that is configured for them",
+        how="by the pod's annotations, shown by `describe`",
+        beside="passed on",
+        page="planes/pods.md",
+    ),
+    Entry("3017", "unready pods in a disruption budget", "pods", page="workloads.md#disruption-budgets"),
+    Entry(
+        "4212",
+        "maintenance of a node with a reason, a choice and replacements",
+        "pods",
+        how="as `kepctl drain`, without an API object",
+        page="workloads.md#maintenance",
+    ),
     Entry("3939", "when a Job makes the next pod, `podReplacementPolicy`", "pods", page="workloads.md"),
     Entry("3960, 4818", "preStop and postStart sleep", "pods|proxy", how="zero seconds too", beside="by annotation"),
     Entry(
@@ -361,31 +380,6 @@ ENTRIES = (
     Entry(
         "", "eviction of pods when the node runs short", "pods", "no kubelet, or `pods.eviction.mode: on`", _eviction
     ),
-)
-SCHEDULER, CONTROLLER, API = "the scheduler's work", "a controller's work", "the API server's work"
-EXPLAINED = f"{SCHEDULER}; `kepctl explain spread` explains it"
-ELSEWHERE = (
-    ("895", "spread of pods over domains", EXPLAINED),
-    ("3022", "least number of domains of a spread", EXPLAINED),
-    ("3094", "taints and affinity in a spread", EXPLAINED),
-    ("3243", "spread of the pods of one rollout", EXPLAINED),
-    ("3990", "a spread that gives way", SCHEDULER),
-    ("3101", "one pod for one node", SCHEDULER),
-    ("961", "StatefulSets with `maxUnavailable`", f"{CONTROLLER}; files have no StatefulSets"),
-    ("2307", "Jobs that count pods by finalizers", f"{CONTROLLER}; Jobs from files count in records of kepd"),
-    ("2593", "several ranges for the pods of nodes", CONTROLLER),
-    ("3017", "unready pods in a disruption budget", API),
-    (
-        "3329",
-        "`podFailurePolicy` of Jobs",
-        f"{CONTROLLER}; Jobs from files refuse it, restart rules (5307) read exit codes",
-    ),
-    ("2799", "no Secrets for tokens of service accounts", API),
-    ("3136", "beta interfaces off by default", API),
-    ("3488", "admission by CEL", API),
-    ("3685", "reconciler of EndpointSlices as a library", CONTROLLER),
-    ("2590", "subresources by kubectl", "kubectl's work"),
-    ("3744, 3935", "versions of Go, and of nodes beside control planes", "a matter of releases"),
 )
 KEYS = (
     "pods.swap", "pods.memoryQos", "pods.defaultSeccomp", "pods.eviction.mode", "devices.plugins.enabled",

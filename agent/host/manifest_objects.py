@@ -30,6 +30,7 @@ from agent.config.manifest_documents import (
 from agent.config.restarted import kept_restart
 from agent.config.strict_yaml import UnreadableYaml
 from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, write_whole
+from agent.kinds.registry import WORKLOADS
 from agent.model.finding import Finding, suggestion
 from agent.model.generation import spec_generation
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
@@ -43,11 +44,25 @@ Key = tuple[str, str, str]
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
-WORKLOADS = ("Deployment", "DaemonSet", "Job", "CronJob")
+CARRIED_OUT = (*WORKLOADS, "CronJob")
 CREATION = "creationTimestamp"
-LAST_KINDS = ("Service", "Pod", *WORKLOADS)
+# Templates that workloads had.
+MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
+LAST_KINDS = ("Service", "Pod", *CARRIED_OUT)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
-KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR", *DEVICE_KINDS)
+BUDGET = "PodDisruptionBudget"
+KINDS = (
+    "Pod",
+    *CARRIED_OUT,
+    BUDGET,
+    "Service",
+    "EndpointSlice",
+    "ConfigMap",
+    "Secret",
+    "Node",
+    "ServiceCIDR",
+    *DEVICE_KINDS,
+)
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
@@ -58,8 +73,8 @@ class Placed(msgspec.Struct, frozen=True):
     found: ManifestObject
 
 
-class MadeObjects(Protocol):
-    """Objects that a plane made: their manifests by who made them."""
+class MadeJobs(Protocol):
+    """Jobs of CronJobs: their manifests by who made them."""
 
     files: Mapping[str, bytes]
 
@@ -74,22 +89,24 @@ class ManifestObjects:
         read: Callable[[], Mapping[str, bytes]],
         folders: Callable[[], Sequence[SourceFolder]],
         check: Callable[[bytes], Sequence[Finding]],
-        end_pod: Callable[[str, str, float | None], Awaitable[None]] | None = None,
+        end_pod: Callable[[str, str, float | None, bool], Awaitable[None]] | None = None,
         suffix: Callable[[], str] = lambda: "",
         *,
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
         created_s: Callable[[Key], float] = lambda _: 0.0,
-        made: MadeObjects | None = None,
+        made: Callable[[], Sequence[Content]] = list,
+        jobs: MadeJobs | None = None,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
-        names have more than those of their manifests; `status` is what has become of a Deployment, DaemonSet or Job,
-        and `created_s` since when it has been known, 0 for never. `made` are the objects that no file
-        has."""
+        names have more than those of their manifests; `status` is what has become of a workload,
+        and `created_s` since when it has been known, 0 for never; `made` are objects that no file has and that can
+        only be read, and `jobs` those that can be deleted as well."""
+        self._made = made
         self._status = status
         self._created_s = created_s
         self._directory = directory
-        self._read = read if made is None else lambda: {**read(), **made.files}
-        self._made = made
+        self._read = read if jobs is None else lambda: {**read(), **jobs.files}
+        self._jobs = jobs
         self._folders = folders
         self._check = check
         self._end_pod = end_pod
@@ -101,7 +118,9 @@ class ManifestObjects:
     async def listed(self, kind: str) -> list[ListedObject]:
         found = await asyncio.to_thread(lambda: list(self._listed(kind)))
         # What runs is asked on the loop, where it changes.
-        return [self._with_status(one) if one.kind in WORKLOADS else one for one in found]
+        listed = [self._with_status(one) if one.kind in (*CARRIED_OUT, BUDGET) else one for one in found]
+        made = [one for one in self._made() if kind in ("", one["kind"])] if kind in ("", *MADE_KINDS) else ()
+        return [*listed, *(_shown(_key_of(one), one, MADE) for one in made)]
 
     def _with_status(self, one: ListedObject) -> ListedObject:
         key = one.kind, one.namespace, one.name
@@ -120,6 +139,11 @@ class ManifestObjects:
                 yield _shown(folder.key, _of_folder(folder), folder.path)
 
     async def manifest(self, key: Key) -> tuple[str, str]:
+        if key[0] in MADE_KINDS:
+            found = next((one for one in self._made() if _key_of(one) == key), None)
+            if found is None:
+                raise Refused("not_found", f"no {_name(key)} is remembered")
+            return dumped(found), MADE
         files = await asyncio.to_thread(self._read)
         one = self._find(files, key)
         return own_text(files[one.path], one.found), one.found.where
@@ -177,7 +201,7 @@ class ManifestObjects:
             one, text = msgspec.structs.replace(one, content=kept), dumped(kept)
         if old.content == one.content:
             return AppliedObject(kind=kind, namespace=namespace, name=name, result="unchanged", path=path)
-        if self._made is not None and path in self._made.files:
+        if self._jobs is not None and path in self._jobs.files:
             text = (
                 f"{_name(one.key)} was made by {path}; change that one for the next Job, and delete this one to end it"
             )
@@ -211,14 +235,14 @@ class ManifestObjects:
             stem = f"{stem[:180]}-{sha256(stem.encode()).hexdigest()[:16]}"
         return str(directory / f"{stem}.yaml")
 
-    async def delete(self, key: Key, grace_s: float | None, *, dry_run: bool) -> str:
+    async def delete(self, key: Key, grace_s: float | None, *, dry_run: bool, evicts: bool = False) -> str:
         async with self._lock:
             files = await asyncio.to_thread(self._read)
             one = self._find(files, key)
             kind, namespace, name = one.found.key
             if not dry_run and kind == "Pod" and self._end_pod is not None:
-                await self._end_pod(namespace, name + self._suffix(), grace_s)
-            elif not dry_run and not (self._made is not None and await self._made.drop(one.found.key)):
+                await self._end_pod(namespace, name + self._suffix(), grace_s, evicts)
+            elif not dry_run and not (self._jobs is not None and await self._jobs.drop(one.found.key)):
                 await asyncio.to_thread(take_out, one.path, one.found.key)
             log.info("object_deleted", kind=kind, namespace=namespace, name=name, path=one.path, dry_run=dry_run)
             return one.path
@@ -253,6 +277,12 @@ def _write(path: str, content: bytes, mode: int) -> None:
         raise Refused("precondition", text) from error
 
 
+def _key_of(made: Content) -> Key:
+    metadata = made["metadata"]
+    named = metadata if isinstance(metadata, dict) else {}
+    return str(made["kind"]), str(named.get("namespace", "")), str(named.get("name", ""))
+
+
 def _turn(one: AppliedObject) -> int:
     return LAST_KINDS.index(one.kind) if one.kind in LAST_KINDS else -1
 
@@ -269,8 +299,14 @@ def _shown(key: Key, content: Content, source: str) -> ListedObject:
         content = {**shown, "data": dict.fromkeys(_keys(content), "")}
     elif kind == "Pod" and isinstance(spec := content.get("spec"), dict):
         content = {**_without_copy(content), "spec": without_values(spec)}
-    elif kind in WORKLOADS:
+    elif kind == BUDGET:
+        content = _with_generation(_without_copy(content))
+    elif kind in CARRIED_OUT:
         content = _without_template_values(_with_generation(_without_copy(content)))
+    elif kind == "ReplicaSet":
+        content = _without_template_values(content)
+    elif kind == "ControllerRevision" and isinstance(data := content.get("data"), dict):
+        content = {**content, "data": _without_template_values(data)}
     encoded = msgspec.json.encode(content)
     return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
 

@@ -41,8 +41,12 @@ KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
         Kind("pods", "pod", ("po",), "Pod"),
         Kind("deployments", "deployment", ("deploy",), "Deployment", module="workloads"),
         Kind("daemonsets", "daemonset", ("ds",), "DaemonSet", module="workloads"),
+        Kind("statefulsets", "statefulset", ("sts",), "StatefulSet", module="workloads"),
         Kind("jobs", "job", (), "Job", module="workloads"),
         Kind("cronjobs", "cronjob", ("cj",), "CronJob"),
+        Kind("replicasets", "replicaset", ("rs",), "ReplicaSet", module="revisions"),
+        Kind("controllerrevisions", "controllerrevision", (), "ControllerRevision", module="revisions"),
+        Kind("poddisruptionbudgets", "poddisruptionbudget", ("pdb",), "PodDisruptionBudget", module="budgets"),
         Kind("containers", "container"),
         Kind("checkpoints", "checkpoint", has_namespace=False),
         Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),
@@ -80,6 +84,8 @@ KINDS = tuple(kind for kinds in KINDS_IN.values() for kind in kinds)
 FOLDERS = {kind: folder for folder, kinds in KINDS_IN.items() for kind in kinds}
 BY_WORD = {word: kind for kind in KINDS for word in kind.words}
 BY_API = {kind.api: kind for kind in KINDS if kind.api}
+# What makes pods, by its names in manifests.
+WORKLOADS = tuple(kind.api for kind in KINDS if kind.module == "workloads")
 
 
 class Named(msgspec.Struct, frozen=True):

@@ -49,7 +49,7 @@ class Pods:
             raise Refused("not_found", f'no pod "{namespace}/{name}" on this node')
         return ExplainedPod(self.pods.items[f"{namespace}/{name}"], (), "", (f"plan: {namespace}/{name}",))
 
-    async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
+    async def delete(self, namespace: str, name: str, grace_s: float | None, *, evicts: bool = False) -> None:
         if f"{namespace}/{name}" not in self.pods.items:
             raise Refused("not_found", f'no pod "{namespace}/{name}" on this node')
         self.asked.append(f"delete {namespace}/{name} {grace_s}")

@@ -22,8 +22,9 @@ from agent.drivers.manifests.changing import take_out
 from agent.kit.event_ring import EventRing
 from agent.model.component import State
 from agent.pods.attach.pod_service import PodService
-from agent.pods.run.commands import PodCommands, StreamUrls
+from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
+from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.cri import runtime_v1_pb2 as cri_pb
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 from tests.api.test_server import ROOT_ONLY

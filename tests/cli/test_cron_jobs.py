@@ -59,7 +59,7 @@ def manifests(tmp_path: Path) -> Path:
 def node(short_path: Path, manifests: Path) -> Iterator[Node]:
     def fill(node: Node) -> None:
         made = Made()
-        node.objects = lambda: objects_in(manifests, status=lambda _: STATUS, created_s=lambda _: CREATED_S, made=made)
+        node.objects = lambda: objects_in(manifests, status=lambda _: STATUS, created_s=lambda _: CREATED_S, jobs=made)
 
     with running_node(short_path, fill) as node:
         yield node

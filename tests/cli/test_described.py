@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from agent.kinds.described import event_lines
 from agent.kinds.pods.described_pod import pod_lines
@@ -104,6 +105,17 @@ def test_what_a_manifest_says_cannot_steer_the_terminal() -> None:
 
     assert all(line.isprintable() for line in lines)
     assert described() == ["    Environment:  <none>", "    Mounts:  <none>"]
+
+
+def test_classes_of_caches_and_block_io_are_told() -> None:
+    world = World(make_pod(("app",)))
+    domain = "resources.beta.kubernetes.io"
+    notes = (
+        (f"rdt.{domain}/container.app", "gold"), (f"rdt.{domain}/pod", "bronze"), (f"blockio.{domain}/pod", "slow"),
+    )  # fmt: skip
+    told = "\n".join(pod_lines(_pod(replace(shown(world), annotations=notes)), NO_REASON))
+
+    assert "RDT Class:         bronze, gold for app\nBlock I/O Class:   slow\n" in told
 
 
 def test_how_the_instance_before_ended_stands_below_its_state() -> None:

@@ -118,7 +118,7 @@ def test_pods_are_deleted_by_any_of_their_names(shop: Shop) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["statefulset", "sts", "rs", "sts/web"])
+@pytest.mark.parametrize("kind", ["hpa", "rc", "ingress", "rc/web"])
 def test_an_unknown_kind_deletes_no_pod_that_is_called_so(shop: Shop, kind: str) -> None:
     done = shop.ctl("delete", kind, "web")
 
@@ -139,9 +139,9 @@ def test_what_is_missing_can_be_ignored_beside_what_is_there(shop: Shop) -> None
 
 
 def test_a_wait_for_an_unknown_kind_does_not_end_at_once(shop: Shop) -> None:
-    done = shop.ctl("wait", "statefulset", "web", "--for=delete")
+    done = shop.ctl("wait", "ingress", "web", "--for=delete")
 
-    assert (done.returncode, 'no kind "statefulset" here' in done.stderr) == (2, True)
+    assert (done.returncode, 'no kind "ingress" here' in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

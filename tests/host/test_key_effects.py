@@ -42,6 +42,7 @@ READ_WHEN_NEEDED = {
     "devices.front.resetTimeout": "kepd_devices/attach/front.py",
     "dns.allowFrom": "kepd_dns/attach/unit.py",
     "dns.upstreamService": "agent/host/joints/dns_services.py",
+    "pods.claimDirectory": "agent/pods/run/wanted.py",
     "images.alwaysCache": "agent/images/run/pulling/intake.py",
     "images.authScope": "agent/images/run/pulling/attempt.py",
     "images.drain": "agent/images/run/puller.py",

@@ -24,9 +24,9 @@ def objects_in(
     ended: list[str] | None = None,
     status: Any = lambda _: None,
     created_s: Any = lambda _: 0.0,
-    made: Any = None,
+    jobs: Any = None,
 ) -> ManifestObjects:
-    async def end_pod(namespace: str, name: str, grace_s: float | None) -> None:
+    async def end_pod(namespace: str, name: str, grace_s: float | None, _evicts: bool) -> None:
         assert ended is not None
         ended.append(f"{namespace}/{name} {grace_s}")
 
@@ -39,7 +39,7 @@ def objects_in(
         lambda: "-n1",
         status=status,
         created_s=created_s,
-        made=made,
+        jobs=jobs,
     )
 
 
@@ -239,7 +239,7 @@ async def test_a_job_that_is_in_no_file_is_listed_read_and_deleted_and_not_edite
     """CJ-6."""
     (folder / "web.yaml").write_bytes(POD.replace(b"Pod", b"ConfigMap").replace(b"spec: {", b"data: {}\n#"))
     made = MadeJobs()
-    objects = objects_in(folder, made=made)
+    objects = objects_in(folder, jobs=made)
     key = ("Job", "default", "b-1")
 
     assert [(one.name, one.source) for one in await objects.listed("Job")] == [("b-1", "CronJob default/b:1")]

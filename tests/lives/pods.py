@@ -5,10 +5,12 @@ import asyncio
 from pathlib import Path
 
 from agent.api.metrics import Metrics
+from agent.model.nodes.drain import NodeDrain
 from agent.model.nodes.use import Amount, PodUse
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.run.checkpoints.creating import CheckpointMaker
+from agent.pods.run.draining import Drainer
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.lives.figures import Watched
 from tests.pods.plane import FakeNode, Slow, manifest, running
@@ -58,6 +60,9 @@ async def pods_life(folder: Path) -> set[str]:
         await plane.until_phases(web="Running")
         watched.look()
         keeper = plane.runner.keepers[plane.pod().uid]
+        await Drainer(plane.runner, keeper.run.context).admit(NodeDrain(by="root", began_at_s=0.0, reason="disk"))
+        watched.look()
+        await plane.runner.uncordon()
         app = next(one for one in keeper.run.seen.instances if one.name == "app")
         await CheckpointMaker(keeper.run.context, node).make(keeper.run, "app", app.id)
         watched.look()

@@ -177,3 +177,105 @@ def test_a_job_fails_once_is_tried_again_and_its_counts_survive_a_kill(
     assert "Complete" in kepd.ctl("get", "jobs").stdout
     assert kepd.ctl("delete", "job", "work").returncode == 0
     kepd.wait(lambda: not names(kepd), "its pods go with it")
+
+
+STATEFUL_SET = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, annotations: {kubernetes.io/change-cause: "number NUMBER"}}
+spec:
+  serviceName: db
+  replicas: 2
+  selector: {matchLabels: {app: db}}
+  updateStrategy: {rollingUpdate: {partition: PARTITION}}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      securityContext: {runAsUser: 65534}
+      containers:
+      - name: main
+        image: IMAGE
+        imagePullPolicy: IfNotPresent
+        env: [{name: VERSION, value: "NUMBER"}]
+        volumeMounts: [{name: data, mountPath: /data}]
+        command: [sh, -c, "echo $(hostname) $VERSION >> /data/runs; touch /tmp/ready; while true; do sleep 1; done"]
+        readinessProbe: {exec: {command: [test, -e, /tmp/ready]}, periodSeconds: 1}
+"""
+
+
+@pytest.fixture
+def store(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kepd]:
+    keys = f"claimDirectory: {short_path}/claims, nameSuffix: false"
+    with pods_daemon(lab, short_path, free_port, keys) as daemon:
+        yield daemon
+
+
+def test_a_stateful_set_keeps_names_and_directories_over_changes_kills_and_undoing(
+    store: Kepd, image: str, short_path: Path
+) -> None:
+    """WL-20, WL-21, WL-23, WL-25: its pods write as somebody who is not root."""
+
+    def runs(ordinal: int) -> list[str]:
+        return (short_path / f"claims/default/data-db-{ordinal}/runs").read_text().splitlines()
+
+    def rolled_out() -> str:
+        done = store.ctl("rollout", "status", "sts/db")
+        assert done.returncode == 0, (done.stdout, done.stderr, store.log.read_text()[-3000:])
+        return str(done.stdout)
+
+    apply(store, STATEFUL_SET, image, NUMBER=1, PARTITION=0)
+    assert "2 available" in rolled_out()
+    assert names(store) == {"db-0", "db-1"}
+    assert (runs(0), runs(1)) == (["db-0 1"], ["db-1 1"])
+    apply(store, STATEFUL_SET, image, NUMBER=2, PARTITION=1)
+    assert "1 keep the former template" in rolled_out()
+    assert (runs(0), runs(1)) == (["db-0 1"], ["db-1 1", "db-1 2"])
+    assert store.process is not None
+    os.kill(store.process.pid, signal.SIGKILL)
+    store.process.wait()
+    store.start("--planes", "pods").wait_ready()
+    assert store.ctl("delete", "pod", "db-0").returncode == 0
+    store.wait(lambda: len(runs(0)) == 2, "it is made anew")
+    rolled_out()
+    assert runs(0) == ["db-0 1", "db-0 1"]
+    told = store.ctl("rollout", "history", "sts/db").stdout
+    assert told.splitlines()[1:] == ["REVISION  CHANGE-CAUSE", "1         number 1", "2         number 2"]
+    done = store.ctl("rollout", "undo", "sts/db")
+    assert "rolled back to revision 1" in done.stdout, done.stderr
+    rolled_out()
+    assert runs(1)[-1] == "db-1 1"
+    assert "asks for 1Gi, which nothing enforces" in store.ctl("describe", "sts", "db").stdout
+    assert store.ctl("delete", "sts", "db").returncode == 0
+    store.wait(lambda: not names(store), "its pods go with it")
+    assert len(runs(0)) == 2
+
+
+def test_a_deployment_is_held_and_undone_with_the_values_of_its_variables(kepd: Kepd, image: str) -> None:
+    """WL-23, WL-24."""
+    for number in (1, 2):
+        apply(kepd, DEPLOYMENT, image, REPLICAS=1, NUMBER=number)
+        kepd.wait(lambda: is_rolled_out(kepd, 1), "it has arrived")
+    assert "paused" in kepd.ctl("rollout", "pause", "deploy/web").stdout
+    before = names(kepd)
+    apply(kepd, DEPLOYMENT.replace("spec:", "spec:\n  paused: true", 1), image, REPLICAS=1, NUMBER=3)
+    kepd.wait(
+        lambda: any(
+            one["reason"] == "DeploymentPaused" for one in status(kepd, "deployment", "web").get("conditions", ())
+        ),
+        "it is held",
+    )
+    assert names(kepd) == before
+    assert "is paused" in kepd.ctl("rollout", "undo", "deploy/web").stderr
+    assert "resumed" in kepd.ctl("rollout", "resume", "deploy/web").stdout
+    kepd.wait(lambda: is_rolled_out(kepd, 1) and names(kepd).isdisjoint(before), "it goes on")
+    assert "has no revision 9; it has 1, 2, 3" in kepd.ctl("rollout", "undo", "deploy/web", "--to-revision", "9").stderr
+    assert kepd.ctl("rollout", "undo", "deploy/web", "--to-revision", "1").returncode == 0
+    assert "successfully rolled out" in kepd.ctl("rollout", "status", "deploy/web").stdout
+    kepd.wait(lambda: len(names(kepd)) == 1, "the others are gone")
+    (pod,) = names(kepd)
+    assert "version 1" in kepd.ctl("logs", pod).stdout
+    assert {one["metadata"]["name"] for one in kepd.json("get", "rs")["items"]} >= {pod.rpartition("-")[0]}

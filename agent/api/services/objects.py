@@ -44,7 +44,7 @@ class ObjectService:
     async def delete_object(self, request: pb.DeleteObjectRequest) -> pb.DeleteObjectResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
         key = request.kind, request.namespace or DEFAULT_NAMESPACE, request.name
-        path = await self._objects.delete(key, grace_s, dry_run=request.dry_run)
+        path = await self._objects.delete(key, grace_s, dry_run=request.dry_run, evicts=request.evicts)
         return pb.DeleteObjectResponse(path=path)
 
 

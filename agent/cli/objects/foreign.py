@@ -18,7 +18,7 @@ def _each(*rows: tuple[str, str]) -> Mapping[str, str]:
 # called like the object of another kind.
 KINDS = _each(
     (
-        "statefulsets|statefulset|sts|replicasets|replicaset|rs|replicationcontrollers|replicationcontroller|rc",
+        "replicationcontrollers|replicationcontroller|rc",
         "a Deployment keeps pods: kepctl get deployments",
     ),
     ("namespaces|namespace|ns", "a namespace is there while something is in it: kepctl get pods -A"),
@@ -33,11 +33,14 @@ KINDS = _each(
         ),
         "a pod's hostPath keeps files: kepctl get filesystems",
     ),
-    ("runtimeclasses|runtimeclass", "the runtime's handlers are in kepctl get node -o json"),
+    (
+        "runtimeclasses|runtimeclass",
+        "a pod's runtimeClassName is a handler of the runtime: crictl info",
+    ),
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
         (
-            "networkpolicies|networkpolicy|netpol|poddisruptionbudgets|poddisruptionbudget|pdb|horizontalpodautoscalers|"
+            "networkpolicies|networkpolicy|netpol|horizontalpodautoscalers|"
             "horizontalpodautoscaler|hpa|priorityclasses|priorityclass|pc|resourcequotas|quota|limitranges|limits"
         ),
         "the kinds that there are: kepctl api-resources",
@@ -51,7 +54,7 @@ KINDS = _each(
     ),
     (
         (
-            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|controllerrevisions|podtemplates|"
+            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|podtemplates|"
             "mutatingwebhookconfigurations|validatingwebhookconfigurations|flowschemas"
         ),
         "only a cluster has it; the kinds that there are: kepctl api-resources",
@@ -104,7 +107,7 @@ COMMANDS = _each(
     ("traceroute", "kepctl trace POD SERVICE; kepctl explain route SERVICE"),
     ("nslookup|dig|resolve", "kepctl explain dns NAME"),
     ("man", "kepctl help apply"),
-    ("create statefulset", "a Deployment keeps pods: kepctl create deployment NAME --image IMAGE"),
+    ("create statefulset", "write its manifest: kepctl apply -f FILE"),
     ("create namespace|create ns", "a namespace is there when something is in it: kepctl apply -f FILE"),
     ("create pod", "kepctl run NAME --image IMAGE"),
     (
@@ -112,10 +115,6 @@ COMMANDS = _each(
         "groups of this machine say who may do what: kepctl config show",
     ),
     ("create ingress", "a node's port leads to a Service: kepctl create service nodeport NAME --tcp 80"),
-    (
-        "rollout undo|rollout history|rollout pause|rollout resume",
-        "the manifest is all there is; apply the former one: kepctl apply -f FILE",
-    ),
     (
         "set image|set env|set resources|set selector",
         "change the manifest: kepctl edit deploy NAME",
@@ -143,16 +142,18 @@ FLAGS = _each(
     ("--show-kind", "kepctl get pods -o name"),
     ("--watch-only", "kepctl events -w"),
     (
-        "drain --ignore-daemonsets|drain --delete-emptydir-data|drain --disable-eviction|drain --force",
+        "drain --ignore-daemonsets|drain --delete-emptydir-data",
         "all pods of the node end, whoever made them; leave it out: kepctl drain",
     ),
+    ("drain --disable-eviction", "kepctl drain --force"),
+    ("drain --pod-selector", "kepctl drain --selector app=web"),
     ("drain --grace-period", "kepctl drain --grace 30"),
     (
         "run --name|run -d|run --detach|run -p|run --publish|run -v|run --volume|run --network|run -e",
         "kepctl run NAME --image IMAGE --port 80 --env NAME=VALUE",
     ),
     ("logs --limit-bytes|logs --max-log-requests", "kepctl logs POD --since 10m"),
-    ("rollout restart --all|rollout undo --to-revision", "kepctl rollout restart deploy/NAME"),
+    ("rollout restart --all", "kepctl rollout restart deploy/NAME"),
 )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from agent.cli.session import CommandFailed
 from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.kinds.pods.parts import items, part
+from agent.kinds.registry import WORKLOADS
 from agent.model.exit_codes import USAGE
 
 NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
@@ -22,7 +23,6 @@ KEYS = frozenset({
     "commonAnnotations", "images", "replicas", "configMapGenerator", "secretGenerator", "generatorOptions",
 })  # fmt: skip
 GENERATOR_KEYS = frozenset({"name", "namespace", "literals", "files", "type", "options"})
-WORKLOADS = ("Deployment", "DaemonSet", "Job")
 WITHOUT_NAMESPACE = ("ServiceCIDR", "DeviceClass", "ResourceSlice", "Namespace")
 DEEPEST = 20
 Object = dict[str, Any]
@@ -189,7 +189,7 @@ def _label(made: Object, pairs: Object, *, has_selectors: bool, has_templates: b
         return
     for metadata in _metadata(made, has_templates=has_templates):
         metadata["labels"] = part(metadata, "labels") | pairs
-    if has_selectors and made.get("kind") in ("Deployment", "DaemonSet"):
+    if has_selectors and made.get("kind") in ("Deployment", "DaemonSet", "StatefulSet"):
         selector = made["spec"].setdefault("selector", {})
         selector["matchLabels"] = part(selector, "matchLabels") | pairs
     elif has_selectors and made.get("kind") == "Service" and part(made, "spec").get("selector"):

@@ -12,7 +12,7 @@ from agent.cli.client import Client
 from agent.cli.session import CommandFailed
 from agent.config.manifest_documents import ManifestObject, read_objects
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
-from agent.kinds.registry import BY_API
+from agent.kinds.registry import BY_API, WORKLOADS
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding
 from agent.wire.kepd.v1 import object_pb2 as pb
@@ -82,9 +82,7 @@ def check_file(file: ManifestFile) -> CheckedFile:
     from agent.services.objects.manifest import service_faults, service_warnings
     from agent.topology.manifest.objects import Document, read_manifests
 
-    found = parse_objects(
-        file.path, file.content, NodeIdentity("", has_name_suffix=False, gives_devices=True, gives_plugins=True)
-    )
+    found = parse_objects(file.path, file.content, NodeIdentity("", False, True, True, "<pods.claimDirectory>"))
     try:
         objects = read_objects(file.path, file.content)
         trees, _ = parse_documents(file.content, file.path)
@@ -108,7 +106,16 @@ def check_file(file: ManifestFile) -> CheckedFile:
 def _is_pods(content: object) -> bool:
     """What the pods plane checks whole; topology knows less of it."""
     kind = content.get("kind") if isinstance(content, dict) else None
-    return kind in ("Pod", "PodList", "Deployment", "DaemonSet", "Job", "CronJob", "ConfigMap", "Secret", "ServiceCIDR")
+    return kind in (
+        "Pod",
+        "PodList",
+        *WORKLOADS,
+        "CronJob",
+        "ConfigMap",
+        "Secret",
+        "ServiceCIDR",
+        "PodDisruptionBudget",
+    )
 
 
 def checked_files(paths: Sequence[str]) -> list[ManifestFile]:

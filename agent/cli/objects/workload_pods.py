@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pods of a Deployment, DaemonSet or Job, by the labels that it selects."""
+"""The pods of a workload, by the labels that it selects."""
 
 import json
 from typing import Any
@@ -8,10 +8,10 @@ from agent.cli.client import Client
 from agent.cli.objects.words import find_named
 from agent.kinds.pods import workloads
 from agent.kinds.pods.manifests import SERVICE
-from agent.kinds.registry import BY_WORD, Kind, Named
+from agent.kinds.registry import BY_API, BY_WORD, WORKLOADS, Kind, Named
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
-PLURALS = ("deployments", "daemonsets", "jobs")
+PLURALS = tuple(BY_API[kind].plural for kind in WORKLOADS)
 
 
 def workload_kind(word: str) -> Kind | None:

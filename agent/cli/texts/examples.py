@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
     "Services, names and devices": ("trace", "rules", "diff", "end", "flush", "release", "reset"),
     "The node and this program": (
         "doctor", "health", "cordon", "drain", "uncordon",
-        "plan", "config", "node-logs", "api", "kubeconfig", "completion", "version",
+        "plan", "what-if", "config", "node-logs", "api", "kubeconfig", "completion", "version",
     ),
 })  # fmt: skip
 
@@ -79,6 +79,7 @@ kepctl doctor -o json
 kepctl doctor -o yaml
 kepctl drain
 kepctl drain --grace 30
+kepctl drain --reason "new disk" --selector app=web --surge
 kepctl drain --checkpoint
 kepctl edit pod web
 kepctl edit deploy/web
@@ -158,6 +159,10 @@ kepctl retry -n shop web
 kepctl rollout status deploy/web
 kepctl rollout restart deploy/web
 kepctl rollout restart ds/agent
+kepctl rollout history deploy/web
+kepctl rollout undo deploy/web --to-revision 2
+kepctl rollout pause deploy/web
+kepctl rollout resume deploy/web
 kepctl rules
 kepctl rules web
 kepctl rules web --desired
@@ -200,6 +205,9 @@ kepctl --endpoint /run/kepd/kepd.sock kubeconfig --level admin
 kepctl version
 kepctl version --daemon
 kepctl --endpoint /run/kepd/kepd.sock version --daemon
+kepctl what-if --from-files cluster.json --drain node-2
+kepctl what-if --from-files cluster --scale shop/web=6 --lose-zone west --fail-on dark,pending
+kepctl what-if --from-files cluster --want hints
 kepctl wait pod/web --for=condition=Ready
 kepctl wait pods -l app=web --for=condition=Ready
 kepctl --timeout 1m wait pod/web --for=delete

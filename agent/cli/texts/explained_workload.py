@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a Deployment, DaemonSet or Job is not where its manifest wants it."""
+"""Why a Deployment, DaemonSet, StatefulSet or Job is not where its manifest wants it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

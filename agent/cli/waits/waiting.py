@@ -11,18 +11,16 @@ from agent.cli.objects.workload_pods import find_workload, pods_of
 from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.patience import Patience
 from agent.cli.waits.workloads import Made, progress
-from agent.kinds.registry import BY_API, Kind, Named
+from agent.kinds.registry import BY_API, WORKLOADS, Kind, Named
 from agent.model.exit_codes import FAILURE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2, service_proxy_pb2
-
-KINDS = ("Deployment", "DaemonSet", "Job")
 
 
 def wait_applied(session: Session, applied: Sequence[object_pb2.AppliedObject], before: Mapping[str, str]) -> None:
     """`before`: uids of pods by `namespace/name` before the change; a changed pod is another one."""
     pods = {f"{one.namespace}/{one.name}": one.result for one in applied if one.kind == "Pod"}
     services = {f"{one.namespace}/{one.name}" for one in applied if one.kind == "Service"}
-    workloads = [(BY_API[one.kind], f"{one.namespace}/{one.name}") for one in applied if one.kind in KINDS]
+    workloads = [(BY_API[one.kind], f"{one.namespace}/{one.name}") for one in applied if one.kind in WORKLOADS]
     session = patient(session)
     patience = Patience(session.timeout_s)
     with connected(session) as daemon:

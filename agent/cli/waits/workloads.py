@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deployments, DaemonSets and Jobs until they are as they should be: for `wait`, `apply --wait`, `rollout status`."""
+"""Workloads until they are as they should be: for `wait`, `apply --wait`, `rollout status`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +15,12 @@ from agent.kinds.registry import Kind
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.text.jsonpath import read_path, shown
 
-CONDITIONS = {"Deployment": ("Available", "Progressing"), "DaemonSet": ("Available",), "Job": ("Complete", "Failed")}
+CONDITIONS = {
+    "Deployment": ("Available", "Progressing"),
+    "DaemonSet": ("Available",),
+    "StatefulSet": ("Available",),
+    "Job": ("Complete", "Failed"),
+}
 
 Made = dict[str, Any]
 Holds = Callable[[Made], bool]
@@ -92,6 +97,8 @@ def condition_of(made: Made, name: str) -> bool | None:
         return None
     if made.get("kind") == "DaemonSet":
         return bool(status.get("numberAvailable") == status.get("desiredNumberScheduled"))
+    if made.get("kind") == "StatefulSet":
+        return bool(status.get("availableReplicas") == part(made, "spec").get("replicas", 1))
     for one in items(made, "status", "conditions"):
         if str(one.get("type")).lower() == name.lower():
             return bool(one.get("status") == "True")
@@ -116,6 +123,20 @@ def progress(kind: Kind, made: Made) -> tuple[bool, str]:
     else:
         wanted = part(made, "spec").get("replicas", 1)
         new, available, here = now.get("updatedReplicas", 0), now.get("availableReplicas", 0), now.get("replicas", 0)
+    if kind.api == "StatefulSet":
+        return _set_progress(made, now, wanted)
     if new == available == here == wanted:
         return True, f"successfully rolled out, {wanted} available"
     return False, f"{new} of {wanted} have the present template, {available} of {here} are available"
+
+
+def _set_progress(made: Made, now: Made, wanted: int) -> tuple[bool, str]:
+    """Those below the partition keep the template that they have; of OnDelete nothing more is waited for."""
+    available, new = now.get("availableReplicas", 0), now.get("updatedReplicas", 0)
+    strategy = part(made, "spec", "updateStrategy")
+    partition = int(part(strategy, "rollingUpdate").get("partition") or 0)
+    least = 0 if strategy.get("type") == "OnDelete" else max(wanted - partition, 0)
+    if available == now.get("replicas", 0) == wanted and new >= least:
+        rest = f", {wanted - new} keep the former template" if new < wanted else ""
+        return True, f"successfully rolled out, {wanted} available{rest}"
+    return False, f"{new} of {least} have the present template, {available} of {wanted} are available"

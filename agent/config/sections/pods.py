@@ -89,6 +89,9 @@ class Pods:
     profile: str = restart(choice("kepd", "kubelet"), "kepd", "`kubelet` copies the kubelet's quirks.")
     name_suffix: bool = restart(BOOL, True, "Append the node name to pod names, as a kubelet does.")
     directory: str = restart(PATH, "", "Directory of pod data and records.", "<stateDirectory>/pods")
+    claim_directory: str = restart(
+        MAYBE_PATH, "", "Directory for what StatefulSets claim, kept when pods go; empty = claims are refused."
+    )
     log_directory: str = restart(PATH, "/var/log/pods", "Directory of container logs.")
     log_link_directory: str = restart(
         MAYBE_PATH, "/var/log/containers", "Directory of links to the logs, by container; empty = none."

@@ -73,11 +73,12 @@ def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None")
         LastRead(lambda: read_manifests(directory(), trust=trust()).files, lambda: (directory(), trust())).files,
         lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
         lambda content: faults_of(content, current()),
-        pods.commands.delete if pods is not None else None,
+        pods.commands.end if pods is not None else None,
         lambda: identity_of(current()).suffix,
         status=workloads.status if workloads is not None else lambda _: None,
         created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
-        made=workloads.cron if workloads is not None else None,
+        made=workloads.revisions if workloads is not None else list,
+        jobs=workloads.cron if workloads is not None else None,
     )
 
 
@@ -86,8 +87,9 @@ def identity_of(configuration: Configuration) -> "NodeIdentity":
 
     devices = configuration.devices
     return NodeIdentity(
-        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled
-    )
+        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled,
+        configuration.pods.claim_directory,
+    )  # fmt: skip
 
 
 def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]:

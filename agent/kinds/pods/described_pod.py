@@ -17,6 +17,7 @@ from agent.wire.kepd.v1 import pod_pb2
 KINDS = (("init", "Init Containers"), ("sidecar", "Sidecars"), ("main", "Containers"), ("ephemeral", "Ephemeral"))
 Made = Mapping[str, Any]
 LISTS = ("containers", "initContainers", "ephemeralContainers")
+CLASSES = (("RDT Class", "rdt"), ("Block I/O Class", "blockio"))
 UNSAID = "<as in the manifest>"
 
 
@@ -55,11 +56,25 @@ def _of_pod(pod: pod_pb2.Pod, why: pod_pb2.ExplainPodResponse) -> Iterator[tuple
         yield "Message", pod.message
         yield "Waits For", why.waits_for
     yield "IP", pod.ip
+    yield from _classes(pod.annotations)
     yield "Controlled By", f"{pod.owner.kind}/{pod.owner.name}" if pod.HasField("owner") else ""
     yield "Manifest", pod.manifest
     if pod.resources.requests or pod.resources.limits:
         yield "Requests", joined(pod.resources.requests)
         yield "Limits", joined(pod.resources.limits)
+
+
+def _classes(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Of caches and of block I/O: for the pod, and for containers by their names."""
+    for title, domain in CLASSES:
+        found: list[str] = []
+        for name, value in sorted(annotations.items()):
+            place = name.removeprefix(f"{domain}.resources.beta.kubernetes.io/")
+            if place == "pod":
+                found.insert(0, value)
+            elif place.startswith("container."):
+                found.append(f"{value} for {place.removeprefix('container.')}")
+        yield title, printable(", ".join(found))
 
 
 def _of_container(one: pod_pb2.Container) -> Iterator[tuple[str, str]]:

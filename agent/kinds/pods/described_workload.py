@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Deployment, DaemonSet or Job in full: what it wants, how far it has come, its pods."""
+"""A Deployment, DaemonSet, StatefulSet or Job in full: what it wants, how far it has come, its pods."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,12 +14,14 @@ Made = Mapping[str, Any]
 TITLES = {
     "Deployment": ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"),
     "DaemonSet": ("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled", "numberAvailable"),
+    "StatefulSet": ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
     "Job": ("active", "ready", "terminating", "succeeded", "failed"),
 }
 ASKED = (
     ("Replicas", "replicas"), ("Min Ready Seconds", "minReadySeconds"), ("Parallelism", "parallelism"),
     ("Completions", "completions"), ("Backoff Limit", "backoffLimit"),
-    ("Active Deadline", "activeDeadlineSeconds"), ("Suspend", "suspend"),
+    ("Active Deadline", "activeDeadlineSeconds"), ("Suspend", "suspend"), ("Paused", "paused"),
+    ("Service", "serviceName"), ("Pod Management", "podManagementPolicy"),
 )  # fmt: skip
 
 
@@ -62,6 +64,9 @@ def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
             yield title, printable(str(spec[name]))
     strategy = part(spec, "strategy") or part(spec, "updateStrategy")
     yield "Strategy", printable(str(strategy.get("type", "RollingUpdate"))) if kind != "Job" else ""
+    for claim in items(spec, "volumeClaimTemplates"):
+        size = part(claim, "spec", "resources", "requests").get("storage", "")
+        yield "Claim", printable(f"{part(claim, 'metadata').get('name', '')}, asks for {size}, which nothing enforces")
     containers = items(spec, "template", "spec", "containers")
     yield "Images", printable(", ".join(str(one.get("image", "")) for one in containers))
     yield "Status", ", ".join(f"{status.get(name, 0)} {name}" for name in TITLES[kind])

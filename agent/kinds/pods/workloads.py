@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deployments, DaemonSets and Jobs, in kubectl's columns."""
+"""Deployments, DaemonSets, StatefulSets and Jobs, in kubectl's columns."""
 
 import json
 from collections.abc import Sequence
@@ -89,6 +89,12 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
         AGE,
         *WIDE,
     ),
+    "StatefulSet": (
+        *NAMES,
+        Column("READY", lambda one: f"{_status(one, 'readyReplicas')}/{_replicas(one)}"),
+        AGE,
+        *WIDE,
+    ),
     "Job": (
         *NAMES,
         Column("STATUS", lambda one: job_state(_made(one))),
@@ -122,11 +128,18 @@ def describe(kind: Kind, namespace: str, name: str) -> Describing:
     )
 
 
+ADDED = {
+    "Deployment": "pod-template-hash",
+    "DaemonSet": "controller-revision-hash",
+    "StatefulSet": "statefulset.kubernetes.io/pod-name",
+}
+
+
 def pods_of(kind: Kind, found: Named, made: Made, pods: Sequence[pod_pb2.Pod]) -> list[pod_pb2.Pod]:
     """By the labels that it selects."""
     wanted = {"job-name": found.name[:63].rstrip("-.")}
     # What kepd adds tells pods of one kind from those of others with the same labels.
-    added = {"Deployment": "pod-template-hash", "DaemonSet": "controller-revision-hash"}.get(kind.api, "")
+    added = ADDED.get(kind.api, "")
     if added:
         wanted = part(made, "spec", "selector", "matchLabels")
     return [

@@ -17,12 +17,14 @@ from agent.api.peer import CALLER
 from agent.api.watching import watched
 from agent.config.strict_yaml import MAX_BYTES
 from agent.model.feed import Feed
+from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.container_fields import Container
 from agent.model.pods.shown_spec import without_copy, without_values
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.refused import Refused
 from agent.pods.manifest.container_part import read_container_part
-from agent.pods.run.commands import LogPlace, PodCommands, StreamUrls
+from agent.pods.run.commands import LogPlace, PodCommands
+from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.kepd.v1 import pod_pb2 as pb
 from agent.wire.kepd.v1 import reason_pb2
 
@@ -130,7 +132,7 @@ class PodService:
 
     async def delete_pod(self, request: pb.DeletePodRequest) -> pb.DeletePodResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
-        await self._pods.delete(request.namespace, request.name, grace_s)
+        await self._pods.delete(request.namespace, request.name, grace_s, evicts=request.evicts)
         return pb.DeletePodResponse()
 
     async def restart_container(self, request: pb.RestartContainerRequest) -> pb.RestartContainerResponse:
@@ -159,10 +161,14 @@ class PodService:
         caller = CALLER.get()
         by = caller.user if caller is not None else "an unknown user"
         if request.keeps_pods:
-            await self._pods.cordon(by)
+            await self._pods.cordon(by, request.reason)
             return pb.DrainNodeResponse()
-        pods = await self._pods.drain(float(request.grace_seconds), by)
-        return pb.DrainNodeResponse(pods=pods)
+        wish = NodeDrain(
+            by=by, reason=request.reason, selector=request.selector, surges=request.surges,
+            is_forced=request.is_forced, most_s=float(request.grace_seconds), began_at_s=0.0,
+        )  # fmt: skip
+        pods, kept = await self._pods.drain(wish)
+        return pb.DrainNodeResponse(pods=pods, kept=[pb.KeptPod(pod=one.pod, why=one.why) for one in kept])
 
     async def uncordon_node(self, _request: pb.UncordonNodeRequest) -> pb.UncordonNodeResponse:
         return pb.UncordonNodeResponse(pods=await self._pods.uncordon())

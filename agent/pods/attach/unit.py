@@ -37,7 +37,7 @@ from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.attach.pod_service import PodService
 from agent.pods.attach.settings import CurrentSettings, NameServers, node_facts, pod_settings
 from agent.pods.ports import NodeFigures, NodeImages, PodDevices
-from agent.pods.run.commands import PodCommands, StreamUrls
+from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.lost_networks import RESULTS, unreadable_results
@@ -47,6 +47,7 @@ from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.one_pod.pod_trace import PodTracing
 from agent.pods.run.pod_context import NoDevices, PodDependencies
 from agent.pods.run.runner import PodRunner
+from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 

@@ -24,6 +24,8 @@ from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.runtime.names import log_directory_name
+from agent.pods.workloads.budget import KIND as BUDGET
+from agent.pods.workloads.budget import Budget, read_budget
 from agent.pods.workloads.cron_job import CRON_JOB
 from agent.pods.workloads.cron_reading import read_cron_job
 from agent.pods.workloads.reading import VERSIONS, read_workload
@@ -39,7 +41,7 @@ FOREIGN_KINDS = (
     "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice",
 )  # fmt: skip
 SOURCE_KINDS = ("ConfigMap", "Secret")
-KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, CRON_JOB, *FOREIGN_KINDS)
+KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, CRON_JOB, BUDGET, *FOREIGN_KINDS)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -73,6 +75,7 @@ class NodeIdentity(msgspec.Struct, frozen=True):
     has_name_suffix: bool
     gives_devices: bool = False
     gives_plugins: bool = False
+    claim_root: str = ""
 
     @property
     def gives(self) -> dict[str, bool]:
@@ -87,6 +90,7 @@ class Objects(msgspec.Struct):
     pods: list[PodSpec] = msgspec.field(default_factory=list)
     sources: list[EnvironmentSource] = msgspec.field(default_factory=list)
     workloads: list[Workload] = msgspec.field(default_factory=list)
+    budgets: list[Budget] = msgspec.field(default_factory=list)
     findings: list[Finding] = msgspec.field(default_factory=list)
     others: int = 0
     """How many belong to other planes."""
@@ -121,11 +125,22 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
     elif kind in SOURCE_KINDS:
         _source(tree, str(kind), path, found)
     elif kind in VERSIONS:
-        workload = read_workload(tree, str(kind), path, identity.node, found.findings, gives=identity.gives)
+        workload = read_workload(
+            tree,
+            str(kind),
+            path,
+            identity.node,
+            found.findings,
+            gives=identity.gives,
+            claim_root=identity.claim_root,
+        )
         found.workloads += [workload] if workload is not None else []
     elif kind == CRON_JOB:
         cron_job = read_cron_job(tree, path, identity.node, found.findings, gives=identity.gives)
         found.workloads += [cron_job] if cron_job is not None else []
+    elif kind == BUDGET:
+        budget = read_budget(tree, path, found.findings)
+        found.budgets += [budget] if budget is not None else []
     elif given is None:
         found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
     else:
@@ -146,6 +161,7 @@ def _items(tree: Tree, identity: NodeIdentity, path: str, found: Objects, defaul
         found.pods += inner.pods
         found.sources += inner.sources
         found.workloads += inner.workloads
+        found.budgets += inner.budgets
         found.others += inner.others
         found.findings += [replace(one, path=f"items[{index}].{one.path}".rstrip(".")) for one in inner.findings]
 

@@ -7,6 +7,7 @@ stays, else the first file wins. A source in a document comes before one in a di
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about
 from agent.pods.ports import Snapshot
 from agent.pods.runtime.environment import EnvironmentSource
+from agent.pods.workloads.budget import Budget
 from agent.pods.workloads.cron_reading import manifest_warnings
 from agent.pods.workloads.workload import Workload
 
@@ -41,6 +43,7 @@ class FileReading(msgspec.Struct, frozen=True):
     sources: tuple[EnvironmentSource, ...] = ()
     warnings: tuple[Finding, ...] = ()
     workloads: tuple[Workload, ...] = ()
+    budgets: tuple[Budget, ...] = ()
 
 
 class ReadManifest(msgspec.Struct, frozen=True):
@@ -58,6 +61,7 @@ class ReadManifest(msgspec.Struct, frozen=True):
     folders: Mapping[str, FolderReading] = msgspec.field(default_factory=dict)
     warnings: tuple[Finding, ...] = ()
     workloads: Mapping[Key, Workload] = msgspec.field(default_factory=dict)
+    budgets: Mapping[Key, Budget] = msgspec.field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -89,7 +93,9 @@ def read_pods(snapshot: Snapshot, before: ReadManifest, identity: NodeIdentity) 
             claims.take_if_free(pod)
     accepted = claims.by_file()
     folders = {path: read_folder(one, before.folders.get(path)) for path, one in snapshot.folders.items()}
-    sources = _claim_sources(parsed, folders, claims.losers)
+    in_files = [one for file in parsed.values() for one in file.sources]
+    in_folders = [folder.source for folder in folders.values() if folder.source is not None]
+    sources = _claimed([*in_files, *in_folders], claims.losers)
     excess: dict[str, list[Finding]] = {}
     workloads = _claim_workloads(parsed, claims.losers, excess)
     told = {path: one.findings for path, one in parsed.items()} | {path: one.findings for path, one in folders.items()}
@@ -108,6 +114,7 @@ def read_pods(snapshot: Snapshot, before: ReadManifest, identity: NodeIdentity) 
         sources=sources,
         folders=folders,
         workloads=workloads,
+        budgets=_claimed([one for file in parsed.values() for one in file.budgets], claims.losers),
         warnings=(
             *snapshot.ignored,
             *_exposed(snapshot, parsed),
@@ -149,36 +156,49 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Nod
         return before
     found = parse_objects(path, content, identity)
     pods, findings, sources = tuple(found.pods), tuple(found.findings), tuple(found.sources)
-    workloads = tuple(found.workloads)
+    workloads, budgets = tuple(found.workloads), tuple(found.budgets)
     if findings and before is not None:
         # As with pods: a slip of the pen takes nothing away.
-        there = {one.key for one in sources} | {one.key for one in workloads}
+        there = {one.key for one in sources} | {one.key for one in workloads} | {one.key for one in budgets}
+        budgets += tuple(one for one in before.budgets if one.key not in there)
         sources += tuple(one for one in before.sources if one.key not in there)
         workloads += tuple(one for one in before.workloads if one.key not in there)
     if not content.strip() and before is not None and (before.accepted or before.workloads):
         workloads = before.workloads
         findings = (Finding(path, "", "is empty; its pods end when the file is removed"),)
     warnings: tuple[Finding, ...] = ()
-    if not findings and not (pods or sources or workloads or found.others):
+    if not findings and not (pods or sources or workloads or budgets or found.others):
         warnings = (Finding(path, "", "says nothing: it holds no object, so nothing comes of it"),)
     was_good = not findings or (before is not None and before.was_good)
     warnings += tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
     warnings += tuple(Finding(one.source, at, text) for one in found.workloads for at, text in manifest_warnings(one))
     return FileReading(
-        content, pods, findings, was_good=was_good, sources=sources, warnings=warnings, workloads=workloads
-    )
+        content, pods, findings, was_good=was_good, sources=sources, warnings=warnings, workloads=workloads,
+        budgets=budgets,
+    )  # fmt: skip
 
 
-def _claim_sources(
-    parsed: Mapping[str, FileReading], folders: Mapping[str, FolderReading], losers: dict[str, list[Finding]]
-) -> Mapping[Key, EnvironmentSource]:
-    found: dict[Key, EnvironmentSource] = {}
-    in_files = (one for file in parsed.values() for one in file.sources)
-    in_folders = (folder.source for folder in folders.values() if folder.source is not None)
-    for one in (*in_files, *in_folders):
+class _Named(Protocol):
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+
+Named = TypeVar("Named", bound=_Named)
+
+
+def _claimed(objects: Iterable[Named], losers: dict[str, list[Finding]]) -> dict[Key, Named]:
+    """The first of a name wins."""
+    found: dict[Key, Named] = {}
+    for one in objects:
         if one.key in found:
-            what = f"{one.kind} {one.namespace}/{one.name}"
-            text = f"{what} is already in {found[one.key].source}; this one is ignored"
+            kind, namespace, name = one.key
+            text = f"{kind} {namespace}/{name} is already in {found[one.key].source}; this one is ignored"
             losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
         else:
             found[one.key] = one

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods end when the node goes down, and when the next of them.
+"""Which pods end when the node is drained or goes down, and when the next of them.
 
 Without groups, pods of one priority end together and take the time they need; if the node goes down, at most so long
-that all of them have had their turn within the longest delay.
+that all of them have had their turn within the longest delay. Who is kept back, by a budget or until its replacement
+is there, holds up nobody. Where the node goes down it ends too, by force: when the others of its wave have ended, or
+when no more than its grace is left of the wave's time.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -43,12 +45,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndPod(msgspec.Struct, frozen=True, kw_only=True):
+    """`is_forced`: although something keeps it back."""
+
     uid: str
     key: str
     grace_s: float
+    is_forced: bool = False
 
     def __str__(self) -> str:
-        return f"end {self.key} within {self.grace_s:g} s"
+        return f"end {self.key} within {self.grace_s:g} s{' by force' if self.is_forced else ''}"
 
 
 class Wave(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +62,8 @@ class Wave(msgspec.Struct, frozen=True, kw_only=True):
     pods: tuple[Candidate, ...]
     limit_s: float | None = None
     began_s: float | None = None
+    begun: frozenset[str] = frozenset()
+    """Whose end has been asked for."""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,17 +126,33 @@ def _group_of(pod: Candidate, groups: Sequence[Group]) -> Group:
     return min(groups, key=lambda one: one.priority)
 
 
-def plan_drain(drain: Drain, ended: Collection[str], now_s: float) -> DrainPlan:
-    """`ended` are the uids of pods of which nothing is left to be ended."""
+def plan_drain(
+    drain: Drain, ended: Collection[str], now_s: float, kept: Collection[str] = (), *, forces: bool = False
+) -> DrainPlan:
+    """`ended` are the uids of pods of which nothing is left to be ended, `kept` of those that are kept back."""
     steps: list[EndPod] = []
     waves = list(drain.waves)
     for place, wave in enumerate(drain.waves):
         left = [one for one in wave.pods if one.uid not in ended]
-        if wave.began_s is None and left:
-            waves[place] = replace(wave, began_s=now_s)
-            steps += [EndPod(uid=one.uid, key=one.key, grace_s=one.grace_s) for one in left]
-        began_s = waves[place].began_s
-        due_s = None if began_s is None or wave.limit_s is None else began_s + wave.limit_s
-        if left and (due_s is None or now_s + TINY_S < due_s):
+        if not left:
+            continue
+        began_s = now_s if wave.began_s is None else wave.began_s
+        due_s = None if wave.limit_s is None else began_s + wave.limit_s
+        fresh = [one for one in left if one.uid not in wave.begun]
+        willing = [one for one in fresh if one.uid not in kept]
+        has_others = bool(willing) or any(one.uid in wave.begun for one in left)
+        forced = [
+            one for one in fresh if one.uid in kept and forces and (not has_others or _is_late(one, due_s, now_s))
+        ]
+        steps += [EndPod(uid=one.uid, key=one.key, grace_s=one.grace_s, is_forced=one in forced) for one in fresh
+                  if one in willing or one in forced]  # fmt: skip
+        begun = wave.begun | {one.uid for one in (*willing, *forced)}
+        waves[place] = replace(wave, began_s=began_s, begun=begun)
+        is_at_work = forces or any(one.uid in begun for one in left)
+        if is_at_work and (due_s is None or now_s + TINY_S < due_s):
             return DrainPlan(steps=tuple(steps), then=Drain(waves=tuple(waves)), wake_s=due_s)
     return DrainPlan(steps=tuple(steps), then=Drain(waves=tuple(waves)), is_over=True)
+
+
+def _is_late(pod: Candidate, due_s: float | None, now_s: float) -> bool:
+    return due_s is not None and now_s + TINY_S >= due_s - KILL_S - pod.grace_s

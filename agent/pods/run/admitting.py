@@ -6,13 +6,15 @@ or for the end of a drain is Pending. What ends for a critical pod begins anew w
 a pod.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
+from agent.kinds.selectors import parse_selector
 from agent.model.feed import Feed
-from agent.model.nodes.drain import NodeDrain
+from agent.model.nodes.drain import KeptPod, NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.text.json_text import decode_json
@@ -40,6 +42,7 @@ from agent.pods.run.pod_context import PodDependencies
 from agent.pods.runtime.observed import SeenPod
 from agent.pods.runtime.qos import qos_class
 from agent.pods.view.status import Look, pod_status
+from agent.pods.workloads.workload import Key
 
 log = structlog.get_logger(plane="pods")
 
@@ -71,6 +74,10 @@ class Cordon:
     def __init__(self, context: PodDependencies) -> None:
         self._context = context
         self.drained: NodeDrain | None = None
+        self.lets_in: frozenset[Key] = frozenset()
+        """Whose pods begin all the same, in place of others that are to end."""
+        self.kept: tuple[KeptPod, ...] = ()
+        """Pods that do not end yet."""
 
     async def load(self) -> None:
         try:
@@ -82,21 +89,39 @@ class Cordon:
         if found is not None and found.boot_id == self._context.settings().facts.boot_id:
             self.drained = found
 
-    async def change(self, by: str, most_s: float = 0.0, *, keeps_pods: bool = False) -> None:
-        """Drained or cordoned by a user, unless it is already; empty: not any more."""
-        context = self._context
+    def concerns(self, run: LivePod) -> bool:
+        """Whether the drain is to end it. What takes the place of others meanwhile stays."""
+        drain = self.drained
+        if drain is None or drain.keeps_pods or run.memory.outcome is not None:
+            return False
+        if drain.surges and run.memory.first_seen_wall_s > drain.began_at_s:
+            return False
+        return parse_selector(drain.selector)(dict(run.pod.labels))
+
+    def shown(self, runs: Iterable[LivePod]) -> NodeDrain | None:
+        """With what has not ended yet."""
+        if self.drained is None or self.drained.keeps_pods:
+            return self.drained
+        return replace(
+            self.drained, waits_for=tuple(sorted(run.pod.key for run in runs if self.concerns(run))), kept=self.kept
+        )
+
+    async def change(self, wish: NodeDrain | None) -> None:
+        """Drained or cordoned by a user, unless it is already; None: not any more. A drain that goes on takes force,
+        and a reason if it has none."""
+        context, before = self._context, self.drained
         try:
-            if not by:
+            if wish is None:
                 self.drained = None
                 await context.records.remove(f"{NODE_FOLDER}/{DRAINED}")
-            elif self.drained is None or (self.drained.keeps_pods and not keeps_pods):
-                self.drained = NodeDrain(
-                    by=by,
-                    began_at_s=context.clock.wall_s(),
-                    boot_id=context.settings().facts.boot_id,
-                    most_s=most_s,
-                    keeps_pods=keeps_pods,
-                )
+                return
+            if before is None or (before.keeps_pods and not wish.keeps_pods):
+                now_s, boot_id = context.clock.wall_s(), context.settings().facts.boot_id
+                self.drained = replace(wish, began_at_s=now_s, boot_id=boot_id)
+            elif not wish.keeps_pods:
+                is_forced = before.is_forced or wish.is_forced
+                self.drained = replace(before, is_forced=is_forced, reason=before.reason or wish.reason)
+            if self.drained is not None and self.drained != before:
                 await context.records.write(f"{NODE_FOLDER}/{DRAINED}", msgspec.json.encode(self.drained))
         except OSError as error:
             log.warning("node_drain_not_saved", error=str(error), effect="a kepd that starts anew does not know it")
@@ -121,9 +146,10 @@ class Admitter:
         refusal, is_waiting = None, False
         if self.is_shutting_down:
             refusal = AdmissionRefusal("NodeShutdown", SHUTDOWN_TEXT)
-        elif drained := self.cordon.drained:
+        elif (drained := self.cordon.drained) and not self._is_let_in(pod):
             done = "cordoned" if drained.keeps_pods else "drained"
-            text = f"{PREFIX}{drained.by} has {done} the node; `kepctl uncordon` lets pods begin again"
+            why = f" ({drained.reason})" if drained.reason else ""
+            text = f"{PREFIX}{drained.by} has {done} the node{why}; `kepctl uncordon` lets pods begin again"
             refusal, is_waiting = AdmissionRefusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             refusal = AdmissionRefusal("NodeAffinity", text)
@@ -134,6 +160,9 @@ class Admitter:
         if refusal is not None:
             self._reject(Rejected(pod, refusal, is_waiting))
         return refusal is None
+
+    def _is_let_in(self, pod: PodSpec) -> bool:
+        return pod.owner is not None and pod.owner.key in self.cordon.lets_in
 
     def _capacity_for(self, pod: PodSpec) -> Capacity:
         """Of the node, without what critical pods wait for."""
@@ -207,6 +236,10 @@ class Admitter:
     def waiting(self) -> list[PodSpec]:
         """Who begins as soon as there is room: by priority, then who came first."""
         return sorted((one.pod for one in self._rejected.values() if one.is_waiting), key=rank_of)
+
+    def why_waits(self, pod: PodSpec) -> str:
+        one = self._rejected.get(pod.key)
+        return _waits_for(one) if one is not None else ""
 
     def forget_all_but(self, keys: Collection[str]) -> None:
         for key in self._rejected.keys() - keys:

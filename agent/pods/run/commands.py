@@ -8,26 +8,26 @@ Addresses of streams are good for one use; whoever asked connects to the runtime
 import asyncio
 import secrets
 import string
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
+from agent.kinds.selectors import parse_selector
 from agent.model.feed import Feed
 from agent.model.finding import suggestion, told_faults
+from agent.model.nodes.drain import KeptPod, NodeDrain
 from agent.model.pods.checkpoint import MadeCheckpoint
 from agent.model.pods.container_fields import Container
-from agent.model.pods.pod import ContainerKind
+from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.model.pods.state import PodState
 from agent.model.reason import Reason
 from agent.model.refused import Refused
-from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
 from agent.pods.plan.remembered import Moment
 from agent.pods.plan.work import Probing
-from agent.pods.ports import ExecProcesses, Streams
 from agent.pods.run.checkpoints.creating import CheckpointMaker
 from agent.pods.run.draining import Drainer
 from agent.pods.run.one_pod.keeper import PodWorker
@@ -35,10 +35,9 @@ from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.runner import PodRunner
 from agent.pods.runtime.observed import Instance, Stage
-from agent.pods.view.explanation import container_lines
+from agent.pods.view.explanation import container_lines, cpu_lines
 from agent.pods.view.reasons import Times, pod_reasons, refused_manifest
 from agent.pods.view.status import pod_status
-from agent.wire.cri import runtime_v1_pb2 as pb
 
 log = structlog.get_logger(plane="pods")
 
@@ -160,6 +159,7 @@ class PodCommands:
         if run.memory.stop is not None:
             yield f"ending ({run.memory.stop_cause}) since {max(clock.now_s() - run.memory.stop.began_s, 0):.0f} s"
         yield from container_lines(state, run.plan.waiting, run.pod.spec.restart_policy, clock.now_s(), clock.wall_s())
+        yield from cpu_lines(run.pod, self._context.settings().facts.cpus)
         for container, one in run.memory.containers.items():
             if one.backoff.restarts:
                 yield f"{container}: {one.backoff.restarts} restarts counted for its back-off"
@@ -169,12 +169,24 @@ class PodCommands:
         yield from (f"hook {hook}: {output}" for hook, output in run.hook_outputs.items())
         yield from (f"doing: {task}" for task in run.tasks if not isinstance(task, Probing))
 
-    async def delete(self, namespace: str, name: str, grace_s: float | None) -> None:
+    async def end(self, namespace: str, name: str, grace_s: float | None, evicts: bool) -> None:  # a hook
+        await self.delete(namespace, name, grace_s, evicts=evicts)
+
+    async def delete(self, namespace: str, name: str, grace_s: float | None, *, evicts: bool = False) -> None:
         """End it, and take its manifest away so that it does not come back; of one that was made there is none, and
-        another takes its place."""
+        another takes its place. `evicts`: unless a budget keeps it."""
         keeper = self._runner.keeper(namespace or "default", name)
         waiting = self._runner.wants.by_key.get(f"{namespace or 'default'}/{name}") if keeper is None else None
         pod = waiting or self.keeper(namespace, name).run.pod
+        budgets = self._runner.workloads.budgets
+        if evicts:
+            budgets.give_leave(pod.uid)
+        try:
+            await self._delete(pod, keeper, grace_s)
+        finally:
+            budgets.take_back(pod.uid)
+
+    async def _delete(self, pod: PodSpec, keeper: PodWorker | None, grace_s: float | None) -> None:
         # One that was made ends, so that another takes its place.
         if self._runner.workloads.drop(pod):
             self._runner.let_go(pod, grace_s)
@@ -245,29 +257,36 @@ class PodCommands:
         if not self._runner.evictor.readmit(keeper):
             keeper.clear_backoff()
 
-    async def drain(self, grace_s: float, by: str) -> list[str]:
+    async def drain(self, wish: NodeDrain) -> tuple[list[str], Sequence[KeptPod]]:
         """Groups from low priority to high, each ended before the next; no new pods until `uncordon`. It goes
-        on when its caller leaves; a second caller waits for the same drain."""
+        on when its caller leaves; a second caller waits for the same drain, and may add force. Answers once nobody is
+        left but pods that a budget keeps; those are waited for without the caller."""
+        parse_selector(wish.selector)
+        await self._drainer.admit(wish)
         if self._draining is None or self._draining.done():
-            work = self._drainer.drain_for(by, self._context.settings().shutdown.groups, grace_s)
+            work = self._drainer.drain("drain", self._context.settings().shutdown.groups)
             self._draining = self._runner.background(work, "pods-drain")
+        settled = asyncio.ensure_future(self._drainer.settled.wait())
         try:
-            return await asyncio.shield(self._draining)
-        except asyncio.CancelledError:
-            if self._draining.cancelled():
-                raise Refused("precondition", "the drain was ended by `kepctl uncordon`") from None
-            raise
+            await asyncio.wait([self._draining, settled], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            settled.cancel()
+        if self._draining.done() and self._draining.cancelled():
+            raise Refused("precondition", "the drain was ended by `kepctl uncordon`")
+        return (
+            self._draining.result() if self._draining.done() else self._drainer.ended
+        ), self._runner.admitter.cordon.kept
 
-    async def cordon(self, by: str) -> None:
+    async def cordon(self, by: str, reason: str = "") -> None:
         """No pod begins until `uncordon`; those that run go on."""
-        await self._runner.admitter.cordon.change(by, keeps_pods=True)
+        await self._drainer.admit(NodeDrain(by=by, reason=reason, began_at_s=0.0, keeps_pods=True))
 
     async def resume_drain(self) -> None:
         """One that kepd was ended in goes on when it starts anew; of one that is over nothing is left to end."""
         await self._runner.rounds.listed.wait()
         drained, groups = self._runner.drained, self._context.settings().shutdown.groups
         if drained is not None and not drained.keeps_pods and self._draining is None:
-            work = self._drainer.drain("drain", groups, drained.most_s)
+            work = self._drainer.drain("drain", groups)
             self._draining = self._runner.background(work, "pods-drain")
 
     async def uncordon(self) -> list[str]:
@@ -277,6 +296,7 @@ class PodCommands:
         if self._draining is not None:
             self._draining.cancel()
             await asyncio.wait([self._draining])
+        self._drainer.forget()
         return await self._runner.uncordon()
 
     def log_place(self, namespace: str, name: str, container: str, *, is_previous: bool) -> LogPlace:
@@ -342,58 +362,3 @@ def _may_write(run: LivePod, newest: Instance) -> bool:
     if run.is_ending or newest.name in run.memory.passed:
         return False
     return run.memory.of(newest.name).may_restart(run.pod, run.container_of(newest.name), newest)
-
-
-class StreamUrls:
-    def __init__(self, commands: PodCommands, streams: Streams, processes: ExecProcesses) -> None:
-        self._commands = commands
-        self._streams = streams
-        self._processes = processes
-
-    async def exec_url(self, target: ContainerTarget, command: Sequence[str], *, has_stdin: bool, is_tty: bool) -> str:
-        request = pb.ExecRequest(
-            container_id=self._commands.running_id(*target),
-            cmd=command,
-            stdin=has_stdin,
-            tty=is_tty,
-            stdout=True,
-            stderr=not is_tty,
-        )
-        return await _answered(self._streams.exec_url(request))
-
-    async def end_exec(self, target: ContainerTarget, command: Sequence[str], since_s: float) -> bool:
-        """What was run since then and is no longer waited for. False: it is over already."""
-        return await self._processes.end(self._commands.running_id(*target), command, since_s)
-
-    async def attach_url(self, target: ContainerTarget, *, has_stdin: bool) -> tuple[str, bool]:
-        """Where the streams of what runs already can be had, and whether it has a terminal."""
-        container_id = self._commands.running_id(*target)
-        run = self._commands.keeper(target[0], target[1]).run
-        name = next(one.name for one in run.seen.instances if one.id == container_id)
-        fields = run.container_of(name).fields
-        if has_stdin and not fields.stdin:
-            needed = "stdin: true in its manifest, or -i of `kepctl debug`"
-            raise Refused("precondition", f"container {name} reads no input; that needs {needed}")
-        request = pb.AttachRequest(
-            container_id=container_id, stdin=has_stdin, tty=fields.tty, stdout=True, stderr=not fields.tty
-        )
-        return await _answered(self._streams.attach_url(request)), fields.tty
-
-    async def port_forward_url(self, namespace: str, name: str, ports: Sequence[int]) -> str:
-        run = self._commands.keeper(namespace, name).run
-        active = run.seen.active
-        if active is None or not active.is_ready:
-            raise Refused("precondition", f"pod {run.pod.key} has no sandbox that is ready")
-        return await _answered(
-            self._streams.port_forward_url(pb.PortForwardRequest(pod_sandbox_id=active.id, port=ports))
-        )
-
-
-async def _answered(url: Awaitable[str]) -> str:
-    try:
-        return await url
-    except (Unavailable, DeadlineExceeded):
-        # Not of this container: the API says that the runtime is away.
-        raise
-    except RuntimeCallFailed as error:
-        raise Refused("unavailable", str(error)) from error

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends all pods of the node, as plan/drain.py plans it, for people and before the node goes down.
+"""Ends pods of the node, as plan/drain.py plans it, for people and before the node goes down.
 
-A drain that is cancelled leaves pods that end ending. The shutdown of the node is held up until they have ended:
+A drain that is cancelled leaves pods that end ending, and one that waits for a budget goes on looking. The shutdown of
+the node is held up until they have ended:
 
     run
     ├── watch: connect, raise the longest delay where it is too short, take the lock, follow the news; again after a gap
@@ -18,7 +19,9 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.component import Report
-from agent.model.finding import Advice
+from agent.model.event import Event
+from agent.model.finding import Advice, printable
+from agent.model.nodes.drain import KeptPod, NodeDrain
 from agent.pods.plan.admit import priority_of
 from agent.pods.plan.drain import Candidate, EndPod, Group, ShutdownRules, begin_drain, groups_for, plan_drain
 from agent.pods.plan.remembered import SHUTDOWN_REASON, PodOutcome
@@ -27,6 +30,7 @@ from agent.pods.ports import Logind
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.runner import PodRunner
+from agent.pods.workloads.workload import Key
 
 log = structlog.get_logger(plane="pods")
 
@@ -38,46 +42,102 @@ KEY = "pods.shutdown"
 
 
 class Drainer:
+    """`settled` is set while nothing is left of a drain but pods that a budget keeps."""
+
     def __init__(self, runner: PodRunner, context: PodDependencies) -> None:
         self._runner = runner
         self._context = context
+        self._surging: dict[str, Key] = {}
+        self.ended: list[str] = []
+        self.settled = asyncio.Event()
 
-    async def drain_for(self, by: str, groups: Sequence[Group], most_s: float) -> list[str]:
-        """As someone asked: no new pods until the node is uncordoned."""
-        await self._runner.admitter.cordon.change(by, most_s)
-        return await self.drain("drain", groups, most_s)
+    async def admit(self, wish: NodeDrain) -> None:
+        """No new pods until the node is uncordoned."""
+        self.settled.clear()
+        await self._runner.admitter.cordon.change(wish)
+        done = "cordoned" if wish.keeps_pods else "drains"
+        self._tell_node("NodeNotSchedulable", f"{wish.by} {done} the node{f': {wish.reason}' if wish.reason else ''}")
+
+    def forget(self) -> None:
+        """The node takes pods again."""
+        for key in set(self._surging.values()):
+            self._runner.workloads.keep_after_all(key)
+        self._surging.clear()
+        self._runner.admitter.cordon.lets_in = frozenset()
+        self._runner.admitter.cordon.kept = ()
+        self.settled.clear()
+        self._tell_node("NodeSchedulable", "the node takes pods again")
 
     async def drain_before_shutdown(self, rules: ShutdownRules) -> list[str]:
         await self._runner.rounds.listed.wait()
-        return await self.drain("shutdown", groups_for(self._candidates(), rules))
+        return await self.drain("shutdown", groups_for(self._candidates(None), rules))
 
-    async def drain(self, why: str, groups: Sequence[Group], most_s: float = 0.0) -> list[str]:
-        """End everything; the names of the pods that were up, in the order of their turns."""
+    async def drain(self, why: str, groups: Sequence[Group]) -> list[str]:
+        """End everything; the names of the pods that were up, in the order of their turns. Before the node goes down a
+        budget delays, and keeps nobody."""
         await self._runner.rounds.listed.wait()
-        clock = self._context.clock
-        drain = begin_drain(self._candidates(), groups, most_s)
+        clock, wish = self._context.clock, self._runner.drained if why == "drain" else None
+        drain = begin_drain(self._candidates(wish), groups, wish.most_s if wish is not None else 0.0)
         log.info("node_drain_started", why=why, pods=len(drain.candidates), waves=len(drain.waves))
+        if wish is not None and wish.surges:
+            self._surge(drain.candidates)
         while True:
-            now_s = clock.now_s()
-            plan = plan_drain(drain, self._ended(drain.candidates), now_s)
+            now_s, wish = clock.now_s(), self._runner.drained if why == "drain" else None
+            ended = self._ended(drain.candidates)
+            kept = self._kept_back([one for one in drain.candidates if one.uid not in ended])
+            is_forced = wish is not None and wish.is_forced
+            plan = plan_drain(drain, ended, now_s, () if is_forced else kept.keys(), forces=why == "shutdown")
             drain = plan.then
             for step in plan.steps:
-                self._end(step)
-            if plan.is_over:
-                left = [one.key for one in drain.candidates if one.uid not in self._ended((one,))]
-                log.info("node_drain_finished", why=why, left=left)
+                self._end(step, kept.get(step.uid, ""))
+            left = [one for one in drain.candidates if one.uid not in self._ended((one,))]
+            held = tuple(KeptPod(pod=one.key, why=kept[one.uid]) for one in left if one.uid in kept)
+            self._runner.admitter.cordon.kept = held
+            self.ended = [one.key for one in drain.candidates if one not in left]
+            is_stuck = plan.is_over and bool(held) and why == "drain"
+            if plan.is_over and not is_stuck:
+                log.info("node_drain_finished", why=why, left=[one.key for one in left])
                 return [one.key for one in drain.candidates]
+            if is_stuck and not self._surging:
+                self.settled.set()
             until_s = plan.wake_s if plan.wake_s is not None else now_s + POLL_S
-            await clock.sleep(min(max(until_s - now_s, 0.0), POLL_S))
+            await clock.sleep(min(max(until_s - now_s, 0.0), POLL_S) if not is_stuck else POLL_S)
 
-    def _candidates(self) -> list[Candidate]:
+    def _candidates(self, wish: NodeDrain | None) -> list[Candidate]:
         runs = [keeper.run for keeper in self._runner.keepers.values() if keeper.run.memory.outcome is None]
+        concerns = self._runner.admitter.cordon.concerns
         return [
             Candidate(
                 uid=run.pod.uid, key=run.pod.key, priority=priority_of(run.pod.spec), grace_s=float(run.pod.grace_s)
             )
             for run in runs
+            if wish is None or concerns(run)
         ]
+
+    def _surge(self, candidates: Sequence[Candidate]) -> None:
+        for one in candidates:
+            key = self._runner.workloads.replace(one.uid)
+            if key is not None:
+                self._surging[one.uid] = key
+        self._runner.admitter.cordon.lets_in = frozenset(self._surging.values())
+
+    def _kept_back(self, left: Sequence[Candidate]) -> dict[str, str]:
+        """By a budget, or until a replacement is there. Where there is no room for one, it ends as others do."""
+        here = {one.uid for one in left}
+        self._surging = {uid: key for uid, key in self._surging.items() if uid in here}
+        for pod in self._runner.admitter.waiting:
+            if pod.owner is not None and pod.owner.key in self._surging.values():
+                self._give_up(pod.owner.key, self._runner.admitter.why_waits(pod))
+        kept = dict.fromkeys(self._surging, "its replacement is not available yet")
+        return {**self._runner.workloads.budgets.kept_back([one.uid for one in left if one.uid not in kept]), **kept}
+
+    def _give_up(self, key: Key, why: str) -> None:
+        log.info("replacement_given_up", workload="/".join(key), reason=why)
+        self._runner.workloads.keep_after_all(key)
+        self._surging = {uid: other for uid, other in self._surging.items() if other != key}
+        self._runner.admitter.cordon.lets_in = frozenset(self._surging.values())
+        text = f"{key[0]} {key[1]}/{key[2]}: its pods end without a replacement, which has no place here: {why}"
+        self._tell_node("NoReplacement", text)
 
     def _ended(self, candidates: Sequence[Candidate]) -> set[str]:
         keepers = self._runner.keepers
@@ -85,12 +145,18 @@ class Drainer:
             one.uid for one in candidates if one.uid not in keepers or keepers[one.uid].run.memory.outcome is not None
         }
 
-    def _end(self, step: EndPod) -> None:
+    def _end(self, step: EndPod, kept: str) -> None:
+        """`kept`: what would have kept it, if it ends by force."""
         keeper = self._runner.keepers.get(step.uid)
         if keeper is not None:
-            log.info("pod_shutdown_planned", pod=step.key, grace_s=step.grace_s)
+            log.info("pod_shutdown_planned", pod=step.key, grace_s=step.grace_s, against=kept)
             with contained(step.key, "end it"):
+                if kept:
+                    keeper.run.tell("DisruptionForced", f"it ends although {kept}", is_warning=True)
                 keeper.end("shutdown", step.grace_s, SHUTDOWN)
+
+    def _tell_node(self, reason: str, message: str) -> None:
+        self._context.tell(Event(id="", is_warning=False, reason=reason, message=printable(message), plane="pods"))
 
 
 class NodeShutdown:

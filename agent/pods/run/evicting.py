@@ -7,9 +7,10 @@ Never: ends a pod that is not kept here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import structlog
+from msgspec.structs import replace
 
 from agent.model.event import Event
 from agent.model.nodes.file_system import Room, no_room_on
@@ -57,6 +58,8 @@ class Evictor:
         settled: Callable[[], None],
         revive: Callable[[PodWorker], bool],
         free_logs: Callable[[], Awaitable[None]],
+        *,
+        guards: Callable[[Sequence[str]], Mapping[str, str]],
     ) -> None:
         self._context = context
         self._node = node
@@ -64,6 +67,7 @@ class Evictor:
         self._settled = settled
         self._revive = revive
         self._free_logs = free_logs
+        self._guards = guards
         self._thrashing: dict[str, PodSpec] = {}
         self._reporting: asyncio.Task[EvictionReport] | None = None
         self.seen = Seen()
@@ -247,7 +251,7 @@ class Evictor:
         disk = await self._context.disks.of(run.pod, run.log_directory) if is_for_disk else None
         ends_as, evictions = run.memory.ending_as, run.memory.evictions
         leaves = ends_as is not None and ends_as.reason == EVICTED and evictions
-        return candidate_of(
+        found = candidate_of(
             run.pod,
             use,
             disk,
@@ -258,6 +262,7 @@ class Evictor:
             leaving_s=evictions[-1] - self._context.wall_minus_now_s if leaves else None,
             started_s=run.memory.first_seen_s,
         )
+        return replace(found, guard=self._guards([run.pod.uid]).get(run.pod.uid, ""))
 
     def _end(self, victim: Victim) -> None:
         keeper = next((one for one in self._keepers() if one.run.pod.uid == victim.uid), None)
@@ -268,6 +273,8 @@ class Evictor:
             log.warning("pod_evicted", pod=victim.key, signal=victim.signal, kind=victim.kind, grace_s=victim.grace_s)
             context.metrics.evicted(victim.signal, victim.kind)
             run.tell(EVICTED, victim.message, is_warning=True)
+            if victim.guard:
+                run.tell("DisruptionForced", f"it ends although {victim.guard}", is_warning=True)
             keeper.evict(victim.grace_s, victim.message)
 
     def _bring_back(self) -> None:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from agent.model.finding import printable
 from agent.model.histogram import Histogram
+from agent.model.nodes.drain import NodeDrain
 from agent.model.span import SpanRef
 from agent.pods.plan.evict import CONDITIONS
 from agent.pods.plan.probe import AnswerKind
@@ -103,6 +105,7 @@ class PodMetrics:
         self._hooks = Histogram(HOOK_BOUNDS)
         self._lags = Histogram(LAG_BOUNDS)
         self._archives: Callable[[], tuple[Counter[str], int]] = lambda: (Counter(), 0)
+        self._drained: Callable[[], NodeDrain | None] = lambda: None
         self._checkpoints = Histogram(CHECKPOINT_BOUNDS)
         self._containers = Histogram(CONTAINER_BOUNDS)
         self._by_namespace = Histogram(CONTAINER_BOUNDS)
@@ -114,9 +117,10 @@ class PodMetrics:
         phases: Callable[[], Counter[str]],
         conditions: Callable[[], Collection[str]],
         checkpoints: Callable[[], tuple[Counter[str], int]],
+        drained: Callable[[], NodeDrain | None],
     ) -> None:
         """What is asked for when figures are."""
-        self._phases, self._conditions, self._archives = phases, conditions, checkpoints
+        self._phases, self._conditions, self._archives, self._drained = phases, conditions, checkpoints, drained
 
     def pod_started(self, seconds: float, own_s: float, span: SpanRef | None = None) -> None:
         """Time from first seeing a pod to all its containers started; `own_s` without pulls and init containers."""
@@ -184,6 +188,7 @@ class PodMetrics:
         for name in CONDITIONS:
             conditions.add_metric((name,), float(name in self._conditions()))
         yield conditions
+        yield from self._of_drain()
         yield from self._of_checkpoints()
         yield self._starts.family(
             "kepd_pod_start_duration_seconds", "Time from first seeing a pod to all its containers started.", ()
@@ -207,6 +212,21 @@ class PodMetrics:
         yield times.family("kepd_container_start_duration_seconds", text, labels)
         yield self.probes.duration_family()
         yield self._lags.family("kepd_pod_probe_lag_seconds", "Delay of probes behind their schedule.", ("type",))
+
+    def _of_drain(self) -> Iterator[Metric]:
+        since = GaugeMetricFamily(
+            "kepd_node_drain_began_timestamp_seconds",
+            "Since when the node takes no pods, by who asked for it and why.",
+            labels=("mode", "by", "reason"),
+        )
+        waits = GaugeMetricFamily("kepd_node_drain_pods", "Pods that a drain waits for.", labels=("state",))
+        if (drain := self._drained()) is not None:
+            mode = "cordoned" if drain.keeps_pods else "drained"
+            since.add_metric((mode, drain.by, printable(drain.reason)), drain.began_at_s)
+            waits.add_metric(("ending",), float(len(drain.waits_for) - len(drain.kept)))
+            waits.add_metric(("kept",), float(len(drain.kept)))
+        yield since
+        yield waits
 
     def _of_checkpoints(self) -> Iterator[Metric]:
         states, size = self._archives()

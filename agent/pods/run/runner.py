@@ -76,16 +76,17 @@ class PodRunner:
         self._housekeeping = Housekeeping(self._context, self._kept, node)
         self.admitter = Admitter(self._context, self.pods, self.shown.changed.set)
         self._displacer = Displacer(self._context, self.admitter, self.keepers)
+        self.workloads = Workloads(self._context, self, take_out)
         self.evictor = Evictor(
             self._context, node, self._kept, self._settle_pressure, self._displacer.readmit,
-            self._housekeeping.free_logs,
+            self._housekeeping.free_logs, guards=self.workloads.budgets.kept_back,
         )  # fmt: skip
         self.node = node
-        self.workloads = Workloads(self._context, self, take_out)
         context.metrics.watch(
             phases=lambda: self.shown.phases,
             conditions=lambda: self.evictor.conditions,
             checkpoints=lambda: context.files.checkpoints.counted,
+            drained=lambda: self.drained,
         )
 
     def _kept(self) -> list[PodWorker]:
@@ -150,7 +151,7 @@ class PodRunner:
 
     async def uncordon(self) -> list[str]:
         """Let pods begin, also those that the drain ended; their names."""
-        await self.admitter.cordon.change("")
+        await self.admitter.cordon.change(None)
         revived = [keeper.run.pod.key for keeper in self.keepers.values() if keeper.revive()]
         if self.rounds.listed.is_set():
             self._want()
@@ -159,11 +160,7 @@ class PodRunner:
     @property
     def drained(self) -> NodeDrain | None:
         """While the node is drained: since when, and what has not ended yet."""
-        drained = self.admitter.cordon.drained
-        if drained is None or drained.keeps_pods:
-            return drained
-        runs = [keeper.run for keeper in self.keepers.values()]
-        return replace(drained, waits_for=tuple(sorted(run.pod.key for run in runs if run.memory.outcome is None)))
+        return self.admitter.cordon.shown(keeper.run for keeper in self.keepers.values())
 
     async def run(self, report: Report) -> None:
         """Until cancelled; what runs goes on running."""
@@ -208,7 +205,7 @@ class PodRunner:
 
     async def _take(self, snapshot: Snapshot) -> None:
         before = await self.wants.read(snapshot, self._context)
-        self.workloads.follow(self.wants.reading.workloads, self.wants.reading.pods.keys())
+        self.workloads.follow(self.wants.reading)
         self.wants.settle(self.workloads.wanted())
         is_first, self.wants.has_read = not self.wants.has_read, True
         self.wants.tell_findings(before, self._context)

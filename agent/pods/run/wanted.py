@@ -33,8 +33,9 @@ class WantedPods:
         """Answers with what was read before."""
         before, settings = self.reading, context.settings()
         identity = NodeIdentity(
-            settings.node, settings.pods.name_suffix, settings.gives_devices, settings.gives_plugins
-        )
+            settings.node, settings.pods.name_suffix, settings.gives_devices, settings.gives_plugins,
+            settings.pods.claim_directory,
+        )  # fmt: skip
         self.reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
         return before
 

@@ -5,10 +5,14 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from agent.model.finding import printable
+from agent.model.pods.container_fields import Env
+from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.model.pods.state import TERMINATED, WAITING, ContainerState, PodState, Termination
+from agent.model.quantity import parse_quantity
 from agent.pods.plan.start_steps import WaitingContainer
 
 LONGEST_WORDS = 400
+GO = "GOMAXPROCS"
 
 
 def container_lines(
@@ -35,6 +39,28 @@ def container_lines(
     if is_over:
         ended_how = "All its containers have succeeded" if pod.phase == "Succeeded" else _failure(pod)
         yield f"{ended_how}; it is not tried again, for restartPolicy is {policy}" if not pod.reason else ended_how
+
+
+def cpu_lines(pod: PodSpec, cpus: int) -> Iterator[str]:
+    """Whether a program learns that it may use less than it can count."""
+    for one in pod.containers:
+        limit = one.fields.resources.limits.get("cpu")
+        if limit is None or one.kind is ContainerKind.INIT:
+            continue
+        told = [each.name for each in one.fields.env if _is_cpu_limit(each)]
+        told += [each.name for each in one.fields.env if each.name == GO and each.name not in told]
+        if told:
+            yield f"{one.name}: may use {limit} CPU, as {' and '.join(told)} tells it"
+        elif parse_quantity(str(limit)).milli() < cpus * 1000:
+            yield (
+                f"{one.name}: may use {limit} CPU, while a program that counts processors finds {cpus}; Go 1.25 and"
+                f" newer see the limit, others learn it by env {GO} with valueFrom.resourceFieldRef of limits.cpu"
+            )
+
+
+def _is_cpu_limit(one: Env) -> bool:
+    source = one.value_from.resource_field_ref if one.value_from is not None else None
+    return source is not None and source.resource == "limits.cpu"
 
 
 def _last_end(one: ContainerState) -> Termination | None:

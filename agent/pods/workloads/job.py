@@ -182,10 +182,6 @@ def job_record_name(namespace: str, name: str) -> str:
     return f"{FOLDER}/{hashlib.sha256(f'{namespace}/{name}'.encode()).hexdigest()[:32]}.json"
 
 
-def encode_job_record(record: JobRecord) -> bytes:
-    return msgspec.json.encode(record)
-
-
 def decode_job_record(content: bytes) -> JobRecord:
     """Raises ValueError for what cannot be read."""
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document becomes a Deployment, DaemonSet or Job, or a list of everything that is wrong with it.
+"""A document becomes a Deployment, DaemonSet, StatefulSet or Job, or a list of everything that is wrong with it.
 
 A field that one node cannot carry out is refused by its path with the reason.
 """
@@ -15,7 +15,7 @@ from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
 from agent.model.generation import spec_generation
 from agent.model.pods.container_fields import Fields
-from agent.model.pods.fields import Metadata
+from agent.model.pods.fields import HostPath, Metadata, Volume
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.validation import check_pod, warnings_about, where_claimed
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
@@ -23,20 +23,23 @@ from agent.pods.manifest.validation.object_names import check_metadata
 from agent.pods.runtime.names import LONGEST_FILE_NAME, log_directory_name
 from agent.pods.workloads.job import JobRules
 from agent.pods.workloads.rollout import ROLLING, RolloutRules
+from agent.pods.workloads.stateful import StatefulRules
+from agent.pods.workloads.stateful_validation import check_stateful_set
 from agent.pods.workloads.validation import check_daemon_set, check_deployment, check_job, share
 from agent.pods.workloads.workload import (
+    Claim,
     DaemonSetFields,
     DeploymentFields,
     JobFields,
-    Strategy,
+    StatefulSetFields,
     Template,
     Workload,
     revision_of,
     workload_uid,
 )
 
-DEPLOYMENT, DAEMON_SET, JOB = "Deployment", "DaemonSet", "Job"
-VERSIONS = {DEPLOYMENT: "apps/v1", DAEMON_SET: "apps/v1", JOB: "batch/v1"}
+DEPLOYMENT, DAEMON_SET, STATEFUL_SET, JOB = "Deployment", "DaemonSet", "StatefulSet", "Job"
+VERSIONS = {DEPLOYMENT: "apps/v1", DAEMON_SET: "apps/v1", STATEFUL_SET: "apps/v1", JOB: "batch/v1"}
 BELOW = "spec.template."
 # As long as the uid of a pod that is made.
 SAMPLE_UID = "0" * 36
@@ -59,21 +62,34 @@ class _DaemonSet(_Document, frozen=True):
     spec: DaemonSetFields = DaemonSetFields()
 
 
+class _StatefulSet(_Document, frozen=True):
+    spec: StatefulSetFields = StatefulSetFields()
+
+
 class _Job(_Document, frozen=True):
     spec: JobFields = JobFields()
 
 
-SHAPES: dict[str, type[_Deployment] | type[_DaemonSet] | type[_Job]] = {
+_Read = _Deployment | _DaemonSet | _StatefulSet | _Job
+SHAPES: dict[str, type[_Deployment] | type[_DaemonSet] | type[_StatefulSet] | type[_Job]] = {
     DEPLOYMENT: _Deployment,
     DAEMON_SET: _DaemonSet,
+    STATEFUL_SET: _StatefulSet,
     JOB: _Job,
 }
 
 
 def read_workload(
-    tree: Tree, kind: str, path: str, node: str, findings: list[Finding], *, gives: Mapping[str, bool] = NOTHING
+    tree: Tree,
+    kind: str,
+    path: str,
+    node: str,
+    findings: list[Finding],
+    *,
+    gives: Mapping[str, bool] = NOTHING,
+    claim_root: str = "",
 ) -> Workload | None:
-    """None if there are findings, which are added to the list."""
+    """None if there are findings, which are added to the list. `claim_root`: where directories of claims are made."""
     before = len(findings)
     given = tree.entries.get("apiVersion")
     if given is None or given.scalar != VERSIONS[kind]:
@@ -85,15 +101,19 @@ def read_workload(
     if len(findings) > before:
         return None
     read = msgspec.convert(value, SHAPES[kind])
-    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives)]
+    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives, claim_root)]
     if len(findings) > before:
         return None
-    workload = _built(read, kind, tree, path, node)
+    workload = _built(read, tree, path, workload_uid(kind, *_named(read), node), claim_root)
     findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _unfit(workload)]
     return workload if len(findings) == before else None
 
 
-def _wrong(read: _Deployment | _DaemonSet | _Job, gives: Mapping[str, bool]) -> Iterator[Complaint]:
+def _named(read: _Read) -> tuple[str, str]:
+    return read.metadata.namespace, read.metadata.name
+
+
+def _wrong(read: _Read, gives: Mapping[str, bool], claim_root: str) -> Iterator[Complaint]:
     out = Complaints()
     check_metadata(read.metadata, out)
     yield from out.found
@@ -102,13 +122,20 @@ def _wrong(read: _Deployment | _DaemonSet | _Job, gives: Mapping[str, bool]) -> 
     check_metadata(replace(template.metadata, name="x", namespace="default"), inner)
     if template.metadata.uid:
         inner.forbidden("metadata.uid", "all its pods would have the same one")
-    unfit = where_claimed(template.spec, **gives)
-    yield from _below((*inner.found, *check_pod(template.spec), *unfit))
+    pod = template.spec
+    unfit = where_claimed(pod, **gives)
+    if isinstance(read, _StatefulSet):
+        claims = [one.metadata.name for one in read.spec.volume_claim_templates]
+        own = [Volume(name=name, host_path=HostPath(path="/")) for name in dict.fromkeys(claims)]
+        pod = replace(pod, volumes=(*(one for one in pod.volumes if one.name not in claims), *own))
+    yield from _below((*inner.found, *check_pod(pod), *unfit))
     match read:
         case _Deployment(spec=spec):
             yield from check_deployment(spec).found
         case _DaemonSet(spec=daemon_set):
             yield from check_daemon_set(daemon_set).found
+        case _StatefulSet(spec=stateful_set):
+            yield from check_stateful_set(stateful_set, claim_root).found
         case _Job(spec=job):
             yield from check_job(job).found
 
@@ -117,19 +144,25 @@ def _below(found: tuple[Complaint, ...]) -> Iterator[Complaint]:
     return (Complaint(f"{BELOW}{one.path}", one.text) for one in found)
 
 
-def _built(read: _Deployment | _DaemonSet | _Job, kind: str, tree: Tree, path: str, node: str) -> Workload:
+def _built(read: _Read, tree: Tree, path: str, uid: str, claim_root: str) -> Workload:
     metadata, template = read.metadata, read.spec.template
+    own = read.spec if isinstance(read, _StatefulSet) else None
     return Workload(
-        kind=kind,
+        kind=read.kind,
         namespace=metadata.namespace,
         name=metadata.name,
-        uid=metadata.uid or workload_uid(kind, metadata.namespace, metadata.name, node),
+        uid=metadata.uid or uid,
         labels=tuple(metadata.labels.items()),
         annotations=tuple(metadata.annotations.items()),
         template=template,
         revision=revision_of(template),
         generation=spec_generation(plain(tree.entries["spec"])),
         rules=_rules(read),
+        service=own.service_name if own is not None else "",
+        claims=tuple(
+            Claim(one.metadata.name, one.spec.resources.requests["storage"], claim_root)
+            for one in (own.volume_claim_templates if own is not None else ())
+        ),
         file=path,
         source=tree.where,
     )
@@ -147,13 +180,38 @@ def _unfit(workload: Workload) -> Iterator[Complaint]:
         yield Complaint(f"{BELOW}metadata.annotations", text)
 
 
-def _rules(read: _Deployment | _DaemonSet | _Job) -> RolloutRules | JobRules:
+def _rules(read: _Read) -> RolloutRules | JobRules | StatefulRules:
     match read:
         case _Deployment(spec=spec):
-            return _rollout(spec.strategy, spec.replicas, spec.min_ready_seconds, spec.progress_deadline_seconds)
+            return _rollout(spec)
         case _DaemonSet(spec=daemon_set):
             return _daemon_rollout(daemon_set)
-    job = read.spec
+        case _StatefulSet(spec=stateful_set):
+            return _stateful_rules(stateful_set)
+        case _Job(spec=job):
+            return _job_rules(job)
+
+
+def _stateful_rules(spec: StatefulSetFields) -> StatefulRules:
+    rolling = spec.update_strategy.rolling_update
+    most = rolling.max_unavailable if rolling is not None and rolling.max_unavailable is not None else 1
+    retention = spec.persistent_volume_claim_retention_policy
+    return StatefulRules(
+        replicas=spec.replicas,
+        start=spec.ordinals.start,
+        is_ordered=spec.pod_management_policy == "OrderedReady",
+        strategy=spec.update_strategy.type,
+        partition=rolling.partition if rolling is not None else 0,
+        # A share is rounded up, so that there is always one.
+        most_unavailable=max(share(most, spec.replicas, is_up=True) or 0, 1),
+        min_ready_s=spec.min_ready_seconds,
+        history_limit=spec.revision_history_limit,
+        ends_claims_of_scaled=retention.when_scaled == "Delete",
+        ends_claims_of_deleted=retention.when_deleted == "Delete",
+    )
+
+
+def _job_rules(job: JobFields) -> JobRules:
     parallelism = 1 if job.parallelism is None else job.parallelism
     return JobRules(
         completions=1 if job.completions is None and job.parallelism is None else job.completions,
@@ -167,20 +225,22 @@ def _rules(read: _Deployment | _DaemonSet | _Job) -> RolloutRules | JobRules:
     )
 
 
-def _rollout(strategy: Strategy, replicas: int, min_ready_s: int, deadline_s: int) -> RolloutRules:
+def _rollout(spec: DeploymentFields) -> RolloutRules:
     """Shares of what may be missing are rounded down, of what may be too many up; never both 0."""
-    rolling = strategy.rolling_update
+    rolling, replicas = spec.strategy.rolling_update, spec.replicas
     unavailable = "25%" if rolling is None or rolling.max_unavailable is None else rolling.max_unavailable
     surge = "25%" if rolling is None or rolling.max_surge is None else rolling.max_surge
     most_surge = share(surge, replicas, is_up=True) or 0
     most_unavailable = min(share(unavailable, replicas, is_up=False) or 0, replicas)
     return RolloutRules(
         replicas=replicas,
-        strategy=strategy.type,
+        strategy=spec.strategy.type,
         most_unavailable=most_unavailable if most_unavailable or most_surge else 1,
         most_surge=most_surge,
-        min_ready_s=min_ready_s,
-        progress_deadline_s=deadline_s,
+        min_ready_s=spec.min_ready_seconds,
+        progress_deadline_s=spec.progress_deadline_seconds,
+        history_limit=spec.revision_history_limit,
+        is_paused=spec.paused,
     )
 
 
@@ -195,6 +255,7 @@ def _daemon_rollout(spec: DaemonSetFields) -> RolloutRules:
         most_unavailable=min(share(unavailable, 1, is_up=True) or 0, 1),
         most_surge=min(share(surge, 1, is_up=True) or 0, 1),
         min_ready_s=spec.min_ready_seconds,
+        history_limit=spec.revision_history_limit,
     )
 
 
@@ -202,6 +263,9 @@ def workload_warnings(workload: Workload) -> Iterator[tuple[str, str]]:
     """What is right and yet unwise on one node."""
     spec, rules = workload.template.spec, workload.rules
     yield from ((f"{BELOW}{path}", text) for path, text in warnings_about(spec))
+    for index, claim in enumerate(workload.claims):
+        text = f"claims are directories below {claim.root}: what pods write may grow beyond {claim.size}"
+        yield f"spec.volumeClaimTemplates[{index}].spec.resources", text
     if not isinstance(rules, RolloutRules) or not _takes_ports(workload.template):
         return
     if rules.replicas > 1:

@@ -25,6 +25,9 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True):
     most_surge: int = 1
     min_ready_s: int = 0
     progress_deadline_s: int = 600
+    history_limit: int = 10
+    is_paused: bool = False
+    """No template takes the place of another; the number of pods is kept to."""
 
     @property
     def most_pods(self) -> int:
@@ -32,11 +35,14 @@ class RolloutRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod of a workload; `age` grows with each that is made. `phase` is Succeeded or Failed once it is over."""
+    """A pod of a workload; `age` grows with each that is made. `phase` is Succeeded or Failed once it is over.
+    `ordinal` is of a StatefulSet's; `is_up`: all its containers run, be they ready or not."""
 
     uid: str
     revision: str
+    ordinal: int = -1
     age: int = 0
+    is_up: bool = True
     is_ready: bool = False
     is_available: bool = False
     is_ending: bool = False
@@ -53,6 +59,8 @@ def plan_rollout(rules: RolloutRules, revision: str, pods: Sequence[OwnedPod]) -
     alive = [one for one in pods if not one.is_ending]
     new = [one for one in alive if one.revision == revision]
     old = [one for one in alive if one.revision != revision]
+    if rules.is_paused:
+        return _paused(rules, new, old)
     if rules.strategy == RECREATE:
         return _recreated(rules, new, old, [one for one in pods if one.revision != revision])
     if rules.strategy == ON_DELETE:
@@ -64,6 +72,13 @@ def plan_rollout(rules: RolloutRules, revision: str, pods: Sequence[OwnedPod]) -
     make = max(min(rules.replicas - len(new), room), 0)
     kept = [one for one in new if one not in spare]
     return Steps(make=make, end=(*_uids(spare), *_uids(_dispensable(rules, kept, old))))
+
+
+def _paused(rules: RolloutRules, new: Sequence[OwnedPod], old: Sequence[OwnedPod]) -> Steps:
+    """A change that was paused half-way keeps the pods that it had in surplus."""
+    most = rules.replicas + (rules.most_surge if new and old and rules.strategy == ROLLING else 0)
+    alive = [*worst_first(old), *worst_first(new)]
+    return Steps(make=max(rules.replicas - len(alive), 0), end=_uids(alive[: max(len(alive) - most, 0)]))
 
 
 def _recreated(

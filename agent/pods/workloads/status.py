@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people and programs are shown of a Deployment, DaemonSet or Job: `status`, with the words of Kubernetes."""
+"""What people and programs are shown of a workload: `status`, with the words of Kubernetes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,8 +7,10 @@ from typing import Any
 
 import msgspec
 
+from agent.pods.workloads.history import History
 from agent.pods.workloads.job import COMPLETE, OVER, JobRecord, JobRules
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules
+from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.workload import Workload
 
 Status = dict[str, Any]
@@ -32,7 +34,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 def workload_status(
     workload: Workload,
     pods: Sequence[OwnedPod],
-    record: JobRecord | None,
+    record: JobRecord | History,
     progress: Progress,
     now_s: float,
     *,
@@ -40,9 +42,12 @@ def workload_status(
 ) -> Status:
     rules, observed = workload.rules, {"observedGeneration": workload.generation}
     if isinstance(rules, JobRules):
-        return _job(rules, pods, record, why_not_here)
+        return _job(rules, pods, record if isinstance(record, JobRecord) else None, why_not_here)
     alive = [one for one in pods if not one.is_ending]
     new = [one for one in alive if one.revision == workload.revision]
+    if isinstance(rules, StatefulRules):
+        current = record.current if isinstance(record, History) else ""
+        return observed | _stateful_set(workload, current, alive, new, why_not_here)
     if workload.kind == "DaemonSet":
         return observed | _daemon_set(alive, new, why_not_here)
     is_late = now_s - progress.since_s > rules.progress_deadline_s
@@ -71,7 +76,10 @@ def _deployment(
         )
     ]
     serving = sum(one.is_available for one in new)
-    if serving == len(new) == len(alive) == rules.replicas:
+    if rules.is_paused:
+        text = "its manifest says paused: true; kepctl rollout resume lets its template take the place of the former"
+        conditions.append({**_condition("Progressing", "DeploymentPaused", text), "status": "Unknown"})
+    elif serving == len(new) == len(alive) == rules.replicas:
         conditions.append(_condition("Progressing", "NewReplicaSetAvailable", "all pods have this template"))
     elif is_late:
         text = f"nothing has moved for {rules.progress_deadline_s} s: {serving} of {rules.replicas} pods are available"
@@ -82,6 +90,22 @@ def _deployment(
     if why_not_here:
         conditions.append(_condition("ReplicaFailure", "NodeAffinity", why_not_here))
     return {**status, "conditions": conditions}
+
+
+def _stateful_set(
+    workload: Workload, current: str, alive: Sequence[OwnedPod], new: Sequence[OwnedPod], why_not_here: str
+) -> Status:
+    current = current or workload.revision
+    status: Status = {
+        "replicas": len(alive),
+        "readyReplicas": sum(one.is_ready for one in alive),
+        "availableReplicas": sum(one.is_available for one in alive),
+        "currentReplicas": sum(one.revision == current for one in alive),
+        "updatedReplicas": len(new),
+        "currentRevision": f"{workload.name}-{current}",
+        "updateRevision": f"{workload.name}-{workload.revision}",
+    }
+    return status | ({"conditions": [_condition("NotHere", "NodeAffinity", why_not_here)]} if why_not_here else {})
 
 
 def _daemon_set(alive: Sequence[OwnedPod], new: Sequence[OwnedPod], why_not_here: str) -> Status:

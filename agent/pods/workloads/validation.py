@@ -38,30 +38,26 @@ JOB_REFUSALS = {
 
 def check_deployment(spec: DeploymentFields) -> Complaints:
     out = Complaints()
-    _count(out, "spec.replicas", spec.replicas)
-    _seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
-    _seconds(out, "spec.progressDeadlineSeconds", spec.progress_deadline_seconds, least=1)
+    check_count(out, "spec.replicas", spec.replicas)
+    check_seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
+    check_seconds(out, "spec.progressDeadlineSeconds", spec.progress_deadline_seconds, least=1)
     if spec.progress_deadline_seconds <= spec.min_ready_seconds:
         text = f"must be greater than minReadySeconds ({spec.min_ready_seconds})"
         out.invalid("spec.progressDeadlineSeconds", spec.progress_deadline_seconds, text)
     out.at_least("spec.revisionHistoryLimit", spec.revision_history_limit, 0)
-    if spec.paused:
-        out.forbidden(
-            "spec.paused", "kepd keeps no former template to go on with; leave the manifest as it was instead"
-        )
     _strategy(out, "spec.strategy", spec.strategy, (ROLLING, RECREATE))
-    _selector(out, spec.selector, spec.template)
-    _lasting(out, spec.template.spec)
+    check_selector(out, spec.selector, spec.template)
+    check_lasting(out, spec.template.spec)
     return out
 
 
 def check_daemon_set(spec: DaemonSetFields) -> Complaints:
     out = Complaints()
-    _seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
+    check_seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
     out.at_least("spec.revisionHistoryLimit", spec.revision_history_limit, 0)
     _strategy(out, "spec.updateStrategy", spec.update_strategy, (ROLLING, ON_DELETE))
-    _selector(out, spec.selector, spec.template)
-    _lasting(out, spec.template.spec)
+    check_selector(out, spec.selector, spec.template)
+    check_lasting(out, spec.template.spec)
     return out
 
 
@@ -70,12 +66,12 @@ def check_job(spec: JobFields) -> Complaints:
     if spec.completions is not None and not 0 <= spec.completions <= MOST_COMPLETIONS:
         out.invalid("spec.completions", spec.completions, f"must be between 0 and {MOST_COMPLETIONS}")
     if spec.parallelism is not None:
-        _count(out, "spec.parallelism", spec.parallelism)
-    _seconds(out, "spec.backoffLimit", spec.backoff_limit)
+        check_count(out, "spec.parallelism", spec.parallelism)
+    check_seconds(out, "spec.backoffLimit", spec.backoff_limit)
     if spec.active_deadline_seconds is not None:
-        _seconds(out, "spec.activeDeadlineSeconds", spec.active_deadline_seconds)
+        check_seconds(out, "spec.activeDeadlineSeconds", spec.active_deadline_seconds)
     if spec.ttl_seconds_after_finished is not None:
-        _seconds(out, "spec.ttlSecondsAfterFinished", spec.ttl_seconds_after_finished)
+        check_seconds(out, "spec.ttlSecondsAfterFinished", spec.ttl_seconds_after_finished)
     if spec.completion_mode == "Indexed":
         out.forbidden("spec.completionMode", "kepd gives the pods of a Job no index; leave it out or use NonIndexed")
     else:
@@ -97,7 +93,7 @@ def _camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _lasting(out: Complaints, spec: PodFields) -> None:
+def check_lasting(out: Complaints, spec: PodFields) -> None:
     if spec.restart_policy != "Always":
         out.one_of("spec.template.spec.restartPolicy", spec.restart_policy, ("Always",))
     if spec.active_deadline_seconds is not None:
@@ -137,28 +133,36 @@ def share(value: Count, whole: int, *, is_up: bool) -> int | None:
     return -(-parts // 100) if is_up else parts // 100
 
 
-def _count(out: Complaints, path: str, value: int) -> None:
+def check_count(out: Complaints, path: str, value: int) -> None:
     if not 0 <= value <= MOST_REPLICAS:
         out.invalid(path, value, f"must be between 0 and {MOST_REPLICAS}")
 
 
-def _seconds(out: Complaints, path: str, value: int, least: int = 0) -> None:
+def check_seconds(out: Complaints, path: str, value: int, least: int = 0) -> None:
     if not least <= value <= LONGEST_S:
         out.invalid(path, value, f"must be between {least} and {LONGEST_S}")
 
 
-def _selector(out: Complaints, selector: Selector | None, template: Template) -> None:
+def check_selector(out: Complaints, selector: Selector | None, template: Template) -> None:
     if selector is None or not (selector.match_labels or selector.match_expressions):
         out.required("spec.selector", "the labels of its template, as in matchLabels")
         return
     labels = template.metadata.labels
+    check_expressions(out, selector)
+    if not selects(selector, labels):
+        out.invalid("spec.template.metadata.labels", dict(labels), "spec.selector does not select these labels")
+
+
+def check_expressions(out: Complaints, selector: Selector) -> None:
     for index, one in enumerate(selector.match_expressions):
         path = f"spec.selector.matchExpressions[{index}]"
         out.one_of(f"{path}.operator", one.operator, OPERATORS)
         if (one.operator in ("In", "NotIn")) != bool(one.values):
             out.invalid(f"{path}.values", list(one.values), "In and NotIn need values, Exists and DoesNotExist none")
-    if not all(_holds(labels, selector)):
-        out.invalid("spec.template.metadata.labels", dict(labels), "spec.selector does not select these labels")
+
+
+def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
+    return all(_holds(labels, selector))
 
 
 def _holds(labels: Mapping[str, str], selector: Selector) -> Iterator[bool]:

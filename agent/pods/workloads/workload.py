@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Deployment, DaemonSet or Job: its fields as manifests write them, and the pods that it makes.
+"""A Deployment, DaemonSet, StatefulSet or Job: its fields as manifests write them, and the pods that it makes.
 
 Fields that one node cannot carry out stand here as well, so that reading.py can say why. A pod that is made is a
 PodSpec like one from a file, with its owner in it, and takes the same way from there.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
 import msgspec
+from msgspec.structs import replace
 
 from agent.model.pods.container_fields import Fields
-from agent.model.pods.fields import Metadata, PodFields, Texts
+from agent.model.pods.fields import HostPath, Metadata, PodFields, Texts, Volume
 from agent.model.pods.pod import PodOwner, PodSpec, content_hash
 from agent.pods.workloads.job import JobRules
 from agent.pods.workloads.rollout import RolloutRules
+from agent.pods.workloads.stateful import StatefulRules
 
 Count = int | str
 """A number of pods, or a share such as 25%."""
@@ -24,6 +27,7 @@ Key = tuple[str, str, str]
 # Letters and digits that make no words, as Kubernetes has them in names.
 SIGNS = "bcdfghjklmnpqrstvwxz2456789"
 REVISION_LENGTH, SUFFIX_LENGTH = 10, 5
+MOST_DIGITS = 11
 
 
 class SelectorRequirement(Fields, frozen=True):
@@ -71,6 +75,70 @@ class DaemonSetFields(Fields, frozen=True):
     revision_history_limit: int = 10
 
 
+class ClaimMetadata(Fields, frozen=True):
+    name: str = ""
+    labels: Texts = msgspec.field(default_factory=dict)
+    annotations: Texts = msgspec.field(default_factory=dict)
+
+
+class ClaimRequests(Fields, frozen=True):
+    requests: Texts = msgspec.field(default_factory=dict)
+    limits: Texts = msgspec.field(default_factory=dict)
+
+
+class ClaimFields(Fields, frozen=True):
+    access_modes: tuple[str, ...] = ()
+    resources: ClaimRequests = ClaimRequests()
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    selector: object = None
+    volume_name: object = None
+    data_source: object = None
+    data_source_ref: object = None
+    volume_attributes_class_name: object = None
+
+
+class ClaimTemplate(Fields, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    metadata: ClaimMetadata = ClaimMetadata()
+    spec: ClaimFields = ClaimFields()
+    status: object = None
+
+
+class ClaimRetention(Fields, frozen=True):
+    when_deleted: str = "Retain"
+    when_scaled: str = "Retain"
+
+
+class Ordinals(Fields, frozen=True):
+    start: int = 0
+
+
+class StatefulRolling(Fields, frozen=True):
+    partition: int = 0
+    max_unavailable: Count | None = None
+
+
+class StatefulStrategy(Fields, frozen=True):
+    type: str = "RollingUpdate"
+    rolling_update: StatefulRolling | None = None
+
+
+class StatefulSetFields(Fields, frozen=True):
+    replicas: int = 1
+    selector: Selector | None = None
+    service_name: str = ""
+    template: Template = Template()
+    update_strategy: StatefulStrategy = StatefulStrategy()
+    pod_management_policy: str = "OrderedReady"
+    min_ready_seconds: int = 0
+    revision_history_limit: int = 10
+    ordinals: Ordinals = Ordinals()
+    volume_claim_templates: tuple[ClaimTemplate, ...] = ()
+    persistent_volume_claim_retention_policy: ClaimRetention = ClaimRetention()
+
+
 class JobFields(Fields, frozen=True):
     template: Template = Template()
     completions: int | None = None
@@ -90,6 +158,17 @@ class JobFields(Fields, frozen=True):
     max_failed_indexes: object = None
 
 
+class Claim(msgspec.Struct, frozen=True):
+    """Each pod of a StatefulSet has a directory of it; `size` is what was asked for, and holds nobody."""
+
+    name: str
+    size: str
+    root: str
+
+    def directory(self, namespace: str, pod: str) -> str:
+        return f"{self.root}/{namespace}/{self.name}-{pod}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Workload:
     """`rules` say how many pods there are and how they change."""
@@ -103,7 +182,10 @@ class Workload:
     template: Template = field(default_factory=Template)
     revision: str = ""
     generation: int = 0
-    rules: RolloutRules | JobRules = field(default_factory=RolloutRules)
+    rules: RolloutRules | JobRules | StatefulRules = field(default_factory=RolloutRules)
+    service: str = ""
+    """Of a StatefulSet: the name that those of its pods lie below."""
+    claims: tuple[Claim, ...] = ()
     file: str = ""
     source: str = ""
 
@@ -121,8 +203,9 @@ class Workload:
         return max(self.rules.most_pods, 1)
 
     def pod(self, name: str, uid: str, created_s: float = 0.0) -> PodSpec:
-        labels = {**self.template.metadata.labels, **self._labels()}
+        labels = {**self.template.metadata.labels, **self._labels(name)}
         annotations = self.template.metadata.annotations
+        spec = self._spec(name)
         owner = PodOwner(
             kind=self.kind,
             namespace=self.namespace,
@@ -137,7 +220,7 @@ class Workload:
             "uid": uid,
             "labels": labels,
             "annotations": annotations,
-            "spec": self.template.spec,
+            "spec": spec,
         }
         return PodSpec(
             namespace=self.namespace,
@@ -146,20 +229,43 @@ class Workload:
             hash=content_hash(msgspec.json.encode(document, order="sorted").decode()),
             labels=tuple(labels.items()),
             annotations=tuple(annotations.items()),
-            spec=self.template.spec,
+            spec=spec,
             file=self.file,
             source=self.source,
             manifest_name=name,
             owner=owner,
         )
 
-    def _labels(self) -> Mapping[str, str]:
+    def _spec(self, name: str) -> PodFields:
+        """A pod of a StatefulSet is known by its name, and has its own directories."""
+        spec = self.template.spec
+        if self.kind != "StatefulSet":
+            return spec
+        own = {
+            one.name: HostPath(path=one.directory(self.namespace, name), type="DirectoryOrCreate")
+            for one in self.claims
+        }
+        volumes = [one for one in spec.volumes if one.name not in own]
+        volumes += [Volume(name=claim, host_path=path) for claim, path in own.items()]
+        return replace(spec, hostname=name, subdomain=self.service, volumes=tuple(volumes))
+
+    def at(self, revision: str, template: Template) -> "Workload":
+        """With a template that it had before."""
+        return dataclasses.replace(self, revision=revision, template=template)
+
+    def _labels(self, name: str) -> Mapping[str, str]:
         """Those that Kubernetes adds, for selectors and recipes that ask for them."""
         match self.kind:
             case "Deployment":
                 return {"pod-template-hash": self.revision}
             case "DaemonSet":
                 return {"controller-revision-hash": self.revision}
+            case "StatefulSet":
+                return {
+                    "controller-revision-hash": f"{self.name}-{self.revision}",
+                    "statefulset.kubernetes.io/pod-name": name,
+                    "apps.kubernetes.io/pod-index": str(ordinal_of(name)),
+                }
         prefixed = {f"batch.kubernetes.io/{name}": value for name, value in self._job_labels().items()}
         return {**self._job_labels(), **prefixed}
 
@@ -168,11 +274,21 @@ class Workload:
 
     def names(self, is_taken: Callable[[str], bool]) -> Iterator[str]:
         """For pods, always in the same order: the first that no other pod has."""
+        if isinstance(self.rules, StatefulRules):
+            yield from (f"{self.name}-{ordinal}" for ordinal in reversed(self.rules.ordinals))
+            yield f"{self.name}-{self.rules.start}"
+            return
         stem = f"{self.name}-{self.revision}" if self.kind == "Deployment" else self.name
         for place in count():
             name = f"{stem}-{_word(f'{self.revision}/{place}', SUFFIX_LENGTH)}"
             if not is_taken(name):
                 yield name
+
+
+def ordinal_of(name: str) -> int:
+    """By which a pod of a StatefulSet is told; -1 for a name that has none."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdigit() and len(number) < MOST_DIGITS else -1
 
 
 def revision_of(template: Template) -> str:

@@ -73,7 +73,7 @@ def read_workload(top: ReadPart, kind: str) -> WorkloadFacts:
     if kind == "ReplicationController":
         selector: LabelSelector | None = LabelSelector(spec.text_map("selector") if spec.has("selector") else labels)
     else:
-        selector = _read_selector(spec, "selector")
+        selector = read_selector(spec, "selector")
     for fault in selector_faults(selector):
         text = f"{shown(fault.value)} cannot be used; expected {fault.right}"
         top.complaints.error(f"{spec.at('selector')}.{fault.path}", text)
@@ -107,7 +107,7 @@ def read_constraint(part: ReadPart) -> SpreadConstraint:
         max_skew=part.optional_whole("maxSkew") or 0,
         topology_key=part.text("topologyKey"),
         when_unsatisfiable=part.text("whenUnsatisfiable"),
-        label_selector=_read_selector(part, "labelSelector"),
+        label_selector=read_selector(part, "labelSelector"),
         match_label_keys=part.texts("matchLabelKeys"),
         min_domains=part.optional_whole("minDomains"),
         node_affinity_policy=part.optional_text("nodeAffinityPolicy"),
@@ -115,7 +115,7 @@ def read_constraint(part: ReadPart) -> SpreadConstraint:
     )
 
 
-def _read_selector(holder: ReadPart, name: str) -> LabelSelector | None:
+def read_selector(holder: ReadPart, name: str) -> LabelSelector | None:
     if not holder.has(name):
         return None
     part = holder.part(name, "labelSelector")

@@ -168,3 +168,33 @@ def test_without_groups_every_pod_has_a_turn_within_the_longest_delay(
     if wanted_s <= longest_s and KILL_S * len(levels) <= longest_s / 2:
         graces = {f"{line.split()[1]} {line.split()[2]}" for line in steps}
         assert graces == {f"{one.uid} {one.grace_s:g}" for one in given_pods}
+
+
+def test_whom_something_keeps_holds_up_nobody_and_is_left() -> None:
+    """WL-27"""
+    drain = begin_drain([pod("a"), pod("b"), pod("c", 5)], [])
+    first = plan_drain(drain, (), 0.0, {"a"})
+
+    assert [step.uid for step in first.steps] == ["b"]
+
+    second = plan_drain(first.then, {"b"}, 1.0, {"a"})
+    assert [step.uid for step in second.steps] == ["c"]
+
+    last = plan_drain(second.then, {"b", "c"}, 2.0, {"a"})
+    assert (last.steps, last.is_over) == ((), True)
+
+    freed = plan_drain(last.then, {"b", "c"}, 3.0)
+    assert ([step.uid for step in freed.steps], freed.is_over) == (["a"], False)
+
+
+def test_where_the_node_goes_down_it_ends_last_and_by_force() -> None:
+    """WL-27: when the others have ended, or when no more than its grace is left."""
+    pods = [pod("a"), pod("b")]
+    drain = begin_drain(pods, [group(0, 60)])
+    first = plan_drain(drain, (), 0.0, {"a"}, forces=True)
+
+    assert [(step.uid, step.is_forced) for step in first.steps] == [("b", False)]
+    after = plan_drain(first.then, {"b"}, 5.0, {"a"}, forces=True)
+    assert [(step.uid, step.is_forced) for step in after.steps] == [("a", True)]
+    late = plan_drain(first.then, (), 60.0 - pods[0].grace_s, {"a"}, forces=True)
+    assert [(step.uid, step.is_forced) for step in late.steps] == [("a", True)]

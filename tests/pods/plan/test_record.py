@@ -90,6 +90,7 @@ def test_metrics_are_families_of_their_names() -> None:
     families = {family.name: family for family in metrics.families()}
 
     assert set(families) == {
+        "kepd_node_drain_began_timestamp_seconds", "kepd_node_drain_pods",
         "kepd_pods", "kepd_pod_container_restarts", "kepd_pod_start_duration_seconds",
         "kepd_pod_stop_duration_seconds", "kepd_pod_hook_duration_seconds", "kepd_pod_probe_lag_seconds",
         "kepd_pod_probe_duration_seconds", "kepd_container_start_duration_seconds",

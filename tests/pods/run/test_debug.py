@@ -13,8 +13,9 @@ from agent.drivers.manifests.changing import take_out
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.attach.pod_service import PodService
-from agent.pods.run.commands import PodCommands, StreamUrls
+from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
+from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.cri import runtime_v1_pb2 as pb
 from agent.wire.kepd.v1 import access_pb2, pod_pb2
 from tests.fakes.manifests import FakeManifestDirectory

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.manifests.changing import take_out
+from agent.model.nodes.drain import NodeDrain
 from agent.model.refused import Refused
 from agent.pods.plan.drain import Group
 from agent.pods.run.commands import PodCommands
@@ -15,11 +16,18 @@ from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
 
 ROOT = "root (uid 0)"
+ASKED = NodeDrain(by=ROOT, began_at_s=0.0)
 
 
 def commands_of(plane: Plane) -> PodCommands:
     context = plane.runner._context
     return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"), take_out)
+
+
+async def admitted(plane: Plane, groups: tuple[Group, ...]) -> list[str]:
+    drainer = Drainer(plane.runner, plane.runner._context)
+    await drainer.admit(ASKED)
+    return await drainer.drain("drain", groups)
 
 
 def once(name: str) -> bytes:
@@ -38,7 +46,7 @@ async def test_drained_pods_come_back_after_uncordon_but_for_those_that_run_once
     async with running(cri, given, tmp_path) as plane:
         commands = commands_of(plane)
         await plane.until_phases(web="Running", once="Running")
-        await commands.drain(0, ROOT)
+        await commands.drain(ASKED)
         drained = plane.runner.drained
         await plane.until_phases(web="Failed", once="Failed")
         given.put("/m/c.yaml", manifest("late", "i"))
@@ -77,7 +85,7 @@ async def test_a_cordoned_node_lets_run_what_runs(given: FakeManifestDirectory, 
         assert cordoned is not None
         assert (cordoned.by, cordoned.keeps_pods, cordoned.waits_for) == (ROOT, True, ())
         assert plane.pod("late-n").waits_for.startswith("root (uid 0) has cordoned the node; `kepctl uncordon`")
-        await commands.drain(0, ROOT)
+        await commands.drain(ASKED)
         await commands.cordon(ROOT)
         drained = plane.runner.drained
         assert drained is not None
@@ -90,7 +98,7 @@ async def test_what_ended_before_its_image_came_no_longer_speaks_of_the_image(tm
         commands = commands_of(plane)
         await plane.until(lambda: plane.phases and plane.pod("bad-n").containers[0].message != "", "no image")
         before = (await commands.explain("", "bad-n")).details
-        await commands.drain(0, ROOT)
+        await commands.drain(ASKED)
         await plane.until_phases(bad="Failed")
         after = await commands.explain("", "bad-n")
 
@@ -104,7 +112,7 @@ async def test_the_node_stays_drained_when_kepd_starts_anew_and_not_after_a_rebo
     cri = Slow()
     async with running(cri, given, tmp_path) as plane:
         await plane.until_phases(web="Running", once="Running")
-        await commands_of(plane).drain(0, ROOT)
+        await commands_of(plane).drain(ASKED)
         before = plane.runner.drained
     given.put("/m/c.yaml", manifest("late", "i"))
     async with running(cri, given, tmp_path) as plane:
@@ -127,7 +135,7 @@ async def test_a_drain_that_runs_names_what_it_waits_for_and_can_be_ended(
         commands = commands_of(plane)
         await plane.until_phases(web="Running", db="Running")
         cri.may_stop.clear()
-        drain = asyncio.ensure_future(commands.drain(0, ROOT))
+        drain = asyncio.ensure_future(commands.drain(ASKED))
         await plane.until(lambda: cri.stopping == {"a"}, "the first ends")
         drained = plane.runner.drained
         assert drained is not None
@@ -150,7 +158,7 @@ async def test_a_drain_goes_on_when_kepd_starts_anew_within_it(given: FakeManife
     async with running(cri, given, tmp_path) as plane:
         await plane.until_phases(web="Running", late="Running")
         cri.may_stop.clear()
-        draining = asyncio.ensure_future(Drainer(plane.runner, plane.runner._context).drain_for(ROOT, groups, 0.0))
+        draining = asyncio.ensure_future(admitted(plane, groups))
         await plane.until(lambda: cri.stopping, "the first one is asked to end")
         draining.cancel()
     cri.may_stop.set()
@@ -165,5 +173,5 @@ async def test_a_disk_that_takes_nothing_stops_no_drain(given: FakeManifestDirec
     async with running(Slow(), given, tmp_path) as plane:
         await plane.until_phases(web="Running", once="Running")
         DISKS[tmp_path].failure = OSError("no space left")
-        await commands_of(plane).drain(0, ROOT)
+        await commands_of(plane).drain(ASKED)
         await plane.until_phases(web="Failed", once="Failed")

@@ -12,6 +12,7 @@ import pytest
 
 from agent.drivers.manifests.changing import take_out
 from agent.model.component import Board, State
+from agent.model.nodes.drain import NodeDrain
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer, NodeShutdown
@@ -334,11 +335,11 @@ async def test_a_drain_goes_on_when_nobody_waits_for_it_any_longer(
         commands = PodCommands(runner, Drainer(runner, runner._context), runner._context, tmp_path, take_out)
         await made.plane.until_phases(batch="Running", db="Running")
         cri.may_stop.clear()
-        impatient = asyncio.ensure_future(commands.drain(0, "root (uid 0)"))
+        impatient = asyncio.ensure_future(commands.drain(NodeDrain(by="root (uid 0)", began_at_s=0.0)))
         await made.until(lambda: cri.stopping == {"a"}, "the first group ends")
         impatient.cancel()
-        again = asyncio.ensure_future(commands.drain(0, "root (uid 0)"))
+        again = asyncio.ensure_future(commands.drain(NodeDrain(by="root (uid 0)", began_at_s=0.0)))
         cri.may_stop.set()
 
-        assert await again == ["default/batch-n", "default/db-n"]
+        assert await again == (["default/batch-n", "default/db-n"], ())
         assert made.reasons() == {"batch-n": ("Failed", "Terminated"), "db-n": ("Failed", "Terminated")}

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from agent.cli.commands.objects.explain import explained_head
 from agent.model.pods.state import PodState
-from agent.pods.view.explanation import container_lines
+from agent.pods.view.explanation import container_lines, cpu_lines
 from agent.wire.kepd.v1 import pod_pb2
 from agent.wire.kepd.v1.reason_pb2 import Reason
 from tests.pods.pods import Runs, World, container, make_pod
@@ -102,3 +102,21 @@ def test_volumes_and_named_ports_are_told_without_their_content() -> None:
         ("m", "emptyDir in Memory", ()),
     ]
     assert [(one.name, one.port) for one in state.ports] == [("http", 80)]
+
+
+def test_a_limit_of_cpu_is_told_with_whether_the_program_learns_of_it() -> None:
+    limited = {"resources": {"limits": {"cpu": "500m"}}}
+    by_field = {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
+    mains = (
+        container("plain", **limited), container("told", **limited, env=[by_field]),
+        container("go", **limited, env=[{"name": "GOMAXPROCS", "value": "1"}]), container("free"),
+    )  # fmt: skip
+    pod = make_pod(mains)
+    lines = list(cpu_lines(pod, 4))
+
+    assert lines[0].startswith("plain: may use 500m CPU, while a program that counts processors finds 4; Go 1.25")
+    assert lines[1:] == [
+        "told: may use 500m CPU, as CPUS tells it",
+        "go: may use 500m CPU, as GOMAXPROCS tells it",
+    ]
+    assert len(list(cpu_lines(make_pod((container("all", resources={"limits": {"cpu": 4}}),)), 4))) == 0

@@ -66,7 +66,6 @@ def test_a_job_without_numbers_runs_once_and_one_with_parallelism_alone_until_a_
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (deployment(more="  paused: true\n"), "spec.paused: Forbidden: kepd keeps no former template"),
         (deployment(MOST_REPLICAS + 1), "spec.replicas: Invalid value: 251: must be between 0 and 250"),
         (deployment(more="  replcas: 1\n"), 'spec.replcas: not supported by this version; did you mean "replicas"?'),
         (deployment(more="  strategy: {type: Blue}\n"), "spec.strategy.type: Unsupported value"),
@@ -141,3 +140,90 @@ def test_all_together_ask_for_a_bounded_number_of_pods() -> None:
     ).replace(":2:", ":")
     assert reading.duplicates == frozenset(), "it is no second one of its name"
     assert replace(RolloutRules(), replicas=0).most_pods == 0
+
+
+def stateful(more: str = "", claim: str = "") -> bytes:
+    text = deployment(more=more).decode().replace("kind: Deployment", "kind: StatefulSet")
+    claims = f"  volumeClaimTemplates:\n  - {claim}\n" if claim else ""
+    return (text + claims).encode()
+
+
+GOOD_CLAIM = "{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (stateful("  podManagementPolicy: Loose\n"), "spec.podManagementPolicy: Unsupported value"),
+        (stateful("  serviceName: A_b\n"), "spec.serviceName: Invalid value"),
+        (stateful("  ordinals: {start: -1}\n"), "spec.ordinals.start: Invalid value: -1"),
+        (stateful("  ordinals: {start: 2147483647}\n"), "spec.ordinals.start: Invalid value"),
+        (stateful("  ordinals: {begin: 1}\n"), "spec.ordinals.begin: not supported by this version"),
+        (stateful("  minReadySeconds: -1\n"), "spec.minReadySeconds: Invalid value: -1"),
+        (stateful("  revisionHistoryLimit: -1\n"), "spec.revisionHistoryLimit: Invalid value: -1"),
+        (stateful("  updateStrategy: {type: Recreate}\n"), "spec.updateStrategy.type: Unsupported value"),
+        (
+            stateful("  updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n"),
+            "spec.updateStrategy.rollingUpdate: Forbidden: only type RollingUpdate has it",
+        ),
+        (
+            stateful("  updateStrategy: {rollingUpdate: {partition: -2}}\n"),
+            "spec.updateStrategy.rollingUpdate.partition: Invalid value: -2",
+        ),
+        *(
+            (
+                stateful(f"  updateStrategy: {{rollingUpdate: {{maxUnavailable: {value}}}}}\n"),
+                "spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value",
+            )
+            for value in ("0", "0%", "some", "-1", "101%")
+        ),
+        (
+            stateful("  persistentVolumeClaimRetentionPolicy: {whenScaled: Keep}\n"),
+            "spec.persistentVolumeClaimRetentionPolicy.whenScaled: Unsupported value",
+        ),
+        (stateful(claim="{metadata: {name: data}}"), "spec.volumeClaimTemplates[0].spec.accessModes: Required value"),
+        (
+            stateful(claim=GOOD_CLAIM.replace("1Gi", "much")),
+            'spec.volumeClaimTemplates[0].spec.resources.requests[storage]: Invalid value: "much"',
+        ),
+        (
+            stateful(claim=GOOD_CLAIM.replace("{requests: {storage: 1Gi}}", "{}")),
+            "spec.volumeClaimTemplates[0].spec.resources.requests[storage]: Required value",
+        ),
+        (
+            stateful(claim=GOOD_CLAIM.replace("ReadWriteOnce", "WriteOnly")),
+            "spec.volumeClaimTemplates[0].spec.accessModes[0]: Unsupported value",
+        ),
+        (
+            stateful(claim=GOOD_CLAIM.replace("resources", "volumeMode: Block, resources")),
+            "spec.volumeClaimTemplates[0].spec.volumeMode: Forbidden: claims are directories here",
+        ),
+        (
+            stateful(claim=GOOD_CLAIM.replace("resources", "dataSource: {name: x}, resources")),
+            "spec.volumeClaimTemplates[0].spec.dataSource: Forbidden: nothing here fills a volume",
+        ),
+        (
+            stateful(claim=GOOD_CLAIM.replace("name: data", "name: Da_ta")),
+            "spec.volumeClaimTemplates[0].metadata.name: Invalid value",
+        ),
+        (
+            stateful(claim=f"{GOOD_CLAIM}\n  - {GOOD_CLAIM}"),
+            "spec.volumeClaimTemplates[1].metadata.name: Duplicate value",
+        ),
+    ],
+)
+def test_a_bad_stateful_set_is_one_clear_line(content: bytes, expected: str) -> None:
+    identity = NodeIdentity("n", has_name_suffix=False, claim_root="/srv/claims")
+    found = [str(one).partition(": ")[2] for one in parse_objects("/m/f.yaml", content, identity).findings]
+
+    assert [one for one in found if one.startswith(expected)], found
+
+
+def test_a_claim_is_a_volume_of_the_template_and_is_refused_without_a_place() -> None:
+    mounted = stateful(claim=GOOD_CLAIM).replace(b"image: ", b"volumeMounts: [{name: data, mountPath: /d}], image: ", 1)
+    places = [NodeIdentity("n", has_name_suffix=False, claim_root=root) for root in ("/srv/claims", "")]
+    good, bad = (parse_objects("/m/f.yaml", mounted, place).findings for place in places)
+
+    assert good == []
+    assert [one.path for one in bad] == ["spec.volumeClaimTemplates"]
+    assert "pods.claimDirectory" in str(bad[0])

@@ -2,6 +2,7 @@
 """`kepctl status`, `health` and `doctor`: the node, whether all is well, and what should be changed on it."""
 
 import json
+from collections.abc import Iterator
 
 import click
 from grpc_health.v1 import health_pb2
@@ -13,6 +14,7 @@ from agent.cli.session import CommandFailed, Session
 from agent.kinds.ages import age
 from agent.kinds.registry import BY_WORD
 from agent.kinds.table import Column, Columns, Listing
+from agent.model.finding import printable
 from agent.wire.kepd.v1 import node_pb2
 
 
@@ -32,13 +34,23 @@ def status(session: Session, output: str) -> None:
     click.echo(f"node     {node.name}  (Linux {node.kernel_version}, cgroup v{node.cgroup_version})")
     click.echo(f"kepd     {node.kepd_version}  pid {node.pid}")
     click.echo(f"runtime  {runtime}  {node.runtime.endpoint}")
-    if node.drain.keeps_pods:
-        click.echo(f"cordoned by {node.drain.by}, {age(node.drain.began_at)} ago; kepctl uncordon ends it")
-    elif node.HasField("drain"):
-        waits = f"waits for {', '.join(node.drain.waits_for)}" if node.drain.waits_for else "all pods have ended"
-        click.echo(f"drained  by {node.drain.by}, {age(node.drain.began_at)} ago; {waits}; kepctl uncordon ends it")
+    for line in _drain_lines(node.drain) if node.HasField("drain") else ():
+        click.echo(printable(line))
     click.echo()
     print_table(planes, "table", session)
+
+
+def _drain_lines(drain: node_pb2.Drain) -> Iterator[str]:
+    why = f": {drain.reason}" if drain.reason else ""
+    done = "cordoned" if drain.keeps_pods else "drained "
+    waits = f"; waits for {', '.join(drain.waits_for)}" if drain.waits_for else "; all pods have ended"
+    if drain.keeps_pods:
+        waits = ""
+    elif drain.selector:
+        waits = f"; of {drain.selector} {waits.removeprefix('; ')}"
+    yield f"{done} by {drain.by}, {age(drain.began_at)} ago{why}{waits}; kepctl uncordon ends it"
+    for one in drain.kept:
+        yield f"         {one.pod} stays: {one.why}"
 
 
 @click.command()

@@ -16,7 +16,18 @@ from agent.kinds.registry import BY_WORD, Kind
 from agent.kinds.selection import nearest
 from agent.wire.kepd.v1 import kind_pb2, list_pb2, node_pb2
 
-DESCRIBED = ("pods", "deployments", "daemonsets", "jobs", "cronjobs", "services", "claims", "nodes")
+DESCRIBED = (
+    "pods",
+    "deployments",
+    "daemonsets",
+    "statefulsets",
+    "jobs",
+    "cronjobs",
+    "poddisruptionbudgets",
+    "services",
+    "claims",
+    "nodes",
+)
 
 
 def complete_described(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:

@@ -35,7 +35,7 @@ from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteRequest as ExplainR
 from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteResponse
 
 ANYTHING = "anything"
-EXPLAINED = ("pod", "service", "deployment", "daemonset", "job", "cronjob", "claim")
+EXPLAINED = ("pod", "service", "deployment", "daemonset", "statefulset", "job", "cronjob", "claim")
 
 
 class Explained(KindGroup):

@@ -21,7 +21,7 @@ from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import object_pb2
 
 TYPES = {"clusterip": "ClusterIP", "nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
-EXPOSED = ("pods", "deployments", "daemonsets")
+EXPOSED = ("pods", "deployments", "daemonsets", "statefulsets")
 
 
 def _container(name: str, image: str, command: tuple[str, ...]) -> Object:

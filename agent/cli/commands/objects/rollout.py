@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl rollout` and `kepctl scale`: Deployments and DaemonSets while they change."""
+"""`kepctl rollout` and `kepctl scale`: Deployments, DaemonSets and StatefulSets while they change."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,15 +24,19 @@ from agent.cli.waits.workloads import progress
 from agent.config.manifest_documents import dumped
 from agent.config.restarted import RESTARTED
 from agent.config.strict_yaml import parse_documents, plain
-from agent.kinds.pods.parts import items
+from agent.kinds.pods.parts import items, part
+from agent.kinds.pods.revisions import CAUSE, owner_of, revision_number
 from agent.kinds.registry import BY_API, Kind, Named
 from agent.model.exit_codes import FAILURE, USAGE
+from agent.model.finding import printable
 from agent.wire.kepd.v1 import object_pb2 as pb
+
+CHANGED = ("deployments", "daemonsets", "statefulsets")
 
 
 @click.group(cls=KindGroup)
 def rollout() -> None:
-    """Follow a change of a Deployment or DaemonSet, or make its pods anew."""
+    """Follow a change of a Deployment, DaemonSet or StatefulSet, hold it, undo it, or make the pods anew."""
 
 
 @rollout.command()
@@ -40,7 +45,7 @@ def rollout() -> None:
 @click.pass_obj
 def status(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Wait until all pods have the present template and are available."""
-    kind, name = _one(words, ("deployments", "daemonsets"))
+    kind, name = _one(words, CHANGED)
     session = patient(session)
     patience = Patience(session.timeout_s)
     with connected(replace(session, namespace=namespace)) as daemon:
@@ -66,7 +71,7 @@ def _condition(made: dict[str, Any], kind: str) -> dict[str, Any]:
 @click.pass_obj
 def restart(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Make all pods anew, one after the other as its strategy says; its manifest gets an annotation that says when."""
-    kind, name = _one(words, ("deployments", "daemonsets"))
+    kind, name = _one(words, CHANGED)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def change(made: dict[str, Any]) -> None:
@@ -77,14 +82,116 @@ def restart(session: Session, words: tuple[str, ...], namespace: str) -> None:
         click.echo(f"{_changed(daemon, kind, name, change)} restarted")
 
 
+@rollout.command()
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@click.option("--revision", type=click.IntRange(1), help="Show the template of one.")
+@namespace_option()
+@click.pass_obj
+def history(session: Session, words: tuple[str, ...], revision: int | None, namespace: str) -> None:
+    """List the templates that it had and has, newest last, by number and cause."""
+    kind, name = _one(words, CHANGED)
+    with connected(replace(session, namespace=namespace)) as daemon:
+        found, _ = find_workload(daemon, kind, name)
+        known = _revisions(daemon, kind, found)
+        if revision is not None:
+            click.echo(dumped(_template(daemon, found, _chosen(known, found, revision))).rstrip())
+            return
+    click.echo(f"{kind.singular}/{found.key}")
+    click.echo("REVISION  CHANGE-CAUSE")
+    for number, one in sorted(known.items()):
+        cause = part(one, "metadata", "annotations").get(CAUSE) or "<none>"
+        click.echo(printable(f"{number:<8}  {cause}"))
+
+
+@rollout.command()
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@click.option("--to-revision", type=click.IntRange(0), default=0, help="Which one [the last before the present].")
+@namespace_option()
+@click.pass_obj
+def undo(session: Session, words: tuple[str, ...], to_revision: int, namespace: str) -> None:
+    """Write a former template into its manifest; what else the manifest says stays."""
+    kind, name = _one(words, CHANGED)
+    with connected(replace(session, namespace=namespace)) as daemon:
+        found, made = find_workload(daemon, kind, name, elsewhere=False)
+        if part(made, "spec").get("paused"):
+            text = f"{kind.singular}/{found.key} is paused; first: kepctl rollout resume {kind.singular}/{found.name}"
+            raise CommandFailed(text, FAILURE)
+        known = _revisions(daemon, kind, found)
+        if not to_revision and len(known) < 2:
+            raise CommandFailed(f"{kind.singular}/{found.key} has no former template to go back to", FAILURE)
+        chosen = _chosen(known, found, to_revision or sorted(known)[-2])
+        template = _template(daemon, found, chosen)
+        text = _changed(daemon, kind, name, lambda manifest: manifest["spec"].update(template=template))
+    click.echo(f"{text} rolled back to revision {revision_number(chosen)}")
+
+
+def _revisions(daemon: Client, kind: Kind, found: Named) -> dict[int, dict[str, Any]]:
+    request = pb.ListObjectsRequest(kind="ReplicaSet" if kind.api == "Deployment" else "ControllerRevision")
+    listed = daemon.call(f"{SERVICE}/ListObjects", request, pb.ListObjectsResponse).objects
+    made = (json.loads(one.content) for one in listed if one.namespace == found.namespace)
+    return {revision_number(one): one for one in made if owner_of(one) == (kind.api, found.name)}
+
+
+def _chosen(known: Mapping[int, dict[str, Any]], found: Named, number: int) -> dict[str, Any]:
+    if number not in known:
+        there = ", ".join(map(str, sorted(known))) or "none"
+        raise CommandFailed(f"{found.key} has no revision {number}; it has {there}", USAGE)
+    return known[number]
+
+
+def _template(daemon: Client, found: Named, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Whole, with the values that lists do not show."""
+    request = pb.GetManifestRequest(
+        kind=chosen["kind"], namespace=found.namespace, name=str(chosen["metadata"]["name"])
+    )
+    made = _parsed(daemon.call(f"{SERVICE}/GetManifest", request, pb.GetManifestResponse).content, found)
+    template = dict(part(made, "spec", "template"))
+    template.pop("$patch", None)
+    labels = part(template, "metadata", "labels")
+    labels.pop("pod-template-hash", None)
+    return template
+
+
+def _hold(session: Session, words: tuple[str, ...], namespace: str, *, is_paused: bool) -> None:
+    kind, name = _one(words, ("deployments",))
+
+    def change(made: dict[str, Any]) -> None:
+        if bool(made["spec"].get("paused")) == is_paused:
+            raise CommandFailed(f"{kind.singular}/{name} is {'already' if is_paused else 'not'} paused", FAILURE)
+        made["spec"]["paused"] = True
+        if not is_paused:
+            del made["spec"]["paused"]
+
+    with connected(replace(session, namespace=namespace)) as daemon:
+        click.echo(f"{_changed(daemon, kind, name, change)} {'paused' if is_paused else 'resumed'}")
+
+
+@rollout.command()
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@namespace_option()
+@click.pass_obj
+def pause(session: Session, words: tuple[str, ...], namespace: str) -> None:
+    """Hold a Deployment's change: pods keep the template that they have, whatever its manifest says, until resume."""
+    _hold(session, words, namespace, is_paused=True)
+
+
+@rollout.command()
+@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@namespace_option()
+@click.pass_obj
+def resume(session: Session, words: tuple[str, ...], namespace: str) -> None:
+    """Let the template of a paused Deployment take the place of the former."""
+    _hold(session, words, namespace, is_paused=False)
+
+
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
-@click.option("--replicas", type=click.IntRange(0), required=True, help="How many pods a Deployment has.")
+@click.option("--replicas", type=click.IntRange(0), required=True, help="How many pods it has.")
 @namespace_option()
 @click.pass_obj
 def scale(session: Session, words: tuple[str, ...], replicas: int, namespace: str) -> None:
-    """Write another number of pods into a Deployment's manifest."""
-    kind, name = _one(words, ("deployments",))
+    """Write another number of pods into the manifest of a Deployment or StatefulSet."""
+    kind, name = _one(words, ("deployments", "statefulsets"))
     with connected(replace(session, namespace=namespace)) as daemon:
         click.echo(f"{_changed(daemon, kind, name, lambda made: made['spec'].update(replicas=replicas))} scaled")
 
@@ -113,6 +220,9 @@ def _changed(daemon: Client, kind: Kind, name: str, change: Callable[[dict[str, 
 def _parsed(text: bytes, found: Named) -> dict[str, Any]:
     documents, _ = parse_documents(text, "manifest")
     made = plain(documents[0]) if documents else None
+    if isinstance(made, dict) and isinstance(made.get("data"), dict):
+        # Of a ControllerRevision.
+        made = made["data"]
     if not isinstance(made, dict) or not isinstance(made.get("spec"), dict):
         raise CommandFailed(f"the manifest of {found.key} has no spec", FAILURE)
     return made

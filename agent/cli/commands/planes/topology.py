@@ -179,7 +179,7 @@ def _plan_table(zones: str | None, pod_file: Path | None, node_source: Path | No
 def _read(*sources: Path, for_hints: bool = True) -> Manifests:
     """Manifests of files and directories, as one whole. Errors end the command; notes are shown where they bear on the
     question."""
-    manifests = read_manifests(list(_documents(sources)))
+    manifests = read_manifests(list(documents_of(sources)))
     notes = [note for note in manifests.notes if for_hints or not note.path.startswith(CAPACITY_PATHS)]
     for finding in (*manifests.errors, *notes):
         click.echo(str(finding), err=True)
@@ -188,7 +188,7 @@ def _read(*sources: Path, for_hints: bool = True) -> Manifests:
     return manifests
 
 
-def _documents(sources: Iterable[Path]) -> Iterator[Document]:
+def documents_of(sources: Iterable[Path]) -> Iterator[Document]:
     for path in (path for source in sources for path in _files_of(source)):
         try:
             trees, duplicates = parse_documents(path.read_bytes(), str(path))

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from agent.cli.client import Client, ask, connected
 from agent.cli.objects.pod_names import find_container, find_pod, given_pod
 from agent.cli.session import CommandFailed, Session
-from agent.model.exit_codes import NOT_FOUND, USAGE
+from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
+from agent.model.finding import printable
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
 
 if TYPE_CHECKING:
@@ -124,10 +125,17 @@ def restart(session: Session, target: str) -> None:
     default=0,
     help="Longest time for each group, in seconds; 0 = the pods' own grace.",
 )
+@click.option("--reason", default="", metavar="TEXT", help="Why; status, events and metrics show it.")
+@click.option("-l", "--selector", default="", help="Stop only pods with these labels, such as app=web.")
+@click.option("--surge", "surges", is_flag=True, help="First start a replacement where the node has room for one.")
+@click.option("--force", "is_forced", is_flag=True, help="Stop pods although a PodDisruptionBudget keeps them.")
 @click.option("--checkpoint", "keeps", is_flag=True, help="First write a checkpoint of each running container.")
 @click.pass_obj
-def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
-    """Stop all pods of this node, lowest priority first, and wait; with --timeout only that long.
+def drain(
+    session: Session, node: str, grace_s: int, *, reason: str, selector: str, surges: bool, is_forced: bool, keeps: bool
+) -> None:
+    """Stop the pods of this node, lowest priority first, and wait; with --timeout only that long. A pod that a
+    PodDisruptionBudget keeps stays; the drain waits for it, and kepctl exits with 1.
 
     NODE may be said, and is this one.
 
@@ -139,7 +147,9 @@ def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
     session = patient(session)
     if keeps:
         _keep_all(session)
-    request = pod_pb2.DrainNodeRequest(grace_seconds=grace_s)
+    request = pod_pb2.DrainNodeRequest(
+        grace_seconds=grace_s, reason=reason, selector=selector, surges=surges, is_forced=is_forced
+    )
     told: set[str] = set()
     asking = ThreadPoolExecutor(1)
     try:
@@ -159,6 +169,9 @@ def drain(session: Session, node: str, grace_s: int, *, keeps: bool) -> None:
     for pod in answer.pods:
         if pod not in told:
             click.echo(f"pod/{pod} ended")
+    if answer.kept:
+        kept = "\n".join(printable(f"pod/{one.pod} stays: {one.why}") for one in answer.kept)
+        raise CommandFailed(f"{kept}\nthe drain waits for it; kepctl drain --force ends it all the same", FAILURE)
 
 
 def _is_this(session: Session, name: str) -> None:
@@ -203,12 +216,13 @@ def _write(daemon: Client, request: pod_pb2.CheckpointContainerRequest) -> pod_p
 
 @click.command()
 @click.argument("node", metavar="[NODE]", default="")
+@click.option("--reason", default="", metavar="TEXT", help="Why; status, events and metrics show it.")
 @click.pass_obj
-def cordon(session: Session, node: str) -> None:
+def cordon(session: Session, node: str, reason: str) -> None:
     """Let no pod start until `kepctl uncordon` or a reboot; those that run go on. NODE may be said, and is this one."""
     if node:
         _is_this(session, node)
-    request = pod_pb2.DrainNodeRequest(keeps_pods=True)
+    request = pod_pb2.DrainNodeRequest(keeps_pods=True, reason=reason)
     ask(session, f"{SERVICE}/DrainNode", request, pod_pb2.DrainNodeResponse)
     click.echo("the node takes no pods")
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pod ends when the node runs out of something, what is said of it, and who may begin or come back meanwhile.
 
-Who uses more than it asked for goes first, then who matters less, then who is furthest above what it asked for; of two
-that are equal the one that started last. Critical pods stay, and so does who has next to nothing of what is short.
-A pod whose use is unknown goes last. Pure.
+Who uses more than it asked for goes first, then who matters less, then whom no budget guards, then who is furthest
+above what it asked for; of two that are equal the one that started last. Critical pods stay, and so does who has next
+to nothing of what is short. A pod whose use is unknown goes last. Pure.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -48,6 +48,8 @@ class PossibleVictim(msgspec.Struct, frozen=True, kw_only=True):
     used: Mapping[str, int] = msgspec.field(default_factory=dict)
     requested: Mapping[str, int] = msgspec.field(default_factory=dict)
     containers: tuple[ContainerShare, ...] = ()
+    guard: str = ""
+    """Why a budget would keep it; a node that is short cannot."""
 
 
 class Victim(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,7 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     grace_s: float
     message: str
+    guard: str = ""
 
 
 def resource_of(signal: str) -> str:
@@ -72,12 +75,12 @@ def order_of_victims(signal: str, pods: Sequence[PossibleVictim]) -> list[Possib
     resource = resource_of(signal)
     least = LEAST_BYTES if resource in ("memory", "ephemeral-storage") else 1
 
-    def rank(one: PossibleVictim) -> tuple[bool, bool, int, int, float, str]:
+    def rank(one: PossibleVictim) -> tuple[bool, bool, int, bool, int, float, str]:
         used, requested = one.used.get(signal), one.requested.get(resource, 0)
         excess = (used or 0) - requested
         # Nobody asks for inodes or processes.
         is_over = excess > 0 or resource in ("inodes", "pids")
-        return used is None, not is_over, one.priority, -excess, -one.started_s, one.key
+        return used is None, not is_over, one.priority, bool(one.guard), -excess, -one.started_s, one.key
 
     may_end = [one for one in pods if not one.is_critical and not one.is_ending]
     return sorted((one for one in may_end if one.used.get(signal, least) >= least), key=rank)
@@ -92,7 +95,9 @@ def choose_victim(
         return None
     grace_s = HARD_GRACE_S if most_grace_s is None else min(first.grace_s, most_grace_s)
     message = victim_message(signal, first, line, available)
-    return Victim(uid=first.uid, key=first.key, signal=signal, kind=kind, grace_s=grace_s, message=message)
+    return Victim(
+        uid=first.uid, key=first.key, signal=signal, kind=kind, grace_s=grace_s, message=message, guard=first.guard
+    )
 
 
 def victim_message(signal: str, pod: PossibleVictim, line: int, available: int) -> str:

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of Deployments, DaemonSets and Jobs beyond their manifests: their pods, since when, and Jobs' records.
+"""What is known of workloads beyond their manifests: their pods, since when, Jobs' records and former templates.
 
-A Job's record is on disk what it is here, for a change is taken over only once it is written.
+A record is on disk what it is here, for a change is taken over only once it is written.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count
+from typing import Generic, Protocol, TypeVar
 
+import msgspec
 import structlog
 
 from agent.model.pods.pod import PodSpec
+from agent.model.pods.state import RUNNING, PodState
 from agent.pods.plan.remembered import Record
 from agent.pods.ports import PodRecords
-from agent.pods.workloads.job import (
-    FOLDER,
-    JobRecord,
-    decode_job_record,
-    encode_job_record,
-    job_record_name,
-)
-from agent.pods.workloads.workload import Key, Workload
+from agent.pods.run.one_pod.run_state import LivePod
+from agent.pods.workloads.history import FOLDER as HISTORIES
+from agent.pods.workloads.history import History, decode_history, history_name
+from agent.pods.workloads.job import FOLDER as JOBS
+from agent.pods.workloads.job import JobRecord, JobRules, decode_job_record, job_record_name
+from agent.pods.workloads.rollout import ROLLING, OwnedPod, RolloutRules
+from agent.pods.workloads.stateful import StatefulRules
+from agent.pods.workloads.workload import Key, Workload, ordinal_of
 
 log = structlog.get_logger(plane="pods")
 
@@ -47,13 +50,48 @@ class FirstSeen:
 
 
 class OwnedEntry:
-    """One pod. `ready_s` is since when it has been seen ready."""
+    """One pod. `ready_s` is since when it has been seen ready; `is_replaced`: another takes its place."""
 
     def __init__(self, pod: PodSpec, age: int) -> None:
         self.pod = pod
         self.age = age
         self.is_wanted = True
+        self.is_replaced = False
         self.ready_s: float | None = None
+
+
+def seen_pod(
+    entry: OwnedEntry, workload: Workload, run: LivePod | None, state: PodState | None, now_s: float
+) -> OwnedPod:
+    pod, rules = entry.pod, workload.rules
+    is_ready = state is not None and any(one.type == "Ready" and one.is_true for one in state.conditions)
+    if not is_ready:
+        entry.ready_s = None
+    elif entry.ready_s is None:
+        entry.ready_s = now_s
+    outcome = run.memory.outcome if run is not None else None
+    if outcome is not None and outcome.may_begin_anew and pod.spec.restart_policy != "Never":
+        outcome = None
+    min_ready_s = 0 if isinstance(rules, JobRules) else rules.min_ready_s
+    return OwnedPod(
+        uid=pod.uid,
+        revision=pod.owner.revision if pod.owner is not None and not entry.is_replaced else "",
+        age=entry.age,
+        ordinal=ordinal_of(pod.name) if isinstance(rules, StatefulRules) else -1,
+        is_up=state is not None and all(one.state == RUNNING for one in state.containers if one.kind == "main"),
+        is_ready=is_ready,
+        is_available=entry.ready_s is not None and now_s >= entry.ready_s + min_ready_s,
+        is_ending=not entry.is_wanted or (run is not None and run.is_removed),
+        phase=outcome.phase if outcome is not None else "",
+        restarts=sum(one.restart_count for one in state.containers) if state is not None else 0,
+    )
+
+
+def can_surge(workload: Workload) -> bool:
+    rules = workload.rules
+    return workload.kind == "Deployment" and isinstance(rules, RolloutRules) and (
+        rules.strategy == ROLLING and not rules.is_paused
+    )  # fmt: skip
 
 
 class OwnedPods:
@@ -86,52 +124,81 @@ class OwnedPods:
         self._of.clear()
 
 
-class JobRecords:
-    def __init__(self, files: PodRecords) -> None:
-        self._files = files
-        self._known: dict[Key, JobRecord] = {}
+class Kept(Protocol):
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def file(self) -> str:
+        """Where its manifest was."""
+
+
+R = TypeVar("R", bound=Kept)
+
+
+class KeptRecords(Generic[R]):
+    """Records of one sort, in a folder of their own."""
+
+    def __init__(
+        self, files: PodRecords, folder: str, decode: Callable[[bytes], R], name: Callable[[Key], str]
+    ) -> None:
+        self._files, self._folder, self._decode, self._name = files, folder, decode, name
+        self._known: dict[Key, R] = {}
 
     async def load(self) -> None:
-        """One that cannot be read is left out: its Job is counted anew from the pods that are still there."""
+        """One that cannot be read is left out: what it is about begins anew from the pods that are still there."""
         self._known.clear()
         try:
-            found = await self._files.read_folder(FOLDER)
+            found = await self._files.read_folder(self._folder)
         except OSError as error:
-            log.warning("job_records_unreadable", error=str(error))
+            log.warning("workload_records_unreadable", folder=self._folder, error=str(error))
             return
         for name, content in found.items():
             try:
-                record = decode_job_record(content)
+                record = self._decode(content)
             except ValueError as error:
-                log.warning("job_record_unreadable", record=name, error=str(error))
+                log.warning("workload_record_unreadable", folder=self._folder, record=name, error=str(error))
                 continue
             self._known[record.key] = record
 
-    def of(self, job: Workload) -> JobRecord:
-        """With another template it is another run."""
-        known = self._known.get(job.key)
-        if known is not None and known.revision == job.revision:
-            return known
-        return JobRecord(namespace=job.namespace, name=job.name, revision=job.revision, file=job.file)
+    def of(self, key: Key) -> R | None:
+        return self._known.get(key)
 
     def keys(self) -> Iterable[Key]:
         return tuple(self._known)
 
-    def file_of(self, key: Key) -> str:
-        return self._known[key].file
+    def all(self) -> Iterable[R]:
+        return tuple(self._known.values())
 
-    def has(self, key: Key) -> bool:
-        return key in self._known
-
-    async def keep(self, record: JobRecord) -> None:
+    async def keep(self, record: R) -> None:
         """Raises OSError."""
         if self._known.get(record.key) == record:
             return
-        await self._files.write(job_record_name(record.namespace, record.name), encode_job_record(record))
+        await self._files.write(self._name(record.key), msgspec.json.encode(record))
         self._known[record.key] = record
 
     async def forget(self, key: Key) -> None:
         """Raises OSError."""
         if key in self._known:
-            await self._files.remove(job_record_name(key[1], key[2]))
+            await self._files.remove(self._name(key))
             del self._known[key]
+
+
+def job_records(files: PodRecords) -> KeptRecords[JobRecord]:
+    return KeptRecords(files, JOBS, decode_job_record, lambda key: job_record_name(key[1], key[2]))
+
+
+def histories(files: PodRecords) -> KeptRecords[History]:
+    return KeptRecords(files, HISTORIES, decode_history, history_name)
+
+
+def record_of(jobs: KeptRecords[JobRecord], job: Workload) -> JobRecord:
+    """With another template it is another run."""
+    known = jobs.of(job.key)
+    if known is not None and known.revision == job.revision:
+        return known
+    return JobRecord(namespace=job.namespace, name=job.name, revision=job.revision, file=job.file)
+
+
+def history_of(kept: KeptRecords[History], one: Workload) -> History:
+    return kept.of(one.key) or History(kind=one.kind, namespace=one.namespace, name=one.name, file=one.file)

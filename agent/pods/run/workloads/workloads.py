@@ -1,34 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out Deployments, DaemonSets and Jobs: one at a time, each when its manifest or one of its pods changed.
+"""Carries out Deployments, DaemonSets, StatefulSets and Jobs: one at a time, each when its manifest or one of its pods
+changed.
 
 A pod that is made is wanted from then on like one from a file, and the runner begins and ends it in the same way.
-Nothing but the records of Jobs is remembered apart: after a restart the pods that have a record are there again, with
-the template they were made of. Never: decides what is made or ended (workloads/rollout.py, workloads/job.py).
+Beside them the records of Jobs and the former templates are remembered: after a restart the pods that have a record are
+there again, with the template they were made of. Never: decides what is made or ended (workloads/rollout.py,
+stateful.py, job.py).
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
-from uuid import uuid4
+from typing import Any
 
 import structlog
 from msgspec.structs import replace
 
 from agent.model.clock import rung
-from agent.model.event import Event
-from agent.model.finding import printable
 from agent.model.pods.pod import PodSpec
-from agent.model.pods.state import PodState
 from agent.model.refused import Refused
+from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
-from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.workloads.budgets import Budgets
+from agent.pods.run.workloads.claims import claims_for, make_claims, remove_claims, to_remove
 from agent.pods.run.workloads.cron_jobs import CronJobs
-from agent.pods.run.workloads.known import FirstSeen, JobRecords, OwnedEntry, OwnedPods
+from agent.pods.run.workloads.hands import Hands, PodHost
+from agent.pods.run.workloads.known import (
+    FirstSeen,
+    OwnedPods,
+    can_surge,
+    histories,
+    history_of,
+    job_records,
+    record_of,
+)
+from agent.pods.view.revisions import revision_objects
+from agent.pods.workloads.budget import KIND as BUDGET
+from agent.pods.workloads.history import History, noted
 from agent.pods.workloads.job import COMPLETE, JobRecord, JobRules, plan_job
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout
+from agent.pods.workloads.stateful import StatefulRules, is_rolled_out, plan_stateful
 from agent.pods.workloads.status import Progress, workload_status
 from agent.pods.workloads.workload import Key, Workload
 
@@ -40,31 +53,16 @@ RETRY_S, EXPIRY_RETRY_S = 5.0, 60.0
 """Until what the disk refused is tried again."""
 
 
-class PodHost(Protocol):
-    """Who keeps pods. `begin` and `let_go` take effect at once; nobody waits for their end."""
-
-    def run_of(self, uid: str) -> LivePod | None: ...
-
-    def state_of(self, pod: PodSpec) -> PodState | None: ...
-
-    def is_taken(self, key: str) -> bool: ...
-
-    def begin(self, pod: PodSpec) -> None: ...
-
-    def let_go(self, pod: PodSpec) -> None: ...
-
-    def is_unread(self, file: str) -> bool: ...
-
-
 class Workloads:
     def __init__(self, context: PodDependencies, host: PodHost, take_out: TakeOut) -> None:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._context = context
         self._host = host
         self._take_out = take_out
-        self._jobs = JobRecords(context.records)
+        self._jobs = job_records(context.records)
+        self._histories = histories(context.records)
         self.cron = CronJobs(context, host.is_unread, self._follow_made)
-        self._given: tuple[Mapping[Key, Workload], frozenset[str]] = ({}, frozenset())
+        self._given = ReadManifest()
         self._pods = OwnedPods()
         self._first_seen = FirstSeen()
         self._known: Mapping[Key, Workload] = {}
@@ -72,6 +70,8 @@ class Workloads:
         self._due_s: dict[Key, float] = {}
         self._progress: dict[Key, Progress] = {}
         self._bell = asyncio.Event()
+        self._hands = Hands(context, host, self._pods, self._first_seen)
+        self.budgets = Budgets(host, lambda: self._known)
 
     async def load(self, records: Iterable[Record]) -> None:
         """Before the first look at manifests: what an earlier kepd, or an earlier run of the plane, made."""
@@ -84,17 +84,19 @@ class Workloads:
             if entry is not None and record.memory.is_leaving:
                 entry.is_wanted = False
         await self._jobs.load()
+        await self._histories.load()
         await self.cron.load()
 
     def wanted(self) -> list[PodSpec]:
         return list(self._pods.wanted())
 
-    def follow(self, workloads: Mapping[Key, Workload], names: Iterable[str]) -> None:
-        """The manifests say this now, and `names` are the pods that they have themselves, which come first."""
-        own = frozenset(names)
-        self._given = workloads, own
-        workloads = self.cron.take(workloads)
+    def follow(self, reading: ReadManifest) -> None:
+        """The manifests say this now; the pods that they have themselves come first."""
+        self._given = reading
+        workloads = self.cron.take(reading.workloads)
         before, self._known = self._known, workloads
+        own = frozenset(reading.pods)
+        self.budgets.follow(reading.budgets)
         for pod in self.wanted():
             has_no_owner = pod.owner is not None and pod.owner.key not in workloads
             entry = self._pods.entry(pod)
@@ -106,7 +108,7 @@ class Workloads:
                     self._pods.remove(pod)
         kept = {pod.owner.key for pod in self.wanted() if pod.owner is not None}
         self._first_seen.follow(workloads, kept, self._context.clock.wall_s())
-        keys = {*before, *workloads, *self._jobs.keys()}
+        keys = {*before, *workloads, *self._jobs.keys(), *self._histories.keys()}
         self._changed |= {key for key in keys if before.get(key) is not workloads.get(key) or key not in workloads}
         for key in self._progress.keys() - workloads.keys():
             del self._progress[key]
@@ -115,7 +117,7 @@ class Workloads:
     def _follow_made(self) -> None:
         """Jobs of CronJobs came or went, and with them their pods."""
         before = self.wanted()
-        self.follow(*self._given)
+        self.follow(self._given)
         wanted = {one.uid for one in self.wanted()}
         for pod in before:
             if pod.uid not in wanted:
@@ -141,23 +143,42 @@ class Workloads:
 
     def status(self, key: Key) -> Mapping[str, Any] | None:
         """As Kubernetes has it in `status`; None for what is not known."""
+        if key[0] == BUDGET:
+            return self.budgets.status(key)
         workload = self._known.get(key)
         if workload is None:
             return self.cron.status(key)
         context = self._context
-        record = self._jobs.of(workload) if isinstance(workload.rules, JobRules) else None
-        pods = [self._seen(one, workload) for one in self._pods.of(key).values()]
+        record = record_of(self._jobs, workload) if isinstance(workload.rules, JobRules) else None
+        pods = [self._hands.seen(one, workload) for one in self._pods.of(key).values()]
         progress = self._progress.get(key, Progress(since_s=context.clock.now_s()))
         return workload_status(
-            workload, pods, record, progress, context.clock.now_s(), why_not_here=self._why_not_here(workload)
-        )
+            workload, pods, record or history_of(self._histories, workload), progress, context.clock.now_s(),
+            why_not_here=self._why_not_here(workload),
+        )  # fmt: skip
+
+    def history(self, key: Key) -> History | None:
+        """Of one that is in a manifest."""
+        return self._histories.of(key) if key in self._known else None
+
+    def revisions(self) -> list[dict[str, Any]]:
+        """All templates that are remembered, as objects."""
+        found = ((one, self._known.get(one.key)) for one in self._histories.all())
+        return [
+            made
+            for history, workload in found
+            if workload is not None
+            for made in revision_objects(
+                history, workload, [self._hands.seen(each, workload) for each in self._pods.of(history.key).values()]
+            )
+        ]
 
     def created_s(self, key: Key) -> float:
         """Since when it has been known, in wall time; 0 for what is not. A Job's record may outlive its pods."""
         workload, since_s = self._known.get(key), self._first_seen.of(key) or self.cron.created_s(key)
         if workload is None or not isinstance(workload.rules, JobRules):
             return since_s
-        return min(since_s, self._jobs.of(workload).started_s or since_s)
+        return min(since_s, record_of(self._jobs, workload).started_s or since_s)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -167,7 +188,7 @@ class Workloads:
 
     async def _run(self) -> None:
         # All of them once: what happened while nobody looked is not known.
-        self._changed |= {*self._known, *self._jobs.keys()}
+        self._changed |= {*self._known, *self._jobs.keys(), *self._histories.keys()}
         while True:
             self._bell.clear()
             now_s = self._context.clock.now_s()
@@ -183,42 +204,115 @@ class Workloads:
         workload = self._known.get(key)
         if workload is None:
             await self._forget(key)
-        elif isinstance(workload.rules, JobRules):
-            await self._advance_job(workload, workload.rules)
-        else:
-            self._advance_rollout(workload, workload.rules)
-
-    async def _forget(self, key: Key) -> None:
-        if not self._jobs.has(key) or self._host.is_unread(self._jobs.file_of(key)):
             return
-        try:
-            await self._jobs.forget(key)
-        except OSError as error:
-            log.warning("job_record_not_removed", job="/".join(key), error=str(error))
-            self._due_s[key] = self._context.clock.now_s() + RETRY_S
-
-    def _advance_rollout(self, workload: Workload, rules: RolloutRules) -> None:
-        now_s = self._context.clock.now_s()
+        rules = workload.rules
+        if isinstance(rules, JobRules):
+            await self._advance_job(workload, rules)
+            return
         if self._why_not_here(workload):
             rules = replace(rules, replicas=0)
-        pods = [self._seen(one, workload) for one in self._pods.of(workload.key).values()]
-        waiting = [
-            one.ready_s + rules.min_ready_s
-            for one in self._pods.of(workload.key).values()
-            if one.ready_s is not None and one.ready_s + rules.min_ready_s > now_s
-        ]
+        pods = [self._hands.seen(one, workload) for one in self._pods.of(key).values()]
+        self._wake_for_available(workload, rules.min_ready_s)
+        before, now_s = self._progress.get(key), self._context.clock.now_s()
+        self._progress[key] = Progress(since_s=now_s).of(workload.revision, pods, before)
+        try:
+            if isinstance(rules, StatefulRules):
+                await self._advance_set(workload, rules, pods)
+            else:
+                await self._advance_rollout(workload, rules, pods)
+        except OSError as error:
+            log.warning("workload_not_advanced", workload=workload.text, error=str(error), effect="it waits")
+            self._hands.tell(workload, "FailedCreate", f"cannot go on: {error.strerror or error}", is_warning=True)
+            self._due_s[key] = now_s + RETRY_S
+
+    async def _forget(self, key: Key) -> None:
+        """Its manifest is gone, and of what it wrote down goes what the manifest wanted to go."""
+        record = self._jobs.of(key) or self._histories.of(key)
+        if record is None or self._host.is_unread(record.file):
+            return
+        try:
+            if isinstance(record, History) and record.ends_claims:
+                if self._pods.of(key):
+                    return
+                await self._remove_claims(record, record.claims)
+            await self._jobs.forget(key)
+            await self._histories.forget(key)
+        except OSError as error:
+            log.warning("workload_record_not_removed", workload="/".join(key), error=str(error))
+            self._due_s[key] = self._context.clock.now_s() + RETRY_S
+
+    def _wake_for_available(self, workload: Workload, min_ready_s: int) -> None:
+        ready = (one.ready_s for one in self._pods.of(workload.key).values() if one.ready_s is not None)
+        now_s = self._context.clock.now_s()
+        waiting = [ready_s + min_ready_s for ready_s in ready if ready_s + min_ready_s > now_s]
         if waiting:
             self._due_s[workload.key] = min(waiting)
-        before = self._progress.get(workload.key)
-        self._progress[workload.key] = Progress(since_s=now_s).of(workload.revision, pods, before)
-        self._take(workload, plan_rollout(rules, workload.revision, pods))
+
+    def replace(self, uid: str) -> Key | None:
+        """Another pod takes the place of this one, which ends once that is available; whose they are. None where its
+        kind of change cannot have one more for a while."""
+        found = next((pod for pod in self._pods.wanted() if pod.uid == uid), None)
+        workload = self._known.get(found.owner.key) if found is not None and found.owner is not None else None
+        entry = self._pods.entry(found) if found is not None else None
+        if entry is None or workload is None or not can_surge(workload):
+            return None
+        entry.is_replaced = True
+        self.touch(entry.pod)
+        return workload.key
+
+    def keep_after_all(self, key: Key) -> None:
+        """Nobody takes the place of its pods."""
+        for entry in self._pods.of(key).values():
+            entry.is_replaced = False
+            self.touch(entry.pod)
+
+    async def _advance_rollout(self, workload: Workload, rules: RolloutRules, pods: list[OwnedPod]) -> None:
+        """Raises OSError."""
+        if any(one.is_replaced for one in self._pods.of(workload.key).values()):
+            rules = replace(rules, most_surge=max(rules.most_surge, 1), most_unavailable=0)
+        history = history_of(self._histories, workload)
+        if not rules.is_paused:
+            history = self._noted(history, workload, rules.history_limit, pods)
+            await self._histories.keep(history)
+        if (newest := history.newest) is not None:
+            # Of one that is paused not what its manifest says.
+            self._hands.take(workload.at(newest.hash, newest.template), plan_rollout(rules, newest.hash, pods))
+
+    def _noted(self, history: History, workload: Workload, limit: int, pods: list[OwnedPod]) -> History:
+        return noted(history, workload, self._context.clock.wall_s(), limit, {one.revision for one in pods})
+
+    async def _advance_set(self, workload: Workload, rules: StatefulRules, pods: list[OwnedPod]) -> None:
+        """Raises OSError."""
+        history, update = history_of(self._histories, workload), workload.revision
+        if history.of(history.current) is None or is_rolled_out(rules, update, pods):
+            history = replace(history, current=update)
+        steps = plan_stateful(rules, history.current, update, pods)
+        directories = claims_for(workload, [one.ordinal for one in steps.make])
+        history = self._noted(history, workload, rules.history_limit, pods)
+        claims = tuple(sorted({*history.claims, *directories}))
+        history = replace(history, claims=claims, ends_claims=rules.ends_claims_of_deleted)
+        await self._histories.keep(history)
+        await asyncio.to_thread(make_claims, directories)
+        if not self._hands.take_places(workload, history, steps):
+            self._due_s[workload.key] = self._context.clock.now_s() + RETRY_S
+        spare = to_remove(rules, claims, [one.ordinal for one in pods])
+        if spare:
+            await self._remove_claims(history, spare)
+
+    async def _remove_claims(self, history: History, spare: Iterable[str]) -> None:
+        """Raises OSError."""
+        others = {claim for one in self._histories.all() if one.key != history.key for claim in one.claims}
+        gone = tuple(spare)
+        await asyncio.to_thread(remove_claims, [one for one in gone if one not in others])
+        log.info("claims_removed", workload="/".join(history.key), directories=list(gone))
+        await self._histories.keep(replace(history, claims=tuple(one for one in history.claims if one not in gone)))
 
     async def _advance_job(self, workload: Workload, rules: JobRules) -> None:
         clock = self._context.clock
         if self._why_not_here(workload):
             rules = replace(rules, parallelism=0)
-        pods = [self._seen(one, workload) for one in self._pods.of(workload.key).values()]
-        before = self._jobs.of(workload)
+        pods = [self._hands.seen(one, workload) for one in self._pods.of(workload.key).values()]
+        before = record_of(self._jobs, workload)
         plan = plan_job(rules, before, pods, clock.wall_s(), self._context.settings().curve)
         try:
             await self._jobs.keep(plan.record)
@@ -232,27 +326,14 @@ class Workloads:
             self._tell_outcome(workload, plan.record)
         if plan.wake_s is not None:
             self._due_s[workload.key] = clock.now_s() + max(plan.wake_s - clock.wall_s(), 0.0)
-        self._take(workload, Steps(make=plan.make, end=plan.end))
+        self._hands.take(workload, Steps(make=plan.make, end=plan.end))
         if plan.is_expired:
             await self._expire(workload)
-
-    def _tell(self, workload: Workload, reason: str, message: str, *, is_warning: bool = False) -> None:
-        self._context.tell(
-            Event(
-                is_warning=is_warning,
-                reason=reason,
-                message=printable(message),
-                plane="pods",
-                namespace=workload.namespace,
-                object_name=workload.name,
-                object_kind=workload.kind,
-            )
-        )
 
     def _tell_outcome(self, workload: Workload, record: JobRecord) -> None:
         is_warning = record.outcome != COMPLETE
         reason = record.reason if is_warning else "Completed"
-        self._tell(workload, reason, record.message or "Job completed", is_warning=is_warning)
+        self._hands.tell(workload, reason, record.message or "Job completed", is_warning=is_warning)
         log.info(
             "job_finished", job=workload.text, outcome=record.outcome, reason=record.reason, message=record.message,
             succeeded=record.succeeded, failed=record.failed,
@@ -268,49 +349,6 @@ class Workloads:
         # Its manifest is read again long before that, if it is gone.
         self._due_s[workload.key] = self._context.clock.now_s() + EXPIRY_RETRY_S
 
-    def _take(self, workload: Workload, steps: Steps) -> None:
-        pods = self._pods.of(workload.key)
-        for uid in steps.end:
-            entry = pods.get(uid)
-            if entry is not None:
-                entry.is_wanted = False
-                self._host.let_go(entry.pod)
-                self._tell(workload, "SuccessfulDelete", f"Deleted pod: {entry.pod.name}")
-        if steps.make:
-            names = workload.names(lambda name: self._host.is_taken(f"{workload.namespace}/{name}"))
-            for _ in range(steps.make):
-                # Each has to be there before the next name is chosen.
-                pod = workload.pod(next(names), str(uuid4()), self._first_seen.of(workload.key))
-                self._pods.add(pod)
-                self._host.begin(pod)
-                self._tell(workload, "SuccessfulCreate", f"Created pod: {pod.name}")
-        if steps != Steps():
-            log.info("workload_advanced", workload=workload.text, made=steps.make, ended=len(steps.end))
-
     def _why_not_here(self, workload: Workload) -> str:
         settings = self._context.settings()
         return why_not_here(workload.template.spec, settings.labels, settings.node)
-
-    def _seen(self, entry: OwnedEntry, workload: Workload) -> OwnedPod:
-        pod, now_s = entry.pod, self._context.clock.now_s()
-        run, state = self._host.run_of(pod.uid), self._host.state_of(pod)
-        is_ready = state is not None and any(one.type == "Ready" and one.is_true for one in state.conditions)
-        if not is_ready:
-            entry.ready_s = None
-        elif entry.ready_s is None:
-            entry.ready_s = now_s
-        outcome = run.memory.outcome if run is not None else None
-        if outcome is not None and outcome.may_begin_anew and pod.spec.restart_policy != "Never":
-            outcome = None
-        rules = workload.rules
-        min_ready_s = rules.min_ready_s if isinstance(rules, RolloutRules) else 0
-        return OwnedPod(
-            uid=pod.uid,
-            revision=pod.owner.revision if pod.owner is not None else "",
-            age=entry.age,
-            is_ready=is_ready,
-            is_available=entry.ready_s is not None and now_s >= entry.ready_s + min_ready_s,
-            is_ending=not entry.is_wanted or (run is not None and run.is_removed),
-            phase=outcome.phase if outcome is not None else "",
-            restarts=sum(one.restart_count for one in state.containers) if state is not None else 0,
-        )

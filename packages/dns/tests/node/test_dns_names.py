@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.host.process import PROGRAMS, Kepd
 from tests.lab import Image, Lab
@@ -83,6 +84,21 @@ def inside(kepd: Kepd, *words: str) -> str:
     return f"{done.stdout}{done.stderr}"
 
 
+def as_set(pod: str) -> str:
+    """The same pod as a StatefulSet, whose headless Service names each of its own."""
+    spec = yaml.safe_load(pod)["spec"]
+    labels = {"app": "db"}
+    service = {"clusterIP": "None", "selector": labels}
+    made = {
+        "serviceName": "db", "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": spec},
+    }  # fmt: skip
+    return yaml.safe_dump_all([
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "db"}, "spec": service},
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": made},
+    ])  # fmt: skip
+
+
 def ready_address(kepd: Kepd) -> str:
     """Of the pod with a name, where it is ready."""
     found = [one for one in kepd.pods() if one["name"].startswith("one")]
@@ -101,6 +117,7 @@ def test_a_pod_reaches_another_by_its_services_name(kepd: Kepd, lab: Lab) -> Non
     (kepd.manifests / "one.yaml").write_text(pod)
     (kepd.manifests / "client.yaml").write_text(CLIENT.replace("IMAGE", image))
     (kepd.manifests / "services.yaml").write_text(SERVICES)
+    (kepd.manifests / "set.yaml").write_text(as_set(pod))
     kepd.start("--planes", "pods,services,dns")
     kepd.wait(lambda: used(kepd) >= 1, "an endpoint", 30.0)
     kepd.wait(lambda: "answering" in kepd.ctl("get", "dns").stdout, "answers", 30.0)
@@ -112,6 +129,7 @@ def test_a_pod_reaches_another_by_its_services_name(kepd: Kepd, lab: Lab) -> Non
         assert "one" in inside(kepd, "wget", "-qO-", f"http://{name}/name"), name
     for name in ("pets", "rex.pets"):
         assert "one" in inside(kepd, "wget", "-qO-", f"http://{name}:8080/name"), name
+    kepd.wait(lambda: "one" in inside(kepd, "wget", "-qO-", "http://db-0.db:8080/name"), "a StatefulSet's name", 20.0)
     explained = kepd.ctl("explain", "dns", "web", "--from", "client")
     assert explained.returncode == 0
     assert "QUESTION web.default.svc.cluster.local.  zone cluster.local (own)  NOERROR" in explained.stdout

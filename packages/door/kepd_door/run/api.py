@@ -28,7 +28,8 @@ EDITED = ("resize", "ephemeralcontainers")
 STREAMS = ("exec", "attach", "portforward")
 # The service that has a kind, where its plane may be off.
 NEEDS = {"pods": "PodService", "images": "ImageService", "services": "ServiceProxyService", "devices": "DeviceService"}
-ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "jobs", "cronjobs")
+ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "statefulsets", "replicasets",
+          "controllerrevisions", "jobs", "cronjobs", "poddisruptionbudgets")  # fmt: skip
 
 
 class Door:
@@ -287,7 +288,7 @@ class Door:
         given = (body.get("deleteOptions") or {}) if isinstance(body, dict) else {}
         writer = self._writer(request, caller, target)
         writer.is_dry = writer.is_dry or given.get("dryRun") == ["All"]
-        await writer.delete(given.get("gracePeriodSeconds"))
+        await writer.delete(given.get("gracePeriodSeconds"), evicts=True)
         return json_answer(success(target.name, "", "pods"), status=201)
 
     async def _scale(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:

@@ -13,6 +13,7 @@ from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.kinds.registry import DEFAULT_NAMESPACE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 from kepd_door.run.calls import Caller, Calls
+from kepd_door.run.going_back import with_values
 from kepd_door.run.store import Entry, KindStore
 from kepd_door.shape.dressing import (
     LAST_APPLIED,
@@ -72,9 +73,10 @@ class Writer:
 
     async def manifest(self, name: str = "") -> Object | None:
         """As its file has it; None where no file has it."""
-        request = object_pb2.GetManifestRequest(
-            kind=self._api, namespace=self._target.namespace, name=name or self._target.name
-        )
+        return await self._named_manifest(self._api, name or self._target.name)
+
+    async def _named_manifest(self, kind: str, name: str) -> Object | None:
+        request = object_pb2.GetManifestRequest(kind=kind, namespace=self._target.namespace, name=name)
         try:
             found = await self._calls.ask(self._caller, request, object_pb2.GetManifestResponse)
         except ApiError as error:
@@ -137,6 +139,8 @@ class Writer:
             self._compare_version(patch)
             made = merge_patched(before, patch) if kind == MERGE else strategic_patched(before, patch)
         made = self._checked(made)
+        if made.get("spec") != before.get("spec"):
+            made = await with_values(self._calls, self._caller, made, self._named_manifest)
         if made != before:
             await self._put(made)
         return await self._after(made)
@@ -161,9 +165,9 @@ class Writer:
         before = await self._there()
         await self._put({**before, "spec": {**(before.get("spec") or {}), "replicas": replicas}})
 
-    async def delete(self, grace_s: int | None) -> None:
+    async def delete(self, grace_s: int | None, *, evicts: bool = False) -> None:
         request = object_pb2.DeleteObjectRequest(
-            kind=self._api, namespace=self._target.namespace, name=self._target.name, dry_run=self.is_dry
+            kind=self._api, namespace=self._target.namespace, name=self._target.name, dry_run=self.is_dry, evicts=evicts
         )
         if grace_s is not None:
             request.grace_seconds = grace_s
@@ -175,7 +179,7 @@ class Writer:
                 raise
             if not self.is_dry:
                 # Of a workload: no file has it.
-                of = pod_pb2.DeletePodRequest(namespace=entry.key[0], name=entry.key[1])
+                of = pod_pb2.DeletePodRequest(namespace=entry.key[0], name=entry.key[1], evicts=evicts)
                 if grace_s is not None:
                     of.grace_seconds = grace_s
                 await self._calls.ask(self._caller, of, pod_pb2.DeletePodResponse)

@@ -27,6 +27,7 @@ USUAL: dict[str, Object] = {
         "successfulJobsHistoryLimit": 3,
         "failedJobsHistoryLimit": 1,
     },
+    "StatefulSet": {"replicas": 1, "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"}},
 }
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
@@ -36,6 +37,8 @@ def dressed(resource: Resource, made: Object, version: int) -> Object:
     name, namespace = str(given.get("name", "")), str(given.get("namespace", ""))
     metadata: Object = {**given, "name": name, "resourceVersion": str(version)}
     metadata.setdefault("uid", str(uuid5(OURS, f"{resource.object_kind}/{namespace}/{name}")))
+    if owners := given.get("ownerReferences"):
+        metadata["ownerReferences"] = [_owner(one, namespace) for one in owners]
     if not given.get("creationTimestamp"):
         metadata["creationTimestamp"] = None
     if not resource.has_namespace:
@@ -48,6 +51,13 @@ def dressed(resource: Resource, made: Object, version: int) -> Object:
         **_body(resource, made),
         "metadata": metadata,
     }
+
+
+def _owner(reference: Object, namespace: str) -> Object:
+    """By the identity that the owner itself is shown with, unless its manifest gives it one."""
+    if "-" in str(reference.get("uid", "-")):
+        return reference
+    return {**reference, "uid": str(uuid5(OURS, f"{reference.get('kind')}/{namespace}/{reference.get('name')}"))}
 
 
 def _body(resource: Resource, made: Object) -> Object:

@@ -19,8 +19,12 @@ WRITE = ("create", "delete", "deletecollection", "patch", "update")
 GROUPS: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps", "v1"),
     "DaemonSet": ("apps", "v1"),
+    "StatefulSet": ("apps", "v1"),
+    "ReplicaSet": ("apps", "v1"),
+    "ControllerRevision": ("apps", "v1"),
     "Job": ("batch", "v1"),
     "CronJob": ("batch", "v1"),
+    "PodDisruptionBudget": ("policy", "v1"),
     "EndpointSlice": ("discovery.k8s.io", "v1"),
     "ServiceCIDR": ("networking.k8s.io", "v1"),
     "ResourceClaim": ("resource.k8s.io", "v1"),
@@ -28,9 +32,11 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "DeviceClass": ("resource.k8s.io", "v1"),
     "ResourceSlice": ("resource.k8s.io", "v1"),
 }
+# What kepd makes of others.
+MADE = ("ReplicaSet", "ControllerRevision")
 # Of Kubernetes, and shown from what the node sees.
 OBSERVED = {"nodes": "Node", "events": "Event"}
-IN_ALL = ("pods", "services", "deployments", "daemonsets", "jobs", "cronjobs")
+IN_ALL = ("pods", "services", "deployments", "daemonsets", "statefulsets", "jobs", "cronjobs")
 SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "pods": (
         ("attach", "PodAttachOptions", ("create", "get")),
@@ -45,8 +51,10 @@ SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     ),
     "deployments": (("scale", "Scale", ("get", "patch", "update")), ("status", "Deployment", ("get",))),
     "daemonsets": (("status", "DaemonSet", ("get",)),),
+    "statefulsets": (("scale", "Scale", ("get", "patch", "update")), ("status", "StatefulSet", ("get",))),
     "jobs": (("status", "Job", ("get",)),),
     "cronjobs": (("status", "CronJob", ("get",)),),
+    "poddisruptionbudgets": (("status", "PodDisruptionBudget", ("get",)),),
     "services": (("status", "Service", ("get",)),),
     "nodes": (("status", "Node", ("get",)),),
 }
@@ -89,9 +97,8 @@ def _resource(kind: Kind) -> Resource:
         name, singular = _plural(kind.api), kind.api.lower()
         # Words that Kubernetes has for something else would be taken by the first of both.
         short = tuple(word for word in kind.short if word not in (name, singular) and len(word) < 7 and word != "ep")
-        return Resource(
-            group, version, name, singular, kind.api, kind.has_namespace, short, tuple(sorted((*READ, *WRITE))), kind
-        )
+        verbs = READ if kind.api in MADE else tuple(sorted((*READ, *WRITE)))
+        return Resource(group, version, name, singular, kind.api, kind.has_namespace, short, verbs, kind)
     if kind.plural in OBSERVED:
         shown = OBSERVED[kind.plural]
         # Other nodes may stand in manifests, for topology.

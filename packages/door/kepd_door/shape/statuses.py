@@ -26,6 +26,9 @@ REASONS = {
 }  # fmt: skip
 
 
+SPENT = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
 class Failure(Exception):
     """What is answered instead."""
 
@@ -61,6 +64,10 @@ def failure_of(error: ApiError, name: str = "", kind: str = "") -> Failure:
     """Of a call that failed."""
     if error.reason is FailureReason.BAD_MANIFEST and error.code == code_pb2.INVALID_ARGUMENT:
         return invalid(error.text, error.violations, name, kind)
+    if error.reason is FailureReason.BUDGET_SPENT:
+        # The words that clients look for before they try again.
+        causes = [{"reason": "DisruptionBudget", "message": error.text}]
+        return Failure(429, SPENT, name=name, kind=kind, causes=causes)
     code, reason = CODES.get(error.code, (500, "InternalError"))
     after_s = int(error.retry_after_s or 0)
     return Failure(code, error.text, reason, name=name, kind=kind, retryAfterSeconds=after_s)

@@ -71,6 +71,19 @@ spec:
       terminationGracePeriodSeconds: 0
       containers: [{name: main, image: $IMAGE, imagePullPolicy: IfNotPresent, command: [sleep, "3600"]}]
 """,
+    "store.yaml": """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: store, labels: {app: store}}
+spec:
+  serviceName: store
+  selector: {matchLabels: {app: store}}
+  template:
+    metadata: {labels: {app: store}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: $IMAGE, imagePullPolicy: IfNotPresent, command: [sleep, "3600"]}]
+""",
     "page": "from the file",
 }
 
@@ -165,6 +178,29 @@ TASKS = (
     Task("kubectl set env deploy/web X=Y", ("env updated",)),
     Task("kubectl rollout restart deploy/web", ("restarted",)),
     Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
+    Task("kubectl rollout history deploy/web", ("^REVISION +CHANGE-CAUSE", "^3 +<none>")),
+    Task("kubectl rollout undo deploy/web --to-revision=1", ("rolled back",)),
+    Task("kubectl rollout status deploy/web --timeout=30s", ("successfully rolled out",)),
+    Task("kubectl exec deploy/web -- env", ("^SECRET=not-for-readers", "^KEPT=kept"), hides="X=Y"),
+    Task("kubectl rollout undo deploy/web && kubectl rollout status deploy/web --timeout=30s", ("rolled back",)),
+    Task("kubectl get rs", (r"^web-\S+ +3 +3 +3",)),
+    Task("kubectl rollout pause deploy/web && kubectl set env deploy/web Z=1", ("paused",)),
+    Task("kubectl get deploy web", (r"^web +3/3 +0 +3",)),
+    Task("kubectl set env deploy/web Z- && kubectl rollout resume deploy/web", ("resumed",)),
+    Task("kubectl apply -f store.yaml && kubectl rollout status sts/store --timeout=30s", ("complete|rolled out",)),
+    Task("kubectl get sts,pods -l app=store", (r"^pod/store-0 +1/1",)),
+    Task("kubectl rollout restart sts/store && kubectl rollout status sts/store --timeout=30s", ("complete|rolled",)),
+    Task("kubectl rollout history sts/store && kubectl rollout undo sts/store", ("^2 ", "rolled back")),
+    Task("kubectl scale sts/store --replicas=0 && kubectl get controllerrevisions", ("scaled", "^store-")),
+    Task("kubectl create pdb guard --selector=app=web --min-available=3", ("created",)),
+    Task("kubectl get pdb", (r"^guard +3 +N/A +0 ",)),
+    Task(
+        "kubectl drain n1 --pod-selector=app=web --timeout=3s --ignore-daemonsets --force",
+        ("violate the pod's disruption budget",),
+        code=1,
+    ),
+    Task("kubectl uncordon n1 && kubectl get deploy web", (r"^web +3/3 ",)),
+    Task("kubectl delete pdb guard && kubectl delete -f store.yaml --timeout=30s", ("deleted",)),
     Task("kubectl label cm settings tier=one && kubectl get cm -l tier=one", ("^settings",)),
     Task("kubectl annotate cm settings note=kept", ("annotated",)),
     Task("sed -i '/SECRET/d' web.yaml && kubectl apply -f web.yaml", ("deployment.apps/web configured",)),

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`kepctl what-if`: what a change of a cluster would do to its Services, before it is made. It needs no daemon and
+touches nothing: it reads files that `kubectl get -o json` wrote.
+
+Exit codes: 0, 1 where something of --fail-on is so, 2 for wrong input.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from agent.cli.commands.planes.topology import documents_of
+from agent.cli.render import output_option, print_blocks, print_data
+from agent.cli.session import CommandFailed, Session
+from agent.model.exit_codes import FAILURE, USAGE
+from agent.topology.manifest.objects import Document
+from agent.topology.rehearsal.advice import advise, parse_goal
+from agent.topology.rehearsal.changes import (
+    BadChange,
+    Change,
+    parse_add_node,
+    parse_hpa,
+    parse_scale,
+    parse_traffic,
+)
+from agent.topology.rehearsal.cluster import Cluster, overlaid, read_cluster
+from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
+from agent.topology.rehearsal.texts import advice_text, faults_of, rehearsal_text
+
+Command = Callable[..., Any]
+PARSERS: dict[str, Callable[[str], Change]] = {
+    "scale": parse_scale, "hpa": parse_hpa, "add-node": parse_add_node, "traffic": parse_traffic,
+    "drain": lambda text: Change("drain", text), "lose-node": lambda text: Change("lose-node", text),
+    "lose-zone": lambda text: Change("lose-zone", text),
+    "roll": lambda text: Change("roll", text if "/" in text else f"default/{text}"),
+}  # fmt: skip
+HELP = {
+    "scale": "NAMESPACE/NAME=N: another number of pods.",
+    "hpa": "NAMESPACE/NAME=MIN..MAX: each number of pods in turn.",
+    "drain": "NODE: it takes no pods, and its own end.",
+    "lose-node": "NODE: it is gone.",
+    "lose-zone": "ZONE: all its nodes are gone.",
+    "add-node": "LIKE=NODE,zone=ZONE: one more.",
+    "roll": "NAMESPACE/NAME: all its pods are made anew.",
+    "traffic": "NAMESPACE/NAME=POLICY: Cluster, Local, Auto, None or a distribution.",
+}
+
+
+class InOrder(click.Command):
+    """Changes are carried out in the order in which they stand on the command line, whatever option they are."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["changes"] = list(_written(args))
+        return super().parse_args(ctx, args)
+
+
+def _written(args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for place, word in enumerate(args):
+        name, is_joined, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in PARSERS:
+            continue
+        if is_joined:
+            yield name, value
+        elif place + 1 < len(args):
+            yield name, args[place + 1]
+
+
+def _options(command: Command) -> Command:
+    for name, text in reversed(HELP.items()):
+        metavar, _, sentence = text.partition(": ")
+        command = click.option(
+            f"--{name}", multiple=True, metavar=metavar, help=f"{sentence[0].upper()}{sentence[1:]}", expose_value=False
+        )(command)
+    return command
+
+
+@click.command(name="what-if", cls=InOrder)
+@_options
+@click.option(
+    "--from-files",
+    "sources",
+    multiple=True,
+    required=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Files or directories of `kubectl get -o json`; as often as there are.",
+)
+@click.option(
+    "-f", "edited", multiple=True, type=click.Path(exists=True, path_type=Path),
+    help="Manifests that take the place of those of the same names, after all other changes.",
+)  # fmt: skip
+@click.option("--want", "goals", multiple=True, metavar="GOAL", help="hints, no-dark or overload<20%: what brings it.")
+@click.option("--fail-on", default="", metavar="LIST", help="dark, pending, budget, overload>30%: exit code 1 if so.")
+@click.option("--all", "shows_all", is_flag=True, help="Show Services that would not notice as well.")
+@output_option("table", "json", "yaml")
+@click.pass_context
+def what_if(
+    ctx: click.Context, sources: tuple[Path, ...], edited: tuple[Path, ...], goals: tuple[str, ...], fail_on: str, *,
+    shows_all: bool, output: str,
+) -> None:  # fmt: skip
+    """Tell what changes of a cluster would do, before they are made: endpoints and hints of each Service, load, nodes
+    where nothing answers, pods that would wait, budgets that would hold a drain.
+
+    Changes are carried out in their order. Nothing is asked and nothing is touched: the cluster is what the files say.
+    """
+    session: Session = ctx.obj
+    try:
+        changes = [PARSERS[name](value) for name, value in ctx.meta["changes"]]
+        wanted = [one for one in fail_on.split(",") if one]
+        faults_of((), wanted)
+        documents = list(documents_of(sources))
+        cluster = _read(documents)
+        found, after = _rehearsed(cluster, changes)
+        if edited:
+            found += (rehearse_files(after, _read(overlaid(documents, list(documents_of(edited)))), edited),)
+        advice = [one for goal in goals for one in advise(after, parse_goal(goal), goal)]
+        faults = faults_of(found, wanted)
+    except BadChange as error:
+        raise CommandFailed(str(error), USAGE) from error
+    if output == "table":
+        for one in found:
+            print_blocks(rehearsal_text(one, shows_all=shows_all), session)
+        print_blocks(advice_text(advice), session)
+    else:
+        print_data({"rehearsals": msgspec.to_builtins(found), "advice": msgspec.to_builtins(advice)}, output)
+    if not found and not goals:
+        raise CommandFailed("nothing was to be changed; expected one of --" + ", --".join(PARSERS) + " or -f", USAGE)
+    if faults:
+        raise CommandFailed("\n".join(faults), FAILURE)
+
+
+def _rehearsed(cluster: Cluster, changes: Sequence[Change]) -> tuple[tuple[Rehearsal, ...], Cluster]:
+    found: list[Rehearsal] = []
+    for change in changes:
+        if change.verb != "hpa":
+            some, cluster = rehearse(cluster, [change])
+            found += some
+            continue
+        for count in range(change.least, change.most + 1):
+            found += rehearse(cluster, [Change("scale", change.what, count, count)])[0]
+    return tuple(found), cluster
+
+
+def _read(documents: Sequence[Document]) -> Cluster:
+    reading = read_cluster(documents)
+    for finding in (*reading.errors, *reading.notes):
+        click.echo(str(finding), err=True)
+    if reading.errors:
+        raise CommandFailed("what is wrong there cannot be rehearsed", USAGE)
+    return reading.cluster

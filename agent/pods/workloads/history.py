@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The templates that a Deployment, DaemonSet or StatefulSet had, newest last: what `rollout undo` goes back to.
+
+The newest is in force. A StatefulSet has two of them while it changes; `current` is the one that it comes from. It is
+written before the first pod has a template, so no pod ever has one that is not here.
+"""
+
+import hashlib
+from collections.abc import Collection
+
+import msgspec
+from msgspec.structs import replace
+
+from agent.model.text.json_text import decode_json
+from agent.pods.workloads.workload import Key, Template, Workload
+
+FOLDER = "revisions"
+FORMAT = 1
+CAUSE = "kubernetes.io/change-cause"
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    number: int
+    hash: str
+    template: Template
+    created_s: float = 0.0
+    cause: str = ""
+
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """`claims` are the directories that a StatefulSet made for its pods."""
+
+    kind: str
+    namespace: str
+    name: str
+    file: str = ""
+    current: str = ""
+    claims: tuple[str, ...] = ()
+    ends_claims: bool = False
+    """They go when the StatefulSet goes."""
+    revisions: tuple[Revision, ...] = ()
+    format: int = FORMAT
+
+    @property
+    def key(self) -> Key:
+        return self.kind, self.namespace, self.name
+
+    @property
+    def newest(self) -> Revision | None:
+        return self.revisions[-1] if self.revisions else None
+
+    def of(self, revision: str) -> Revision | None:
+        return next((one for one in self.revisions if one.hash == revision), None)
+
+
+def noted(history: History, workload: Workload, now_s: float, limit: int, used: Collection[str]) -> History:
+    """With the template that the manifest has now. One that was there before is the newest again, under a new number.
+    Of those without pods (`used` are those with) the last `limit` are kept beside the newest."""
+    cause = dict(workload.annotations).get(CAUSE, "")
+    newest = history.newest
+    if newest is None or newest.hash != workload.revision:
+        number = newest.number + 1 if newest is not None else 1
+        fresh = Revision(
+            number=number, hash=workload.revision, template=workload.template, created_s=now_s, cause=cause
+        )
+        others = [one for one in history.revisions if one.hash != workload.revision]
+        history = replace(history, revisions=(*others, fresh))
+    elif newest.cause != cause:
+        history = replace(history, revisions=(*history.revisions[:-1], replace(newest, cause=cause)))
+    if history.file != workload.file:
+        history = replace(history, file=workload.file)
+    return _bounded(history, limit, {workload.revision, history.current, *used})
+
+
+def _bounded(history: History, limit: int, kept: Collection[str]) -> History:
+    idle = [one for one in history.revisions if one.hash not in kept]
+    dropped = {one.hash for one in idle[: max(len(idle) - limit, 0)]}
+    if not dropped:
+        return history
+    return replace(history, revisions=tuple(one for one in history.revisions if one.hash not in dropped))
+
+
+def history_name(key: Key) -> str:
+    """Names of objects are longer than those of files."""
+    return f"{FOLDER}/{hashlib.sha256('/'.join(key).encode()).hexdigest()[:32]}.json"
+
+
+def decode_history(content: bytes) -> History:
+    """Raises ValueError for what cannot be read."""
+    try:
+        history = decode_json(content, History)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from error
+    if history.format != FORMAT:
+        raise ValueError(f"format {history.format} is not {FORMAT}")
+    return history

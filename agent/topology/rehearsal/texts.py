@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rehearsal in words and tables, and what of it a pipeline may fail on."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from agent.kinds.table import Grid, Paragraph
+from agent.topology.rehearsal.advice import Advice
+from agent.topology.rehearsal.changes import BadChange
+from agent.topology.rehearsal.rehearse import Rehearsal, ServiceRehearsal
+from agent.topology.rehearsal.serving import Serving
+
+Block = Paragraph | Grid
+SERVICE_TITLES = ["SERVICE", "WHEN", "READY", "HINTS", "WHY", "OVERLOAD", "CROSSING", "DARK"]
+MOST_NAMES = 5
+OVERLOAD = re.compile(r"overload>(\d{1,4})%\Z")
+FAULTS = "dark, pending, budget, overload>PERCENT%"
+
+
+def rehearsal_text(rehearsal: Rehearsal, *, shows_all: bool = False) -> Iterator[Block]:
+    yield Paragraph(f"WHAT IF: {rehearsal.change}")
+    shown = [one for one in rehearsal.services if shows_all or one.is_touched]
+    if shown:
+        yield Grid(SERVICE_TITLES, [row for one in shown for row in _rows(one)])
+    quiet = len(rehearsal.services) - len(shown)
+    if quiet:
+        yield Paragraph(f"{quiet} Service{'s' if quiet > 1 else ''} would not notice")
+    yield from _zones(shown)
+    yield from _pods(rehearsal)
+    yield Paragraph(f"not looked at: {', '.join(rehearsal.not_looked_at)}")
+
+
+def _rows(one: ServiceRehearsal) -> Iterator[list[str]]:
+    yield [one.before.service, "before", *_row(one.before)]
+    if one.during not in (one.before, one.after):
+        yield ["", "between", *_row(one.during)]
+    yield ["", "after", *_row(one.after)]
+
+
+def _row(one: Serving) -> list[str]:
+    dark = "everywhere" if one.is_dead else _some(one.dark_nodes)
+    return [str(one.ready), one.hints, one.why, f"{one.overload:.0%}", f"{one.crossing:.0%}", dark or "-"]
+
+
+def _zones(shown: Sequence[ServiceRehearsal]) -> Iterator[Block]:
+    rows = []
+    for one in shown:
+        before = {each.zone: each for each in one.before.zones}
+        after = {each.zone: each for each in one.after.zones}
+        for zone in sorted(before.keys() | after.keys()):
+            old, new = before.get(zone), after.get(zone)
+            if old != new:
+                rows.append(
+                    [one.after.service, zone or "-", *_change(old, new, "endpoints"), *_change(old, new, "hinted")]
+                )
+    if rows:
+        yield Grid(["SERVICE", "ZONE", "ENDPOINTS", "THEN", "HINTED", "THEN"], rows)
+
+
+def _change(old: object, new: object, name: str) -> tuple[str, str]:
+    return tuple("-" if one is None else str(getattr(one, name)) for one in (old, new))  # type: ignore[return-value]
+
+
+def _pods(rehearsal: Rehearsal) -> Iterator[Block]:
+    by_node = Counter(one.node for one in rehearsal.placed)
+    if by_node:
+        tied = sum(one.is_tied for one in rehearsal.placed)
+        rest = f"; {tied} of them could as well go to another node that ranks alike" if tied else ""
+        where = ", ".join(f"{count} to {node}" for node, count in sorted(by_node.items()))
+        yield Paragraph(f"{len(rehearsal.placed)} pods get a node: {where}{rest}")
+    if rehearsal.pending:
+        yield Paragraph(f"{len(rehearsal.pending)} pods wait:")
+        reasons = Counter(one.why for one in rehearsal.pending)
+        yield Grid(["PODS", "WHY"], [[str(count), why] for why, count in reasons.most_common()])
+    if rehearsal.ending:
+        longest = max(one.grace_s for one in rehearsal.ending)
+        lost = [one.pod for one in rehearsal.ending if one.is_lost]
+        yield Paragraph(f"{len(rehearsal.ending)} pods end, the slowest within its grace of {longest} s")
+        if lost:
+            yield Paragraph(f"nobody makes these anew: {_some(lost)}")
+    for held in rehearsal.held:
+        text = f"budget {held.budget} lets {held.allowed} end at once, of {held.wanted}: the drain waits for the others"
+        yield Paragraph(text)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def advice_text(advice: Iterable[Advice]) -> Iterator[Block]:
+    for one in advice:
+        if one.change is None:
+            yield Paragraph(f"{one.service}: {one.goal} holds after none of {one.tried} changes that were tried")
+            continue
+        yield Paragraph(f"{one.service}: {one.goal} holds if you {one.change.text} (the {one.tried}. change tried)")
+        if one.proof is not None:
+            yield from rehearsal_text(one.proof)
+
+
+def faults_of(rehearsals: Iterable[Rehearsal], wanted: Sequence[str]) -> list[str]:
+    """What a pipeline was told to fail on, and is so after one of the changes."""
+    found = []
+    for rehearsal in rehearsals:
+        for name in wanted:
+            limit = OVERLOAD.match(name)
+            if limit is None and name not in ("dark", "pending", "budget"):
+                raise BadChange(f"{name!r} is nothing to fail on; expected {FAULTS}")
+            found += [f"{rehearsal.change}: {text}" for text in _faults(rehearsal, name, limit)]
+    return found
+
+
+def _faults(rehearsal: Rehearsal, name: str, limit: re.Match[str] | None) -> Iterator[str]:
+    if name == "pending" and rehearsal.pending:
+        yield f"{len(rehearsal.pending)} pods wait"
+    if name == "budget":
+        yield from (f"budget {one.budget} holds the drain" for one in rehearsal.held)
+    for one in rehearsal.services:
+        if name == "dark" and (one.after.dark_nodes or (one.after.is_dead and not one.before.is_dead)):
+            yield f"{one.after.service} goes dark on {_some(one.after.dark_nodes) or 'every node'}"
+        if limit is not None and one.after.overload > int(limit[1]) / 100:
+            yield f"an endpoint of {one.after.service} gets {one.after.overload:.0%} more than the mean"
