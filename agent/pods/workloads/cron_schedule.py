@@ -28,7 +28,8 @@ DESCRIPTORS: Mapping[str, str] = {
 }
 EVERY = "@every "
 NUMBER = re.compile(r"[+]?[0-9]{1,18}\Z")
-DURATION = re.compile(r"[-+]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+\Z")
+# Each text can be taken apart in one way only, or a long one would take for ever.
+DURATION = re.compile(r"[-+]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+\Z")
 DURATION_PART = re.compile(r"([0-9.]+)(ns|us|µs|μs|ms|s|m|h)")
 UNITS_NS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 LONGEST_NS = 2**63 - 1

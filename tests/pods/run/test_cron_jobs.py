@@ -9,6 +9,8 @@ import pytest
 from agent.drivers.clock.driver import SystemClock
 from agent.model.refused import Refused
 from agent.pods.plan.restart import RestartCurve
+from agent.pods.run.workloads import cron_jobs
+from agent.pods.run.workloads.cron_jobs import node_zone
 from agent.pods.workloads.workload import Key
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
@@ -268,3 +270,31 @@ async def test_a_job_of_a_file_keeps_its_name_and_cron_makes_none_beside_it(cri:
 
     assert plane.runner.workloads.cron.files == {"CronJob default/backup": b""}
     assert jobs(plane) == [f"backup-{due_s // 60}"]
+
+
+def test_the_zone_of_the_node_is_that_of_its_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CJ-1."""
+    found = []
+    for name in ("Asia/Tokyo", ":Asia/Tokyo", "", "Nowhere/X"):
+        monkeypatch.setenv("TZ", name)
+        found.append(str(node_zone()))
+    monkeypatch.delenv("TZ")
+    monkeypatch.setattr(cron_jobs, "LOCAL_ZONE", tmp_path / "localtime")
+    found.append(str(node_zone()))
+    (tmp_path / "localtime").symlink_to("/usr/share/zoneinfo/Europe/Berlin")
+    found.append(str(node_zone()))
+
+    assert found == ["Asia/Tokyo", "Asia/Tokyo", "UTC", "UTC", "UTC", "Europe/Berlin"]
+
+
+async def test_a_fault_inside_is_tried_again(cri: Slow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SetClock()
+    async with running(cri, manifests(cron_job("@hourly")), tmp_path, clock=clock) as plane:
+        await until_seen(plane)
+        cron = plane.runner.workloads.cron
+        with monkeypatch.context() as broken:
+            broken.setattr(cron_jobs, "plan_cron", lambda *_: 1 / 0)
+            set_clock(plane, clock, HOUR_S)
+            await plane.until(lambda: not cron._changed and not cron._bell.is_set(), "it has failed")
+        assert jobs(plane) == []
+        assert KEY in cron._wakes_s

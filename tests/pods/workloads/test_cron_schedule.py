@@ -195,5 +195,11 @@ def test_a_bad_schedule_is_told_in_one_line(text: str) -> None:
     assert any(word in str(told.value) for word in ("expected", "belongs", "is longer")), told.value
 
 
+def test_a_long_duration_is_refused_at_once() -> None:
+    """It was taken apart in every possible way."""
+    with pytest.raises(ValueError, match="is no duration"):
+        parse_schedule("@every " + "111111m" * 200 + "!")
+
+
 def test_bad_schedules_are_many_enough() -> None:
     assert len(set(BAD)) >= 40

@@ -148,7 +148,8 @@ class CronJobs:
             chosen = self._changed | {key for key, wake_s in self._wakes_s.items() if wake_s <= wall_s}
             self._changed = set()
             for key in sorted(chosen):
-                self._wakes_s.pop(key, None)
+                # What fails inside is tried again then.
+                self._wakes_s[key] = wall_s + LOOK_S
                 with contained("/".join(key), "carry it out"):
                     await self._advance(key)
             pauses_s = [LOOK_S, *(max(wake_s - clock.wall_s(), 0.0) for wake_s in self._wakes_s.values())]
@@ -160,6 +161,7 @@ class CronJobs:
             async with self._lock:
                 if job is None:
                     await self._forget(key)
+                    del self._wakes_s[key]
                     return
                 record = self._records.get(key) or CronRecord(namespace=job.namespace, name=job.name)
                 record, news = self._with_ends(record)
@@ -171,6 +173,7 @@ class CronJobs:
             return
         for one in (*news, *plan.news):
             self._tell(job, one)
+        self._wakes_s.pop(key, None)
         if plan.wake_s is not None:
             self._wakes_s[key] = plan.wake_s
 
