@@ -157,8 +157,8 @@ kepd has no part there, or needs nothing.
 """
 ELSEWHERE_HEAD = """## What is no node's work
 
-kepd makes Deployments, DaemonSets and Jobs of its own node from files ([workloads](workloads.md)). No option makes
-scheduling over nodes, StatefulSets, CronJobs, autoscaling, admission and authorisation in the API server, storage of
+kepd makes Deployments, StatefulSets, Jobs and the like of its own node from files ([workloads](workloads.md)). No
+option makes scheduling over nodes, autoscaling, admission and authorisation in the API server, storage of
 objects, ingress and gateways, CSI volumes and their attachment, or NetworkPolicy.
 """
 GROUPS = {

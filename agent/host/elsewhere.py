@@ -12,7 +12,6 @@ ELSEWHERE = (
     ("3101", "one pod for one node", SCHEDULER),
     ("2307", "Jobs that count pods by finalizers", f"{CONTROLLER}; Jobs from files count in records of kepd"),
     ("2593", "several ranges for the pods of nodes", CONTROLLER),
-    ("3140", "time zones of CronJobs", f"{CONTROLLER}; files have no CronJobs"),
     (
         "3329",
         "`podFailurePolicy` of Jobs",

@@ -302,6 +302,7 @@ ENTRIES = (
         _nftables,
         how="as elements instead of chains; iptables too",
     ),
+    Entry("3140", "time zones of CronJobs, `timeZone`", "pods", how="and CronJobs", page="workloads.md"),
     Entry("961", "StatefulSets with `maxUnavailable`", "pods", how="from files", page="workloads.md#statefulsets"),
     Entry(
         "3008",

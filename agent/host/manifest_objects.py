@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -43,15 +44,16 @@ Key = tuple[str, str, str]
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
+CARRIED_OUT = (*WORKLOADS, "CronJob")
 CREATION = "creationTimestamp"
 # Templates that workloads had.
 MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
-LAST_KINDS = ("Service", "Pod", *WORKLOADS)
+LAST_KINDS = ("Service", "Pod", *CARRIED_OUT)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
 BUDGET = "PodDisruptionBudget"
 KINDS = (
     "Pod",
-    *WORKLOADS,
+    *CARRIED_OUT,
     BUDGET,
     "Service",
     "EndpointSlice",
@@ -71,6 +73,15 @@ class Placed(msgspec.Struct, frozen=True):
     found: ManifestObject
 
 
+class MadeJobs(Protocol):
+    """Jobs of CronJobs: their manifests by who made them."""
+
+    files: Mapping[str, bytes]
+
+    async def drop(self, key: Key) -> bool:
+        """End one, if it is among them. Raises Refused."""
+
+
 class ManifestObjects:
     def __init__(
         self,
@@ -84,15 +95,18 @@ class ManifestObjects:
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
         created_s: Callable[[Key], float] = lambda _: 0.0,
         made: Callable[[], Sequence[Content]] = list,
+        jobs: MadeJobs | None = None,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
         names have more than those of their manifests; `status` is what has become of a workload,
-        and `created_s` since when it has been known, 0 for never; `made` are objects that no file has."""
+        and `created_s` since when it has been known, 0 for never; `made` are objects that no file has and that can
+        only be read, and `jobs` those that can be deleted as well."""
         self._made = made
         self._status = status
         self._created_s = created_s
         self._directory = directory
-        self._read = read
+        self._read = read if jobs is None else lambda: {**read(), **jobs.files}
+        self._jobs = jobs
         self._folders = folders
         self._check = check
         self._end_pod = end_pod
@@ -104,7 +118,7 @@ class ManifestObjects:
     async def listed(self, kind: str) -> list[ListedObject]:
         found = await asyncio.to_thread(lambda: list(self._listed(kind)))
         # What runs is asked on the loop, where it changes.
-        listed = [self._with_status(one) if one.kind in (*WORKLOADS, BUDGET) else one for one in found]
+        listed = [self._with_status(one) if one.kind in (*CARRIED_OUT, BUDGET) else one for one in found]
         made = [one for one in self._made() if kind in ("", one["kind"])] if kind in ("", *MADE_KINDS) else ()
         return [*listed, *(_shown(_key_of(one), one, MADE) for one in made)]
 
@@ -187,6 +201,11 @@ class ManifestObjects:
             one, text = msgspec.structs.replace(one, content=kept), dumped(kept)
         if old.content == one.content:
             return AppliedObject(kind=kind, namespace=namespace, name=name, result="unchanged", path=path)
+        if self._jobs is not None and path in self._jobs.files:
+            text = (
+                f"{_name(one.key)} was made by {path}; change that one for the next Job, and delete this one to end it"
+            )
+            raise Refused("precondition", text)
         diff = _difference(old.content, one, own_text(files[path], old), text, path)
         try:
             files[path] = replaced(path, files[path], old, text, one.content)
@@ -223,7 +242,7 @@ class ManifestObjects:
             kind, namespace, name = one.found.key
             if not dry_run and kind == "Pod" and self._end_pod is not None:
                 await self._end_pod(namespace, name + self._suffix(), grace_s, evicts)
-            elif not dry_run:
+            elif not dry_run and not (self._jobs is not None and await self._jobs.drop(one.found.key)):
                 await asyncio.to_thread(take_out, one.path, one.found.key)
             log.info("object_deleted", kind=kind, namespace=namespace, name=name, path=one.path, dry_run=dry_run)
             return one.path
@@ -282,7 +301,7 @@ def _shown(key: Key, content: Content, source: str) -> ListedObject:
         content = {**_without_copy(content), "spec": without_values(spec)}
     elif kind == BUDGET:
         content = _with_generation(_without_copy(content))
-    elif kind in WORKLOADS:
+    elif kind in CARRIED_OUT:
         content = _without_template_values(_with_generation(_without_copy(content)))
     elif kind == "ReplicaSet":
         content = _without_template_values(content)
@@ -309,6 +328,9 @@ def _with_generation(content: Content) -> Content:
 
 def _without_template_values(content: Content) -> Content:
     spec = content.get("spec")
+    job = spec.get("jobTemplate") if isinstance(spec, dict) else None
+    if isinstance(spec, dict) and isinstance(job, dict):
+        return {**content, "spec": {**spec, "jobTemplate": _without_template_values(_without_copy(job))}}
     template = spec.get("template") if isinstance(spec, dict) else None
     inner = template.get("spec") if isinstance(template, dict) else None
     if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(inner, dict):

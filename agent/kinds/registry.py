@@ -43,6 +43,7 @@ KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
         Kind("daemonsets", "daemonset", ("ds",), "DaemonSet", module="workloads"),
         Kind("statefulsets", "statefulset", ("sts",), "StatefulSet", module="workloads"),
         Kind("jobs", "job", (), "Job", module="workloads"),
+        Kind("cronjobs", "cronjob", ("cj",), "CronJob"),
         Kind("replicasets", "replicaset", ("rs",), "ReplicaSet", module="revisions"),
         Kind("controllerrevisions", "controllerrevision", (), "ControllerRevision", module="revisions"),
         Kind("poddisruptionbudgets", "poddisruptionbudget", ("pdb",), "PodDisruptionBudget", module="budgets"),

@@ -98,7 +98,7 @@ create secret generic s --from-literal=a=b --dry-run=client
 create job work --image=web:1 --dry-run=client
 create service clusterip web --tcp=80 --dry-run=client
 create ingress web
-create cronjob work --image=web:1
+create cronjob work --image=web:1 --schedule=@daily --dry-run=client
 autoscale deployment web --max=3
 rollout undo deployment/web
 rollout history deployment/web

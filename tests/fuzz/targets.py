@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -36,6 +37,8 @@ from agent.model.images.reference import ReferenceInvalid, parse_reference
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.model.text.json_text import decode_json
 from agent.pods.run.disk.files import _last_lines
+from agent.pods.workloads.cron_job import decode_cron_record
+from agent.pods.workloads.cron_schedule import latest_time, next_time, parse_schedule
 from agent.proxy.frames.cri_bytes import masked_answer, with_timeout
 from agent.proxy.frames.hpack import HeaderDecoder, HeadersInvalid
 from agent.proxy.frames.huffman import HuffmanInvalid, decode_huffman
@@ -277,8 +280,21 @@ def device_registrations(data: bytes) -> None:
         check_registration(PluginRegistration(version="v1beta1", endpoint=words[2], resource=words[1]), (), (0,))
 
 
+def cron_schedules(data: bytes) -> None:
+    """Those that are taken have a next time, or none."""
+    decoded = parse_schedule(text(data))
+    now_s = next_time(decoded, UTC, 0, 1_700_000_000)
+    latest_time(decoded, UTC, 1_600_000_000, 1_700_000_000)
+    if now_s is not None and now_s <= 1_700_000_000:
+        raise RuntimeError(f"{now_s} is not later")
+
+
 TARGETS = (
     Target("yaml", yaml_text, (UnreadableYaml,), (b"a: &x [1, *x]\n---\nb: {c: 'd'}\n", b"- !!str 1\n- ? x\n")),
+    Target(
+        "cron-schedule", cron_schedules, (ValueError,), (b"*/5 1-3/2,7 ? jan-MAR mon", b"@every 1h30m2.5s", b"@daily")
+    ),
+    Target("cron-record", decode_cron_record, (ValueError,), (b'{"namespace":"a","name":"b","jobs":[]}',)),
     Target("api-frames", api_frames, (), (FRAMES,)),
     Target("http-request", http_request, (), (b"GET /?a=b HTTP/1.1\r\nX: y\r\n\r\n",)),
     Target("probe-answer", probe_answer, (OSError, ValueError), HTTP_ANSWERS),

@@ -20,7 +20,11 @@ SECRET = b"---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData:
 
 
 def objects_in(
-    directory: Path, ended: list[str] | None = None, status: Any = lambda _: None, created_s: Any = lambda _: 0.0
+    directory: Path,
+    ended: list[str] | None = None,
+    status: Any = lambda _: None,
+    created_s: Any = lambda _: 0.0,
+    jobs: Any = None,
 ) -> ManifestObjects:
     async def end_pod(namespace: str, name: str, grace_s: float | None, _evicts: bool) -> None:
         assert ended is not None
@@ -35,6 +39,7 @@ def objects_in(
         lambda: "-n1",
         status=status,
         created_s=created_s,
+        jobs=jobs,
     )
 
 
@@ -215,3 +220,49 @@ async def test_the_text_of_one_object_is_that_of_its_file(folder: Path) -> None:
         SERVICE.removeprefix(b"---\n").decode(),
         f"{folder}/shop.yaml:7",
     )
+
+
+class MadeJobs:
+    """Of a CronJob, as the pods plane has them."""
+
+    def __init__(self) -> None:
+        head = b'{"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "b-1"}, '
+        self.files = {"CronJob default/b": head + b'"spec": {"template": {"spec": {}}}}'}
+        self.dropped: list[tuple[str, str, str]] = []
+
+    async def drop(self, key: tuple[str, str, str]) -> bool:
+        self.dropped.append(key)
+        return key[0] == "Job"
+
+
+async def test_a_job_that_is_in_no_file_is_listed_read_and_deleted_and_not_edited(folder: Path) -> None:
+    """CJ-6."""
+    (folder / "web.yaml").write_bytes(POD.replace(b"Pod", b"ConfigMap").replace(b"spec: {", b"data: {}\n#"))
+    made = MadeJobs()
+    objects = objects_in(folder, jobs=made)
+    key = ("Job", "default", "b-1")
+
+    assert [(one.name, one.source) for one in await objects.listed("Job")] == [("b-1", "CronJob default/b:1")]
+    assert '"name": "b-1"' in (await objects.manifest(key))[0]
+    edited = b"apiVersion: batch/v1\nkind: Job\nmetadata: {name: b-1}\nspec: {suspend: true, template: {spec: "
+    edited += b"{restartPolicy: Never, containers: [{name: a, image: i}]}}}\n"
+    with pytest.raises(Refused, match="Job default/b-1 was made by CronJob default/b; change that one"):
+        await objects.apply(edited, dry_run=False)
+    with pytest.raises(Refused, match="Job default/b-1 is already in CronJob default/b"):
+        await objects.apply(edited, dry_run=False, create_only=True)
+    await objects.delete(key, None, dry_run=True)
+    assert made.dropped == []
+    await objects.delete(key, None, dry_run=False)
+    await objects.delete(("ConfigMap", "default", "web"), None, dry_run=False)
+    assert made.dropped == [key, ("ConfigMap", "default", "web")]
+    assert contents(folder) == {}
+
+
+async def test_a_cron_job_is_listed_without_the_values_of_its_variables(folder: Path) -> None:
+    env = b'containers: [{name: a, image: i, env: [{name: P, value: "hush"}]}]'
+    job = b"{spec: {template: {spec: {restartPolicy: Never, " + env + b"}}}}"
+    head = b"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: b}\n"
+    await objects_in(folder).apply(head + b"spec: {schedule: '@daily', jobTemplate: " + job + b"}\n", dry_run=False)
+    (listed,) = await objects_in(folder).listed("CronJob")
+
+    assert (b"hush" in listed.content, b'"name":"P"' in listed.content) == (False, True)

@@ -21,7 +21,6 @@ KINDS = _each(
         "replicationcontrollers|replicationcontroller|rc",
         "a Deployment keeps pods: kepctl get deployments",
     ),
-    ("cronjobs|cronjob|cj", "a Job runs once, and a timer of systemd can apply it: kepctl apply -f FILE"),
     ("namespaces|namespace|ns", "a namespace is there while something is in it: kepctl get pods -A"),
     (
         "ingresses|ingress|ing|ingressclasses|gateways|gateway|gtw|httproutes",
@@ -108,7 +107,7 @@ COMMANDS = _each(
     ("traceroute", "kepctl trace POD SERVICE; kepctl explain route SERVICE"),
     ("nslookup|dig|resolve", "kepctl explain dns NAME"),
     ("man", "kepctl help apply"),
-    ("create cronjob|create statefulset", "write its manifest: kepctl apply -f FILE"),
+    ("create statefulset", "write its manifest: kepctl apply -f FILE"),
     ("create namespace|create ns", "a namespace is there when something is in it: kepctl apply -f FILE"),
     ("create pod", "kepctl run NAME --image IMAGE"),
     (

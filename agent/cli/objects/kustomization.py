@@ -161,7 +161,10 @@ def _references(spec: object) -> Iterator[tuple[str, str, Object]]:
 
 
 def _template(made: Object) -> Object:
-    found = part(made, "spec").get("template") if made.get("kind") in WORKLOADS else None
+    if made.get("kind") == "CronJob":
+        found = part(made, "spec", "jobTemplate", "spec").get("template")
+    else:
+        found = part(made, "spec").get("template") if made.get("kind") in WORKLOADS else None
     return found if isinstance(found, dict) else {}
 
 

@@ -78,7 +78,7 @@ def check_file(file: ManifestFile) -> CheckedFile:
     """As the daemon would."""
     from agent.pods.manifest.objects import NodeIdentity, parse_objects
     from agent.pods.manifest.validation import warnings_about
-    from agent.pods.workloads.reading import workload_warnings
+    from agent.pods.workloads.cron_reading import manifest_warnings
     from agent.services.objects.manifest import service_faults, service_warnings
     from agent.topology.manifest.objects import Document, read_manifests
 
@@ -91,7 +91,7 @@ def check_file(file: ManifestFile) -> CheckedFile:
     documents = [Document(tree.where, plain(tree)) for tree in trees]
     others = read_manifests([one for one in documents if not _is_pods(one.content)])
     warnings = [Finding(pod.source, at, text) for pod in found.pods for at, text in warnings_about(pod.spec)]
-    warnings += [Finding(one.source, at, text) for one in found.workloads for at, text in workload_warnings(one)]
+    warnings += [Finding(one.source, at, text) for one in found.workloads for at, text in manifest_warnings(one)]
     warnings += [
         one for one in others.notes if one.path.startswith(("spec.trafficDistribution", "metadata.annotations"))
     ]
@@ -106,7 +106,16 @@ def check_file(file: ManifestFile) -> CheckedFile:
 def _is_pods(content: object) -> bool:
     """What the pods plane checks whole; topology knows less of it."""
     kind = content.get("kind") if isinstance(content, dict) else None
-    return kind in ("Pod", "PodList", *WORKLOADS, "ConfigMap", "Secret", "ServiceCIDR", "PodDisruptionBudget")
+    return kind in (
+        "Pod",
+        "PodList",
+        *WORKLOADS,
+        "CronJob",
+        "ConfigMap",
+        "Secret",
+        "ServiceCIDR",
+        "PodDisruptionBudget",
+    )
 
 
 def checked_files(paths: Sequence[str]) -> list[ManifestFile]:

@@ -78,6 +78,7 @@ def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None")
         status=workloads.status if workloads is not None else lambda _: None,
         created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
         made=workloads.revisions if workloads is not None else list,
+        jobs=workloads.cron if workloads is not None else None,
     )
 
 

@@ -56,6 +56,8 @@ def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
     yield "Namespace", printable(str(metadata.get("namespace", "default")))
     yield "Created", moment(created_at(made))
     yield "Labels", printable(joined(part(metadata, "labels")))
+    owners = items(metadata, "ownerReferences")
+    yield "Controlled By", printable(", ".join(f"{one.get('kind')}/{one.get('name')}" for one in owners))
     yield "Selector", printable(joined(part(spec, "selector", "matchLabels")))
     for title, name in ASKED:
         if spec.get(name) is not None:

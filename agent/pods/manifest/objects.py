@@ -26,6 +26,8 @@ from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.runtime.names import log_directory_name
 from agent.pods.workloads.budget import KIND as BUDGET
 from agent.pods.workloads.budget import Budget, read_budget
+from agent.pods.workloads.cron_job import CRON_JOB
+from agent.pods.workloads.cron_reading import read_cron_job
 from agent.pods.workloads.reading import VERSIONS, read_workload
 from agent.pods.workloads.workload import Workload
 
@@ -39,7 +41,7 @@ FOREIGN_KINDS = (
     "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice",
 )  # fmt: skip
 SOURCE_KINDS = ("ConfigMap", "Secret")
-KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, BUDGET, *FOREIGN_KINDS)
+KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, CRON_JOB, BUDGET, *FOREIGN_KINDS)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -133,6 +135,9 @@ def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, def
             claim_root=identity.claim_root,
         )
         found.workloads += [workload] if workload is not None else []
+    elif kind == CRON_JOB:
+        cron_job = read_cron_job(tree, path, identity.node, found.findings, gives=identity.gives)
+        found.workloads += [cron_job] if cron_job is not None else []
     elif kind == BUDGET:
         budget = read_budget(tree, path, found.findings)
         found.budgets += [budget] if budget is not None else []

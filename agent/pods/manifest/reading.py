@@ -22,7 +22,7 @@ from agent.pods.manifest.validation import warnings_about
 from agent.pods.ports import Snapshot
 from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.workloads.budget import Budget
-from agent.pods.workloads.reading import workload_warnings
+from agent.pods.workloads.cron_reading import manifest_warnings
 from agent.pods.workloads.workload import Workload
 
 MOST_MADE = 1000
@@ -171,7 +171,7 @@ def _parsed(path: str, content: bytes, before: FileReading | None, identity: Nod
         warnings = (Finding(path, "", "says nothing: it holds no object, so nothing comes of it"),)
     was_good = not findings or (before is not None and before.was_good)
     warnings += tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
-    warnings += tuple(Finding(one.source, at, text) for one in found.workloads for at, text in workload_warnings(one))
+    warnings += tuple(Finding(one.source, at, text) for one in found.workloads for at, text in manifest_warnings(one))
     return FileReading(
         content, pods, findings, was_good=was_good, sources=sources, warnings=warnings, workloads=workloads,
         budgets=budgets,

@@ -76,6 +76,51 @@ def test_what_cannot_be_carried_out_is_refused_with_its_path(door: DoorProcess) 
     assert door.ask("DELETE", f"{MAPS}/x?propagationPolicy=Orphan")[0] == 422
 
 
+def test_cron_jobs_are_served_and_a_job_is_made_of_one_as_kubectl_does_it(door: DoorProcess) -> None:
+    """CJ-7. kubectl reads the CronJob and writes a Job with it as owner."""
+    batch = "/apis/batch/v1/namespaces/default"
+    pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "i"}]}
+    spec = {"schedule": "*/5 * * * *", "jobTemplate": {"spec": {"template": {"spec": pod}}}}
+    made = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "b"}, "spec": spec}
+    assert door.ask("POST", f"{batch}/cronjobs", made)[0] == 201
+    status, wrong = door.ask(
+        "POST", f"{batch}/cronjobs", {**made, "metadata": {"name": "c"}, "spec": {"schedule": "x"}}
+    )
+    assert (status, "spec.schedule" in wrong["message"]) == (422, True)
+    status, patched = door.ask(
+        "PATCH", f"{batch}/cronjobs/b", {"spec": {"suspend": True}}, kind="application/strategic-merge-patch+json"
+    )
+    assert (status, patched["spec"]["suspend"], patched["spec"]["concurrencyPolicy"]) == (200, True, "Allow")
+    table = door.ask(
+        "GET", f"{batch}/cronjobs", Accept="application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    )[1]
+    assert [one["name"] for one in table["columnDefinitions"]][:5] == [
+        "Name",
+        "Schedule",
+        "Timezone",
+        "Suspend",
+        "Active",
+    ]
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "b", "uid": patched["metadata"]["uid"]}
+    metadata = {
+        "name": "now", "creationTimestamp": None, "annotations": {"cronjob.kubernetes.io/instantiate": "manual"},
+        "ownerReferences": [{**owner, "controller": True}],
+    }  # fmt: skip
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": spec["jobTemplate"]["spec"],
+        "status": {},
+    }
+    assert door.ask("POST", f"{batch}/jobs?fieldManager=kubectl-create", job)[0] == 201
+    assert door.ask("GET", f"{batch}/jobs/now")[1]["metadata"]["ownerReferences"] == [{**owner, "controller": True}]
+    names = [one["name"] for one in door.ask("GET", "/apis/batch/v1")[1]["resources"]]
+    assert {"cronjobs", "cronjobs/status", "jobs"} <= set(names)
+    assert door.ask("DELETE", f"{batch}/cronjobs/b")[0] == 200
+    assert door.ask("DELETE", f"{batch}/jobs/now")[0] == 200
+
+
 def test_other_nodes_stand_in_manifests(door: DoorProcess) -> None:
     other = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other", "labels": {"zone": "z"}}}
     assert door.ask("POST", "/api/v1/nodes", other)[0] == 201

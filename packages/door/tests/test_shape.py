@@ -188,6 +188,31 @@ def envelope(version: str, kind: str, raw: bytes) -> bytes:
     return MAGIC + field(1, named) + field(2, raw)
 
 
+def test_a_cron_job_in_protobuf_keeps_limits_that_are_zero() -> None:
+    """CJ-7."""
+    spec = field(1, b"@daily") + field(2, 0) + field(4, 0) + field(6, 0) + field(7, 0) + field(8, b"UTC")
+    pod = field(2, field(3, b"Never"))
+    raw = field(1, field(1, b"b")) + field(2, spec + field(5, field(2, field(6, pod))))
+    made = decoded_protobuf(envelope("batch/v1", "CronJob", raw))
+
+    template = made["spec"].pop("jobTemplate")
+    assert template["spec"]["template"]["spec"]["restartPolicy"] == "Never"
+    assert made["spec"] == {
+        "schedule": "@daily", "startingDeadlineSeconds": 0, "suspend": False, "successfulJobsHistoryLimit": 0,
+        "failedJobsHistoryLimit": 0, "timeZone": "UTC",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("group", sorted({one.group for one in RESOURCES}))
+def test_each_group_has_a_document_of_its_fields(group: str) -> None:
+    """`kubectl explain job` got an error for want of one type."""
+    version = next(one.version for one in RESOURCES if one.group == group)
+    document = document_v3(RESOURCES, group, version)
+
+    assert document is not None
+    assert document["components"]["schemas"]
+
+
 def test_protobuf_is_read_as_the_json_that_it_stands_for() -> None:
     labels = field(11, field(1, b"app") + field(2, b"web"))
     container = field(1, b"main") + field(2, b"busybox") + field(3, b"sh") + field(3, b"-c") + field(16, 0)

@@ -21,7 +21,7 @@ from agent.wire.kepd.v1 import list_pb2, node_pb2
 
 NODE = "kepd.v1.NodeService"
 TYPES = ("Normal", "Warning")
-WORKLOADS = ("deployment", "daemonset", "job")
+WORKLOADS = ("deployment", "daemonset", "job", "cronjob")
 SUBJECTS = ("pod", "service", "node", *WORKLOADS)
 # Of a list that grows, as far as columns can be known before their cells are.
 WIDTHS = (10, 8, 24, 30)

@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from agent.cli.client import connected
+from agent.cli.commands.objects.cron_making import cronjob
 from agent.cli.commands.objects.making import deployment, job, service
 from agent.cli.common_options import take_namespace
 from agent.cli.completing import complete_objects
@@ -316,7 +317,7 @@ def _attached(session: Session, made: Object, *, is_removed: bool, has_stdin: bo
             sys.stderr.write(f"kepctl: pod {namespace}/{name} ends\n")
 
 
-for _of_workload in (deployment, job, service):
+for _of_workload in (deployment, job, cronjob, service):
     create.add_command(_of_workload)
 for _maker in create.commands.values():
     take_namespace(_maker)

@@ -22,6 +22,7 @@ DESCRIBED = (
     "daemonsets",
     "statefulsets",
     "jobs",
+    "cronjobs",
     "poddisruptionbudgets",
     "services",
     "claims",
@@ -53,7 +54,9 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
     if known is None or known.plural not in DESCRIBED:
         close = nearest(word.lower(), (one for plural in DESCRIBED for one in BY_WORD[plural].words))
         hint = (
-            f'did you mean "{close}"?' if close else "expected pod, deployment, daemonset, job, service, claim or node"
+            f'did you mean "{close}"?'
+            if close
+            else "expected pod, deployment, daemonset, job, cronjob, service, claim or node"
         )
         instead = in_place_of(word, KINDS) or f"; {hint}"
         raise click.UsageError(f'"{word}" cannot be described{instead}')

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl explain`: why things are as they are. The answers come from the planes; this is their common roof."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -20,6 +21,7 @@ from agent.cli.objects.words import qualified
 from agent.cli.objects.workload_pods import find_workload, pods_of
 from agent.cli.render import output_option, print_blocks, print_message
 from agent.cli.session import CommandFailed, Session
+from agent.cli.texts.explained_cron_job import explained_cron_job
 from agent.cli.texts.explained_workload import explained_workload
 from agent.kinds.described import reason_lines
 from agent.kinds.images.pulls import stage_line
@@ -33,7 +35,7 @@ from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteRequest as ExplainR
 from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteResponse
 
 ANYTHING = "anything"
-EXPLAINED = ("pod", "service", "deployment", "daemonset", "statefulset", "job", "claim")
+EXPLAINED = ("pod", "service", "deployment", "daemonset", "statefulset", "job", "cronjob", "claim")
 
 
 class Explained(KindGroup):
@@ -111,6 +113,17 @@ def _workload(singular: str) -> None:
 
 for _singular in ("deployment", "daemonset", "job"):
     _workload(_singular)
+
+
+@explain.command()
+@click.argument("name", metavar="NAME")
+@click.pass_obj
+def cronjob(session: Session, name: str) -> None:
+    """Explain when a CronJob starts next, in its zone and UTC, and why the last time did or did not."""
+    with connected(session) as daemon:
+        _, made = find_workload(daemon, BY_WORD["cronjob"], name)
+    for line in explained_cron_job(made, time.time()):
+        click.echo(line)
 
 
 @explain.command()

@@ -16,7 +16,7 @@ from agent.kinds.registry import Kind
 from agent.kinds.table import Table
 from agent.model.exit_codes import CONFLICT, USAGE
 
-ALL = "pods,services,deployments,daemonsets,statefulsets,jobs"
+ALL = "pods,services,deployments,daemonsets,statefulsets,jobs,cronjobs"
 """What `get all` lists, as kubectl has it."""
 
 
@@ -40,9 +40,9 @@ def get(
     """List objects: all of KIND, or those that are named, also as KIND/NAME.
 
     Kinds, with their short names: nodes (no), planes, filesystems (fs), features, pods (po), deployments (deploy),
-    daemonsets (ds), statefulsets (sts), jobs, containers, checkpoints, images (im), pulls, mirrors, services (svc),
-    endpoints (ep), configmaps (cm), secrets, servicecidrs, devices (dev), claims, claimtemplates, deviceclasses,
-    slices, drivers, cdi, dns, rules, proxy, events (ev).
+    daemonsets (ds), statefulsets (sts), jobs, cronjobs (cj), containers, checkpoints, images (im), pulls, mirrors,
+    services (svc), endpoints (ep), configmaps (cm), secrets, servicecidrs, devices (dev), claims, claimtemplates,
+    deviceclasses, slices, drivers, cdi, dns, rules, proxy, events (ev).
     """
     from agent.cli.client import connected
 

@@ -7,6 +7,7 @@ import click
 from msgspec.structs import replace
 
 from agent.cli.client import connected
+from agent.cli.commands.objects.cron_making import job_of
 from agent.cli.commands.objects.objects import resolved
 from agent.cli.completing import complete_objects
 from agent.cli.objects.manifest_files import SERVICE
@@ -55,15 +56,25 @@ def deployment(
 @click.command()
 @click.argument("name", metavar="NAME")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
-@click.option("--image", required=True, help="The image.")
+@click.option("--image", default="", help="The image.")
+@click.option(
+    "--from", "origin", default="", metavar="cronjob/NAME", help="What this CronJob runs, in place of --image."
+)
 @dry_run_option
 @output_option
 @click.pass_obj
-def job(session: Session, name: str, *, command: tuple[str, ...], image: str, dry_run: str, output: str | None) -> None:
-    """Make a Job that runs one container once."""
-    made = new_object("Job", name, session, "batch/v1")
-    spec = {"containers": [_container(name, image, command)], "restartPolicy": "Never"}
-    made["spec"] = {"template": {"spec": spec}}
+def job(
+    session: Session, name: str, *, command: tuple[str, ...], image: str, origin: str, dry_run: str, output: str | None
+) -> None:
+    """Make a Job that runs one container once, or once what a CronJob runs."""
+    if bool(image) == bool(origin) or (origin and command):
+        raise CommandFailed("expected --image IMAGE [-- COMMAND…], or --from cronjob/NAME alone", USAGE)
+    if origin:
+        made = job_of(session, name, origin)
+    else:
+        made = new_object("Job", name, session, "batch/v1")
+        spec = {"containers": [_container(name, image, command)], "restartPolicy": "Never"}
+        made["spec"] = {"template": {"spec": spec}}
     make(session, made, dry_run, output)
 
 

@@ -25,6 +25,7 @@ from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.workloads.budgets import Budgets
 from agent.pods.run.workloads.claims import claims_for, make_claims, remove_claims, to_remove
+from agent.pods.run.workloads.cron_jobs import CronJobs
 from agent.pods.run.workloads.hands import Hands, PodHost
 from agent.pods.run.workloads.known import (
     FirstSeen,
@@ -60,6 +61,8 @@ class Workloads:
         self._take_out = take_out
         self._jobs = job_records(context.records)
         self._histories = histories(context.records)
+        self.cron = CronJobs(context, host.is_unread, self._follow_made)
+        self._given = ReadManifest()
         self._pods = OwnedPods()
         self._first_seen = FirstSeen()
         self._known: Mapping[Key, Workload] = {}
@@ -82,13 +85,15 @@ class Workloads:
                 entry.is_wanted = False
         await self._jobs.load()
         await self._histories.load()
+        await self.cron.load()
 
     def wanted(self) -> list[PodSpec]:
         return list(self._pods.wanted())
 
     def follow(self, reading: ReadManifest) -> None:
         """The manifests say this now; the pods that they have themselves come first."""
-        workloads = reading.workloads
+        self._given = reading
+        workloads = self.cron.take(reading.workloads)
         before, self._known = self._known, workloads
         own = frozenset(reading.pods)
         self.budgets.follow(reading.budgets)
@@ -108,6 +113,15 @@ class Workloads:
         for key in self._progress.keys() - workloads.keys():
             del self._progress[key]
         self._bell.set()
+
+    def _follow_made(self) -> None:
+        """Jobs of CronJobs came or went, and with them their pods."""
+        before = self.wanted()
+        self.follow(self._given)
+        wanted = {one.uid for one in self.wanted()}
+        for pod in before:
+            if pod.uid not in wanted:
+                self._host.let_go(pod)
 
     def touch(self, pod: PodSpec) -> None:
         """Something about a pod changed."""
@@ -133,7 +147,7 @@ class Workloads:
             return self.budgets.status(key)
         workload = self._known.get(key)
         if workload is None:
-            return None
+            return self.cron.status(key)
         context = self._context
         record = record_of(self._jobs, workload) if isinstance(workload.rules, JobRules) else None
         pods = [self._hands.seen(one, workload) for one in self._pods.of(key).values()]
@@ -161,13 +175,18 @@ class Workloads:
 
     def created_s(self, key: Key) -> float:
         """Since when it has been known, in wall time; 0 for what is not. A Job's record may outlive its pods."""
-        workload, since_s = self._known.get(key), self._first_seen.of(key)
+        workload, since_s = self._known.get(key), self._first_seen.of(key) or self.cron.created_s(key)
         if workload is None or not isinstance(workload.rules, JobRules):
             return since_s
         return min(since_s, record_of(self._jobs, workload).started_s or since_s)
 
     async def run(self) -> None:
         """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.cron.run(), name="pods-cron-jobs")
+            await self._run()
+
+    async def _run(self) -> None:
         # All of them once: what happened while nobody looked is not known.
         self._changed |= {*self._known, *self._jobs.keys(), *self._histories.keys()}
         while True:
@@ -301,6 +320,8 @@ class Workloads:
             log.warning("job_record_not_saved", job=workload.text, error=str(error), effect="the Job waits")
             self._due_s[workload.key] = clock.now_s() + RETRY_S
             return
+        if plan.record.outcome:
+            self.cron.ended(workload.key, plan.record)
         if plan.record.outcome and not before.outcome:
             self._tell_outcome(workload, plan.record)
         if plan.wake_s is not None:

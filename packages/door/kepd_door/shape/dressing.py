@@ -21,6 +21,12 @@ COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisschedul
 USUAL: dict[str, Object] = {
     "Deployment": {"replicas": 1, "strategy": {"type": "RollingUpdate"}},
     "DaemonSet": {"updateStrategy": {"type": "RollingUpdate"}},
+    "CronJob": {
+        "concurrencyPolicy": "Allow",
+        "suspend": False,
+        "successfulJobsHistoryLimit": 3,
+        "failedJobsHistoryLimit": 1,
+    },
     "StatefulSet": {"replicas": 1, "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"}},
 }
 PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")

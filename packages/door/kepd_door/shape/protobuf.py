@@ -23,9 +23,10 @@ INLINE = ("localObjectReference", "volumeSource", "handler")
 # What is absent where it is not meant: zero then says something. Of all others zero is the same as nothing.
 MEANT = frozenset({
     "activeDeadlineSeconds", "allowPrivilegeEscalation", "automountServiceAccountToken", "backoffLimit", "completions",
-    "defaultMode", "enableServiceLinks", "fsGroup", "gracePeriodSeconds", "hostUsers", "immutable", "mode", "optional",
-    "parallelism", "priority", "privileged", "readOnlyRootFilesystem", "replicas", "revisionHistoryLimit", "runAsGroup",
-    "runAsNonRoot", "runAsUser", "shareProcessNamespace", "suspend", "terminationGracePeriodSeconds",
+    "defaultMode", "enableServiceLinks", "failedJobsHistoryLimit", "fsGroup", "gracePeriodSeconds", "hostUsers",
+    "immutable", "mode", "optional", "parallelism", "priority", "privileged", "readOnlyRootFilesystem", "replicas",
+    "revisionHistoryLimit", "runAsGroup", "runAsNonRoot", "runAsUser", "shareProcessNamespace",
+    "startingDeadlineSeconds", "successfulJobsHistoryLimit", "suspend", "terminationGracePeriodSeconds",
     "tolerationSeconds", "ttlSecondsAfterFinished",
 })  # fmt: skip
 

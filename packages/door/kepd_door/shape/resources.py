@@ -23,6 +23,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "ReplicaSet": ("apps", "v1"),
     "ControllerRevision": ("apps", "v1"),
     "Job": ("batch", "v1"),
+    "CronJob": ("batch", "v1"),
     "PodDisruptionBudget": ("policy", "v1"),
     "EndpointSlice": ("discovery.k8s.io", "v1"),
     "ServiceCIDR": ("networking.k8s.io", "v1"),
@@ -35,7 +36,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
 MADE = ("ReplicaSet", "ControllerRevision")
 # Of Kubernetes, and shown from what the node sees.
 OBSERVED = {"nodes": "Node", "events": "Event"}
-IN_ALL = ("pods", "services", "deployments", "daemonsets", "statefulsets", "jobs")
+IN_ALL = ("pods", "services", "deployments", "daemonsets", "statefulsets", "jobs", "cronjobs")
 SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "pods": (
         ("attach", "PodAttachOptions", ("create", "get")),
@@ -52,6 +53,7 @@ SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
     "daemonsets": (("status", "DaemonSet", ("get",)),),
     "statefulsets": (("scale", "Scale", ("get", "patch", "update")), ("status", "StatefulSet", ("get",))),
     "jobs": (("status", "Job", ("get",)),),
+    "cronjobs": (("status", "CronJob", ("get",)),),
     "poddisruptionbudgets": (("status", "PodDisruptionBudget", ("get",)),),
     "services": (("status", "Service", ("get",)),),
     "nodes": (("status", "Node", ("get",)),),

@@ -17,6 +17,7 @@ AGES = {
     "AGE": ("metadata", "creationTimestamp"),
     "LAST SEEN": ("", "lastTimestamp"),
     "FIRST SEEN": ("", "firstTimestamp"),
+    "LAST SCHEDULE": ("status", "lastScheduleTime"),
 }
 
 

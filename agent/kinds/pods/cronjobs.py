@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CronJobs in kubectl's columns, and in full with the Jobs that they made."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from agent.kinds.ages import age
+from agent.kinds.described import Described, entries_of, events_of, grid, joined, moment
+from agent.kinds.pods.manifests import ask_for, object_listing
+from agent.kinds.pods.parts import created_at, items, part
+from agent.kinds.pods.workloads import AGE, NAMES, Made, job_state
+from agent.kinds.registry import BY_API, Kind, Named
+from agent.kinds.selection import find_named
+from agent.kinds.shown import AnyListing, Describing, Shown
+from agent.kinds.table import Column, Columns
+from agent.model.finding import printable
+from agent.wire.kepd.v1 import object_pb2 as pb
+
+NONE = "<none>"
+FIELDS = (
+    ("Schedule", "schedule", ""),
+    ("Time Zone", "timeZone", "that of the node"),
+    ("Concurrency Policy", "concurrencyPolicy", "Allow"),
+    ("Suspend", "suspend", "False"),
+    ("Successful Job History Limit", "successfulJobsHistoryLimit", "3"),
+    ("Failed Job History Limit", "failedJobsHistoryLimit", "1"),
+    ("Starting Deadline Seconds", "startingDeadlineSeconds", "<unset>"),
+)
+
+
+def read_made(one: pb.Object) -> Made:
+    found: Made = json.loads(one.content)
+    return found
+
+
+def _spec(one: pb.Object, name: str, default: object = NONE) -> str:
+    value = part(read_made(one), "spec").get(name)
+    return printable(str(default if value is None else value))
+
+
+def stamp_of(made: Made, name: str) -> Timestamp:
+    """A time of its status; zero where it has none."""
+    stamp, text = Timestamp(), part(made, "status").get(name)
+    if text:
+        stamp.FromJsonString(str(text))
+    return stamp
+
+
+def _images(one: pb.Object) -> str:
+    path = ("spec", "jobTemplate", "spec", "template", "spec", "containers")
+    return ",".join(printable(str(each.get("image", ""))) for each in items(read_made(one), *path))
+
+
+COLUMNS: Columns[pb.Object] = (
+    *NAMES,
+    Column("SCHEDULE", lambda one: _spec(one, "schedule")),
+    Column("TIMEZONE", lambda one: _spec(one, "timeZone")),
+    Column("SUSPEND", lambda one: _spec(one, "suspend", default=False)),
+    Column("ACTIVE", lambda one: str(len(items(read_made(one), "status", "active")))),
+    Column("LAST SCHEDULE", lambda one: age(stamp_of(read_made(one), "lastScheduleTime")) or NONE),
+    AGE,
+    Column("IMAGES", _images, wide=True),
+    Column("SOURCE", lambda one: one.source, wide=True),
+)
+
+
+def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
+    return object_listing(kind, answers[0].objects, COLUMNS)
+
+
+SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)
+
+
+def describe(kind: Kind, namespace: str, name: str) -> Describing:
+    objects = (yield ask_for(kind)).objects
+    known = [Named(one.namespace, one.name) for one in objects]
+    found = find_named(kind, name, known, namespace)
+    made = read_made(objects[known.index(found)])
+    listed = yield ask_for(BY_API["Job"], may_fail=True)
+    jobs = [read_made(one) for one in (listed.objects if listed else ()) if one.namespace == found.namespace]
+    own = [one for one in jobs if is_owned(one, found.name)]
+    return Described(tuple(_lines(made, own)), [events_of(found.namespace, found.name, kind.api)])
+
+
+def is_owned(job: Made, name: str) -> bool:
+    owners = items(job, "metadata", "ownerReferences")
+    return any((one.get("kind"), one.get("name")) == ("CronJob", name) for one in owners)
+
+
+def _lines(made: Made, jobs: Sequence[Made]) -> Iterator[str]:
+    yield from entries_of("", _head(made))
+    conditions = items(made, "status", "conditions")
+    yield "Conditions:" if conditions else "Conditions:  <none>"
+    titles = ("Type", "Status", "Reason", "Message")
+    yield from grid(titles, [tuple(printable(str(one.get(each.lower(), ""))) for each in titles) for one in conditions])
+    yield "Next Times:" if next_times(made) else "Next Times:  <none>"
+    yield from grid(("Here", "UTC"), next_times(made))
+    yield "Jobs:" if jobs else "Jobs:  <none>"
+    rows = [(str(part(one, "metadata").get("name", "")), job_state(one), age(created_at(one))) for one in jobs]
+    yield from grid(("Name", "Status", "Age"), sorted(rows))
+
+
+def _head(made: Made) -> Iterator[tuple[str, str]]:
+    metadata, spec = part(made, "metadata"), part(made, "spec")
+    yield "Name", printable(str(metadata.get("name", "")))
+    yield "Namespace", printable(str(metadata.get("namespace", "default")))
+    yield "Created", moment(created_at(made))
+    yield "Labels", printable(joined(part(metadata, "labels")))
+    for title, name, default in FIELDS:
+        value = spec.get(name)
+        yield title, printable(str(default if value is None else value))
+    path = ("jobTemplate", "spec", "template", "spec", "containers")
+    yield "Images", printable(", ".join(str(one.get("image", "")) for one in items(spec, *path)))
+    yield "Last Schedule Time", moment(stamp_of(made, "lastScheduleTime")) or NONE
+    yield "Last Successful Time", moment(stamp_of(made, "lastSuccessfulTime")) or NONE
+    active = items(made, "status", "active")
+    yield "Active Jobs", ", ".join(printable(str(one.get("name", ""))) for one in active) or NONE
+
+
+def next_times(made: Made) -> list[tuple[str, str]]:
+    """In its zone, and in UTC."""
+    listed = part(made, "status").get("nextScheduleTimes")
+    times = [datetime.fromisoformat(str(one)) for one in listed] if isinstance(listed, list) else []
+    return [(one.isoformat(" "), f"{one.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}") for one in times]
