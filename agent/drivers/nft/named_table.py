@@ -18,7 +18,7 @@ from agent.drivers.nft.kernel_table import failure
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.watch import MonitorSocket, OwnSockets
 from agent.model.services.nft_error import OutcomeUnknown
-from agent.model.services.nft_table import Family
+from agent.model.services.nft_table import TableFamily
 
 _BEGIN, _END, _NF_TABLES = 0x10, 0x11, 10
 _ELEMENTS, _ELEMENT, _KEY, _VALUE, _TIMEOUT = 3, 1, 1, 1, 4
@@ -31,14 +31,14 @@ class NamedTable:
 
     def __init__(
         self,
-        family: Family,
+        family: TableFamily,
         name: str,
         *,
         command: Sequence[str] = ("nft",),
         opens: OpenSocket = open_socket,
         own_sockets: OwnSockets | None = None,
     ) -> None:
-        self.family: Family = family
+        self.family: TableFamily = family
         self.name = name
         self._command, self._opens = tuple(command), opens
         self._own = own_sockets or OwnSockets()

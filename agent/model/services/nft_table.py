@@ -20,6 +20,8 @@ RACE_DROPS = "race_drops"
 """Named counter of packets whose endpoint went between two lookups."""
 
 Family = Literal["IPv4", "IPv6"]
+TableFamily = Literal["IPv4", "IPv6", "inet"]
+"""Of a table, which may see both."""
 Hashing = Literal["", "flow", "source"]
 """By what a connection's slot is chosen, so that every node chooses the same: addresses and ports, or the client's
 address. Empty: at random."""
