@@ -23,11 +23,14 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
     state = node.state_directory or facts.state_directory or DEFAULT_STATE_DIRECTORY
     run = node.run_directory or facts.run_directory or DEFAULT_RUN_DIRECTORY
     in_cluster = bool(configuration.kubernetes.kubeconfig) or facts.is_in_cluster
-    proxy, images = configuration.proxy, configuration.images
+    proxy, images, policies = configuration.proxy, configuration.images, configuration.policies
     is_asked = images.enabled if images.enabled != "auto" else configuration.pods.enabled or proxy.enabled
     return replace(
         configuration,
         images=replace(images, enabled=is_asked),
+        policies=replace(
+            policies, enabled=policies.enabled if policies.enabled != "auto" else configuration.pods.enabled
+        ),
         node=replace(node, name=node.name or facts.host_name, state_directory=state, run_directory=run),
         runtime=replace(
             configuration.runtime, image_endpoint=configuration.runtime.image_endpoint or configuration.runtime.endpoint

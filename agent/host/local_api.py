@@ -39,6 +39,7 @@ from agent.wire.kepd.v1 import (
     node_pb2,
     object_pb2,
     pod_pb2,
+    policy_pb2,
     service_proxy_pb2,
     topology_pb2,
 )
@@ -113,6 +114,7 @@ def api_services(
         node_pb2: _node_service(process, planes, way_in),
         pod_pb2: service_of("pods"),
         device_pb2: service_of("devices"),
+        policy_pb2: service_of("policies"),
         image_pb2: service_of("images"),
         service_proxy_pb2: service_of("services"),
         cri_proxy_pb2: service_of("proxy"),

@@ -46,7 +46,18 @@ WORKLOADS = ("Deployment", "DaemonSet", "Job")
 CREATION = "creationTimestamp"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
-KINDS = ("Pod", *WORKLOADS, "Service", "EndpointSlice", "ConfigMap", "Secret", "Node", "ServiceCIDR", *DEVICE_KINDS)
+KINDS = (
+    "Pod",
+    *WORKLOADS,
+    "Service",
+    "EndpointSlice",
+    "ConfigMap",
+    "Secret",
+    "Node",
+    "ServiceCIDR",
+    "NetworkPolicy",
+    *DEVICE_KINDS,
+)
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")

@@ -55,4 +55,4 @@ async def test_random_connections_go_where_the_rules_of_kubernetes_let_them(netw
             wrong.append((seed, packet, expected))
 
     assert wrong == []
-    assert refused > CASES // 5
+    assert refused > CASES // 6

@@ -39,9 +39,9 @@ from agent.model.services.nft_table import (
     ChainBody,
     Content,
     Family,
+    TableFamily,
     TableState,
     layout_of,
-    TableFamily,
 )
 
 _KUBE_PROXY_TABLE = "kube-proxy"

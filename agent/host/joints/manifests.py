@@ -97,7 +97,21 @@ def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]
 
     found = parse_objects("manifest", content, identity_of(configuration)).findings
     of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
-    return list(dict.fromkeys((*found, *of_services, *_faults_of_devices(content, configuration))))
+    of_policies = _faults_of_policies(content, configuration)
+    return list(dict.fromkeys((*found, *of_services, *_faults_of_devices(content, configuration), *of_policies)))
+
+
+def _faults_of_policies(content: bytes, configuration: Configuration) -> Sequence[Finding]:
+    """Also that one would do nothing here: who applies it relies on it."""
+    from agent.policies.attach.unit import why_off
+    from agent.policies.manifest.reading import read_policies
+
+    found, off = read_policies({"manifest": content}), why_off(configuration)
+    places = found.places.values() if off else ()
+    return (
+        *found.findings,
+        *(Finding(where, "kind", f"NetworkPolicy is not enforced here: {off}") for where in places),
+    )
 
 
 def _faults_of_devices(content: bytes, configuration: Configuration) -> Sequence[Finding]:

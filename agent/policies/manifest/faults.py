@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from agent.model.finding import shown
+from agent.model.pods.fields import Metadata
 from agent.model.selector import label_key_faults, label_value_faults, selector_faults
-from agent.policies.manifest.objects import IpBlock, Metadata, Peer, Policy, PortFields, SelectorFields
+from agent.policies.manifest.objects import DIRECTIONS, IpBlock, Peer, Policy, PortFields, SelectorFields
 
 Faults = Iterator[tuple[str, str]]
 """Path and text of each."""
@@ -27,11 +28,11 @@ def policy_faults(policy: Policy) -> Faults:
             yield f"spec.policyTypes[{place}]", f"{shown(one)} is no type of policy; expected Ingress or Egress"
     if len(policy.spec.policy_types) > len(TYPES):
         yield "spec.policyTypes", f"has {len(policy.spec.policy_types)} types; expected at most Ingress and Egress"
-    for name, peers, rules in (("ingress", "from", policy.spec.ingress), ("egress", "to", policy.spec.egress)):
-        for place, rule in enumerate(rules):
-            path = f"spec.{name}[{place}]"
+    for direction in DIRECTIONS:
+        for place, rule in enumerate(policy.rules(direction)):
+            path = f"spec.{direction}[{place}]"
             for number, peer in enumerate(rule.peers):
-                yield from _peer(f"{path}.{peers}[{number}]", peer)
+                yield from _peer(f"{path}.{'from' if direction == 'ingress' else 'to'}[{number}]", peer)
             for number, port in enumerate(rule.ports):
                 yield from _port(f"{path}.ports[{number}]", port)
 

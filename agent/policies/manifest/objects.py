@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A NetworkPolicy as manifests write it, and the pods that it speaks of."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -89,7 +90,7 @@ class Policy(Fields, frozen=True):
         types = self.spec.policy_types or (("Ingress", "Egress") if self.spec.egress else ("Ingress",))
         return direction.capitalize() in types
 
-    def rules(self, direction: Direction) -> tuple[IngressRule, ...] | tuple[EgressRule, ...]:
+    def rules(self, direction: Direction) -> Sequence[IngressRule | EgressRule]:
         return self.spec.ingress if direction == "ingress" else self.spec.egress
 
 

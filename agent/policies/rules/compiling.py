@@ -99,7 +99,7 @@ def _peers(found: Compiled, peers: tuple[Peer, ...], family: Family, namespace: 
         name = f"blocks{family}_{digest(sorted(elements))}"
         found.blocks[name] = NamedSet(SetKind.BLOCKS, family, elements)
         yield name
-    if groups := tuple(dict.fromkeys(_selection(one, namespace) for one in peers if one.ip_block is None)):
+    if groups := tuple(dict.fromkeys(selection_of(one, namespace) for one in peers if one.ip_block is None)):
         name = f"pods{family}_{digest(groups)}"
         found.groups[name] = (family, groups)
         yield name
@@ -109,7 +109,7 @@ def _v6(number: int) -> object:
     return ip_address(number.to_bytes(16, "big"))
 
 
-def _selection(peer: Peer, namespace: str) -> Selection:
+def selection_of(peer: Peer, namespace: str) -> Selection:
     pods, namespaces = peer.pod_selector, peer.namespace_selector
     matcher = compile_selector(pods.selector) if pods is not None else Matcher()
     if namespaces is None:

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kernel that takes our texts: whole transactions or nothing, and it refuses what the real one refuses."""
+
+import asyncio
+import copy
+import re
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+
+from agent.model.services.nft_error import OutcomeUnknown, RulesRefused
+
+LINE = re.compile(r"(add|delete|flush) (table|counter|map|set|chain|rule|element) inet \S+ ?(\S*) ?(.*)")
+
+
+@dataclass
+class State:
+    """None of a table that is not there."""
+
+    maps: dict[str, dict[str, str]] = field(default_factory=dict)
+    sets: dict[str, set[str]] = field(default_factory=dict)
+    chains: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Died(BaseException):
+    """kepd is no more."""
+
+
+def taken(before: State | None, text: str) -> State | None:
+    """What a transaction makes of it. Raises RulesRefused."""
+    state = copy.deepcopy(before)
+    for line in filter(None, text.splitlines()):
+        found = LINE.fullmatch(line)
+        if found is None:
+            raise RulesRefused(f"no such line: {line}")
+        state = _line(state, *found.groups())
+    return state
+
+
+def _line(state: State | None, verb: str, what: str, name: str, rest: str) -> State | None:
+    if what == "table":
+        return None if verb == "delete" else state or State()
+    assert state is not None, "there is no table"
+    match verb, what:
+        case "add", "map":
+            state.maps.setdefault(name, {})
+        case "add", "set":
+            state.sets.setdefault(name, set())
+        case "add", "chain":
+            state.chains.setdefault(name, [])
+        case "add", "rule":
+            for word in re.findall(r"@(\w+)|(?:jump|goto) (\w+)", rest):
+                _known(state, word[0] or word[1])
+            state.chains[name].append(rest)
+        case "flush", "chain":
+            state.chains[name].clear()
+        case "delete", ("chain" | "set"):
+            _unused(state, name)
+            del (state.chains if what == "chain" else state.sets)[name]
+        case _, "element":
+            _elements(state, verb, name, [one.strip() for one in rest.strip("{} ").split(",")])
+    return state
+
+
+def _known(state: State, name: str) -> None:
+    if not any(name in one for one in (state.maps, state.sets, state.chains)):
+        raise RulesRefused(f"{name} is not there")
+
+
+def _unused(state: State, name: str) -> None:
+    texts = [*(rule for rules in state.chains.values() for rule in rules)]
+    texts += [chain for one in state.maps.values() for chain in one.values()]
+    if any(name in re.findall(r"\w+", text) for text in texts):
+        raise RulesRefused(f"{name} is in use")
+
+
+def _elements(state: State, verb: str, name: str, listed: list[str]) -> None:
+    for one in listed:
+        key, is_map, chain = one.partition(" : goto ")
+        held = state.maps[name] if name in state.maps else state.sets[name]
+        if verb == "delete":
+            if key not in held:
+                raise RulesRefused(f"{key} is not in {name}")
+            held.pop(key) if isinstance(held, dict) else held.remove(key)
+        elif isinstance(held, dict):
+            _known(state, chain)
+            if is_map and held.setdefault(key, chain) != chain:
+                raise RulesRefused(f"{key} is in {name} already")
+        else:
+            held.add(key)
+
+
+class FakeTable:
+    """`fails` is how often the next loads are refused; `dies` a number of a load, and whether before or after it."""
+
+    def __init__(self) -> None:
+        self.state: State | None = None
+        self.loads: list[str] = []
+        self.fails = 0
+        self.is_unknown = False
+        self.dies: tuple[int, str] | None = None
+        self.counters: dict[str, int] = {}
+        self.touched: asyncio.Queue[str] = asyncio.Queue()
+        self.after_load = lambda: None
+
+    async def load(self, text_of_table: str) -> None:
+        await asyncio.sleep(0)
+        self.loads.append(text_of_table)
+        if self.dies == (len(self.loads), "before"):
+            raise Died
+        if self.fails:
+            self.fails -= 1
+            raise RulesRefused("nft refused the table's text: no memory; nothing was changed")
+        self.state = taken(self.state, text_of_table)
+        self.after_load()
+        if self.dies == (len(self.loads), "after"):
+            raise Died
+        if self.is_unknown:
+            self.is_unknown = False
+            raise OutcomeUnknown("nft gave no answer")
+
+    async def exists(self) -> bool:
+        return self.state is not None
+
+    async def counter(self, name: str) -> int:
+        return self.counters.get(name, 0)
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        while True:
+            yield await self.touched.get()
