@@ -43,6 +43,7 @@ LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
 WORKLOADS = ("Deployment", "DaemonSet", "Job")
+DATED = (*WORKLOADS, "NetworkPolicy")
 CREATION = "creationTimestamp"
 LAST_KINDS = ("Service", "Pod", *WORKLOADS)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
@@ -99,12 +100,13 @@ class ManifestObjects:
     async def listed(self, kind: str) -> list[ListedObject]:
         found = await asyncio.to_thread(lambda: list(self._listed(kind)))
         # What runs is asked on the loop, where it changes.
-        return [self._with_status(one) if one.kind in WORKLOADS else one for one in found]
+        return [self._with_status(one) if one.kind in DATED else one for one in found]
 
     def _with_status(self, one: ListedObject) -> ListedObject:
         key = one.kind, one.namespace, one.name
         content = _with_creation(msgspec.json.decode(one.content), self._created_s(key))
-        content = {**content, "status": self._status(key) or {}}
+        if one.kind in WORKLOADS:
+            content = {**content, "status": self._status(key) or {}}
         return msgspec.structs.replace(one, content=msgspec.json.encode(content))
 
     def _listed(self, kind: str) -> Iterator[ListedObject]:

@@ -42,6 +42,7 @@ KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
         Kind("deployments", "deployment", ("deploy",), "Deployment", module="workloads"),
         Kind("daemonsets", "daemonset", ("ds",), "DaemonSet", module="workloads"),
         Kind("jobs", "job", (), "Job", module="workloads"),
+        Kind("networkpolicies", "networkpolicy", ("netpol", "policy"), "NetworkPolicy", module="policies"),
         Kind("containers", "container"),
         Kind("checkpoints", "checkpoint", has_namespace=False),
         Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),

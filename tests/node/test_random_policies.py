@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random policies in the kernel, and real connections between namespaces: what Kubernetes' rules say is what happens."""
+"""Random policies in the kernel, and real connections between namespaces: what the rules say is what happens."""
 
 from collections.abc import Iterator
 

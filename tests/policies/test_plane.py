@@ -234,7 +234,9 @@ async def test_a_bridge_that_shows_nothing_is_said_loudly(tmp_path: Path) -> Non
         message = await node.until(State.DEGRADED)
         advice = await node.plane.advice()
 
-        assert message.startswith("policies between pods of one bridge (cni0) are not enforced: the module br_netfilter")
+        assert message.startswith(
+            "policies between pods of one bridge (cni0) are not enforced: the module br_netfilter"
+        )
         assert "modprobe br_netfilter" in advice[0].mend
 
 

@@ -38,7 +38,7 @@ KINDS = _each(
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
         (
-            "networkpolicies|networkpolicy|netpol|poddisruptionbudgets|poddisruptionbudget|pdb|horizontalpodautoscalers|"
+            "poddisruptionbudgets|poddisruptionbudget|pdb|horizontalpodautoscalers|"
             "horizontalpodautoscaler|hpa|priorityclasses|priorityclass|pc|resourcequotas|quota|limitranges|limits"
         ),
         "the kinds that there are: kepctl api-resources",

@@ -18,6 +18,7 @@ from agent.model.finding import Finding
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
     from agent.pods.manifest.objects import NodeIdentity
+    from agent.policies.attach.unit import PolicyOffers
 
 GRAIN_NS = 50_000_000
 
@@ -58,9 +59,16 @@ class LastRead:
         )
 
 
-def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None") -> ManifestObjects:
+def wire_objects(
+    current: Callable[[], Configuration], pods: "PodOffers | None", policies: "PolicyOffers | None" = None
+) -> ManifestObjects:
     """`pods` are of the pods plane, if it runs here."""
     workloads = pods.runner.workloads if pods is not None else None
+
+    def created_s(key: tuple[str, str, str]) -> float:
+        if key[0] == "NetworkPolicy":
+            return policies.plane.since_s.get(f"{key[1]}/{key[2]}", 0.0) if policies is not None else 0.0
+        return workloads.created_s(key) if workloads is not None else 0.0
 
     def directory() -> Path:
         return Path(current().manifests.directory)
@@ -76,7 +84,7 @@ def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None")
         pods.commands.delete if pods is not None else None,
         lambda: identity_of(current()).suffix,
         status=workloads.status if workloads is not None else lambda _: None,
-        created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
+        created_s=created_s,
     )
 
 

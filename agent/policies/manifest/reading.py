@@ -97,9 +97,8 @@ def read_policy(tree: Tree, findings: list[Finding]) -> Policy | None:
     version = tree.entries.get("apiVersion")
     if version is None or version.scalar != API_VERSION:
         findings.append(Finding((version or tree).where, "apiVersion", f"must be {API_VERSION}"))
-    for name in ("metadata", "spec"):
-        if name not in tree.entries:
-            findings.append(Finding(tree.where, name, "must be a map"))
+    missing = [name for name in ("metadata", "spec") if name not in tree.entries]
+    findings += [Finding(tree.where, name, "must be a map") for name in missing]
     value = Shape(findings).read(tree, Policy, "")
     if len(findings) == before:
         found = msgspec.convert(value, Policy)

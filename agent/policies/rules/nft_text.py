@@ -40,7 +40,7 @@ def whole_text(table: Table) -> str:
 
 
 def _bare(table: Table) -> Table:
-    return Table(ways=dict.fromkeys(table.ways, {}))
+    return Table(ways={name: {} for name in table.ways})
 
 
 def _fixed(table: Table) -> Iterator[str]:

@@ -16,7 +16,7 @@ from agent.kinds.registry import BY_WORD, Kind
 from agent.kinds.selection import nearest
 from agent.wire.kepd.v1 import kind_pb2, list_pb2, node_pb2
 
-DESCRIBED = ("pods", "deployments", "daemonsets", "jobs", "services", "claims", "nodes")
+DESCRIBED = ("pods", "deployments", "daemonsets", "jobs", "networkpolicies", "services", "claims", "nodes")
 
 
 def complete_described(ctx: click.Context, param: click.Parameter, typed: str) -> list[str]:
@@ -42,9 +42,8 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
     known = BY_WORD.get(word.lower())
     if known is None or known.plural not in DESCRIBED:
         close = nearest(word.lower(), (one for plural in DESCRIBED for one in BY_WORD[plural].words))
-        hint = (
-            f'did you mean "{close}"?' if close else "expected pod, deployment, daemonset, job, service, claim or node"
-        )
+        known_words = "pod, deployment, daemonset, job, networkpolicy, service, claim or node"
+        hint = f'did you mean "{close}"?' if close else f"expected {known_words}"
         instead = in_place_of(word, KINDS) or f"; {hint}"
         raise click.UsageError(f'"{word}" cannot be described{instead}')
     if not name and known.has_namespace:

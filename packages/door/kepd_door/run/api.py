@@ -28,7 +28,7 @@ EDITED = ("resize", "ephemeralcontainers")
 STREAMS = ("exec", "attach", "portforward")
 # The service that has a kind, where its plane may be off.
 NEEDS = {"pods": "PodService", "images": "ImageService", "services": "ServiceProxyService", "devices": "DeviceService"}
-ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "jobs")
+ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "jobs", "networkpolicies")
 
 
 class Door:
