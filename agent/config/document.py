@@ -42,7 +42,7 @@ FORMER_VERSIONS = ("config.kepd.dev/v1alpha1",)
 KIND = "KepdConfiguration"
 # In the order in which they are put together.
 PLANES = ("images", "devices", "policies", "pods", "proxy", "services", "dns")
-# What comes with another plane, unless it is switched off by itself.
+# What runs only beside another plane.
 COMES_WITH = {"policies": "pods"}
 # Keys that switch a plane on, the first by itself, where that is not its `enabled`.
 SWITCHES = {"devices": ("devices.manager.enabled", "devices.driver.enabled", "devices.plugins.enabled")}

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from agent.config.document import PLANES, Configuration
+from agent.config.document import COMES_WITH, PLANES, Configuration
 
 DEFAULT_STATE_DIRECTORY = "/var/lib/kepd"
 DEFAULT_RUN_DIRECTORY = "/run/kepd"
@@ -23,14 +23,11 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
     state = node.state_directory or facts.state_directory or DEFAULT_STATE_DIRECTORY
     run = node.run_directory or facts.run_directory or DEFAULT_RUN_DIRECTORY
     in_cluster = bool(configuration.kubernetes.kubeconfig) or facts.is_in_cluster
-    proxy, images, policies = configuration.proxy, configuration.images, configuration.policies
+    proxy, images = configuration.proxy, configuration.images
     is_asked = images.enabled if images.enabled != "auto" else configuration.pods.enabled or proxy.enabled
     return replace(
         configuration,
         images=replace(images, enabled=is_asked),
-        policies=replace(
-            policies, enabled=policies.enabled if policies.enabled != "auto" else configuration.pods.enabled
-        ),
         node=replace(node, name=node.name or facts.host_name, state_directory=state, run_directory=run),
         runtime=replace(
             configuration.runtime, image_endpoint=configuration.runtime.image_endpoint or configuration.runtime.endpoint
@@ -50,4 +47,6 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
 
 
 def enabled_planes(configuration: Configuration) -> tuple[str, ...]:
-    return tuple(plane for plane in PLANES if getattr(configuration, plane).enabled)
+    """Those that are on, and that which they come with as well."""
+    on = [plane for plane in PLANES if getattr(configuration, plane).enabled]
+    return tuple(plane for plane in on if COMES_WITH.get(plane, plane) in on)

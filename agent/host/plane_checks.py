@@ -45,9 +45,9 @@ def faults_of_sections(configuration: Configuration, given: frozenset[str]) -> I
         from agent.pods.settings import pods_faults
 
         yield from pods_faults(configuration.pods, is_legacy=LEGACY.exists(), memory_bytes=_memory_bytes())
-    if configuration.policies.enabled is True and not configuration.pods.enabled:
+    if "policies.enabled" in given and configuration.policies.enabled and not configuration.pods.enabled:
         text = (
-            "true without pods.enabled, which makes the pods that policies select; expected auto: beside a cluster its "
+            "true without pods.enabled, which makes the pods that policies select; expected nothing here: beside a cluster its "
             "CNI plugin enforces NetworkPolicies"
         )
         yield Finding("", "policies.enabled", text)

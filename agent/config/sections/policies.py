@@ -4,11 +4,9 @@
 from dataclasses import dataclass
 
 from agent.config.keys import restart
-from agent.config.kinds import BOOL, either
+from agent.config.kinds import BOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    enabled: bool | str = restart(
-        either("auto", BOOL), "auto", "Enforce NetworkPolicies of pods from files; `auto`: where such pods run."
-    )
+    enabled: bool = restart(BOOL, True, "Enforce NetworkPolicies of pods from files, where such pods run.")

@@ -72,10 +72,8 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]
 
 def why_off(configuration: Configuration) -> str:
     """Empty where policies are enforced."""
-    if configuration.policies.enabled:
-        return ""
     if configuration.pods.enabled:
-        return "policies.enabled is false"
+        return "" if configuration.policies.enabled else "policies.enabled is false"
     return "no pods run from files in this kepd; beside a cluster its CNI plugin enforces policies"
 
 
