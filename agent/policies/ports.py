@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from typing import Protocol
 
 from agent.model.services.flow import Flow
-from agent.model.services.nft_table import Family
+from agent.model.services.nft_table import Family, SetChange
 from agent.model.services.service import Protocol as FlowProtocol
 from agent.policies.manifest.objects import PolicedPod
 
@@ -15,10 +15,13 @@ class TableTaken(Exception):
 
 
 class PolicyTable(Protocol):
-    """Ours of the kernel; calls raise NftFailed. `load` runs a text as one transaction; `changes` has a sentence for
+    """Ours of the kernel; calls raise NftFailed. `load` runs a text as one transaction, as `change` does; `changes` has a sentence for
     each of somebody else's on it."""
 
     async def load(self, text_of_table: str) -> None: ...
+
+    async def change(self, changes: Iterable[SetChange], chains: Iterable[str], sets: Iterable[str]) -> None:
+        """Elements, and chains and sets that go, as one transaction."""
 
     async def exists(self) -> bool: ...
 

@@ -8,7 +8,8 @@ import pytest
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable
 from agent.policies.rules.building import Builder
-from agent.policies.rules.nft_text import COUNTERS, changes_text, whole_text
+from agent.policies.rules.changing import change
+from agent.policies.rules.nft_text import COUNTERS, REMOVAL, whole_text
 from agent.policies.rules.table import TABLE
 from tests.node.policy_network import PolicyNetwork, policy_network
 from tests.policies.making import policed, policies_of
@@ -25,14 +26,20 @@ def network() -> Iterator[PolicyNetwork]:
         yield made
 
 
-def table_of(network: PolicyNetwork) -> NamedTable:
+@pytest.fixture
+def table(network: PolicyNetwork) -> Iterator[NamedTable]:
     node = network.node
-    return NamedTable("inet", TABLE, command=node.command("nft"), opens=lambda: node.call(open_socket))
+    made = NamedTable("inet", TABLE, command=node.command("nft"), opens=lambda: node.call(open_socket))
+    yield made
+    made.close()
+    node.run("nft", "-f", "-", text=REMOVAL)
 
 
-async def test_random_connections_go_where_the_rules_of_kubernetes_let_them(network: PolicyNetwork) -> None:
+async def test_random_connections_go_where_the_rules_of_kubernetes_let_them(
+    network: PolicyNetwork, table: NamedTable
+) -> None:
     """POL-02: both families, TCP and UDP, over one bridge and routed; each table is made from the one before."""
-    table, builder, before = table_of(network), Builder(), None
+    builder, before = Builder(), None
     wrong, refused = [], 0
 
     async def counted() -> int:
@@ -42,7 +49,12 @@ async def test_random_connections_go_where_the_rules_of_kubernetes_let_them(netw
         cases = Cases(seed, ("TCP", "UDP"))
         pods, policies = cases.pods(), [cases.policy(f"policy-{number}") for number in range(1 + seed % 4)]
         wanted = builder.table(policies_of(policies), map(policed, pods))
-        await table.load(whole_text(wanted) if before is None else changes_text(before, wanted) or "\n")
+        if before is None:
+            await table.load(whole_text(wanted))
+        else:
+            made = change(before, wanted)
+            await table.load(made.text)
+            await table.change(made.elements, made.gone_chains, made.gone_sets)
         before = wanted
         packet = cases.packet(pods)
         while packet.source in NODE or packet.source == packet.destination:

@@ -4,10 +4,12 @@
 import asyncio
 import copy
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 
 from agent.model.services.nft_error import OutcomeUnknown, RulesRefused
+from agent.model.services.nft_table import SetChange
 
 LINE = re.compile(r"(add|delete|flush) (table|counter|map|set|chain|rule|element) inet \S+ ?(\S*) ?(.*)")
 
@@ -54,6 +56,8 @@ def _line(state: State | None, verb: str, what: str, name: str, rest: str) -> St
         case "flush", "chain":
             state.chains[name].clear()
         case "delete", ("chain" | "set"):
+            if what == "chain":
+                state.chains[name].clear()
             _unused(state, name)
             del (state.chains if what == "chain" else state.sets)[name]
         case _, "element":
@@ -89,6 +93,21 @@ def _elements(state: State, verb: str, name: str, listed: list[str]) -> None:
             held.add(key)
 
 
+def _told(one: SetChange, key: bytes, chain: str | None) -> str:
+    size, words = 4 if one.family == "IPv4" else 16, []
+    for part in one.layout.key:
+        piece, key = key[: size if part == "address" else 4], key[size if part == "address" else 4 :]
+        match part:
+            case "address":
+                words.append(str(ip_address(piece)))
+            case "proto":
+                words.append({6: "tcp", 17: "udp", 132: "sctp"}[piece[0]])
+            case _:
+                words.append(str(int.from_bytes(piece[:2], "big")))
+    assert not key
+    return " . ".join(words) + (f" : goto {chain}" if chain is not None else "")
+
+
 class FakeTable:
     """`fails` is how often the next loads are refused; `dies` a number of a load, and whether before or after it."""
 
@@ -117,6 +136,17 @@ class FakeTable:
         if self.is_unknown:
             self.is_unknown = False
             raise OutcomeUnknown("nft gave no answer")
+
+    async def change(self, changes: Iterable[SetChange], chains: Iterable[str], sets: Iterable[str]) -> None:
+        """As lines, whose elements are read back from the kernel's bytes."""
+        lines = []
+        for verb in ("delete", "add"):
+            for one in changes:
+                pairs = [(key, None) for key in one.gone] if verb == "delete" else one.new
+                words = [_told(one, key, chain if isinstance(chain, str) else None) for key, chain in pairs]
+                lines += [f"{verb} element inet t {one.layout.name} {{ {', '.join(words)} }}"] if words else []
+        lines += [f"delete chain inet t {name}" for name in chains] + [f"delete set inet t {name}" for name in sets]
+        await self.load("\n".join(lines))
 
     async def exists(self) -> bool:
         return self.state is not None

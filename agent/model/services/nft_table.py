@@ -186,6 +186,15 @@ class TableState(msgspec.Struct, frozen=True):
         return frozenset(self.bodies)
 
 
+class SetChange(msgspec.Struct, frozen=True):
+    """What goes out of a map or set whose addresses are of a family, and what comes in."""
+
+    layout: MapLayout
+    family: Family
+    gone: Sequence[bytes] = ()
+    new: Sequence[tuple[bytes, Data]] = ()
+
+
 class Batch(msgspec.Struct, frozen=True):
     """One transaction. Order inside: new chains, deletions, additions, chains that go, maps that go. A chain
     that is there already gets its rules anew."""

@@ -54,7 +54,7 @@ class PolicyService:
             for direction, end in zip(DIRECTIONS, ends, strict=True)
             if end in (pod.addresses or ())
             for key, one in builder.policies_of(pod.uid).items()
-            if one.limits(direction)
+            if direction in one.limited
         ]
         packet = Packet(ends[0], ends[1], protocol.lower(), request.port)
         is_allowed, steps = traced(self._plane.standing, packet, node, limiting)

@@ -15,6 +15,7 @@ from agent.policies.rules.table import (
     POLICED,
     SELVES,
     Chain,
+    Family,
     NamedSet,
     Rule,
     SetKind,
@@ -63,7 +64,7 @@ class Builder:
             pairs = frozenset(pair for pair, one in selves.items() if one in policed)
             sets[f"{POLICED}{family}"] = NamedSet(SetKind.ADDRESSES, family, policed)
             sets[f"{SELVES}{family}"] = NamedSet(SetKind.PAIRS, family, pairs)
-        chains |= {name: chain for one in self._compiled.values() for name, chain in one.chains.values()}
+        self._chains = {key: one for key, one in self._chains.items() if one[0] in chains}
         return Table(chains, sets, ways)
 
     def policies_of(self, uid: str) -> Mine:
@@ -105,29 +106,33 @@ class Builder:
         return touched
 
     def _send(self, pod: PolicedPod, ways: dict[str, dict[str, str]], chains: dict[str, Chain]) -> None:
-        for address in pod.addresses or ():
-            for direction in DIRECTIONS:
-                there = ways[way(direction, family_of(address))]
+        for direction in DIRECTIONS:
+            limiting = [one for one in self._mine[pod.uid].values() if direction in one.limited]
+            is_limited = bool(limiting) or self._is_unknown(pod)
+            for address in pod.addresses or ():
+                family = family_of(address)
+                there = ways[way(direction, family)]
                 # The last pod that had the address has no say any more.
                 there.pop(address, None)
-                limiting = [one for one in self._mine[pod.uid].values() if one.limits(direction)]
-                if limiting or self._is_unknown(pod):
-                    there[address] = self._chain(chains, limiting, direction, address)
+                if is_limited:
+                    there[address] = self._chain(chains, limiting, direction, family)
 
     def _is_unknown(self, pod: PolicedPod) -> bool:
         """Nobody can tell any more whether policies of its namespace select it; it is refused everything."""
         return pod.labels is None and any(one.policy.namespace == pod.namespace for one in self._compiled.values())
 
-    def _chain(self, chains: dict[str, Chain], limiting: list[Compiled], direction: Direction, address: str) -> str:
+    def _chain(self, chains: dict[str, Chain], limiting: list[Compiled], direction: Direction, family: Family) -> str:
         """Where packets of a pod go; pods with the same policies share it."""
-        family = family_of(address)
-        names = tuple(one.chains[direction, family][0] for one in limiting if (direction, family) in one.chains)
+        way_of = direction, family
+        names = tuple(one.names[way_of] for one in limiting if way_of in one.names)
         if not names:
             return refusal(direction)
         known = self._chains.get((direction, names))
         if known is None:
-            rules = (*(Rule(f"jump {name}") for name in names), Rule(f"goto {refusal(direction)}"))
-            known = (f"pod_{digest(direction, names)}", Chain(family, direction, rules))
+            allowed: dict[Rule, str] = {}
+            for one in limiting:
+                allowed |= {rule: one.policy.key for rule in one.rules.get(way_of, ()) if rule not in allowed}
+            known = (f"pod_{digest(direction, names)}", Chain(family, direction, tuple(allowed.items())))
             self._chains[direction, names] = known
         chains[known[0]] = known[1]
         return known[0]

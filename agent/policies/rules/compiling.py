@@ -21,7 +21,7 @@ from agent.policies.manifest.objects import (
     Policy,
     PortFields,
 )
-from agent.policies.rules.table import FAMILIES, Chain, Family, NamedSet, Rule, SetKind
+from agent.policies.rules.table import FAMILIES, Family, NamedSet, Rule, SetKind
 
 NUMBER_BITS = {"4": 32, "6": 128}
 
@@ -44,18 +44,18 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A policy made ready. `groups` and `ports` say which pods the elements of a set come from: those that one of the
+    """A policy made ready; `names` tell its rules from others. `groups` and `ports` say which pods the elements of a set come from: those that one of the
     selections selects, and those with a container's port of such a name and protocol."""
 
     policy: Policy
+    limited: tuple[Direction, ...]
     selected: Selection
-    chains: dict[tuple[Direction, Family], tuple[str, Chain]]
+    rules: dict[tuple[Direction, Family], tuple[Rule, ...]]
     blocks: dict[str, NamedSet]
     groups: dict[str, tuple[Family, tuple[Selection, ...]]]
     ports: dict[str, tuple[Family, str, str]]
+    names: dict[tuple[Direction, Family], str]
 
-    def limits(self, direction: Direction) -> bool:
-        return self.policy.limits(direction)
 
 
 def digest(*parts: object) -> str:
@@ -64,17 +64,18 @@ def digest(*parts: object) -> str:
 
 def compiled(policy: Policy) -> Compiled:
     selected = Selection(policy.namespace, compile_selector(policy.spec.pod_selector.selector))
-    found = Compiled(policy, selected, {}, {}, {}, {})
-    for direction in DIRECTIONS:
-        for family in FAMILIES if policy.limits(direction) else ():
+    limited = tuple(one for one in DIRECTIONS if policy.limits(one))
+    found = Compiled(policy, limited, selected, {}, {}, {}, {}, {})
+    for direction in limited:
+        for family in FAMILIES:
             rules = tuple(
                 dict.fromkeys(
                     made for rule in policy.rules(direction) for made in _rules(found, rule, family, policy.namespace)
                 )
             )
             if rules:
-                chain = Chain(family, direction, rules, policy.key)
-                found.chains[direction, family] = (f"policy_{digest(chain)}", chain)
+                found.rules[direction, family] = rules
+                found.names[direction, family] = digest(policy.key, rules)
     return found
 
 
@@ -154,18 +155,18 @@ def merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 def _ports(found: Compiled, ports: tuple[PortFields, ...], family: Family) -> Iterator[Rule]:
     if not ports:
-        yield Rule("accept")
+        yield Rule()
     numbers: dict[str, list[tuple[int, int]]] = {}
     for one in ports:
         if isinstance(one.port, str):
             protocol = one.protocol.lower()
             name = f"port{family}_{protocol}_{one.port}"
             found.ports[name] = (family, one.port, one.protocol)
-            yield Rule("accept", protocol=protocol, named=name)
+            yield Rule(protocol=protocol, named=name)
         else:
             first = one.port or 0
             last = MOST_PORT if one.port is None else one.end_port or first
             numbers.setdefault(one.protocol.lower(), []).append((first, last))
     for protocol, given in numbers.items():
         ranges = merged(given)
-        yield Rule("accept", protocol=protocol, ports=() if ranges[0] == (0, MOST_PORT) else ranges)
+        yield Rule(protocol=protocol, ports=() if ranges[0] == (0, MOST_PORT) else ranges)

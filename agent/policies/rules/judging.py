@@ -45,11 +45,10 @@ def is_let_through(table: Table, packet: Packet) -> bool:
 
 def _step(table: Table, name: str, direction: Direction, packet: Packet) -> Step:
     if name != refusal(direction):
-        for rule in table.chains[name].rules:
-            verb, _, target = rule.verdict.partition(" ")
-            chain = table.chains.get(target)
-            if verb == "jump" and chain is not None and any(_holds(table, chain, one, packet) for one in chain.rules):
-                return Step(direction, is_allowed=True, policy=chain.policy)
+        chain = table.chains[name]
+        for rule, policy in chain.rules:
+            if _holds(table, chain, rule, packet):
+                return Step(direction, is_allowed=True, policy=policy)
     selves = table.sets[f"{SELVES}{family_of(packet.source)}"]
     is_self = f"{packet.source} . {packet.destination}" in selves.elements
     return Step(direction, is_allowed=is_self, is_self=is_self)

@@ -55,11 +55,9 @@ class NamedSet(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What all has to hold, where it is given: the other end is in a set, the protocol, one of these port ranges, the
-    port is one that a container of the receiver names."""
+    """What all has to hold for a packet to be allowed, where it is given: the other end is in a set, the protocol, one
+    of these port ranges, the port is one that a container of the receiver names."""
 
-    verdict: str
-    """`accept`, `jump CHAIN` or `goto CHAIN`."""
     peers: str = ""
     protocol: str = ""
     ports: tuple[tuple[int, int], ...] = ()
@@ -67,12 +65,11 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Chain(msgspec.Struct, frozen=True):
-    """`policy` is the key of that which it carries out; the chain of a pod has none."""
+    """What judges packets of pods with the same policies. A rule comes with the key of the policy that allows it."""
 
     family: Family
     direction: Direction
-    rules: tuple[Rule, ...]
-    policy: str = ""
+    rules: tuple[tuple[Rule, str], ...]
 
 
 class Table(msgspec.Struct, frozen=True):

@@ -28,7 +28,8 @@ from agent.policies.manifest.objects import KIND, PolicedPod, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
 from agent.policies.ports import ManifestSource, PodsHere, PolicyTable, TableTaken
 from agent.policies.rules.building import Builder
-from agent.policies.rules.nft_text import COUNTERS, REMOVAL, changes_text, whole_text
+from agent.policies.rules.changing import change
+from agent.policies.rules.nft_text import COUNTERS, whole_text
 from agent.policies.rules.table import NO_TABLE, Table
 from agent.policies.run.bridges import MEND, Bridges
 from agent.policies.run.flow_ender import FlowEnder
@@ -211,28 +212,29 @@ class PolicyPlane:
 
     async def _apply(self, wanted: Table, began_s: float) -> str:
         """What is in the way; empty if the kernel has it now."""
-        standing, text, self._is_touched = self._standing, "", False
+        standing, self._is_touched, is_changed = self._standing, False, False
         try:
-            if standing is None:
-                text = whole_text(wanted) if wanted is not NO_TABLE or await self._table.exists() else ""
-            elif wanted is NO_TABLE:
-                text = REMOVAL if standing is not NO_TABLE else ""
-            else:
-                text = whole_text(wanted) if standing is NO_TABLE else changes_text(standing, wanted)
-            if text:
-                self._take_table()
-                await self._table.load(text)
+            if standing is None or standing is NO_TABLE or wanted is NO_TABLE:
+                is_there = standing is not NO_TABLE if standing is not None else await self._table.exists()
+                if is_changed := is_there or wanted is not NO_TABLE:
+                    self._take_table()
+                    await self._table.load(whole_text(wanted))
+            elif made := change(standing, wanted):
+                is_changed = True
+                if made.text:
+                    await self._table.load(made.text)
+                await self._table.change(made.elements, made.gone_chains, made.gone_sets)
         except TableTaken as error:
             # What another kepd has there is not ours to take away.
             if wanted is not NO_TABLE:
                 return str(error)
         except NftFailed as error:
             self._standing = None
-            if wanted is not NO_TABLE or text:
+            if wanted is not NO_TABLE or is_changed:
                 return str(error)
             log.debug("policies_not_looked_for", error=str(error))
         self._standing = None if self._is_touched else wanted
-        if text and wanted is not NO_TABLE:
+        if is_changed and wanted is not NO_TABLE:
             self._metrics.applied(self._clock.now_s() - began_s)
             self._in_force.set()
             self._ender.look()
