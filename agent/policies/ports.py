@@ -20,6 +20,9 @@ class PolicyTable(Protocol):
 
     async def load(self, text_of_table: str) -> None: ...
 
+    async def add_chains(self, names: Iterable[str]) -> None:
+        """Empty ones."""
+
     async def change(self, changes: Iterable[SetChange], chains: Iterable[str], sets: Iterable[str]) -> None:
         """Elements, and chains and sets that go, as one transaction."""
 

@@ -53,6 +53,7 @@ async def test_random_connections_go_where_the_rules_of_kubernetes_let_them(
             await table.load(whole_text(wanted))
         else:
             made = change(before, wanted)
+            await table.add_chains(made.new_chains)
             await table.load(made.text)
             await table.change(made.elements, made.gone_chains, made.gone_sets)
         before = wanted

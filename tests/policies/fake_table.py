@@ -137,6 +137,10 @@ class FakeTable:
             self.is_unknown = False
             raise OutcomeUnknown("nft gave no answer")
 
+    async def add_chains(self, names: Iterable[str]) -> None:
+        if lines := [f"add chain inet t {name}" for name in names]:
+            await self.load("\n".join(lines))
+
     async def change(self, changes: Iterable[SetChange], chains: Iterable[str], sets: Iterable[str]) -> None:
         """As lines, whose elements are read back from the kernel's bytes."""
         lines = []

@@ -243,7 +243,7 @@ async def test_a_bridge_that_shows_nothing_is_said_loudly(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("load", range(1, 8))
+@pytest.mark.parametrize("load", range(1, 10))
 async def test_no_pod_that_was_started_is_unprotected_wherever_kepd_dies(load: int, when: str) -> None:
     """POL-12: kepd dies before or after each transaction; what had begun stays protected by what is left, until the
     next kepd has all of it in force again. At last the address of one pod is given to another."""
@@ -302,6 +302,7 @@ async def test_changes_one_after_the_other_make_the_table_that_is_made_at_once()
             await kernel.load(whole_text(table))
         else:
             made = change(before, table)
+            await kernel.add_chains(made.new_chains)
             await kernel.load(made.text)
             await kernel.change(made.elements, made.gone_chains, made.gone_sets)
         before = table

@@ -122,6 +122,12 @@ class NamedTable:
         if steps:
             await self._call(lambda connection: self._commit(connection, steps))
 
+    async def add_chains(self, names: Iterable[str]) -> None:
+        """Without rules and hook. For a new chain the nft program reads all rules of all others. Raises NftFailed."""
+        steps = [(Message.NEW_CHAIN, CREATE, text(1, self.name) + text(3, one)) for one in names]
+        if steps:
+            await self._call(lambda connection: self._commit(connection, steps))
+
     def _commit(self, connection: NetlinkConnection, steps: Sequence[tuple[Message, int, bytes]]) -> None:
         first = connection.take_sequence(len(steps) + 2)
         parts = [message(_BEGIN, REQUEST, first, "", b"", _NF_TABLES)]

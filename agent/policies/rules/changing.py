@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From one table to the next: what is new and led to by nothing yet, then one transaction that all packets notice.
 
-The second goes without the nft program, which reads everything before it takes an element away.
+Most of it goes without the nft program, which reads everything before it takes an element away.
 """
 
 from collections.abc import Iterator
@@ -24,20 +24,22 @@ NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132}
 
 
 class Change(msgspec.Struct, frozen=True):
-    """`text` comes first, where there is any; the rest is one transaction."""
+    """Chains that are new come first, empty, and `text`, where there is any; the rest is one transaction."""
 
+    new_chains: tuple[str, ...]
     text: str
     elements: tuple[SetChange, ...]
     gone_chains: tuple[str, ...]
     gone_sets: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        return bool(self.text or self.elements or self.gone_chains or self.gone_sets)
+        return bool(self.new_chains or self.text or self.elements or self.gone_chains or self.gone_sets)
 
 
 def change(before: Table, after: Table) -> Change:
     """Of two that are there."""
     return Change(
+        tuple(name for name in after.chains if name not in before.chains),
         additions_text(before, after),
         (*_ways(before, after), *_members(before, after)),
         tuple(name for name in before.chains if name not in after.chains),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table as text for nft: as a whole, or chains and sets that are new. What is forwarded meets it so:
+"""The table as text for nft: as a whole, or what is new. What is forwarded meets it so:
 
 - replies pass by connection tracking, all else is judged at each packet, so that a policy that changes ends flows;
 - what the chain of the sender allows goes on to the chain of the receiver;
@@ -63,7 +63,7 @@ def whole_text(table: Table) -> str:
     ways = (
         _added(name, (f"{one} : goto {chain}" for one, chain in chains.items())) for name, chains in table.ways.items()
     )
-    made = additions_text(NO_TABLE, table)
+    made = "".join(f"add chain {HERE} {name}\n" for name in table.chains) + additions_text(NO_TABLE, table)
     return "".join((REMOVAL, f"add table {HERE}\n", *_fixed(table), made, *ways, *_hooks()))
 
 
@@ -95,19 +95,18 @@ def _hooks() -> Iterator[str]:
 
 
 def additions_text(before: Table, after: Table) -> str:
-    """Sets and chains that are new. Nothing leads to them yet."""
+    """Sets that are new, and rules of new chains. Nothing leads to them yet."""
     words = []
     for name, one in after.sets.items():
         if name not in before.sets and not _is_fixed(name):
             words.append(_declared(name, one) + _added(name, one.elements))
     for name, chain in after.chains.items():
         if name not in before.chains:
-            words += _chain_text(name, chain)
+            words += _rules_text(name, chain)
     return "".join(words)
 
 
-def _chain_text(name: str, chain: Chain) -> Iterator[str]:
-    yield f"add chain {HERE} {name}\n"
+def _rules_text(name: str, chain: Chain) -> Iterator[str]:
     for rule, policy in chain.rules:
         comment = f' comment "{policy}"' if len(policy) < MOST_COMMENT else ""
         yield f"add rule {HERE} {name} {rule_text(chain, rule)} {ALLOWED[chain.direction]}{comment}\n"

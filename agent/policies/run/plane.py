@@ -221,6 +221,7 @@ class PolicyPlane:
                     await self._table.load(whole_text(wanted))
             elif made := change(standing, wanted):
                 is_changed = True
+                await self._table.add_chains(made.new_chains)
                 if made.text:
                     await self._table.load(made.text)
                 await self._table.change(made.elements, made.gone_chains, made.gone_sets)
