@@ -61,7 +61,7 @@ def policies(count: int, **changed: Any) -> Mapping[str, Policy]:
                             {"podSelector": {"matchLabels": {"tier": f"tier-{number % 5}"}}},
                             {"ipBlock": {"cidr": f"192.0.{number}.0/24"}},
                         ],
-                        "ports": [{"port": 1000 + number}, {"port": "w"}],
+                        "ports": [{"port": PORT}, {"port": "w"}],
                     }
                 ],
                 "egress": [{"to": [{"podSelector": {"matchLabels": {"tier": f"tier-{(number + 1) % 5}"}}}]}],
@@ -138,7 +138,7 @@ def connects() -> list[Row]:
 
 
 def _ends(*tiers: str) -> list[PolicedPod]:
-    """Client and server, which the policies let talk to each other by the name of the server's port."""
+    """Client and server, which policies let talk to each other."""
     return [
         PolicedPod(f"u-{address}", "default", address, (("app", "app-0"), ("tier", tier)), (address,),
                    ports=(("w", "TCP", PORT),))

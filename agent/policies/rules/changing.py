@@ -11,7 +11,7 @@ import msgspec
 
 from agent.model.services.nft_table import Family as AddressFamily
 from agent.model.services.nft_table import MapKind, MapLayout, SetChange
-from agent.policies.rules.nft_text import additions_text
+from agent.policies.rules.nft_text import SIZE, additions_text
 from agent.policies.rules.table import Family, NamedSet, SetKind, Table
 
 NAMES: dict[Family, AddressFamily] = {"4": "IPv4", "6": "IPv6"}
@@ -45,6 +45,13 @@ def change(before: Table, after: Table) -> Change:
         tuple(name for name in before.chains if name not in after.chains),
         tuple(name for name in before.sets if name not in after.sets),
     )
+
+
+def outgrows(before: Table, after: Table) -> bool:
+    """Whether something gets more elements than it has room for, so that all of the table has to be made anew."""
+    sets = ((one.elements, after.sets[name].elements) for name, one in before.sets.items() if name in after.sets)
+    ways = ((one, after.ways[name]) for name, one in before.ways.items())
+    return any(len(old) <= SIZE < len(new) for old, new in (*sets, *ways))
 
 
 def _ways(before: Table, after: Table) -> Iterator[SetChange]:

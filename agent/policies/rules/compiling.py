@@ -91,18 +91,20 @@ def _peers(found: Compiled, peers: tuple[Peer, ...], family: Family, namespace: 
         yield ""
         return
     blocks = [one.ip_block for one in peers if one.ip_block is not None]
-    if ranges := ranges_of(blocks, family):
-        if ranges == ((0, (1 << NUMBER_BITS[family]) - 1),):
-            yield ""
-            return
+    ranges = ranges_of(blocks, family)
+    if ranges == ((0, (1 << NUMBER_BITS[family]) - 1),):
+        yield ""
+        return
+    # A kernel finds pods faster than networks.
+    if groups := tuple(dict.fromkeys(selection_of(one, namespace) for one in peers if one.ip_block is None)):
+        name = f"pods{family}_{digest(groups)}"
+        found.groups[name] = (family, groups)
+        yield name
+    if ranges:
         kind = ip_address if family == "4" else _v6
         elements = frozenset(f"{kind(first)}-{kind(last)}" for first, last in ranges)
         name = f"blocks{family}_{digest(sorted(elements))}"
         found.blocks[name] = NamedSet(SetKind.BLOCKS, family, elements)
-        yield name
-    if groups := tuple(dict.fromkeys(selection_of(one, namespace) for one in peers if one.ip_block is None)):
-        name = f"pods{family}_{digest(groups)}"
-        found.groups[name] = (family, groups)
         yield name
 
 
@@ -157,16 +159,15 @@ def _ports(found: Compiled, ports: tuple[PortFields, ...], family: Family) -> It
     if not ports:
         yield Rule()
     numbers: dict[str, list[tuple[int, int]]] = {}
-    for one in ports:
-        if isinstance(one.port, str):
-            protocol = one.protocol.lower()
-            name = f"port{family}_{protocol}_{one.port}"
-            found.ports[name] = (family, one.port, one.protocol)
-            yield Rule(protocol=protocol, named=name)
-        else:
-            first = one.port or 0
-            last = MOST_PORT if one.port is None else one.end_port or first
-            numbers.setdefault(one.protocol.lower(), []).append((first, last))
+    for one in (each for each in ports if not isinstance(each.port, str)):
+        first = int(one.port or 0)
+        last = MOST_PORT if one.port is None else one.end_port or first
+        numbers.setdefault(one.protocol.lower(), []).append((first, last))
     for protocol, given in numbers.items():
         ranges = merged(given)
         yield Rule(protocol=protocol, ports=() if ranges[0] == (0, MOST_PORT) else ranges)
+    for one in (each for each in ports if isinstance(each.port, str)):
+        protocol = one.protocol.lower()
+        name = f"port{family}_{protocol}_{one.port}"
+        found.ports[name] = (family, str(one.port), one.protocol)
+        yield Rule(protocol=protocol, named=name)

@@ -19,6 +19,7 @@ COUNTERS = ("denied_egress", "denied_ingress", "denied_unfit")
 IP = {"4": "ip", "6": "ip6"}
 LINK_LOCAL = "fe80::/10"
 MOST_COMMENT = 120
+SIZE = 1024
 TYPES = {
     SetKind.ADDRESSES: "type {address}",
     SetKind.BLOCKS: "type {address}; flags interval",
@@ -70,7 +71,7 @@ def whole_text(table: Table) -> str:
 def _fixed(table: Table) -> Iterator[str]:
     yield from (f"add counter {HERE} {one}\n" for one in COUNTERS)
     for name in table.ways:
-        yield f"add map {HERE} {name} {{ type {_address(name[-1])} : verdict; }}\n"
+        yield f"add map {HERE} {name} {{ type {_address(name[-1])} : verdict;{sized(len(table.ways[name]))} }}\n"
     yield f"add chain {HERE} receivers\n"
     yield from (f"add rule {HERE} receivers {rule}\n" for rule in RECEIVERS)
     for name in (SELVES, POLICED):
@@ -122,7 +123,13 @@ def _address(family: str) -> str:
 
 
 def _declared(name: str, one: NamedSet) -> str:
-    return f"add set {HERE} {name} {{ {TYPES[one.kind].format(address=_address(one.family))}; }}\n"
+    size = "" if one.kind is SetKind.BLOCKS else sized(len(one.elements))
+    return f"add set {HERE} {name} {{ {TYPES[one.kind].format(address=_address(one.family))};{size} }}\n"
+
+
+def sized(count: int) -> str:
+    """Where a kernel knows how large a set may become, it finds an element in two thirds of the time."""
+    return f" size {SIZE};" if count <= SIZE else ""
 
 
 def _added(name: str, elements: Iterable[str]) -> str:
@@ -139,7 +146,8 @@ def rule_text(chain: Chain, rule: Rule) -> str:
         words.append(f"{ip} daddr . meta l4proto . th dport @{rule.named}")
     elif rule.ports:
         ranges = (str(first) if first == last else f"{first}-{last}" for first, last in rule.ports)
-        words.append(f"{rule.protocol} dport {{ {', '.join(ranges)} }}")
+        listed = ", ".join(ranges)
+        words.append(f"{rule.protocol} dport {listed if len(rule.ports) == 1 else f'{{ {listed} }}'}")
     elif rule.protocol:
         words.append(f"meta l4proto {rule.protocol}")
     return " ".join(words)

@@ -28,7 +28,7 @@ from agent.policies.manifest.objects import KIND, PolicedPod, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
 from agent.policies.ports import ManifestSource, PodsHere, PolicyTable, TableTaken
 from agent.policies.rules.building import Builder
-from agent.policies.rules.changing import change
+from agent.policies.rules.changing import change, outgrows
 from agent.policies.rules.nft_text import COUNTERS, whole_text
 from agent.policies.rules.table import NO_TABLE, Table
 from agent.policies.run.bridges import MEND, Bridges
@@ -214,7 +214,7 @@ class PolicyPlane:
         """What is in the way; empty if the kernel has it now."""
         standing, self._is_touched, is_changed = self._standing, False, False
         try:
-            if standing is None or standing is NO_TABLE or wanted is NO_TABLE:
+            if standing is None or NO_TABLE in (standing, wanted) or outgrows(standing, wanted):
                 is_there = standing is not NO_TABLE if standing is not None else await self._table.exists()
                 if is_changed := is_there or wanted is not NO_TABLE:
                     self._take_table()
