@@ -43,7 +43,9 @@ def measure() -> list[Row]:
 def pod(number: int, **more: str) -> PolicedPod:
     labels = {"app": f"app-{number % 50}", "tier": f"tier-{number % 5}", **more}
     addresses = (f"10.8.{number // 250}.{number % 250 + 1}", f"fd00:8::{number + 1:x}")
-    return PolicedPod(f"u{number}", "default", f"p{number}", tuple(labels.items()), addresses, ports=(("w", "TCP", 80),))
+    return PolicedPod(
+        f"u{number}", "default", f"p{number}", tuple(labels.items()), addresses, ports=(("w", "TCP", 80),)
+    )
 
 
 def policies(count: int, **changed: Any) -> Mapping[str, Policy]:
@@ -77,7 +79,10 @@ def policies(count: int, **changed: Any) -> Mapping[str, Policy]:
 async def changes() -> list[Row]:
     """By turns a pod that comes, one that goes, labels of one, and a rule of a policy, with a rest between them."""
     with Namespace() as node:
-        table, builder = NamedTable("inet", TABLE, command=node.command("nft"), opens=lambda: node.call(open_socket)), Builder()
+        table, builder = (
+            NamedTable("inet", TABLE, command=node.command("nft"), opens=lambda: node.call(open_socket)),
+            Builder(),
+        )
         known, pods = policies(POLICIES), [pod(number) for number in range(PODS)]
         standing = builder.table(known, pods)
         began = time.perf_counter()

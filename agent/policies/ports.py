@@ -15,8 +15,8 @@ class TableTaken(Exception):
 
 
 class PolicyTable(Protocol):
-    """Ours of the kernel; calls raise NftFailed. `load` runs a text as one transaction, as `change` does; `changes` has a sentence for
-    each of somebody else's on it."""
+    """Ours of the kernel; calls raise NftFailed. `load` runs a text as one transaction, as `change` does; `changes`
+    has a sentence for each of somebody else's on it."""
 
     async def load(self, text_of_table: str) -> None: ...
 

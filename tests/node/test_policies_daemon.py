@@ -42,7 +42,11 @@ spec:
     command:
     - sh
     - -c
-    - while true; do if echo | nc -w 1 ADDRESS 8080; then echo yes >> /out/NAME; else echo no >> /out/NAME; fi; sleep 0.1; done
+    - |
+      while true; do
+        if echo | nc -w 1 ADDRESS 8080; then echo yes >> /out/NAME; else echo no >> /out/NAME; fi
+        sleep 0.1
+      done
 """
 POLICY = """
 apiVersion: networking.k8s.io/v1

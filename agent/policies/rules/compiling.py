@@ -44,8 +44,9 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """A policy made ready; `names` tell its rules from others. `groups` and `ports` say which pods the elements of a set come from: those that one of the
-    selections selects, and those with a container's port of such a name and protocol."""
+    """A policy made ready; `names` tell its rules from others. `groups` and `ports` say which pods the elements of a
+    set come from: those that one of the selections selects, and those with a container's port of such a name and
+    protocol."""
 
     policy: Policy
     limited: tuple[Direction, ...]
@@ -55,7 +56,6 @@ class Compiled(msgspec.Struct, frozen=True):
     groups: dict[str, tuple[Family, tuple[Selection, ...]]]
     ports: dict[str, tuple[Family, str, str]]
     names: dict[tuple[Direction, Family], str]
-
 
 
 def digest(*parts: object) -> str:

@@ -12,7 +12,19 @@ Traffic of the node itself comes by no such hook.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.policies.manifest.objects import DIRECTIONS, Direction
-from agent.policies.rules.table import FAMILIES, NO_TABLE, POLICED, SELVES, TABLE, Chain, NamedSet, Rule, SetKind, Table, refusal
+from agent.policies.rules.table import (
+    FAMILIES,
+    NO_TABLE,
+    POLICED,
+    SELVES,
+    TABLE,
+    Chain,
+    NamedSet,
+    Rule,
+    SetKind,
+    Table,
+    refusal,
+)
 
 HERE = f"inet {TABLE}"
 COUNTERS = ("denied_egress", "denied_ingress", "denied_unfit")
@@ -37,7 +49,9 @@ RECEIVERS = ("ip daddr vmap @ingress4", "ip6 daddr vmap @ingress6")
 ALLOWED: Mapping[Direction, str] = {"egress": "goto receivers", "ingress": "accept"}
 DROP_UNFIT = 'counter name "denied_unfit" drop'
 HOOKED: Mapping[str, Sequence[str]] = {
-    "unfit": [f"{IP[family]} {end} @{POLICED}{family} {DROP_UNFIT}" for family in FAMILIES for end in ("saddr", "daddr")],
+    "unfit": [
+        f"{IP[family]} {end} @{POLICED}{family} {DROP_UNFIT}" for family in FAMILIES for end in ("saddr", "daddr")
+    ],
     # What is no packet of a known flow.
     "first": [
         "ct state related meta l4proto { icmp, ipv6-icmp } accept",
