@@ -103,7 +103,6 @@ async def test_a_policy_that_changes_ends_an_established_connection_in_both_dire
         try:
             await talk.arrives(talk.client, talk.server)
             await talk.arrives(talk.server, talk.client)
-            before = await table.counter("denied_ingress") + await table.counter("denied_unfit")
             manifests.give(policy())
             async with asyncio.timeout(WITHIN_S):
                 while node.metrics.ended_flows == 0:
@@ -114,7 +113,6 @@ async def test_a_policy_that_changes_ends_an_established_connection_in_both_dire
             talk.client.send(b"x")
             await until_denied(table, "denied_unfit", unfit + 1)
 
-            assert before == 0
             with pytest.raises(BlockingIOError):
                 talk.client.recv(1)
             with pytest.raises(BlockingIOError):

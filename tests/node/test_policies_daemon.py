@@ -114,6 +114,8 @@ def test_policies_hold_from_the_first_packet_and_over_kill_9(lab: Lab, kepd: Kep
     tables = lab.netns.run(["nft", "list", "tables"])
 
     assert set(answers(kepd, "stranger")[: again + 2]) == {"no"}
+    # kepd takes none of its own changes for those of others.
+    assert "policies_touched" not in kepd.log.read_text()
     assert "POLICY default/web  in force" in explained
     assert f"default/web-n1 {address}" in explained
     assert "ingress: from pods of namespace default by app=friend (default/friend-n1 " in explained

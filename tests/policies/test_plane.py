@@ -133,6 +133,33 @@ async def test_an_address_is_judged_by_the_policies_of_the_pod_that_has_it_now()
         assert node.table.state == wanted(objects, [new])
 
 
+async def test_an_address_counts_as_that_of_the_pod_that_got_it_last_also_for_its_peers() -> None:
+    """POL-06."""
+    allowed = policy(ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "db"}}}]}])
+    old, new, web = pod("old", "10.0.0.17", DB), pod("new", "10.0.0.17", ()), pod("web", "10.0.0.16")
+    pods = GivenPods(web, old)
+    async with running(GivenManifests(allowed), pods) as node:
+        await node.plane.hold("uid-old")
+        before = set().union(*node.table.state.sets.values())  # type: ignore[union-attr]
+        pods.known = [web, old, new]
+        await node.plane.hold("uid-new")
+        after = set().union(*node.table.state.sets.values())  # type: ignore[union-attr]
+
+    assert "10.0.0.17" in before
+    assert "10.0.0.17" not in after
+
+
+async def test_addresses_that_are_not_asked_for_again_are_those_of_before() -> None:
+    pods = GivenPods(pod("a", "10.0.0.16"))
+    async with running(GivenManifests(policy()), pods) as node:
+        await node.plane.hold("uid-a")
+        pods.known = [PolicedPod("uid-a", "default", "a", WEB, None), pod("b", "10.0.0.17")]
+        await node.plane.hold("uid-b")
+
+        assert node.table.state is not None
+        assert node.table.state.maps["ingress4"].keys() == {"10.0.0.16", "10.0.0.17"}
+
+
 async def test_a_pod_whose_labels_nobody_knows_any_more_is_refused_everything() -> None:
     lost = pod("lost", "10.0.0.16", None)
     async with running(GivenManifests(policy(egress=[{}])), GivenPods(lost)) as node:

@@ -37,14 +37,16 @@ class PodsUnderPolicies(msgspec.Struct, frozen=True):
 def _policed(run: LivePod) -> Iterator[tuple[float, PolicedPod]]:
     """With the moment at which it got its addresses."""
     pod = run.pod
-    ready = [one for one in run.seen.sandboxes if one.is_ready]
-    if not ready:
+    busy = {one.sandbox_id for one in run.seen.running}
+    # Containers go on for a while in a sandbox whose own process has died.
+    held = [one for one in run.seen.sandboxes if one.is_ready or one.id in busy]
+    if not held:
         return
-    is_known = pod.spec.host_network or all(one.ip is not None for one in ready)
-    texts = (text for one in ready for text in (one.ip, *one.more_ips) if text)
+    is_known = pod.spec.host_network or all(one.ip is not None for one in held if one.is_ready)
+    texts = (text for one in held for text in (one.ip, *one.more_ips) if text)
     addresses = run.facts.host_ips if pod.spec.host_network else texts
     yield (
-        max(one.created_wall_s for one in ready),
+        max(one.created_wall_s for one in held),
         PolicedPod(
             pod.uid,
             pod.namespace,

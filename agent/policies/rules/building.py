@@ -7,6 +7,8 @@ node with many of both, a change is one pod or one policy.
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from msgspec.structs import replace
+
 from agent.policies.manifest.objects import DIRECTIONS, Direction, PolicedPod, Policy
 from agent.policies.rules.compiling import Compiled, Selection, compiled, digest
 from agent.policies.rules.table import (
@@ -42,7 +44,7 @@ class Builder:
     def table(self, policies: Mapping[str, Policy], pods: Iterable[PolicedPod]) -> Table:
         """Of two pods with one address the later has it."""
         changed = self._compile(policies)
-        touched = self._take(pods, changed)
+        touched = self._take(sole_owners(pods), changed)
         if not policies:
             return NO_TABLE
         chains: dict[str, Chain] = {}
@@ -111,11 +113,9 @@ class Builder:
             is_limited = bool(limiting) or self._is_unknown(pod)
             for address in pod.addresses or ():
                 family = family_of(address)
-                there = ways[way(direction, family)]
-                # The last pod that had the address has no say any more.
-                there.pop(address, None)
                 if is_limited:
-                    there[address] = self._chain(chains, limiting, direction, family)
+                    chain = self._chain(chains, limiting, direction, family)
+                    ways[way(direction, family)][address] = chain
 
     def _is_unknown(self, pod: PolicedPod) -> bool:
         """Nobody can tell any more whether policies of its namespace select it; it is refused everything."""
@@ -158,6 +158,20 @@ class Builder:
                 if family_of(address) == family
             }
             yield name, NamedSet(SetKind.PORTS, family, frozenset(elements))
+
+
+def sole_owners(pods: Iterable[PolicedPod]) -> list[PolicedPod]:
+    """Who had an address before another pod got it has no say any more, neither for itself nor as a peer."""
+    taken: set[str] = set()
+    found = []
+    for pod in reversed(list(pods)):
+        own = pod.addresses or ()
+        if not pod.is_host_network and not taken.isdisjoint(own):
+            found.append(replace(pod, addresses=tuple(one for one in own if one not in taken)))
+        else:
+            found.append(pod)
+        taken.update(() if pod.is_host_network else own)
+    return found[::-1]
 
 
 def _is_in(group: tuple[Selection, ...], pod: PolicedPod) -> bool:

@@ -175,7 +175,7 @@ class PolicyPlane:
             return
         waiters, self._waiters = self._waiters, []
         policies: Mapping[str, Policy] = {} if self.off else self.objects.policies
-        pods = self.pods if policies else ()
+        pods = self._as_known(self.pods) if policies else ()
         if policies and (not self._has_pods or self._is_early(pods)):
             self._waiters += waiters
             return
@@ -202,6 +202,14 @@ class PolicyPlane:
         if self.problem != before:
             log.warning("policies_not_applied", error=self.problem)
             self._tell(self._event(NOT_READY, f"the kernel has not taken the network policies: {self.problem}"))
+
+    def _as_known(self, pods: Sequence[PolicedPod]) -> list[PolicedPod]:
+        """Addresses that nobody has asked for again are those of before."""
+        known = self._applied[1]
+        return [
+            replace(one, addresses=known[one.uid].addresses) if one.addresses is None and one.uid in known else one
+            for one in pods
+        ]
 
     def _is_early(self, pods: Sequence[PolicedPod]) -> bool:
         """While it is not known which addresses pods have that an earlier kepd left, its table is better than ours."""
