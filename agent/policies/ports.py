@@ -26,7 +26,8 @@ class PolicyTable(Protocol):
     async def change(self, changes: Iterable[SetChange], chains: Iterable[str], sets: Iterable[str]) -> None:
         """Elements, and chains and sets that go, as one transaction."""
 
-    async def exists(self) -> bool: ...
+    async def exists(self, *others: str) -> bool:
+        """It, or one of another name."""
 
     async def counter(self, name: str) -> int: ...
 

@@ -2,18 +2,24 @@
 """The table in a kernel: flows that are judged again, what begins in the middle, neighbours, and the next kepd."""
 
 import asyncio
+import dataclasses
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.config.document import Configuration
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable
 from agent.model.component import State
+from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_table import MapKind, MapLayout, SetChange
+from agent.policies.attach.unit import remove_policies
 from agent.policies.rules.nft_text import REMOVAL
 from agent.policies.rules.table import TABLE
 from tests.node.policy_network import PolicyNetwork, pod_addresses, policy_network
@@ -192,7 +198,7 @@ async def test_what_was_enforced_stays_while_kepd_is_away_and_the_next_one_opens
                 await asyncio.sleep(0)
 
     prober = asyncio.create_task(probe())
-    for _ in range(5):
+    for _ in range(20):
         async with enforced(network, table, GivenManifests(closed), GivenPods(*pods)) as node:
             await node.until(State.READY)
             await node.plane.hold("uid-p6")
@@ -202,3 +208,43 @@ async def test_what_was_enforced_stays_while_kepd_is_away_and_the_next_one_opens
     assert sent > 100
     assert network.hear() == 0
     assert await table.counter("denied_ingress") > 0
+
+
+async def test_a_change_is_all_or_nothing(network: PolicyNetwork, table: NamedTable) -> None:
+    """Elements of several sets, and a chain that goes with the last that leads to it."""
+    web = b"\x0a\0\0\x10"
+    ways, members = MapLayout("ways", MapKind.VERDICT, ("address",)), MapLayout("members", MapKind.MEMBER, ("address",))
+    await table.load(
+        f"add table inet {TABLE}\nadd map inet {TABLE} ways {{ type ipv4_addr : verdict; }}\n"
+        f"add set inet {TABLE} members {{ type ipv4_addr; }}\nadd set inet {TABLE} gone {{ type ipv4_addr; }}\n"
+    )
+    await table.add_chains(["one"])
+    new = (SetChange(ways, "IPv4", (), ((web, "one"),)), SetChange(members, "IPv4", (), ((web, None),)))
+    await table.change(new, (), ("gone",))
+    both = network.node.run("nft", "list", "table", "inet", TABLE)
+    with pytest.raises(NftFailed):
+        await table.change((SetChange(members, "IPv4", (web,)),), ("one",), ())
+    after_refusal = network.node.run("nft", "list", "table", "inet", TABLE)
+    await table.change((SetChange(ways, "IPv4", (web,)), SetChange(members, "IPv4", (web,))), ("one",), ())
+    left = network.node.run("nft", "list", "table", "inet", TABLE)
+
+    assert "10.0.0.16 : goto one" in both
+    assert "set gone" not in both
+    assert after_refusal == both
+    assert "10.0.0.16" not in left
+    assert "chain one" not in left
+
+
+def test_cleanup_takes_the_table_away_and_says_so(network: PolicyNetwork, table: NamedTable, short_path: Path) -> None:
+    """POL-10."""
+    network.node.run("nft", "add", "table", "inet", TABLE)
+    plain = Configuration()
+    configuration = dataclasses.replace(plain, node=dataclasses.replace(plain.node, run_directory=str(short_path)))
+
+    def removed(*, is_dry: bool) -> list[str]:
+        return network.node.call(lambda: asyncio.run(remove_policies(configuration, is_dry=is_dry)))
+
+    said = [removed(is_dry=is_dry) for is_dry in (True, False, False)]
+
+    assert said == [["nftables: table kepd_policies of inet"], ["nftables: table kepd_policies of inet"], []]
+    assert TABLE not in network.node.run("nft", "list", "tables")

@@ -10,8 +10,9 @@ from ipaddress import ip_address
 
 from agent.model.services.nft_error import OutcomeUnknown, RulesRefused
 from agent.model.services.nft_table import SetChange
+from agent.policies.rules.table import GUARD, TABLE
 
-LINE = re.compile(r"(add|delete|flush) (table|counter|map|set|chain|rule|element) inet \S+ ?(\S*) ?(.*)")
+LINE = re.compile(r"(add|delete|flush) (table|counter|map|set|chain|rule|element) inet (\S+) ?(\S*) ?(.*)")
 
 
 @dataclass
@@ -34,8 +35,16 @@ def taken(before: State | None, text: str) -> State | None:
         found = LINE.fullmatch(line)
         if found is None:
             raise RulesRefused(f"no such line: {line}")
-        state = _line(state, *found.groups())
+        verb, what, table, *rest = found.groups()
+        if table != GUARD:
+            state = _line(state, verb, what, *rest)
     return state
+
+
+def guarded(before: bool, text: str) -> bool:
+    """Whether there is a guard after a transaction."""
+    lines = [line for line in text.splitlines() if f" {GUARD}" in line]
+    return "delete table" not in lines[-1] if lines else before
 
 
 def _line(state: State | None, verb: str, what: str, name: str, rest: str) -> State | None:
@@ -113,6 +122,7 @@ class FakeTable:
 
     def __init__(self) -> None:
         self.state: State | None = None
+        self.has_guard = False
         self.loads: list[str] = []
         self.fails = 0
         self.is_unknown = False
@@ -129,7 +139,10 @@ class FakeTable:
         if self.fails:
             self.fails -= 1
             raise RulesRefused("nft refused the table's text: no memory; nothing was changed")
+        if self.state is not None and f"delete table inet {TABLE}\n" in text_of_table and "add map" in text_of_table:
+            assert self.has_guard, "the table was made anew without a guard"
         self.state = taken(self.state, text_of_table)
+        self.has_guard = guarded(self.has_guard, text_of_table)
         self.after_load()
         if self.dies == (len(self.loads), "after"):
             raise Died
@@ -152,8 +165,8 @@ class FakeTable:
         lines += [f"delete chain inet t {name}" for name in chains] + [f"delete set inet t {name}" for name in sets]
         await self.load("\n".join(lines))
 
-    async def exists(self) -> bool:
-        return self.state is not None
+    async def exists(self, *others: str) -> bool:
+        return self.state is not None or (self.has_guard and GUARD in others)
 
     async def counter(self, name: str) -> int:
         return self.counters.get(name, 0)

@@ -52,12 +52,14 @@ class NamedTable:
         with self._own.program():
             await run_text(self._command, text_of_table, _DEADLINE_S, self._own.add_load)
 
-    async def exists(self) -> bool:
-        return await self._call(self._exists)
+    async def exists(self, *others: str) -> bool:
+        """It, or one of another name."""
 
-    def _exists(self, connection: NetlinkConnection) -> bool:
-        found = connection.dump(Message.GET_TABLE, self.family, b"", _DEADLINE_S)
-        return any(table_facts(one).name == self.name for one in found.answers)
+        def work(connection: NetlinkConnection) -> bool:
+            found = connection.dump(Message.GET_TABLE, self.family, b"", _DEADLINE_S)
+            return any(table_facts(one).name in (self.name, *others) for one in found.answers)
+
+        return await self._call(work)
 
     async def input_drops(self) -> Sequence[str]:
         """Chains of others whose policy drops what comes to this host."""

@@ -17,7 +17,7 @@ from agent.kit.plane_lock import PlaneTaken, held_plane_lock
 from agent.policies.attach.policy_service import PolicyService
 from agent.policies.ports import PodsHere, TableTaken
 from agent.policies.rules.nft_text import REMOVAL
-from agent.policies.rules.table import TABLE
+from agent.policies.rules.table import GUARD, TABLE
 from agent.policies.run.bridges import Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
@@ -81,7 +81,7 @@ async def remove_policies(configuration: Configuration, *, is_dry: bool) -> list
     """What `kepd cleanup` takes away. Raises NftFailed, PlaneTaken."""
     table = NamedTable("inet", TABLE)
     try:
-        if not await table.exists():
+        if not await table.exists(GUARD):
             return []
         scope = f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
         with held_plane_lock("policies", scope, configuration.node.run_directory):

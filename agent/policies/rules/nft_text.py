@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from agent.policies.manifest.objects import DIRECTIONS, Direction
 from agent.policies.rules.table import (
     FAMILIES,
+    GUARD,
     NO_TABLE,
     POLICED,
     SELVES,
@@ -40,8 +41,9 @@ TYPES = {
 }
 # Of what is forwarded destinations are translated already. Flows that skip the hook are taken in later (priority 10).
 HOOK = "{ type filter hook forward priority 0; policy accept; }"
-REMOVAL = f"add table {HERE}\ndelete table {HERE}\n"
-"""Whether it is there or not."""
+NO_GUARD = f"add table inet {GUARD}\ndelete table inet {GUARD}\n"
+REMOVAL = f"add table {HERE}\ndelete table {HERE}\n{NO_GUARD}"
+"""Of both, whether they are there or not."""
 
 
 RECEIVERS = ("ip daddr vmap @ingress4", "ip6 daddr vmap @ingress6")
@@ -71,6 +73,12 @@ HOOKED: Mapping[str, Sequence[str]] = {
 }
 
 
+def guard_text(table: Table) -> str:
+    """The same as a second table. A packet that is under way while a table is made anew may still be in rules of the
+    old one, whose elements have gone already; so both are asked until the new one is there."""
+    return whole_text(table).replace(HERE, f"inet {GUARD}")
+
+
 def whole_text(table: Table) -> str:
     """Whatever was there before."""
     if not table.sets:
@@ -79,7 +87,8 @@ def whole_text(table: Table) -> str:
         _added(name, (f"{one} : goto {chain}" for one, chain in chains.items())) for name, chains in table.ways.items()
     )
     made = "".join(f"add chain {HERE} {name}\n" for name in table.chains) + additions_text(NO_TABLE, table)
-    return "".join((REMOVAL, f"add table {HERE}\n", *_fixed(table), made, *ways, *_hooks()))
+    begin = f"add table {HERE}\ndelete table {HERE}\nadd table {HERE}\n"
+    return "".join((begin, *_fixed(table), made, *ways, *_hooks()))
 
 
 def _fixed(table: Table) -> Iterator[str]:

@@ -15,6 +15,8 @@ import msgspec
 from agent.policies.manifest.objects import Direction
 
 TABLE = "kepd_policies"
+GUARD = f"{TABLE}_guard"
+"""The same beside it, while it is made anew."""
 Family = Literal["4", "6"]
 FAMILIES: tuple[Family, ...] = ("4", "6")
 SELVES = "self"

@@ -29,8 +29,8 @@ from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_poli
 from agent.policies.ports import ManifestSource, PodsHere, PolicyTable, TableTaken
 from agent.policies.rules.building import Builder
 from agent.policies.rules.changing import change, outgrows
-from agent.policies.rules.nft_text import COUNTERS, whole_text
-from agent.policies.rules.table import NO_TABLE, Table
+from agent.policies.rules.nft_text import COUNTERS, NO_GUARD, guard_text, whole_text
+from agent.policies.rules.table import GUARD, NO_TABLE, Table
 from agent.policies.run.bridges import MEND, Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
@@ -223,10 +223,10 @@ class PolicyPlane:
         standing, self._is_touched, is_changed = self._standing, False, False
         try:
             if standing is None or NO_TABLE in (standing, wanted) or outgrows(standing, wanted):
-                is_there = standing is not NO_TABLE if standing is not None else await self._table.exists()
+                is_there = standing is not NO_TABLE if standing is not None else await self._table.exists(GUARD)
                 if is_changed := is_there or wanted is not NO_TABLE:
                     self._take_table()
-                    await self._table.load(whole_text(wanted))
+                    await self._make_anew(wanted, is_there=is_there)
             elif made := change(standing, wanted):
                 is_changed = True
                 await self._table.add_chains(made.new_chains)
@@ -248,6 +248,15 @@ class PolicyPlane:
             self._in_force.set()
             self._ender.look()
         return ""
+
+    async def _make_anew(self, wanted: Table, *, is_there: bool) -> None:
+        """One that is there is never gone for a packet: until the new one stands, a guard has the same rules."""
+        has_guard = is_there and wanted is not NO_TABLE
+        if has_guard:
+            await self._table.load(guard_text(wanted))
+        await self._table.load(whole_text(wanted))
+        if has_guard:
+            await self._table.load(NO_GUARD)
 
     def _take_table(self) -> None:
         """Only who has something to write takes it, so that several kepd may be here."""
