@@ -181,7 +181,7 @@ async def test_link_local_addresses_lead_round_no_policy_and_neighbours_still_fi
 async def test_what_was_enforced_stays_while_kepd_is_away_and_the_next_one_opens_nothing(
     network: PolicyNetwork, table: NamedTable
 ) -> None:
-    """POL-05, POL-12: a prober sends all the while, over the death of one plane and the first rounds of the next."""
+    """POL-05, POL-12: a prober sends all the while, over deaths, first rounds, and changes that refuse it too."""
     source, target = pod_addresses(5)[0], pod_addresses(6)[0]
     closed, pods = policy(), (pod(5, "db"), pod(6, "web"))
     async with enforced(network, table, GivenManifests(closed), GivenPods(*pods)) as node:
@@ -201,6 +201,14 @@ async def test_what_was_enforced_stays_while_kepd_is_away_and_the_next_one_opens
     for _ in range(20):
         async with enforced(network, table, GivenManifests(closed), GivenPods(*pods)) as node:
             await node.until(State.READY)
+            await node.plane.hold("uid-p6")
+    async with enforced(network, table, GivenManifests(closed), GivenPods(*pods)) as node:
+        for number in range(50):
+            peers = [{"from": [{"podSelector": {"matchLabels": {"app": f"other-{number}"}}}]}]
+            node.manifests.give(policy(ingress=peers))
+            async with asyncio.timeout(WITHIN_S):
+                while f"other-{number}" not in str(node.plane.builder.policy("default/closed")):
+                    await asyncio.sleep(0)
             await node.plane.hold("uid-p6")
     stop.set()
     await prober
