@@ -32,6 +32,7 @@ from agent.wire.kepd.v1 import (
     node_pb2,
     object_pb2,
     pod_pb2,
+    policy_pb2,
     service_proxy_pb2,
     topology_pb2,
 )
@@ -54,6 +55,7 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
     cri_proxy_pb2.DESCRIPTOR.services_by_name["CriProxyService"],
     service_proxy_pb2.DESCRIPTOR.services_by_name["ServiceProxyService"],
     dns_pb2.DESCRIPTOR.services_by_name["DnsService"],
+    policy_pb2.DESCRIPTOR.services_by_name["PolicyService"],
     topology_pb2.DESCRIPTOR.services_by_name["TopologyService"],
 )
 

@@ -19,6 +19,7 @@ from agent.observe.run.file_systems import file_system_families
 from agent.observe.run.metrics import ObserveMetrics
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.run.metrics import PodMetrics
+from agent.policies.run.metrics import PolicyMetrics
 from agent.proxy.run.figures import Figures
 from agent.services.attach.assembly import ServiceParts, wire_services
 from kepd_devices.run.metrics import DeviceMetrics
@@ -97,6 +98,7 @@ EVENTS = {
     "ManifestDuplicate": "Two manifests name the same object; the first one counts.",
     "ManifestStale": "A manifest became invalid or unreadable; its pod runs on as before.",
     "MissingClusterDNS": "A pod on the node's network asks for cluster DNS, but `pods.clusterDNS` is empty.",
+    "NetworkPolicyNotReady": "The kernel does not hold the NetworkPolicies of a pod, whose containers wait.",
     "NetworkNotReady": "The runtime has no pod network yet.",
     "NodeAffinity": "The pod's node selector or affinity excludes this node.",
     "DisruptionForced": "A pod ended although a PodDisruptionBudget would keep it: by force, or the node went down.",
@@ -297,6 +299,7 @@ async def metrics() -> list[Metric]:
         *PodMetrics().families(),
         *kubelet_families(PodMetrics(), (), 0),
         *DeviceMetrics().families(),
+        *PolicyMetrics().families(),
         *ObserveMetrics().families(),
         *file_system_families(()),
         span_family(0, 0, 0),

@@ -13,6 +13,7 @@ from scripts.vocabulary import EVENTS, metrics
 from tests.lives.images import images_life
 from tests.lives.observation import observation_life
 from tests.lives.pods import pods_life
+from tests.lives.policies import policies_life
 from tests.lives.process import process_life
 from tests.lives.proxy import proxy_life
 from tests.lives.services import services_life
@@ -36,6 +37,7 @@ async def test_something_that_happens_moves_every_metric_of_the_reference(short_
         devices_life(short_path / "devices"),
         observation_life(short_path / "observation"),
         dns_life(short_path / "dns"),
+        policies_life(),
         traces_life(),
     )
     # It measures what the process uses, so nobody else lives meanwhile.

@@ -32,6 +32,7 @@ from agent.config.sections.devices import Devices
 from agent.config.sections.dns import Dns
 from agent.config.sections.images import Images
 from agent.config.sections.pods import Pods
+from agent.config.sections.policies import Policies
 from agent.config.sections.services import Services
 from agent.config.sections.telemetry import Telemetry
 
@@ -40,7 +41,9 @@ API_VERSION = "config.kepd.dev/v1beta1"
 FORMER_VERSIONS = ("config.kepd.dev/v1alpha1",)
 KIND = "KepdConfiguration"
 # In the order in which they are put together.
-PLANES = ("images", "devices", "pods", "proxy", "services", "dns")
+PLANES = ("images", "devices", "policies", "pods", "proxy", "services", "dns")
+# What runs only beside another plane.
+COMES_WITH = {"policies": "pods"}
 # Keys that switch a plane on, the first by itself, where that is not its `enabled`.
 SWITCHES = {"devices": ("devices.manager.enabled", "devices.driver.enabled", "devices.plugins.enabled")}
 
@@ -154,6 +157,7 @@ class Configuration:
     manifests: ManifestsSection = ManifestsSection()
     images: Images = Images()
     devices: Devices = Devices()
+    policies: Policies = Policies()
     pods: Pods = Pods()
     proxy: Proxy = Proxy()
     services: Services = Services()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from agent.config.document import PLANES, Configuration
+from agent.config.document import COMES_WITH, PLANES, Configuration
 
 DEFAULT_STATE_DIRECTORY = "/var/lib/kepd"
 DEFAULT_RUN_DIRECTORY = "/run/kepd"
@@ -47,4 +47,6 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
 
 
 def enabled_planes(configuration: Configuration) -> tuple[str, ...]:
-    return tuple(plane for plane in PLANES if getattr(configuration, plane).enabled)
+    """Those that are on, and that which they come with as well."""
+    on = [plane for plane in PLANES if getattr(configuration, plane).enabled]
+    return tuple(plane for plane in on if COMES_WITH.get(plane, plane) in on)

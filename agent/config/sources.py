@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.config.check import DEFAULT_ORIGIN, CheckedConfiguration, Layer, check_layers, flatten, former_form
-from agent.config.document import PLANES, SWITCHES, Configuration
+from agent.config.document import COMES_WITH, PLANES, SWITCHES, Configuration
 from agent.config.effective import HostFacts, fill_defaults
 from agent.config.keys import KeyEntry, all_keys
 from agent.config.strict_yaml import MAX_BYTES, Tree, UnreadableYaml, parse_documents
@@ -218,7 +218,7 @@ def _put_planes(text: str, values: dict[str, Tree], findings: list[Finding]) -> 
     for plane in PLANES:
         switches = SWITCHES.get(plane, (f"{plane}.enabled",))
         for switch in switches[:1] if plane in names else switches:
-            values[switch] = Tree("scalar", "flag --planes", plane in names)
+            values[switch] = Tree("scalar", "flag --planes", bool({plane, COMES_WITH.get(plane)} & set(names)))
 
 
 def _put(entry: KeyEntry, text: str, where: str, values: dict[str, Tree], findings: list[Finding]) -> None:

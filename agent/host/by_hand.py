@@ -29,6 +29,7 @@ from agent.config.sources import FurtherCheck, Sources, host_facts, load
 from agent.drivers.manifests.trust import Distrusted, Trust
 from agent.kit.plane_lock import PlaneTaken, held_plane_lock
 from agent.model.exit_codes import BAD_CONFIGURATION, CONFLICT, NOT_FOUND, NOT_PERMITTED, UNREACHABLE
+from agent.model.services.nft_error import NftFailed
 
 PLANES_BY_HAND = "images,pods,services"
 FOLDER_PREFIX = "kepd-by-hand-"
@@ -179,6 +180,11 @@ def _take_away(configuration: Configuration) -> None:
     with suppress(FileNotFoundError):
         instance = (Path(configuration.node.state_directory) / "instance").read_text("ascii").strip()
         asyncio.run(_remove_pods(configuration.runtime.endpoint, instance))
+    from agent.host.upkeep import cleanup_policies
+
+    # Another kepd enforces policies here; or there is nothing that could.
+    with suppress(PlaneTaken, NftFailed):
+        asyncio.run(cleanup_policies(configuration, lambda _: None, is_dry=False))
     if configuration.services.enabled:
         from agent.host.upkeep import cleanup_services
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kepd_door.attach.unit import DoorUnit
 
 # Few nodes have devices.
-UNTOLD_WHEN_OFF = ("devices", "dns")
+UNTOLD_WHEN_OFF = ("devices", "policies", "dns", "observe")
 # A process that has these planes alone needs no container runtime.
 WITHOUT_RUNTIME = frozenset({"services", "dns"})
 
@@ -45,6 +45,13 @@ def _devices(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
     return attach(inputs, PodsWithDevices(planes) if "pods" in planes.enabled else None)
 
 
+def _policies(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
+    from agent.host.joints.pods_policies import PodsUnderPolicies
+    from agent.policies.attach.unit import attach
+
+    return attach(inputs, PodsUnderPolicies(planes) if "pods" in planes.enabled else None)
+
+
 def _pods(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
     from agent.host.joints.pods_images import QueuedImages
     from agent.host.joints.pods_observe import NodeLooks
@@ -57,6 +64,7 @@ def _pods(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
         images=QueuedImages(inputs.runtime.cri, images.puller) if images is not None else None,
         devices=devices.of_pods if devices is not None else None,
         with_devices=devices.with_devices if devices is not None else None,
+        policies=planes.policies.plane if planes.policies is not None else None,
     )
     return attach(inputs, needs)
 
@@ -113,6 +121,7 @@ def _observe(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
 ATTACH: Mapping[str, Callable[[PlaneInputs, Planes], Attached[Any]]] = {
     "images": _images,
     "devices": _devices,
+    "policies": _policies,
     "pods": _pods,
     "proxy": _proxy,
     "services": _services,
@@ -137,13 +146,14 @@ def compose(
     planes = Planes(enabled)
     attached: dict[str, Attached[Any]] = {}
     for name in (*PLANES, "observe"):
-        if (name in enabled and is_installed(name)) or (name == "observe" and process.runtime is not None):
+        is_here = name in enabled or (name == "policies" and reads_policies(configuration, enabled))
+        if (is_here and is_installed(name)) or (name == "observe" and process.runtime is not None):
             attached[name] = ATTACH[name](process.inputs, planes)
             setattr(planes, name, attached[name].offers)
             process.take(attached[name])
         elif not is_installed(name):
             process.board.add(name, State.ABSENT, not_installed(name), is_plane=True)
-        elif name not in (*UNTOLD_WHEN_OFF, "observe"):
+        elif name not in UNTOLD_WHEN_OFF:
             process.board.add(name, State.OFF, "switched off", is_plane=True)
     if ends_pods and planes.pods is not None:
         from agent.host.joints.pods_at_end import pods_at_end
@@ -167,6 +177,11 @@ def compose(
     share(configuration, process.access)
     process.follow_reloads()
     return process
+
+
+def reads_policies(configuration: Configuration, enabled: frozenset[str]) -> bool:
+    """Also where none is enforced: who wrote one has to hear of it, and what was in force has to go."""
+    return "pods" in enabled or ("services" in enabled and configuration.services.source == "manifests")
 
 
 def _door(configuration: Configuration) -> "DoorUnit | None":

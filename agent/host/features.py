@@ -179,6 +179,7 @@ ENTRIES = (
         how="yes, also both at once",
         beside="the kubelet's own",
     ),
+    Entry("2079", "ranges of ports in NetworkPolicies, `endPort`", "policies", page="policies.md"),
     Entry("1435", "TCP and UDP in one load balancer", "services"),
     Entry("1669", "terminating endpoints", "services", how="used as a last resort"),
     Entry(

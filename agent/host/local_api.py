@@ -39,6 +39,7 @@ from agent.wire.kepd.v1 import (
     node_pb2,
     object_pb2,
     pod_pb2,
+    policy_pb2,
     service_proxy_pb2,
     topology_pb2,
 )
@@ -113,12 +114,13 @@ def api_services(
         node_pb2: _node_service(process, planes, way_in),
         pod_pb2: service_of("pods"),
         device_pb2: service_of("devices"),
+        policy_pb2: service_of("policies"),
         image_pb2: service_of("images"),
         service_proxy_pb2: service_of("services"),
         cri_proxy_pb2: service_of("proxy"),
         dns_pb2: service_of("dns"),
         topology_pb2: TopologyService(topology),
-        object_pb2: ObjectService(wire_objects(current, planes.pods)),
+        object_pb2: ObjectService(wire_objects(current, planes.pods, planes.policies)),
         health_pb2: HealthService(process.board),
     }
     return {one: service for file, service in by_file.items() for one in file.DESCRIPTOR.services_by_name.values()}

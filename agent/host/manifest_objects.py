@@ -45,6 +45,7 @@ LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
 # What others need is written before those that need it.
 CARRIED_OUT = (*WORKLOADS, "CronJob")
+DATED = (*CARRIED_OUT, "NetworkPolicy", "PodDisruptionBudget")
 CREATION = "creationTimestamp"
 # Templates that workloads had.
 MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
@@ -61,6 +62,7 @@ KINDS = (
     "Secret",
     "Node",
     "ServiceCIDR",
+    "NetworkPolicy",
     *DEVICE_KINDS,
 )
 VALUES = ("data", "stringData", "binaryData")
@@ -118,14 +120,15 @@ class ManifestObjects:
     async def listed(self, kind: str) -> list[ListedObject]:
         found = await asyncio.to_thread(lambda: list(self._listed(kind)))
         # What runs is asked on the loop, where it changes.
-        listed = [self._with_status(one) if one.kind in (*CARRIED_OUT, BUDGET) else one for one in found]
+        listed = [self._with_status(one) if one.kind in DATED else one for one in found]
         made = [one for one in self._made() if kind in ("", one["kind"])] if kind in ("", *MADE_KINDS) else ()
         return [*listed, *(_shown(_key_of(one), one, MADE) for one in made)]
 
     def _with_status(self, one: ListedObject) -> ListedObject:
         key = one.kind, one.namespace, one.name
         content = _with_creation(msgspec.json.decode(one.content), self._created_s(key))
-        content = {**content, "status": self._status(key) or {}}
+        if one.kind != "NetworkPolicy":
+            content = {**content, "status": self._status(key) or {}}
         return msgspec.structs.replace(one, content=msgspec.json.encode(content))
 
     def _listed(self, kind: str) -> Iterator[ListedObject]:

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from agent.images.attach.unit import ImageOffers
     from agent.observe.attach.unit import ObservationOffers
     from agent.pods.attach.unit import PodOffers
+    from agent.policies.attach.unit import PolicyOffers
     from agent.services.attach.assembly import ServiceUnit
     from kepd_devices.attach.unit import DeviceOffers
     from kepd_dns.attach.unit import DnsOffers
@@ -19,6 +20,7 @@ class Planes:
         self.enabled = enabled
         self.images: ImageOffers | None = None
         self.devices: DeviceOffers | None = None
+        self.policies: PolicyOffers | None = None
         self.pods: PodOffers | None = None
         self.services: ServiceUnit | None = None
         self.dns: DnsOffers | None = None

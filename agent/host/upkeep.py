@@ -81,6 +81,7 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
 @click.option("--services", "is_services", is_flag=True, help="Remove rules for Services.")
 @click.option("--images", "is_images", is_flag=True, help="Remove content and leases of prefetches.")
 @click.option("--dns", "is_dns", is_flag=True, help="Remove rules and addresses for names.")
+@click.option("--policies", "is_policies", is_flag=True, help="Remove rules for NetworkPolicies.")
 @click.option("--all", "is_all", is_flag=True, help="Remove all of these.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
 @click.option(
@@ -97,14 +98,15 @@ def cleanup(
     is_services: bool,
     is_images: bool,
     is_dns: bool,
+    is_policies: bool,
     is_all: bool,
     dry_run: bool,
     to_kube_proxy: bool,
 ) -> None:
     """Remove what kepd left in the kernel and the runtime: its tables and chains, its content and leases,
     and nothing else. Refused while a kepd with that plane runs."""
-    if not (is_services or is_images or is_dns or is_all):
-        raise click.UsageError("expected --services, --images, --dns or --all")
+    if not (is_services or is_images or is_dns or is_policies or is_all):
+        raise click.UsageError("expected --services, --images, --dns, --policies or --all")
     configuration = _configuration(file, settings, planes)
 
     async def services() -> None:
@@ -113,9 +115,13 @@ def cleanup(
         )
         await _lift_taint(configuration, is_dry=dry_run)
 
+    async def policies() -> None:
+        await cleanup_policies(configuration, lambda text: _say(text, is_dry=dry_run), is_dry=dry_run)
+
     steps = {
         "names": (is_dns, lambda: _cleanup_names(configuration, is_dry=dry_run)),
         "Services": (is_services, services),
+        "policies": (is_policies, policies),
         "images": (is_images, lambda: _cleanup_images(configuration, is_dry=dry_run)),
     }
     _run(lambda: _each({what: step for what, (is_asked, step) in steps.items() if is_asked or is_all}))
@@ -182,6 +188,13 @@ async def _cleanup_names(configuration: "Configuration", *, is_dry: bool) -> Non
     with held_plane_lock("services", services_scope(), configuration.node.run_directory):
         for text in await remove_names(configuration, is_dry=is_dry):
             _say(text, is_dry=is_dry)
+
+
+async def cleanup_policies(configuration: "Configuration", say: Callable[[str], None], *, is_dry: bool) -> None:
+    from agent.policies.attach.unit import remove_policies
+
+    for text in await remove_policies(configuration, is_dry=is_dry):
+        say(text)
 
 
 async def _lift_taint(configuration: "Configuration", *, is_dry: bool) -> None:

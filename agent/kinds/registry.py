@@ -47,6 +47,7 @@ KINDS_IN: Mapping[str, tuple[Kind, ...]] = {
         Kind("replicasets", "replicaset", ("rs",), "ReplicaSet", module="revisions"),
         Kind("controllerrevisions", "controllerrevision", (), "ControllerRevision", module="revisions"),
         Kind("poddisruptionbudgets", "poddisruptionbudget", ("pdb",), "PodDisruptionBudget", module="budgets"),
+        Kind("networkpolicies", "networkpolicy", ("netpol", "policy"), "NetworkPolicy", module="policies"),
         Kind("containers", "container"),
         Kind("checkpoints", "checkpoint", has_namespace=False),
         Kind("configmaps", "configmap", ("cm",), "ConfigMap", module="manifests"),

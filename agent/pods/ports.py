@@ -210,6 +210,13 @@ class PodDevices(Protocol):
     async def release(self, uid: str) -> None: ...
 
 
+class PodPolicies(Protocol):
+    """What the kernel lets the network of a pod do."""
+
+    async def hold(self, uid: str) -> None:
+        """Until it has that. Raises PodUnprotected."""
+
+
 class Logind(Protocol):
     """Announces that the node goes down, and waits for those that asked for a delay. Calls raise OSError where it
     cannot be reached; `news` does when the connection breaks."""

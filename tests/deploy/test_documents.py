@@ -29,6 +29,7 @@ WITHIN_S = 30.0
 WITH_CONTAINERS = (
     "docs/tutorial.md",
     "docs/workloads.md",
+    "docs/policies.md",
     "docs/devices.md",
     "docs/planes/pods.md",
     "docs/planes/images.md",

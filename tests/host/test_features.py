@@ -31,7 +31,7 @@ EVERYTHING = FeatureFacts(
     has_pressure=True,
     has_journalctl=True,
     can_trace=True,
-    planes=frozenset({"images", "pods", "services", "devices"}),
+    planes=frozenset({"images", "pods", "policies", "services", "devices"}),
     keys={
         "pods.swap": "LimitedSwap", "pods.memoryQos": True, "pods.defaultSeccomp": "RuntimeDefault",
         "pods.eviction.mode": "auto", "devices.plugins.enabled": True, "services.backend": "nftables",

@@ -7,7 +7,8 @@ import sys
 import pytest
 
 PLANES = (
-    "agent.images", "agent.observe", "agent.pods", "agent.proxy", "agent.services", "kepd_devices", "kepd_dns",
+    "agent.images", "agent.observe", "agent.pods", "agent.policies", "agent.proxy", "agent.services", "kepd_devices",
+    "kepd_dns",
 )  # fmt: skip
 
 

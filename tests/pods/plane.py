@@ -23,7 +23,7 @@ from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
-from agent.pods.run.pod_context import NoDevices, PodDependencies
+from agent.pods.run.pod_context import NoDevices, NoPolicies, PodDependencies
 from agent.pods.run.runner import PodRunner
 from agent.pods.settings import PodNodeFacts, PodSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -220,6 +220,7 @@ async def running(
     slices: Any = None,
     runtime: Any = None,
     devices: Any = None,
+    policies: Any = None,
     node: Any = None,
     cpus: int = 1,
     tracing: Any = None,
@@ -247,6 +248,7 @@ async def running(
         slices=slices or FakeSlices(),
         runtime=runtime or KnownRuntime(),
         devices=devices or NoDevices(),
+        policies=policies or NoPolicies(),
         tracing=tracing,
     )  # fmt: skip
     runner = PodRunner(

@@ -40,7 +40,7 @@ KINDS = _each(
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
         (
-            "networkpolicies|networkpolicy|netpol|horizontalpodautoscalers|"
+            "horizontalpodautoscalers|"
             "horizontalpodautoscaler|hpa|priorityclasses|priorityclass|pc|resourcequotas|quota|limitranges|limits"
         ),
         "the kinds that there are: kepctl api-resources",

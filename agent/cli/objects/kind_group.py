@@ -8,7 +8,7 @@ from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import nearest
 
 # What a kind is called where a command has its own word for it.
-OTHER_WORDS = {"image": "pull"}
+OTHER_WORDS = {"image": "pull", "networkpolicy": "policy"}
 
 
 class KindGroup(click.Group):

@@ -79,6 +79,7 @@ def check_file(file: ManifestFile) -> CheckedFile:
     from agent.pods.manifest.objects import NodeIdentity, parse_objects
     from agent.pods.manifest.validation import warnings_about
     from agent.pods.workloads.cron_reading import manifest_warnings
+    from agent.policies.manifest.reading import read_policies
     from agent.services.objects.manifest import service_faults, service_warnings
     from agent.topology.manifest.objects import Document, read_manifests
 
@@ -97,7 +98,8 @@ def check_file(file: ManifestFile) -> CheckedFile:
     ]
     warnings += [warning for one in documents for warning in service_warnings(one.where, one.content)]
     faults = [fault for one in documents for fault in service_faults(one.where, one.content)]
-    findings = list(dict.fromkeys((*found.findings, *others.errors, *faults)))
+    of_policies = read_policies({file.path: file.content}).findings
+    findings = list(dict.fromkeys((*found.findings, *others.errors, *faults, *of_policies)))
     if not objects and not findings:
         findings = [Finding(file.path, "", "has no object")]
     return CheckedFile(file.path, objects, findings, warnings)

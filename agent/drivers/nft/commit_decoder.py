@@ -11,9 +11,9 @@ import msgspec
 
 from agent.drivers.netlink.attributes import HEADER, attributes
 from agent.drivers.nft.messages import Message
-from agent.model.services.nft_table import CLIENTS, TABLE, Family
+from agent.model.services.nft_table import CLIENTS, TABLE, TableFamily
 
-_FAMILY_NUMBERS = {"IPv4": 2, "IPv6": 10}
+_FAMILY_NUMBERS = {"inet": 1, "IPv4": 2, "IPv6": 10}
 
 _ELEMENTS = (Message.NEW_ELEMENTS, Message.DELETE_ELEMENTS)
 _WORDS = {
@@ -46,7 +46,7 @@ class Commit(msgspec.Struct):
 class CommitDecoder:
     """Collects notifications until the generation tells that a commit is complete. Mutated by `hear` alone."""
 
-    def __init__(self, family: Family, is_own: Callable[[int], bool], table: str = TABLE) -> None:
+    def __init__(self, family: TableFamily, is_own: Callable[[int], bool], table: str = TABLE) -> None:
         self._table = table.encode()
         self._family = _FAMILY_NUMBERS[family]
         self._is_own = is_own

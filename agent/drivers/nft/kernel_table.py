@@ -39,6 +39,7 @@ from agent.model.services.nft_table import (
     ChainBody,
     Content,
     Family,
+    TableFamily,
     TableState,
     layout_of,
 )
@@ -59,7 +60,7 @@ _NO_RIGHT = (errno.EPERM, errno.EACCES)
 _Data = TypeVar("_Data")
 
 
-def failure(family: Family, code: int, table: str = TABLE) -> NftFailed:
+def failure(family: TableFamily, code: int, table: str = TABLE) -> NftFailed:
     """What an errno means that belongs to no element or chain."""
     if code in _NO_RIGHT:
         return NotPermitted(f"kepd may not change table {table} of {family}: it needs CAP_NET_ADMIN")

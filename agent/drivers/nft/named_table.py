@@ -14,15 +14,18 @@ from agent.drivers.netlink.connection import NetlinkConnection, NetlinkSilent, O
 from agent.drivers.nft.binary import run_text
 from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.dump import chain_facts, object_packets, table_facts
+from agent.drivers.nft.elements import additions, deletions
 from agent.drivers.nft.kernel_table import failure
 from agent.drivers.nft.messages import Message
 from agent.drivers.nft.watch import MonitorSocket, OwnSockets
 from agent.model.services.nft_error import OutcomeUnknown
-from agent.model.services.nft_table import Family
+from agent.model.services.nft_table import SetChange, TableFamily
 
 _BEGIN, _END, _NF_TABLES = 0x10, 0x11, 10
 _ELEMENTS, _ELEMENT, _KEY, _VALUE, _TIMEOUT = 3, 1, 1, 1, 4
 _DEADLINE_S = 30.0
+# A nested attribute counts its bytes in sixteen bits.
+_MOST_ELEMENTS = 500
 _Result = TypeVar("_Result")
 
 
@@ -31,14 +34,14 @@ class NamedTable:
 
     def __init__(
         self,
-        family: Family,
+        family: TableFamily,
         name: str,
         *,
         command: Sequence[str] = ("nft",),
         opens: OpenSocket = open_socket,
         own_sockets: OwnSockets | None = None,
     ) -> None:
-        self.family: Family = family
+        self.family: TableFamily = family
         self.name = name
         self._command, self._opens = tuple(command), opens
         self._own = own_sockets or OwnSockets()
@@ -49,12 +52,14 @@ class NamedTable:
         with self._own.program():
             await run_text(self._command, text_of_table, _DEADLINE_S, self._own.add_load)
 
-    async def exists(self) -> bool:
-        return await self._call(self._exists)
+    async def exists(self, *others: str) -> bool:
+        """It, or one of another name."""
 
-    def _exists(self, connection: NetlinkConnection) -> bool:
-        found = connection.dump(Message.GET_TABLE, self.family, b"", _DEADLINE_S)
-        return any(table_facts(one).name == self.name for one in found.answers)
+        def work(connection: NetlinkConnection) -> bool:
+            found = connection.dump(Message.GET_TABLE, self.family, b"", _DEADLINE_S)
+            return any(table_facts(one).name in (self.name, *others) for one in found.answers)
+
+        return await self._call(work)
 
     async def input_drops(self) -> Sequence[str]:
         """Chains of others whose policy drops what comes to this host."""
@@ -101,23 +106,47 @@ class NamedTable:
         add = (Message.NEW_ELEMENTS, CREATE, [_element(one) for one in wanted])
         await self._transact(set_name, (add, (Message.DELETE_ELEMENTS, 0, [_element(one) for one in wanted])))
 
+    async def change(self, changes: Iterable[SetChange], chains: Iterable[str], sets: Iterable[str]) -> None:
+        """Elements of several sets, and chains and sets that go after that, in one transaction. Raises NftFailed."""
+        steps: list[tuple[Message, int, bytes]] = []
+        for one in changes:
+            whose, flags = text(1, self.name) + text(2, one.layout.name), {Message.NEW_ELEMENTS: CREATE}
+            gone, new = deletions(one.layout, one.family, one.gone), additions(one.layout, one.family, one.new)
+            for kind, elements in ((Message.DELETE_ELEMENTS, gone), (Message.NEW_ELEMENTS, new)):
+                steps += [
+                    (kind, flags.get(kind, 0), whose + nested(_ELEMENTS, *elements[at : at + _MOST_ELEMENTS]))
+                    for at in range(0, len(elements), _MOST_ELEMENTS)
+                ]
+        # What a map leads to may go only after the map was told.
+        steps.sort(key=lambda step: step[0] is not Message.DELETE_ELEMENTS)
+        steps += [(Message.DELETE_CHAIN, 0, text(1, self.name) + text(3, one)) for one in chains]
+        steps += [(Message.DELETE_SET, 0, text(1, self.name) + text(2, one)) for one in sets]
+        if steps:
+            await self._call(lambda connection: self._commit(connection, steps))
+
+    async def add_chains(self, names: Iterable[str]) -> None:
+        """Without rules and hook. For a new chain the nft program reads all rules of all others. Raises NftFailed."""
+        steps = [(Message.NEW_CHAIN, CREATE, text(1, self.name) + text(3, one)) for one in names]
+        if steps:
+            await self._call(lambda connection: self._commit(connection, steps))
+
+    def _commit(self, connection: NetlinkConnection, steps: Sequence[tuple[Message, int, bytes]]) -> None:
+        first = connection.take_sequence(len(steps) + 2)
+        parts = [message(_BEGIN, REQUEST, first, "", b"", _NF_TABLES)]
+        for index, (kind, flags, payload) in enumerate(steps, 1):
+            asked = REQUEST | flags | (ACK if index == len(steps) else 0)
+            parts.append(message(kind, asked, first + index, self.family, payload))
+        parts.append(message(_END, REQUEST, first + len(parts), "", b"", _NF_TABLES))
+        refused = connection.transact(b"".join(parts), first, first + len(steps), _DEADLINE_S)
+        if refused is not None:
+            raise OSError(refused.errno, "refused")
+
     async def _transact(self, set_name: str, steps: Sequence[tuple[Message, int, Sequence[bytes]]]) -> None:
         whose = text(1, self.name) + text(2, set_name)
 
-        def work(connection: NetlinkConnection) -> None:
-            first = connection.take_sequence(len(steps) + 2)
-            parts = [message(_BEGIN, REQUEST, first, "", b"", _NF_TABLES)]
-            for index, (kind, flags, elements) in enumerate(steps, 1):
-                asked = REQUEST | flags | (ACK if index == len(steps) else 0)
-                payload = whose + nested(_ELEMENTS, *elements)
-                parts.append(message(kind, asked, first + index, self.family, payload))
-            parts.append(message(_END, REQUEST, first + len(parts), "", b"", _NF_TABLES))
-            refused = connection.transact(b"".join(parts), first, first + len(steps), _DEADLINE_S)
-            if refused is not None:
-                raise OSError(refused.errno, "refused")
-
         if steps[0][2]:
-            await self._call(work)
+            plain = [(kind, flags, whose + nested(_ELEMENTS, *elements)) for kind, flags, elements in steps]
+            await self._call(lambda connection: self._commit(connection, plain))
 
     async def _call(self, work: Callable[[NetlinkConnection], _Result]) -> _Result:
         """Small questions, answered within a fraction of a millisecond, so the loop itself asks."""

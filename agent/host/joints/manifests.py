@@ -18,6 +18,7 @@ from agent.model.finding import Finding
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
     from agent.pods.manifest.objects import NodeIdentity
+    from agent.policies.attach.unit import PolicyOffers
 
 GRAIN_NS = 50_000_000
 
@@ -58,9 +59,16 @@ class LastRead:
         )
 
 
-def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None") -> ManifestObjects:
+def wire_objects(
+    current: Callable[[], Configuration], pods: "PodOffers | None", policies: "PolicyOffers | None" = None
+) -> ManifestObjects:
     """`pods` are of the pods plane, if it runs here."""
     workloads = pods.runner.workloads if pods is not None else None
+
+    def created_s(key: tuple[str, str, str]) -> float:
+        if key[0] == "NetworkPolicy":
+            return policies.plane.since_s.get(f"{key[1]}/{key[2]}", 0.0) if policies is not None else 0.0
+        return workloads.created_s(key) if workloads is not None else 0.0
 
     def directory() -> Path:
         return Path(current().manifests.directory)
@@ -76,7 +84,7 @@ def wire_objects(current: Callable[[], Configuration], pods: "PodOffers | None")
         pods.commands.end if pods is not None else None,
         lambda: identity_of(current()).suffix,
         status=workloads.status if workloads is not None else lambda _: None,
-        created_s=workloads.created_s if workloads is not None else lambda _: 0.0,
+        created_s=created_s,
         made=workloads.revisions if workloads is not None else list,
         jobs=workloads.cron if workloads is not None else None,
     )
@@ -100,7 +108,21 @@ def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]
 
     found = parse_objects("manifest", content, identity_of(configuration)).findings
     of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
-    return list(dict.fromkeys((*found, *of_services, *_faults_of_devices(content, configuration))))
+    of_policies = _faults_of_policies(content, configuration)
+    return list(dict.fromkeys((*found, *of_services, *_faults_of_devices(content, configuration), *of_policies)))
+
+
+def _faults_of_policies(content: bytes, configuration: Configuration) -> Sequence[Finding]:
+    """Also that one would do nothing here: who applies it relies on it."""
+    from agent.policies.attach.unit import why_off
+    from agent.policies.manifest.reading import read_policies
+
+    found, off = read_policies({"manifest": content}), why_off(configuration)
+    places = found.places.values() if off else ()
+    return (
+        *found.findings,
+        *(Finding(where, "kind", f"NetworkPolicy is not enforced here: {off}") for where in places),
+    )
 
 
 def _faults_of_devices(content: bytes, configuration: Configuration) -> Sequence[Finding]:

@@ -20,6 +20,8 @@ RACE_DROPS = "race_drops"
 """Named counter of packets whose endpoint went between two lookups."""
 
 Family = Literal["IPv4", "IPv6"]
+TableFamily = Literal["IPv4", "IPv6", "inet"]
+"""Of a table, which may see both."""
 Hashing = Literal["", "flow", "source"]
 """By what a connection's slot is chosen, so that every node chooses the same: addresses and ports, or the client's
 address. Empty: at random."""
@@ -182,6 +184,15 @@ class TableState(msgspec.Struct, frozen=True):
     @property
     def chains(self) -> frozenset[str]:
         return frozenset(self.bodies)
+
+
+class SetChange(msgspec.Struct, frozen=True):
+    """What goes out of a map or set whose addresses are of a family, and what comes in."""
+
+    layout: MapLayout
+    family: Family
+    gone: Sequence[bytes] = ()
+    new: Sequence[tuple[bytes, Data]] = ()
 
 
 class Batch(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ from agent.model.pods.state import PodState
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.attach.pod_service import PodService
 from agent.pods.attach.settings import CurrentSettings, NameServers, node_facts, pod_settings
-from agent.pods.ports import NodeFigures, NodeImages, PodDevices
+from agent.pods.ports import NodeFigures, NodeImages, PodDevices, PodPolicies
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
@@ -45,7 +45,7 @@ from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.draining import Drainer, NodeShutdown
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.one_pod.pod_trace import PodTracing
-from agent.pods.run.pod_context import NoDevices, PodDependencies
+from agent.pods.run.pod_context import NoDevices, NoPolicies, PodDependencies
 from agent.pods.run.runner import PodRunner
 from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -110,13 +110,15 @@ class PlainImages:
 
 class PodNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """What others give this plane. Without `images` the runtime pulls; without `devices` no pod has any, and
-    `with_devices` adds them to a pod that is shown. `name_servers` are those of pods with ClusterFirst."""
+    `with_devices` adds them to a pod that is shown. `name_servers` are those of pods with ClusterFirst. `policies` are
+    in force before a container starts."""
 
     node: NodeFigures
     name_servers: NameServers
     images: NodeImages | None = None
     devices: PodDevices | None = None
     with_devices: Callable[[PodState], PodState] | None = None
+    policies: PodPolicies | None = None
 
 
 class PodOffers(msgspec.Struct, frozen=True):
@@ -207,6 +209,7 @@ def _context(
         slices=slices,
         runtime=inputs.runtime.watch,
         devices=needs.devices or NoDevices(),
+        policies=needs.policies or NoPolicies(),
         tracing=PodTracing(inputs.traces, inputs.clock) if inputs.traces is not None else None,
     )
 

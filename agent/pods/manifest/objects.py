@@ -37,7 +37,7 @@ LONGEST_FILE_NAME = 255
 MOST_DATA_BYTES = 1 << 20
 # One directory serves all planes: these kinds belong to others and are no error here.
 FOREIGN_KINDS = (
-    "Service", "EndpointSlice", "Node", "ServiceCIDR",
+    "Service", "EndpointSlice", "Node", "ServiceCIDR", "NetworkPolicy",
     "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice",
 )  # fmt: skip
 SOURCE_KINDS = ("ConfigMap", "Secret")

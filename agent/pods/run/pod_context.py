@@ -28,6 +28,7 @@ from agent.pods.ports import (
     Maintenance,
     NodeImages,
     PodDevices,
+    PodPolicies,
     PodRecords,
     ProbeClient,
     Sandboxes,
@@ -57,6 +58,13 @@ class NoDevices:
         return NO_DEVICES
 
     async def release(self, uid: str) -> None:
+        del uid
+
+
+class NoPolicies:
+    """Of a node that enforces none."""
+
+    async def hold(self, uid: str) -> None:
         del uid
 
 
@@ -143,6 +151,7 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     slices: Slices
     runtime: Features
     devices: PodDevices = msgspec.field(default_factory=NoDevices)
+    policies: PodPolicies = msgspec.field(default_factory=NoPolicies)
     requests: PodRequests = msgspec.field(default_factory=PodRequests)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)

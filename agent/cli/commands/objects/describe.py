@@ -24,6 +24,7 @@ DESCRIBED = (
     "jobs",
     "cronjobs",
     "poddisruptionbudgets",
+    "networkpolicies",
     "services",
     "claims",
     "nodes",
@@ -53,11 +54,8 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
     known = BY_WORD.get(word.lower())
     if known is None or known.plural not in DESCRIBED:
         close = nearest(word.lower(), (one for plural in DESCRIBED for one in BY_WORD[plural].words))
-        hint = (
-            f'did you mean "{close}"?'
-            if close
-            else "expected pod, deployment, daemonset, job, cronjob, service, claim or node"
-        )
+        known_words = "pod, a workload, poddisruptionbudget, networkpolicy, service, claim or node"
+        hint = f'did you mean "{close}"?' if close else f"expected {known_words}"
         instead = in_place_of(word, KINDS) or f"; {hint}"
         raise click.UsageError(f'"{word}" cannot be described{instead}')
     if not name and known.has_namespace:

@@ -25,17 +25,18 @@ from agent.cli.texts.explained_cron_job import explained_cron_job
 from agent.cli.texts.explained_workload import explained_workload
 from agent.kinds.described import reason_lines
 from agent.kinds.images.pulls import stage_line
+from agent.kinds.pods.policies import SERVICE as POLICIES
 from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import nearest
 from agent.kinds.services.services import SERVICE as SERVICES
 from agent.model.exit_codes import NOT_FOUND
 from agent.topology.explain.texts import hints_text
-from agent.wire.kepd.v1 import image_pb2, pod_pb2
+from agent.wire.kepd.v1 import image_pb2, pod_pb2, policy_pb2
 from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteRequest as ExplainRoute
 from agent.wire.kepd.v1.service_proxy_pb2 import ExplainRouteResponse
 
 ANYTHING = "anything"
-EXPLAINED = ("pod", "service", "deployment", "daemonset", "statefulset", "job", "cronjob", "claim")
+EXPLAINED = ("pod", "service", "deployment", "daemonset", "statefulset", "job", "cronjob", "policy", "claim")
 
 
 class Explained(KindGroup):
@@ -166,6 +167,24 @@ def anything(ctx: click.Context, name: str, output: str) -> None:
         # The daemon has no message for a workload, only these lines.
         more = {"output": output} if any(one.name == "output" for one in explain.commands[singular].params) else {}
         ctx.invoke(explain.commands[singular], name=full, **more)
+
+
+@explain.command()
+@click.argument("name", metavar="[NAMESPACE/]NAME")
+@output_option("table", "json", "yaml")
+@click.pass_obj
+def policy(session: Session, name: str, output: str) -> None:
+    """Explain which pods a NetworkPolicy selects, and what it allows them, with the addresses of now."""
+    full = qualified(name, "networkpolicy", session.namespace)
+    namespace, _, short = full.partition("/")
+    request = policy_pb2.ExplainPolicyRequest(namespace=namespace, name=short)
+    answer = ask(session, f"{POLICIES}/ExplainPolicy", request, policy_pb2.ExplainPolicyResponse)
+    if output != "table":
+        print_message(answer, output)
+        return
+    click.echo(f"POLICY {full}  {'in force' if answer.is_in_force else 'NOT in force'}")
+    for line in answer.lines:
+        click.echo(f"- {line}")
 
 
 @explain.command()

@@ -40,8 +40,9 @@ def get(
     """List objects: all of KIND, or those that are named, also as KIND/NAME.
 
     Kinds, with their short names: nodes (no), planes, filesystems (fs), features, pods (po), deployments (deploy),
-    daemonsets (ds), statefulsets (sts), jobs, cronjobs (cj), containers, checkpoints, images (im), pulls, mirrors,
-    services (svc), endpoints (ep), configmaps (cm), secrets, servicecidrs, devices (dev), claims, claimtemplates,
+    daemonsets (ds), statefulsets (sts), jobs, cronjobs (cj), replicasets (rs), poddisruptionbudgets (pdb),
+    networkpolicies (netpol), containers, checkpoints, images (im), pulls, mirrors, services (svc), endpoints (ep),
+    configmaps (cm), secrets, servicecidrs, devices (dev), claims, claimtemplates,
     deviceclasses, slices, drivers, cdi, dns, rules, proxy, events (ev).
     """
     from agent.cli.client import connected

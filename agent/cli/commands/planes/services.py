@@ -6,6 +6,7 @@ Exit codes: 0 equal or arrives, 1 different or does not, 2 wrong input.
 """
 
 import re
+from contextlib import suppress
 
 import click
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from agent.kinds.services.rules import LIST_RULES, rule_listing
 from agent.kinds.services.services import SERVICE
 from agent.kinds.table import Column, Columns, Listing
 from agent.model.exit_codes import CONFLICT, USAGE
-from agent.wire.kepd.v1 import pod_pb2
+from agent.wire.kepd.v1 import pod_pb2, policy_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
@@ -103,6 +104,7 @@ def trace(
     setattr(request, "from", source)
     session: Session = ctx.obj
     answer = ask(session, f"{SERVICE}/TracePacket", request, pb.TracePacketResponse)
+    add_policies(session, answer, source, target, request.protocol)
     if output == "table":
         for step in answer.steps:
             click.echo(f"{step.place}: {step.found}")
@@ -114,6 +116,26 @@ def trace(
     else:
         print_message(answer, output)
     ctx.exit(0 if answer.verdict in ("dnat", "relay") else 1)
+
+
+def add_policies(session: Session, answer: pb.TracePacketResponse, source: str, target: str, protocol: str) -> None:
+    """What NetworkPolicies say of it: of the endpoint that it may come to, or of where it is sent."""
+    if answer.verdict not in ("dnat", "pass"):
+        return
+    verdicts = []
+    for end in answer.targets or [target]:
+        address, _, port = end.rpartition(":")
+        request = policy_pb2.JudgePacketRequest(to=address.strip("[]"), port=int(port), protocol=protocol)
+        setattr(request, "from", source)
+        # The plane may be off.
+        with suppress(CommandFailed):
+            found = ask(session, "kepd.v1.PolicyService/JudgePacket", request, policy_pb2.JudgePacketResponse)
+            verdicts.append(found.is_allowed)
+            for step in found.steps:
+                more = f" (to {end})" if len(answer.targets) > 1 else ""
+                answer.steps.add(place=step.place, found=f"{step.found}{more}")
+    if verdicts and not any(verdicts):
+        answer.verdict = "drop"
 
 
 def _addresses(session: Session, pod: str, service: str, protocol: str) -> tuple[str, str, str]:

@@ -34,6 +34,7 @@ OWN_EVENTS = {
     "CDINotSupported": "CDINotSupported",
     "ClaimError": "ClaimError",
     "FailedPrepareDynamicResources": "FailedPrepareDynamicResources",
+    "NetworkPolicyNotReady": "NetworkPolicyNotReady",
 }
 FRESH_S = 2.0
 

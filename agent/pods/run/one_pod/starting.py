@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from agent.model.pods.container_fields import Container
 from agent.model.pods.pod import ContainerSpec
 from agent.model.pods.state import ProbeWords
+from agent.model.pods.unprotected import PodUnprotected
 from agent.model.reason import quoted
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed, Unavailable
@@ -225,8 +226,7 @@ class Starter:
 
     async def _start(self, instance: Instance, container: ContainerSpec, step: Launch) -> bool:
         run, context = self._run, self._context
-        if self._interrupts.is_on:
-            raise LaunchInterrupted
+        await self._interrupts.wait_for(self._protected())
         now_s = context.clock.now_s()
         run.remember(container.name, lambda one: replace(one, backoff=one.backoff.started(now_s, step.ended_s)))
         if step.ended_s is not None:
@@ -254,6 +254,12 @@ class Starter:
         self._check_signal(container, instance.id)
         self._setup.link_log(instance)
         return True
+
+    async def _protected(self) -> None:
+        try:
+            await self._context.policies.hold(self._run.pod.uid)
+        except PodUnprotected as error:
+            raise ConfigProblem(str(error), "NetworkPolicyNotReady") from error
 
     def _check_signal(self, container: ContainerSpec, instance_id: str) -> None:
         """A runtime that does not know the field does not tell a signal either; said once per pod."""

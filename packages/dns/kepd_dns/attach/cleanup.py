@@ -18,13 +18,13 @@ from kepd_dns.run.plane import clean_up
 
 async def remove_names(configuration: Configuration, *, is_dry: bool) -> list[str]:
     families = host_families()
-    tables = [NamedTable(family, TABLE) for family in families]
-    nft: dict[Family, KernelGuards] = {one.family: NftGuards(one.family, one) for one in tables}
+    tables = {family: NamedTable(family, TABLE) for family in families}
+    nft: dict[Family, KernelGuards] = {family: NftGuards(family, one) for family, one in tables.items()}
     chains: dict[Family, KernelGuards] = {family: IptablesGuards(FamilyPrograms(family)) for family in families}
     removed = []
     with suppress(NftMissing):
         removed += await clean_up(chains, LoAddresses(), (), is_dry=is_dry)
     removed += await clean_up(nft, LoAddresses(), addresses(configuration, families), is_dry=is_dry)
-    for one in tables:
+    for one in tables.values():
         one.close()
     return removed

@@ -29,7 +29,7 @@ STREAMS = ("exec", "attach", "portforward")
 # The service that has a kind, where its plane may be off.
 NEEDS = {"pods": "PodService", "images": "ImageService", "services": "ServiceProxyService", "devices": "DeviceService"}
 ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "statefulsets", "replicasets",
-          "controllerrevisions", "jobs", "cronjobs", "poddisruptionbudgets")  # fmt: skip
+          "controllerrevisions", "jobs", "cronjobs", "poddisruptionbudgets", "networkpolicies")  # fmt: skip
 
 
 class Door:

@@ -27,6 +27,7 @@ GROUPS: Mapping[str, tuple[str, str]] = {
     "PodDisruptionBudget": ("policy", "v1"),
     "EndpointSlice": ("discovery.k8s.io", "v1"),
     "ServiceCIDR": ("networking.k8s.io", "v1"),
+    "NetworkPolicy": ("networking.k8s.io", "v1"),
     "ResourceClaim": ("resource.k8s.io", "v1"),
     "ResourceClaimTemplate": ("resource.k8s.io", "v1"),
     "DeviceClass": ("resource.k8s.io", "v1"),
@@ -88,7 +89,8 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 def _plural(kind: str) -> str:
-    return kind.lower() + ("es" if kind.endswith("s") else "s")
+    word = kind.lower()
+    return f"{word[:-1]}ies" if word.endswith("cy") else word + ("es" if word.endswith("s") else "s")
 
 
 def _resource(kind: Kind) -> Resource:

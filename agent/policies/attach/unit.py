@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policies plane put together on the drivers of this node."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from agent.config.document import Configuration
+from agent.drivers.conntrack.driver import Conntrack
+from agent.drivers.interfaces.driver import Interfaces
+from agent.drivers.nft.named_table import NamedTable
+from agent.kit.manifests import manifest_directory
+from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
+from agent.kit.plane_lock import PlaneTaken, held_plane_lock
+from agent.policies.attach.policy_service import PolicyService
+from agent.policies.ports import PodsHere, TableTaken
+from agent.policies.rules.nft_text import REMOVAL
+from agent.policies.rules.table import GUARD, TABLE
+from agent.policies.run.bridges import Bridges
+from agent.policies.run.flow_ender import FlowEnder
+from agent.policies.run.metrics import PolicyMetrics
+from agent.policies.run.plane import PolicyPlane
+
+
+class PolicyOffers(msgspec.Struct, frozen=True):
+    plane: PolicyPlane
+
+
+@contextmanager
+def held_table(run_directory: str) -> Iterator[None]:
+    """One kepd in a network namespace has it."""
+    scope = f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
+    try:
+        with held_plane_lock("policies", scope, run_directory):
+            yield
+    except PlaneTaken as error:
+        raise TableTaken(str(error)) from error
+
+
+def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]:
+    """`pods` are those of this node, where a plane runs them."""
+    configuration = inputs.configuration()
+    metrics, table, flows, addresses = PolicyMetrics(), NamedTable("inet", TABLE), Conntrack(), Interfaces()
+    plane = PolicyPlane(
+        table=table,
+        pods=pods,
+        manifests=manifest_directory(inputs.configuration),
+        ender=FlowEnder(flows, addresses.now, metrics),
+        bridges=Bridges(),
+        clock=inputs.clock,
+        tell=inputs.tell,
+        metrics=metrics,
+        claim=lambda: held_table(configuration.node.run_directory),
+        off=why_off(configuration),
+    )
+
+    async def close() -> None:
+        table.close()
+        await flows.close()
+
+    return Attached(
+        offers=PolicyOffers(plane),
+        service=PolicyService(plane, addresses.now),
+        units=(PlaneUnit("policies", plane.run, is_plane=True),),
+        families=(metrics.families,),
+        advice=(plane.advice,),
+        close=close,
+    )
+
+
+def why_off(configuration: Configuration) -> str:
+    """Empty where policies are enforced."""
+    if configuration.pods.enabled:
+        return "" if configuration.policies.enabled else "policies.enabled is false"
+    return "no pods run from files in this kepd; beside a cluster its CNI plugin enforces policies"
+
+
+async def remove_policies(configuration: Configuration, *, is_dry: bool) -> list[str]:
+    """What `kepd cleanup` takes away. Raises NftFailed, PlaneTaken."""
+    table = NamedTable("inet", TABLE)
+    try:
+        if not await table.exists(GUARD):
+            return []
+        scope = f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
+        with held_plane_lock("policies", scope, configuration.node.run_directory):
+            if not is_dry:
+                await table.load(REMOVAL)
+        return [f"nftables: table {TABLE} of inet"]
+    finally:
+        table.close()

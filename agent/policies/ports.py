@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the policies plane needs from outside."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from agent.model.services.flow import Flow
+from agent.model.services.nft_table import Family, SetChange
+from agent.model.services.service import Protocol as FlowProtocol
+from agent.policies.manifest.objects import PolicedPod
+
+
+class TableTaken(Exception):
+    """Another kepd enforces policies in this network namespace."""
+
+
+class PolicyTable(Protocol):
+    """Ours of the kernel; calls raise NftFailed. `load` runs a text as one transaction, as `change` does; `changes`
+    has a sentence for each of somebody else's on it."""
+
+    async def load(self, text_of_table: str) -> None: ...
+
+    async def add_chains(self, names: Iterable[str]) -> None:
+        """Empty ones."""
+
+    async def change(self, changes: Iterable[SetChange], chains: Iterable[str], sets: Iterable[str]) -> None:
+        """Elements, and chains and sets that go, as one transaction."""
+
+    async def exists(self, *others: str) -> bool:
+        """It, or one of another name."""
+
+    async def counter(self, name: str) -> int: ...
+
+    def changes(self) -> AsyncGenerator[str, None]: ...
+
+
+class Flows(Protocol):
+    """What the kernel tracks; calls raise FlowsUnavailable."""
+
+    async def flows(self, family: Family, protocols: Collection[FlowProtocol]) -> Sequence[Flow]: ...
+
+    async def delete(self, flows: Iterable[Flow]) -> int: ...
+
+
+class PodsHere(Protocol):
+    """Pods of this node that have a sandbox; the one that got it last comes last."""
+
+    async def listed(self) -> None:
+        """Until all are known that an earlier kepd left running."""
+
+    def pods(self) -> Sequence[PolicedPod]: ...
+
+    def changes(self) -> AsyncIterator[object]: ...
+
+
+class Snapshot(Protocol):
+    @property
+    def files(self) -> Mapping[str, bytes]: ...
+
+
+class ManifestSource(Protocol):
+    def snapshots(self) -> AsyncIterator[Snapshot]: ...
+
+
+NodeAddresses = Callable[[], Awaitable[Collection[bytes]]]

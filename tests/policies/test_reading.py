@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is refused in a NetworkPolicy: each fault by its path, with the value and what would be right."""
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.policies.manifest.objects import Policy
+from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
+
+
+def read(*specs: dict[str, Any], before: PolicyObjects = NO_OBJECTS, **more: Any) -> PolicyObjects:
+    documents = [
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": f"p{number}"},
+            "spec": spec,
+            **more,
+        }
+        for number, spec in enumerate(specs)
+    ]
+    return read_policies({"p.yaml": "\n---\n".join(map(json.dumps, documents)).encode()}, before)
+
+
+def peer(**given: Any) -> dict[str, Any]:
+    return {"podSelector": {}, "ingress": [{"from": [given]}]}
+
+
+def port(**given: Any) -> dict[str, Any]:
+    return {"podSelector": {}, "egress": [{"ports": [given]}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "words"),
+    [
+        (peer(ipBlock={"cidr": "10.0.0.0/33"}), "spec.ingress[0].from[0].ipBlock.cidr", "'10.0.0.0/33' is no network"),
+        (peer(ipBlock={"cidr": "10.0.0.1"}), "spec.ingress[0].from[0].ipBlock.cidr", "expected one such as 10.0.0.0/8"),
+        (
+            peer(ipBlock={"cidr": "10.0.0.0/8", "except": ["10.0.0.0/8"]}),
+            "spec.ingress[0].from[0].ipBlock.except[0]",
+            "expected a smaller one inside",
+        ),
+        (
+            peer(ipBlock={"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16", "fd00::/64"]}),
+            "spec.ingress[0].from[0].ipBlock.except[1]",
+            "'fd00::/64' is no part of 10.0.0.0/8",
+        ),
+        (
+            peer(ipBlock={"cidr": "10.0.0.0/8"}, podSelector={}),
+            "spec.ingress[0].from[0]",
+            "has ipBlock and podSelector",
+        ),
+        (peer(), "spec.ingress[0].from[0]", "names nobody; expected podSelector"),
+        (port(protocol="ICMP"), "spec.egress[0].ports[0].protocol", "expected TCP, UDP or SCTP"),
+        (port(port=0), "spec.egress[0].ports[0].port", "0 is no port; expected 1 to 65535"),
+        (port(port="Web_1"), "spec.egress[0].ports[0].port", "'Web_1' is no port"),
+        (port(endPort=80), "spec.egress[0].ports[0].endPort", "80 stands beside no port"),
+        (port(port="http", endPort=80), "spec.egress[0].ports[0].endPort", "80 stands beside port 'http'"),
+        (port(port=80, endPort=79), "spec.egress[0].ports[0].endPort", "expected 80 to 65535"),
+        ({"policyTypes": ["Sideways"]}, "spec.policyTypes[0]", "expected Ingress or Egress"),
+        (
+            {"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+            "spec.podSelector.matchExpressions[0].values",
+            "needs at least one value",
+        ),
+        ({"podSelector": {"matchLabels": {"a b": "c"}}}, "spec.podSelector.matchLabels", "'a b' is not valid"),
+        ({"podSelektor": {}}, "spec.podSelektor", 'did you mean "podSelector"?'),
+    ],
+)
+def test_a_fault_is_told_by_its_path_with_what_would_be_right(spec: dict[str, Any], path: str, words: str) -> None:
+    """POL-09."""
+    found = read(spec)
+
+    assert found.policies == {}
+    assert [one.path for one in found.findings] == [path]
+    assert words in str(found.findings[0])
+
+
+def test_the_last_good_version_of_a_policy_stays_while_its_file_has_a_fault() -> None:
+    """POL-09."""
+    good = read({"podSelector": {}}, {"podSelector": {}})
+    found = read({"podSelector": {}}, {"policyTypes": ["x"]}, before=good)
+
+    assert found.policies.keys() == {"default/p0", "default/p1"}
+    assert found.policies["default/p1"] is good.policies["default/p1"]
+    assert "stays in force" in str(found.findings[-1])
+
+
+def test_of_two_policies_with_one_name_the_first_counts() -> None:
+    text = json.dumps(
+        {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {}}
+    ).encode()
+    found = read_policies({"a.yaml": text, "b.yaml": text})
+
+    assert found.places == {"default/p": "a.yaml:1"}
+    assert "is already in a.yaml:1; this one is ignored" in str(found.findings[0])
+
+
+def test_another_version_is_refused() -> None:
+    found = read({}, apiVersion="extensions/v1beta1")
+
+    assert str(found.findings[0]).endswith("apiVersion: must be networking.k8s.io/v1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [
+        ({}, (False, True)),
+        ({"egress": [{}]}, (True, True)),
+        ({"egress": []}, (False, True)),
+        ({"policyTypes": ["Egress"], "ingress": [{}]}, (True, False)),
+    ],
+)
+def test_without_types_ingress_is_limited_and_egress_if_it_has_a_rule(
+    spec: dict[str, Any], limits: tuple[bool, bool]
+) -> None:
+    """POL-01."""
+    policy = read(spec).policies["default/p0"]
+
+    assert isinstance(policy, Policy)
+    assert (policy.limits("egress"), policy.limits("ingress")) == limits
