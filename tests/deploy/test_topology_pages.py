@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of the page about topology, on its own manifests: they need no daemon (CL-16, DOC-01)."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from tests.cli.test_topology import PINNED
 from tests.deploy.documents import FENCE, Block, blocks
 from tests.host.process import PROGRAMS, ROOT
+from tests.topology.rehearsal.clusters import deployment, node
 
 PAGE = ROOT / "docs/topology.md"
 ENVIRONMENT = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
@@ -20,6 +22,11 @@ def folder(tmp_path: Path) -> Path:
     """As somebody has it who puts the pod of the last section into a file of its own."""
     (tmp_path / "manifests").mkdir()
     (tmp_path / "web.yaml").write_text(PINNED.split("---\n")[0])
+    web = deployment("web", ["node-2"])
+    for one in web:
+        one["metadata"]["namespace"] = "shop"
+    items = [node("node-1", "east"), node("node-2", "west"), *web]
+    (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     return tmp_path
 
 

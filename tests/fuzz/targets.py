@@ -39,6 +39,7 @@ from agent.model.text.json_text import decode_json
 from agent.pods.run.disk.files import _last_lines
 from agent.pods.workloads.cron_job import decode_cron_record
 from agent.pods.workloads.cron_schedule import latest_time, next_time, parse_schedule
+from agent.pods.workloads.history import decode_history
 from agent.proxy.frames.cri_bytes import masked_answer, with_timeout
 from agent.proxy.frames.hpack import HeaderDecoder, HeadersInvalid
 from agent.proxy.frames.huffman import HuffmanInvalid, decode_huffman
@@ -295,6 +296,7 @@ TARGETS = (
         "cron-schedule", cron_schedules, (ValueError,), (b"*/5 1-3/2,7 ? jan-MAR mon", b"@every 1h30m2.5s", b"@daily")
     ),
     Target("cron-record", decode_cron_record, (ValueError,), (b'{"namespace":"a","name":"b","jobs":[]}',)),
+    Target("template-record", decode_history, (ValueError,), (b'{"kind":"a","namespace":"b","name":"c"}',)),
     Target("api-frames", api_frames, (), (FRAMES,)),
     Target("http-request", http_request, (), (b"GET /?a=b HTTP/1.1\r\nX: y\r\n\r\n",)),
     Target("probe-answer", probe_answer, (OSError, ValueError), HTTP_ANSWERS),

@@ -116,7 +116,7 @@ async def test_pods_below_the_partition_keep_the_former_template_also_when_made_
         spec = plane.runner.wants.by_key[first.key]
         plane.runner.workloads.drop(spec)
         plane.runner.let_go(spec, None)
-        await plane.until(lambda: ready(plane) == 3 and plane.pod("db-0").uid != first.uid, "it is made anew")
+        await plane.until(lambda: first.uid not in {one.uid for one in pods(plane)} and ready(plane) == 3, "made anew")
         assert images(plane) == {"db-0": "i", "db-1": "i", "db-2": "j"}
         files.put(FILE, stateful(3, "j"))
         await plane.until(lambda: set(images(plane).values()) == {"j"} and ready(plane) == 3, "all have changed")
