@@ -26,7 +26,7 @@ from agent.pods.workloads.cron_reading import manifest_warnings
 from agent.pods.workloads.workload import Workload
 
 MOST_MADE = 1000
-"""How many pods all Deployments, DaemonSets and Jobs may ask for together; `pods.maxPods` run of them."""
+"""How many pods all workloads may ask for together; `pods.maxPods` run of them."""
 Key = tuple[str, str, str]
 EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"

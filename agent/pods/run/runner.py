@@ -4,7 +4,7 @@
     run
     ├── manifests, events: each tells whom it concerns
     ├── round: a look at everything the runtime has, at the start, after every gap in its news, and now and then
-    ├── workloads: pods that Deployments, DaemonSets and Jobs make, which are wanted like those from files
+    ├── workloads: pods that Deployments, Jobs and the like make, which are wanted like those from files
     ├── keeper per pod: keeper.py
     ├── housekeeping: logs that grow, disks that fill
     └── evictor: what the node has left

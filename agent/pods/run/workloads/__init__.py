@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making and ending the pods of Deployments, DaemonSets and Jobs."""
+"""Making and ending the pods of workloads, and what budgets say of their ends."""
