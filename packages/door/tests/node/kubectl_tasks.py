@@ -84,6 +84,12 @@ spec:
       terminationGracePeriodSeconds: 0
       containers: [{name: main, image: $IMAGE, imagePullPolicy: IfNotPresent, command: [sleep, "3600"]}]
 """,
+    "closed.yaml": """
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: closed}
+spec: {podSelector: {matchLabels: {app: none}}, policyTypes: [Ingress]}
+""",
     "page": "from the file",
 }
 
@@ -201,6 +207,8 @@ TASKS = (
     ),
     Task("kubectl uncordon n1 && kubectl get deploy web", (r"^web +3/3 ",)),
     Task("kubectl delete pdb guard && kubectl delete -f store.yaml --timeout=30s", ("deleted",)),
+    Task("kubectl apply -f closed.yaml && kubectl get netpol", (r"^closed +app=none ",)),
+    Task("kubectl describe netpol closed && kubectl delete netpol closed", ("Policy Types: +Ingress", "deleted")),
     Task("kubectl label cm settings tier=one && kubectl get cm -l tier=one", ("^settings",)),
     Task("kubectl annotate cm settings note=kept", ("annotated",)),
     Task("sed -i '/SECRET/d' web.yaml && kubectl apply -f web.yaml", ("deployment.apps/web configured",)),
