@@ -260,6 +260,7 @@ def test_a_deployment_is_held_and_undone_with_the_values_of_its_variables(kepd: 
         apply(kepd, DEPLOYMENT, image, REPLICAS=1, NUMBER=number)
         kepd.wait(lambda: is_rolled_out(kepd, 1), "it has arrived")
     assert "paused" in kepd.ctl("rollout", "pause", "deploy/web").stdout
+    kepd.wait(lambda: len(names(kepd)) == 1, "the former pod is gone")
     before = names(kepd)
     apply(kepd, DEPLOYMENT.replace("spec:", "spec:\n  paused: true", 1), image, REPLICAS=1, NUMBER=3)
     kepd.wait(

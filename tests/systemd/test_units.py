@@ -102,7 +102,7 @@ def test_each_file_and_its_drop_ins_can_be_read_by_group_kepd(name: str) -> None
 
 @pytest.mark.parametrize(
     ("planes", "expected"),
-    [("", {"services"}), ("pods", {"pods", "images", "services"})],
+    [("", {"services"}), ("pods", {"pods", "images", "services", "policies"})],
     ids=["as shipped", "as kepd setup has it"],
 )
 def test_a_node_and_the_proxy_beside_it_do_not_take_each_other_s_planes(

@@ -58,5 +58,5 @@ class PolicyService:
         ]
         packet = Packet(ends[0], ends[1], protocol.lower(), request.port)
         is_allowed, steps = traced(self._plane.standing, packet, node, limiting)
-        found = [pb.PolicyStep(place=place, found=text) for place, text in steps]
+        found = [pb.PolicyStep(place=place, found=text) for place, text in steps if self._plane.objects.policies]
         return pb.JudgePacketResponse(is_allowed=is_allowed, steps=found)

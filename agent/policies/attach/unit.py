@@ -63,7 +63,8 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]
     return Attached(
         offers=PolicyOffers(plane),
         service=PolicyService(plane, addresses.now),
-        units=(PlaneUnit("policies", plane.run, is_plane=True),),
+        # Where nothing is enforced it only tells whose policies have no effect.
+        units=(PlaneUnit("policies", plane.run, is_plane=not plane.off),),
         families=(metrics.families,),
         advice=(plane.advice,),
         close=close,
