@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """StatefulSets at work, and the templates that kepd remembers: names, order, claims, deaths of kepd at any step."""
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from agent.pods.workloads.history import History
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
 from tests.pods.plane import DISKS, Dying, Plane, Slow, running
-from tests.pods.run.test_workloads import deployment, pods, ready, status, until_ready
+from tests.pods.run.test_workloads import deployment, job, pods, ready, status, until_ready
 
 FILE = "/m/w.yaml"
 KEY = ("StatefulSet", "default", "db")
@@ -262,3 +263,40 @@ async def test_a_paused_deployment_keeps_its_template_and_follows_its_number(cri
         await until_ready(plane, 3, "i")
         files.put(FILE, deployment(3, "j"))
         await until_ready(plane, 3, "j")
+
+
+class HeldFiles(FakeStateFiles):
+    """The first write into a folder waits until the test says so."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder
+        self.is_asked, self.may_write = asyncio.Event(), asyncio.Event()
+
+    async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None:
+        if name.startswith(self._folder):
+            self.is_asked.set()
+            await self.may_write.wait()
+        await super().write(name, content, is_durable=is_durable)
+
+
+@pytest.mark.parametrize(
+    ("folder", "content"),
+    [("revisions", deployment(2)), ("revisions", stateful(2)), ("jobs", job())],
+    ids=["Deployment", "StatefulSet", "Job"],
+)
+async def test_a_manifest_that_goes_while_its_record_is_written_leaves_no_pod(
+    cri: Slow, tmp_path: Path, folder: str, content: bytes
+) -> None:
+    """WL-3, WL-23: nothing is made for what nobody wants any more."""
+    files = files_of(content)
+    held = DISKS[tmp_path] = HeldFiles(folder)
+    async with running(cri, files, tmp_path) as plane:
+        await held.is_asked.wait()
+        files.put(FILE, None)
+        await plane.until(lambda: not plane.runner.wants.reading.workloads, "its manifest is gone")
+        held.may_write.set()
+        await plane.until(lambda: not [name for name in held.files if name.startswith(folder)], "its record is gone")
+        await plane.rounds()
+        assert not plane.runner.pods.items
+        assert "RunPodSandbox" not in cri.calls

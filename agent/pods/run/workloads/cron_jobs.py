@@ -173,6 +173,10 @@ class CronJobs:
             return
         for one in (*news, *plan.news):
             self._tell(job, one)
+        if self._known.get(key) is not job:
+            # Its manifest changed or went while the record was written.
+            self._changed.add(key)
+            self._bell.set()
         self._wakes_s.pop(key, None)
         if plan.wake_s is not None:
             self._wakes_s[key] = plan.wake_s

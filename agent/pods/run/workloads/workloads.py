@@ -241,6 +241,15 @@ class Workloads:
             log.warning("workload_record_not_removed", workload="/".join(key), error=str(error))
             self._due_s[key] = self._context.clock.now_s() + RETRY_S
 
+    def _is_still(self, workload: Workload) -> bool:
+        """Whether its manifest says what it said before something was waited for. If not, a pod that is made now might
+        belong to nobody."""
+        if self._known.get(workload.key) is workload:
+            return True
+        self._changed.add(workload.key)
+        self._bell.set()
+        return False
+
     def _wake_for_available(self, workload: Workload, min_ready_s: int) -> None:
         ready = (one.ready_s for one in self._pods.of(workload.key).values() if one.ready_s is not None)
         now_s = self._context.clock.now_s()
@@ -274,6 +283,8 @@ class Workloads:
         if not rules.is_paused:
             history = self._noted(history, workload, rules.history_limit, pods)
             await self._histories.keep(history)
+        if not self._is_still(workload):
+            return
         if (newest := history.newest) is not None:
             # Of one that is paused not what its manifest says.
             self._hands.take(workload.at(newest.hash, newest.template), plan_rollout(rules, newest.hash, pods))
@@ -293,6 +304,8 @@ class Workloads:
         history = replace(history, claims=claims, ends_claims=rules.ends_claims_of_deleted)
         await self._histories.keep(history)
         await asyncio.to_thread(make_claims, directories)
+        if not self._is_still(workload):
+            return
         if not self._hands.take_places(workload, history, steps):
             self._due_s[workload.key] = self._context.clock.now_s() + RETRY_S
         spare = to_remove(rules, claims, [one.ordinal for one in pods])
@@ -319,6 +332,8 @@ class Workloads:
         except OSError as error:
             log.warning("job_record_not_saved", job=workload.text, error=str(error), effect="the Job waits")
             self._due_s[workload.key] = clock.now_s() + RETRY_S
+            return
+        if not self._is_still(workload):
             return
         if plan.record.outcome:
             self.cron.ended(workload.key, plan.record)
