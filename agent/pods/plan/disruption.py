@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pods may end of somebody's free will, by the budgets that guard them.
+"""Which pods a drain may end now, by the budgets that guard them.
 
-As Kubernetes counts: healthy is who is ready and does not end. For `minAvailable` as a number all pods that are
-selected are expected; for shares and `maxUnavailable` as many as their owners want, so pods without an owner count for
-none. A pod that has not begun, is over or ends already disturbs nobody. Where several budgets guard a pod, each has to
-allow it; Kubernetes refuses such a pod always. Leave is given one by one: who has it counts as missing for the next.
+The count is that of Kubernetes. A pod is healthy if it is ready and does not end. For `minAvailable` as a number, all
+pods that the budget selects are expected; for shares and `maxUnavailable`, as many as their owners want, so pods
+without an owner count for none. A pod that has not begun, is over or ends already needs no leave. Where several
+budgets guard a pod, each has to allow it; Kubernetes always refuses such a pod. Leave is given one by one: a pod that
+has it counts as missing for the next.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -2,9 +2,9 @@
 """Which pods end when the node is drained or goes down, and when the next of them.
 
 Without groups, pods of one priority end together and take the time they need; if the node goes down, at most so long
-that all of them have had their turn within the longest delay. Who is kept back, by a budget or until its replacement
-is there, holds up nobody. Where the node goes down it ends too, by force: when the others of its wave have ended, or
-when no more than its grace is left of the wave's time.
+that all of them have had their turn within the longest delay. A pod that is kept, by a budget or until its replacement
+is there, does not delay the others. Where the node goes down it ends too, by force: when the others of its wave have
+ended, or when no more than its grace is left of the wave's time.
 """
 
 from collections.abc import Collection, Iterable, Sequence

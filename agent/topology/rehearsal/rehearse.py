@@ -223,8 +223,3 @@ def _allowed(guard: Guard, own: Sequence[Member], crews: Mapping[tuple[str, str,
     else:
         desired = _share(guard.least or 0, expected, is_up=True)
     return max(healthy - desired, 0) if expected else 0
-
-
-def pending_of(cluster: Cluster) -> tuple[str, ...]:
-    """Pods that had no node before anything changed."""
-    return tuple(one.key for one in cluster.members if not one.node)
