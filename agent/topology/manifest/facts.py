@@ -43,6 +43,7 @@ class PodFacts(msgspec.Struct, frozen=True, gc=False):
     constraints: tuple[SpreadConstraint, ...] = ()
     node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
     required_terms: tuple[NodeTerm, ...] | None = None
+    preferred_terms: tuple[tuple[int, NodeTerm], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     owner: tuple[str, str] | None = None
 

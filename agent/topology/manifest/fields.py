@@ -51,6 +51,7 @@ KNOWN_FIELDS: dict[str, frozenset[str]] = {
         "requiredDuringSchedulingIgnoredDuringExecution preferredDuringSchedulingIgnoredDuringExecution"
     ),
     "nodeSelector": _names("nodeSelectorTerms"),
+    "preferredTerm": _names("weight preference"),
     "nodeSelectorTerm": _names("matchExpressions matchFields"),
     "requirement": _names("key operator values"),
     "labelSelector": _names("matchLabels matchExpressions"),

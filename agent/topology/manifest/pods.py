@@ -23,6 +23,7 @@ from agent.topology.spread.admission import admit
 
 DEFAULT_NAMESPACE = "default"
 REQUIRED_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED_AFFINITY = "preferredDuringSchedulingIgnoredDuringExecution"
 FIELD_NAME = "metadata.name"
 
 
@@ -55,12 +56,23 @@ def read_pod(top: ReadPart) -> PodFacts:
     metadata = top.part("metadata", "metadata")
     namespace, name = read_name(metadata)
     pod = _read_spec(top.part("spec", "pod.spec"), PodFacts(namespace, name, metadata.text_map("labels")))
+    if metadata.has("resourceVersion"):
+        pod = msgspec.structs.replace(pod, constraints=tuple(_as_stored(one, pod) for one in pod.constraints))
     return msgspec.structs.replace(
         pod,
         is_terminating=metadata.has("deletionTimestamp"),
         phase=top.part("status", None).text("phase"),
         owner=_read_owner(metadata),
     )
+
+
+def _as_stored(constraint: SpreadConstraint, pod: PodFacts) -> SpreadConstraint:
+    """Without the keys that an API server has put into the selector already when the pod was made."""
+    written = constraint.label_selector.match_expressions if constraint.label_selector is not None else ()
+    left = tuple(
+        key for key in constraint.match_label_keys if Requirement(key, "In", (pod.labels.get(key, ""),)) not in written
+    )
+    return msgspec.structs.replace(constraint, match_label_keys=left)
 
 
 def read_workload(top: ReadPart, kind: str) -> WorkloadFacts:
@@ -89,12 +101,14 @@ def _read_owner(metadata: ReadPart) -> tuple[str, str] | None:
 
 
 def _read_spec(spec: ReadPart, pod: PodFacts) -> PodFacts:
+    affinity = spec.part("affinity", "affinity").part("nodeAffinity", "nodeAffinity")
     return msgspec.structs.replace(
         pod,
         node_name=spec.optional_text("nodeName") or None,
         constraints=tuple(map(read_constraint, spec.parts("topologySpreadConstraints", "constraint"))),
         node_selector=spec.text_map("nodeSelector"),
-        required_terms=_read_required_terms(spec.part("affinity", "affinity").part("nodeAffinity", "nodeAffinity")),
+        required_terms=_read_required_terms(affinity),
+        preferred_terms=_read_preferred_terms(affinity),
         tolerations=tuple(
             Toleration(*map(part.text, ("key", "operator", "value", "effect")))
             for part in spec.parts("tolerations", "toleration")
@@ -133,10 +147,18 @@ def _read_required_terms(affinity: ReadPart) -> tuple[NodeTerm, ...] | None:
     if not affinity.has(REQUIRED_AFFINITY):
         return None
     required = affinity.part(REQUIRED_AFFINITY, "nodeSelector")
+    return tuple(map(_read_term, required.parts("nodeSelectorTerms", "nodeSelectorTerm")))
+
+
+def _read_preferred_terms(affinity: ReadPart) -> tuple[tuple[int, NodeTerm], ...]:
     return tuple(
-        NodeTerm(_read_requirements(term, "matchExpressions"), _read_requirements(term, "matchFields"))
-        for term in required.parts("nodeSelectorTerms", "nodeSelectorTerm")
+        (one.optional_whole("weight") or 0, _read_term(one.part("preference", "nodeSelectorTerm")))
+        for one in affinity.parts(PREFERRED_AFFINITY, "preferredTerm")
     )
+
+
+def _read_term(term: ReadPart) -> NodeTerm:
+    return NodeTerm(_read_requirements(term, "matchExpressions"), _read_requirements(term, "matchFields"))
 
 
 def check_pod(

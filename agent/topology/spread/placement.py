@@ -59,10 +59,10 @@ def _matches_affinity(pod: PodFacts, node: Node) -> bool:
         return False
     if pod.required_terms is None:
         return True
-    return any(_term_holds(term, node) for term in pod.required_terms)
+    return any(term_holds(term, node) for term in pod.required_terms)
 
 
-def _term_holds(term: NodeTerm, node: Node) -> bool:
+def term_holds(term: NodeTerm, node: Node) -> bool:
     """A term without any requirement selects nothing, and so does one that is malformed anywhere."""
     verdicts = [node_requirement_holds(requirement, node.labels) for requirement in term.match_expressions]
     verdicts += [_field_holds(requirement, node) for requirement in term.match_fields]

@@ -408,3 +408,27 @@ def _paths(value, prefix=()):
     for step, inner in steps:
         yield (*prefix, step)
         yield from _paths(inner, (*prefix, step))
+
+
+def test_a_pod_that_a_server_had_has_keys_of_its_labels_in_the_selector_already():
+    """An API server writes `matchLabelKeys` out into the selector when a pod is made, and keeps both."""
+    selector = {
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [{"key": "rev", "operator": "In", "values": ["7"]}],
+    }
+    pod = pod_manifest(topologySpreadConstraints=[constraint_manifest(labelSelector=selector, matchLabelKeys=["rev"])])
+    pod["metadata"]["labels"]["rev"] = "7"
+    written = read(pod)
+    stored = read(changed(pod, ["metadata", "resourceVersion"], "12"))
+
+    assert "only one of the two" in written.errors[0].text
+    assert stored.errors == ()
+    assert stored.pods[0].constraints[0].match_label_keys == ()
+
+
+def test_preferred_node_affinity_is_read_with_its_weights():
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    term = {"weight": 7, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
+    (pod,) = read(pod_manifest(affinity={"nodeAffinity": {preferred: [term]}})).pods
+
+    assert pod.preferred_terms == ((7, NodeTerm((Requirement("disk", "Exists"),))),)
