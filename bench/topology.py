@@ -30,7 +30,7 @@ from agent.topology.manifest.facts import PodFacts, SelectingService, SpreadCons
 from agent.topology.manifest.objects import Document
 from agent.topology.rehearsal.advice import Goal, advise
 from agent.topology.rehearsal.changes import Change
-from agent.topology.rehearsal.cluster import read_cluster
+from agent.topology.rehearsal.reading import read_cluster
 from agent.topology.rehearsal.rehearse import rehearse
 from agent.topology.spread.filter import SpreadQuestion, evaluate_spread
 from tests.topology.rehearsal.clusters import deployment, service

@@ -14,7 +14,7 @@ from agent.model.finding import suggestion
 from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.topology.hints.mode import DISTRIBUTIONS, MODE_ANNOTATION
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
-from agent.topology.rehearsal.cluster import Cluster, Crew, Host, Member, Traffic
+from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Member, Traffic
 
 Verb = Literal["scale", "hpa", "drain", "lose-node", "lose-zone", "add-node", "roll", "traffic", "file"]
 SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
@@ -128,14 +128,26 @@ def _scaled(cluster: Cluster, change: Change) -> Changed:
     crew = crew_of(cluster, change.what)
     own = [one for one in cluster.members if one.workload == crew.key]
     crews = {**cluster.crews, crew.key: replace(crew, replicas=change.least)}
-    spare = _first_to_go(own, crew)[: max(len(own) - change.least, 0)]
+    count = change.least
+    if len({one.facts.labels.get(HASH_LABEL) for one in own}) > 1:
+        # In the middle of a rolling change both old and new ones are scaled, and more may be there.
+        count += share(crew.surge, change.least, is_up=True)
+    spare = first_to_go(own, crew)[: max(len(own) - count, 0)]
     leaving = {one.key for one in spare}
-    members = tuple(one for one in cluster.members if one.key not in leaving)
-    made = made_for(crew, change.least - len(own), {one.key for one in own})
+    members = tuple(one for one in cluster.members if one.key not in leaving) if leaving else cluster.members
+    made = made_for(crew, count - len(own), {one.key for one in own})
     return Changed(replace(cluster, members=members, crews=crews), made, tuple(spare))
 
 
-def _first_to_go(own: Sequence[Member], crew: Crew) -> list[Member]:
+def share(value: str | int, whole: int, *, is_up: bool) -> int:
+    if isinstance(value, int):
+        return value
+    digits = value.removesuffix("%")
+    parts = int(digits) * whole if digits.isdigit() else 0
+    return -(-parts // 100) if is_up else parts // 100
+
+
+def first_to_go(own: Sequence[Member], crew: Crew) -> list[Member]:
     """Of a StatefulSet the highest ordinal; else without a node, not ready, then where most of them are together."""
     if crew.facts.kind == "StatefulSet":
         return sorted(own, key=lambda one: (len(one.facts.name), one.facts.name), reverse=True)

@@ -1,31 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster as a rehearsal sees it: nodes with their room, pods with what they ask for, workloads, Services, budgets.
+"""A cluster as a rehearsal sees it: nodes with their room, pods and what they ask for, workloads, Services, budgets."""
 
-It is read from the objects that `kubectl get -o json` gives. What topology reads anyway comes from there, strictly;
-what only a rehearsal needs is read here, and what is missing is assumed and told. Never: guesses in silence.
-"""
-
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
-from agent.model.finding import Finding
 from agent.model.nodes.node import Node
-from agent.model.quantity import QuantityError, parse_quantity
 from agent.model.selector import LabelSelector
-from agent.topology.manifest.facts import FINISHED_PHASES, PodFacts, SelectingService
-from agent.topology.manifest.objects import Document, read_manifests
-from agent.topology.manifest.pods import DEFAULT_NAMESPACE, WorkloadFacts, read_selector
-from agent.topology.manifest.reader import ManifestComplaints, ReadPart
+from agent.topology.hints.slices import Endpoint, Slice, ready_endpoints
+from agent.topology.hints.standalone import HintStatus
+from agent.topology.manifest.facts import PodFacts, SelectingService
+from agent.topology.manifest.pods import WorkloadFacts
 
-Object = Mapping[str, Any]
 Key = tuple[str, str, str]
-# What the scheduler takes for a container that asks for nothing, where it ranks nodes.
-LEAST_CPU_MILLI, LEAST_MEMORY = 100, 200 << 20
-USUAL_PODS = 110
-MIRROR = "kubernetes.io/config.mirror"
-EXTRA_KINDS = ("PodDisruptionBudget",)
+HASH_LABEL = "pod-template-hash"
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
@@ -39,13 +28,15 @@ class Room(msgspec.Struct, frozen=True, gc=False):
 
     def __add__(self, other: "Room") -> "Room":
         return Room(
-            *(a + b for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True))
-        )
+            self.cpu_milli + other.cpu_milli, self.memory + other.memory, self.pods + other.pods,
+            self.ranked_cpu + other.ranked_cpu, self.ranked_memory + other.ranked_memory,
+        )  # fmt: skip
 
     def __sub__(self, other: "Room") -> "Room":
         return Room(
-            *(a - b for a, b in zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True))
-        )
+            self.cpu_milli - other.cpu_milli, self.memory - other.memory, self.pods - other.pods,
+            self.ranked_cpu - other.ranked_cpu, self.ranked_memory - other.ranked_memory,
+        )  # fmt: skip
 
 
 class Host(msgspec.Struct, frozen=True, gc=False):
@@ -112,220 +103,35 @@ class Guard(msgspec.Struct, frozen=True, gc=False):
     most_missing: str | int | None = None
 
 
+class Written(msgspec.Struct, frozen=True, gc=False):
+    """What stands there of a Service for its proxies, and how its hints came about."""
+
+    slices: tuple[Slice, ...]
+    status: HintStatus
+    why: str
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        return ready_endpoints(self.slices)
+
+
 class Cluster(msgspec.Struct, frozen=True, gc=False):
+    """`slices`: what the API server has, by Service; `written`: what a rehearsal made of them."""
+
     hosts: tuple[Host, ...] = ()
     members: tuple[Member, ...] = ()
     crews: Mapping[Key, Crew] = {}
     traffic: tuple[Traffic, ...] = ()
     guards: tuple[Guard, ...] = ()
+    slices: Mapping[str, tuple[Slice, ...]] = {}
+    written: Mapping[str, Written] = {}
+    has_memory: bool = True
+    """Hints are a control plane's; those of a bare node are computed from scratch each time."""
 
 
-class Reading(msgspec.Struct, frozen=True):
-    cluster: Cluster
-    errors: tuple[Finding, ...] = ()
-    notes: tuple[Finding, ...] = ()
-
-
-def read_cluster(documents: Sequence[Document]) -> Reading:
-    flat = [one for document in documents for one in _flattened(document)]
-    known = [one for one in flat if one.content.get("kind") not in EXTRA_KINDS]
-    found = read_manifests([one.document for one in known], takes_unknown=True)
-    raw = {_key(one.content): one for one in flat}
-    notes, errors = list(found.notes), list(found.errors)
-    owners = _deployments_of(flat)
-    cluster = Cluster(
-        hosts=tuple(_host(node, raw.get(("Node", "", node.name)), notes) for node in found.nodes),
-        members=tuple(
-            _member(pod, raw.get(("Pod", pod.namespace, pod.name)), owners, notes)
-            for pod in found.pods
-            if pod.phase not in FINISHED_PHASES
-        ),
-        crews=_crews(found.workloads, raw, owners, notes),
-        traffic=tuple(_traffic(one, raw.get(("Service", one.namespace, one.name))) for one in found.services),
-        guards=tuple(_guard(one, errors) for one in flat if one.content.get("kind") == "PodDisruptionBudget"),
-    )
-    return Reading(cluster, tuple(errors), tuple(notes))
-
-
-class _Raw(msgspec.Struct, frozen=True):
-    where: str
-    content: Object
-    wrong: object = None
-    """What stands there in the place of an object."""
-
-    @property
-    def document(self) -> Document:
-        return Document(self.where, self.content or self.wrong)
-
-
-NO_RAW = _Raw("", {})
-
-
-def _flattened(document: Document) -> Iterator[_Raw]:
-    content = document.content
-    if not isinstance(content, Mapping):
-        # What is no object at all is told by the reader of manifests.
-        yield _Raw(document.where, {}, content)
-    elif str(content.get("kind", "")).endswith("List") and isinstance(content.get("items"), list):
-        only = str(content["kind"]).removesuffix("List")
-        for place, item in enumerate(content["items"]):
-            implied = {"kind": only, "apiVersion": content.get("apiVersion")} if only else {}
-            whole = {**implied, **item} if isinstance(item, Mapping) else item
-            yield from _flattened(Document(f"{document.where} items[{place}]", whole))
-    else:
-        yield _Raw(document.where, content)
-
-
-def part(made: Object, *names: str) -> Object:
-    for name in names:
-        found = made.get(name)
-        made = found if isinstance(found, Mapping) else {}
-    return made
-
-
-def _list(made: Object, name: str) -> Sequence[Object]:
-    found = made.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-
-
-def _key(made: Object) -> Key:
-    metadata = part(made, "metadata")
-    kind = str(made.get("kind", ""))
-    namespace = "" if kind == "Node" else str(metadata.get("namespace") or DEFAULT_NAMESPACE)
-    return kind, namespace, str(metadata.get("name", ""))
-
-
-def _deployments_of(flat: Iterable[_Raw]) -> dict[Key, Key]:
-    """Of ReplicaSets: whose they are."""
-    found = {}
-    for one in flat:
-        key = _key(one.content)
-        for owner in _list(part(one.content, "metadata"), "ownerReferences") if key[0] == "ReplicaSet" else ():
-            if owner.get("kind") == "Deployment":
-                found[key] = ("Deployment", key[1], str(owner.get("name")))
-    return found
-
-
-def _host(node: Node, raw: _Raw | None, notes: list[Finding]) -> Host:
-    raw = raw or NO_RAW
-    status = part(raw.content, "status")
-    given = part(status, "allocatable") or part(status, "capacity")
-    memory, pods = _amount(given.get("memory")), _amount(given.get("pods"))
-    if memory is None:
-        notes.append(Finding(raw.where, "status.allocatable.memory", "missing; memory of this node is not looked at"))
-    if pods is None:
-        notes.append(Finding(raw.where, "status.allocatable.pods", f"missing; {USUAL_PODS} are assumed"))
-    milli = node.cpu.milli() if node.cpu is not None else 0
-    return Host(node, Room(milli, memory if memory is not None else 1 << 60, pods or USUAL_PODS, milli, memory or 0))
-
-
-def _amount(value: object) -> int | None:
-    if value is None or isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        return None
-    try:
-        return -(-parse_quantity(str(value)).nanos // 10**9)
-    except QuantityError:
-        return None
-
-
-def asks_of(spec: Object, where: str, notes: list[Finding]) -> Room:
-    """The sum of the containers, or what one init container needs alone."""
-    sums = [_of_container(one, where, notes) for one in _list(spec, "containers")]
-    sidecars = [one for one in _list(spec, "initContainers") if one.get("restartPolicy") == "Always"]
-    sums += [_of_container(one, where, notes) for one in sidecars]
-    total = Room()
-    for one in sums:
-        total = total + one
-    firsts = [_of_container(one, where, notes) for one in _list(spec, "initContainers") if one not in sidecars]
-    most = [max(values) for values in zip(*map(msgspec.structs.astuple, [total, *firsts]), strict=True)]
-    return msgspec.structs.replace(Room(*most), pods=1)
-
-
-def _of_container(one: Object, where: str, notes: list[Finding]) -> Room:
-    resources = part(one, "resources")
-    requests = {**part(resources, "limits"), **part(resources, "requests")}
-    cpu, memory = 0, 0
-    for name in ("cpu", "memory"):
-        value = requests.get(name)
-        if value is None:
-            continue
-        try:
-            quantity = parse_quantity(str(value))
-        except QuantityError as error:
-            notes.append(Finding(where, f"resources.requests.{name}", f"{error}; it counts as 0"))
-            continue
-        cpu, memory = (quantity.milli(), memory) if name == "cpu" else (cpu, -(-quantity.nanos // 10**9))
-    return Room(cpu, memory, 0, cpu or LEAST_CPU_MILLI, memory or LEAST_MEMORY)
-
-
-def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: list[Finding]) -> Member:
-    raw = raw or NO_RAW
-    conditions = {str(one.get("type")): one.get("status") for one in _list(part(raw.content, "status"), "conditions")}
-    owner = (pod.owner[0], pod.namespace, pod.owner[1]) if pod.owner is not None else None
-    spec = part(raw.content, "spec")
-    return Member(
-        facts=pod,
-        asks=asks_of(spec, raw.where, notes),
-        is_ready=conditions.get("Ready", "True" if pod.node_name else "False") == "True" and not pod.is_terminating,
-        workload=owners.get(owner, owner) if owner is not None else None,
-        grace_s=_grace(spec),
-        is_mirror=MIRROR in part(raw.content, "metadata", "annotations"),
-    )
-
-
-def _grace(spec: Object) -> int:
-    found = spec.get("terminationGracePeriodSeconds")
-    return found if isinstance(found, int) else 30
-
-
-def _crews(
-    workloads: Iterable[WorkloadFacts], raw: Mapping[Key, _Raw], owners: Mapping[Key, Key], notes: list[Finding]
-) -> dict[Key, Crew]:
-    found = {}
-    for one in workloads:
-        key = (one.kind, one.template.namespace, one.template.name)
-        if key in owners:
-            continue
-        made = raw.get(key, NO_RAW)
-        spec = part(made.content, "spec")
-        strategy = part(spec, "strategy") or part(spec, "updateStrategy")
-        rolling = part(strategy, "rollingUpdate")
-        is_recreated = strategy.get("type") == "Recreate"
-        inner = part(spec, "template", "spec")
-        found[key] = Crew(
-            facts=one,
-            asks=asks_of(inner, made.where, notes),
-            replicas=1 if one.replicas is None else one.replicas,
-            surge=0 if is_recreated else rolling.get("maxSurge", "25%" if one.kind == "Deployment" else 0),
-            missing="100%" if is_recreated else rolling.get("maxUnavailable", "25%" if one.kind == "Deployment" else 1),
-            grace_s=_grace(inner),
-        )
-    return found
-
-
-def _traffic(service: SelectingService, raw: _Raw | None) -> Traffic:
-    spec = part((raw or NO_RAW).content, "spec")
-    return Traffic(
-        service,
-        spec.get("internalTrafficPolicy") == "Local",
-        spec.get("externalTrafficPolicy") == "Local",
-        spec.get("publishNotReadyAddresses") is True,
-    )
-
-
-def _guard(raw: _Raw, errors: list[Finding]) -> Guard:
-    _, namespace, name = _key(raw.content)
-    complaints = ManifestComplaints(raw.where, takes_unknown=True)
-    spec = ReadPart(complaints, "spec", part(raw.content, "spec"), None)
-    selector = read_selector(spec, "selector")
-    errors += complaints.errors
-    given = part(raw.content, "spec")
-    return Guard(namespace, name, selector, given.get("minAvailable"), given.get("maxUnavailable"))
-
-
-def overlaid(documents: Sequence[Document], edited: Sequence[Document]) -> list[Document]:
-    """With the edited objects in the place of those that have their names."""
-    new = [one for document in edited for one in _flattened(document)]
-    names = {_key(one.content) for one in new}
-    old = [one for document in documents for one in _flattened(document) if _key(one.content) not in names]
-    return [one.document for one in (*old, *new)]
+def hashed(crew: Crew, value: str) -> Crew:
+    """With the label that tells pods of one template of a Deployment from those of others."""
+    template = replace(crew.facts.template, labels={**crew.facts.template.labels, HASH_LABEL: value})
+    selector = crew.facts.selector or LabelSelector()
+    selector = LabelSelector({**selector.match_labels, HASH_LABEL: value}, selector.match_expressions)
+    return replace(crew, facts=replace(crew.facts, template=template, selector=selector))

@@ -12,10 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.selector import compile_selector
-from agent.topology.rehearsal.changes import SCALED, Change, Changed, applied, crew_of, made_for
-from agent.topology.rehearsal.cluster import Cluster, Crew, Guard, Member
+from agent.topology.rehearsal.changes import SCALED, Change, Changed, applied, crew_of, made_for, share
+from agent.topology.rehearsal.cluster import Cluster, Crew, Guard, Member, Traffic, Written, hashed
 from agent.topology.rehearsal.scheduling import NOT_LOOKED_AT, Floor, Placed, place
 from agent.topology.rehearsal.serving import Crowd, Ground, Serving, serving
+from agent.topology.rehearsal.slices import as_found, endpoints_of, written_anew, written_first
 
 EVICTING = ("drain",)
 
@@ -71,11 +72,9 @@ class Stage(msgspec.Struct, frozen=True):
 def rehearse(cluster: Cluster, changes: Sequence[Change]) -> tuple[tuple[Rehearsal, ...], Cluster]:
     """Raises BadChange for one that does not fit."""
     found = []
-    known: dict[str, Serving] = {}
     for change in changes:
-        stage = carried_out(cluster, change)
-        found.append(_compared(cluster, change, stage, known))
-        cluster = stage.after
+        rehearsal, cluster = _compared(cluster, change, carried_out(cluster, change))
+        found.append(rehearsal)
     return tuple(found), cluster
 
 
@@ -83,20 +82,27 @@ def carried_out(cluster: Cluster, change: Change) -> Stage:
     if change.verb == "roll":
         return _rolled(cluster, crew_of(cluster, change.what))
     changed = applied(cluster, change)
-    floor, placed = _placed(changed)
-    after = replace(changed.cluster, members=tuple(floor.members.values()))
+    after, placed = _placed(changed)
     return Stage(after, changed.cluster.members, placed, changed.gone, changed.lost, len(changed.gone))
 
 
-def _placed(changed: Changed) -> tuple[Floor, tuple[Placed, ...]]:
+def _placed(changed: Changed) -> tuple[Cluster, tuple[Placed, ...]]:
     cluster = changed.cluster
-    floor, placed = Floor(cluster.hosts, cluster.members), []
-    for one in changed.waiting:
+    if not changed.waiting and all(one.node for one in cluster.members):
+        return cluster, ()
+    floor = Floor(cluster.hosts, cluster.members)
+    placed = tuple(_seated(cluster, floor, changed.waiting).values())
+    return replace(cluster, members=tuple(floor.members.values())), placed
+
+
+def _seated(cluster: Cluster, floor: Floor, made: Sequence[Member]) -> dict[str, Placed]:
+    """Those that waited before may find room now, and come first."""
+    found = {}
+    for one in (*floor.waiting(), *made):
         crew = cluster.crews.get(one.workload) if one.workload is not None else None
-        member, where = place(cluster, floor, one, crew)
-        placed.append(where)
-        floor.put(replace(member, is_ready=bool(where.node)))
-    return floor, tuple(placed)
+        member, found[one.key] = place(cluster, floor, one, crew)
+        floor.put(replace(member, is_ready=bool(member.node)))
+    return found
 
 
 def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) -> Rehearsal:
@@ -113,28 +119,23 @@ def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) 
         waiting += changed.waiting
     leaving = {one.key for one in gone}
     left = tuple(one for one in before.members if one.key not in leaving)
-    floor, placed = _placed(Changed(replace(wanted, members=left), tuple(waiting)))
-    after = replace(wanted, members=tuple(floor.members.values()))
-    known_before = replace(before, traffic=wanted.traffic)
-    stage = Stage(after, left, placed, tuple(gone))
+    after, placed = _placed(Changed(replace(wanted, members=left, written={}), tuple(waiting)))
     text = f"apply {', '.join(map(str, sources))}"
-    return _compared(known_before, Change("file", text), stage, _served(before))
-
-
-def _served(cluster: Cluster) -> dict[str, Serving]:
-    ground, crowd = Ground(cluster.hosts), Crowd(cluster.members)
-    return {one.key: serving(one, crowd.of(one), ground) for one in cluster.traffic}
+    return _compared(before, Change("file", text), Stage(after, left, placed, tuple(gone)))[0]
 
 
 def _rolled(cluster: Cluster, crew: Crew) -> Stage:
     """Old pods go as far as `maxUnavailable` lets them, new ones come as far as `maxSurge` does, until none is old."""
     own = [one for one in cluster.members if one.workload == crew.key]
+    crew = hashed(crew, "rolled") if crew.facts.kind == "Deployment" else crew
     old, wanted = {one.key: one for one in own}, crew.replicas
-    surge, missing = _share(crew.surge, wanted, is_up=True), _share(crew.missing, wanted, is_up=False)
+    surge, missing = share(crew.surge, wanted, is_up=True), share(crew.missing, wanted, is_up=False)
     if not surge and not missing:
         missing = 1
-    floor, placed, worst = Floor(cluster.hosts, cluster.members), [], tuple(cluster.members)
-    gone, waits, first = [], 0, 0
+    changing = replace(cluster, crews={**cluster.crews, crew.key: crew})
+    floor, worst = Floor(cluster.hosts, cluster.members), tuple(cluster.members)
+    placed: dict[str, Placed] = {}
+    gone, first = [], 0
     for _ in range(2 * len(own) + 2):
         new = [one for one in floor.members.values() if one.workload == crew.key and one.key not in old]
         ready = sum(one.is_ready for one in (*old.values(), *new))
@@ -148,51 +149,70 @@ def _rolled(cluster: Cluster, crew: Crew) -> Stage:
             worst = tuple(floor.members.values())
         count = min(wanted - len(new), wanted + surge - len(new) - len(old))
         made = made_for(crew, count, {*floor.members, *(one.key for one in own)}, "rolled") if count > 0 else ()
-        for one in made:
-            member, where = place(cluster, floor, one, crew)
-            placed.append(where)
-            floor.put(replace(member, is_ready=bool(where.node)))
-        if not leaving and not made:
-            waits += 1
-        if not old or waits:
+        placed |= _seated(changing, floor, made)
+        if not old or (not leaving and not made):
             break
-    after = replace(cluster, members=tuple(floor.members.values()))
-    return Stage(after, worst, tuple(placed), tuple(gone), (), first)
+    left = tuple(one for one in placed.values() if one.pod in floor.members)
+    return Stage(replace(cluster, members=tuple(floor.members.values())), worst, left, tuple(gone), (), first)
 
 
-def _share(value: str | int, whole: int, *, is_up: bool) -> int:
-    if isinstance(value, int):
-        return value
-    digits = value.removesuffix("%")
-    parts = int(digits) * whole if digits.isdigit() else 0
-    return -(-parts // 100) if is_up else parts // 100
-
-
-def _compared(cluster: Cluster, change: Change, stage: Stage, known: dict[str, Serving]) -> Rehearsal:
-    """`known`: what Services found after the change before, so that nothing is computed twice."""
-    services = []
-    grounds = Ground(cluster.hosts), Ground(stage.after.hosts)
-    first, between, last = Crowd(cluster.members), Crowd(stage.during), Crowd(stage.after.members)
-    later_by_key = {one.key: one for one in stage.after.traffic}
-    for traffic in cluster.traffic:
-        later = later_by_key[traffic.key]
-        before = known.get(traffic.key) or serving(traffic, first.of(traffic), grounds[0])
-        during = serving(later, between.of(later), grounds[1])
-        after = serving(later, last.of(later), grounds[1])
-        known[traffic.key] = after
+def _compared(cluster: Cluster, change: Change, stage: Stage) -> tuple[Rehearsal, Cluster]:
+    """And the cluster after, with what is written for its Services."""
+    first_ground = Ground(cluster.hosts)
+    grounds = first_ground, first_ground if stage.after.hosts is cluster.hosts else Ground(stage.after.hosts)
+    wanted = [one.service for one in stage.after.traffic]
+    crowds = Crowd(cluster.members, wanted), Crowd(stage.during, wanted), Crowd(stage.after.members, wanted)
+    earlier = {one.key: one for one in cluster.traffic}
+    services, written = [], {}
+    for later in stage.after.traffic:
+        traffic = earlier.get(later.key, later)
+        first = written_before(cluster, traffic, crowds[0].of(traffic), grounds[0])
+        between = first
+        if later != traffic or not (grounds[0].is_like(grounds[1]) and crowds[0].of(traffic) == crowds[1].of(later)):
+            between = _written_next(stage, later, crowds[1], grounds[1], first, is_edited=later != traffic)
+        last = between
+        if crowds[1].of(later) != crowds[2].of(later):
+            last = _written_next(stage, later, crowds[2], grounds[1], between)
+        before = serving(traffic, first, grounds[0])
+        during = _again(before, first, between, grounds) if later == traffic else None
+        during = during or serving(later, between, grounds[1])
+        after = during if last is between else serving(later, last, grounds[1])
         services.append(ServiceRehearsal(before, during, after))
+        written[later.key] = last
     lost = {one.key for one in stage.lost}
     ending = tuple(EndingPod(one.key, one.node, one.grace_s, one.key in lost) for one in stage.gone)
-    held = tuple(_held(cluster, stage.gone)) if change.verb in EVICTING else ()
-    pending = tuple(one for one in stage.placed if not one.node)
-    return Rehearsal(
+    rehearsal = Rehearsal(
         change=change.text,
         services=tuple(services),
         placed=tuple(one for one in stage.placed if one.node),
-        pending=pending,
+        pending=tuple(one for one in stage.placed if not one.node),
         ending=ending,
-        held=held,
+        held=tuple(_held(cluster, stage.gone)) if change.verb in EVICTING else (),
     )
+    return rehearsal, replace(stage.after, written=written)
+
+
+def _again(before: Serving, first: Written, between: Written, grounds: tuple[Ground, Ground]) -> Serving | None:
+    """Most Services do not notice a change, and are not looked at twice."""
+    return before if first is between and grounds[0].is_like(grounds[1]) else None
+
+
+def written_before(cluster: Cluster, traffic: Traffic, members: Sequence[Member], ground: Ground) -> Written:
+    known = cluster.written.get(traffic.key)
+    if known is not None:
+        return known
+    if traffic.key in cluster.slices:
+        return as_found(traffic, cluster.slices[traffic.key], ground.reading)
+    return written_first(traffic, endpoints_of(members, traffic, ground.zone_of), ground.reading)
+
+
+def _written_next(
+    stage: Stage, traffic: Traffic, crowd: Crowd, ground: Ground, before: Written, *, is_edited: bool = False
+) -> Written:
+    endpoints = endpoints_of(crowd.of(traffic), traffic, ground.zone_of)
+    if not stage.after.has_memory:
+        return written_first(traffic, endpoints, ground.reading)
+    return written_anew(traffic, endpoints, ground.zone_of, ground.reading, before, is_edited=is_edited)
 
 
 def _held(cluster: Cluster, gone: Sequence[Member]) -> list[Held]:
@@ -217,9 +237,9 @@ def _allowed(guard: Guard, own: Sequence[Member], crews: Mapping[tuple[str, str,
     expected = sum(crews[key].replicas for key in owners if key in crews)
     healthy = sum(one.is_ready for one in own)
     if guard.most_missing is not None:
-        desired = max(expected - _share(guard.most_missing, expected, is_up=True), 0)
+        desired = max(expected - share(guard.most_missing, expected, is_up=True), 0)
     elif isinstance(guard.least, int):
         expected, desired = len(own), guard.least
     else:
-        desired = _share(guard.least or 0, expected, is_up=True)
+        desired = share(guard.least or 0, expected, is_up=True)
     return max(healthy - desired, 0) if expected else 0

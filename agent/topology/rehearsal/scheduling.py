@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where pods go that wait for a node, one after the other, as the scheduler decides it.
 
-Looked at: cordons, taints, required node affinity, topology spread, CPU, memory and the number of pods; ranked by
-spread, taints that are only disliked, free room, and balance of it. `NOT_LOOKED_AT` names the rest. Of nodes that rank
-alike the scheduler takes any; here it is the first by name, and `is_tied` says so. Source of behaviour: the default
-plugins of the scheduler and their weights.
+Looked at: cordons, taints, node affinity, topology spread, CPU, memory and the number of pods; ranked by spread, taints
+that are only disliked, nodes that are only preferred, free room, and balance of it. `NOT_LOOKED_AT` names the rest. Of
+nodes that rank alike the scheduler takes any; here it is the first by name, and `is_tied` says so. Source of behaviour:
+the default plugins of the scheduler and their weights, 1.36.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from agent.model.nodes.node import Node
 from agent.model.selector import LabelSelector, Matcher
 from agent.topology.manifest.facts import PodFacts
-from agent.topology.rehearsal.cluster import Cluster, Crew, Host, Key, Member, Room
+from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Key, Member, Room
 from agent.topology.spread.constraints import prepare_constraints
 from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, count_pods, evaluate_prepared
-from agent.topology.spread.placement import stand, tolerates
+from agent.topology.spread.placement import stand, term_holds, tolerates
 
 NOT_LOOKED_AT = (
-    "host ports", "volumes", "affinity between pods", "preferred node affinity", "images on nodes", "preemption",
+    "host ports", "volumes", "affinity between pods", "images on nodes", "preemption", "ephemeral storage",
     "devices and extended resources", "schedulers of other names",
+    "that a scheduler ranks a part of the nodes where there are over 100",
 )  # fmt: skip
-SPREAD_WEIGHT, TAINT_WEIGHT = 2, 3
+SPREAD_WEIGHT, TAINT_WEIGHT, AFFINITY_WEIGHT = 2, 3, 2
 BEST = 100
 REASONS = {
     "unschedulable": "cordoned", "taint": "have a taint that it does not tolerate",
@@ -45,27 +46,35 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 class _Kind:
     """Pods of one template: how nodes stand towards them, and where those are that their constraints count."""
 
-    def __init__(self, question: SpreadQuestion) -> None:
-        self.question = question
+    def __init__(self, question: SpreadQuestion, attitude: "_Attitude", heard: int) -> None:
+        self.question, self.attitude, self.heard = question, attitude, heard
         self.prepared = prepare_constraints(
             question.pod, question.services, question.defaulting, question.owner_selector
         )
-        self.standings = [stand(question.pod, node) for node in question.nodes]
-        self.disliked = {one.name: _disliked(question.pod, one) for one in question.nodes}
-        self.most_disliked = 0
-        self.ranks: dict[str, int] = {}
-        """Of nodes on which nothing has changed since."""
         self.counts: dict[Matcher, dict[str, int]] = {}
         if self.prepared.hard_error is None:
             matchers = {one.matcher for one in self.prepared.hard + self.prepared.soft}
-            self.counts = count_pods(question, self.standings, matchers)
+            self.counts = count_pods(question, attitude.standings, matchers)
 
-    def note(self, pod: PodFacts, step: int) -> None:
-        self.ranks.pop(pod.node_name or "", None)
-        if pod.node_name and pod.namespace == self.question.pod.namespace and not pod.is_terminating:
-            for matcher, by_node in self.counts.items():
-                if not matcher.is_empty and matcher.matches(pod.labels):
-                    by_node[pod.node_name] = by_node.get(pod.node_name, 0) + step
+    def hear(self, moves: Sequence[tuple[PodFacts, int]]) -> None:
+        """What came and went since it was asked last."""
+        for pod, step in moves[self.heard :]:
+            if pod.node_name and pod.namespace == self.question.pod.namespace and not pod.is_terminating:
+                for matcher, by_node in self.counts.items():
+                    if not matcher.is_empty and matcher.matches(pod.labels):
+                        by_node[pod.node_name] = by_node.get(pod.node_name, 0) + step
+        self.heard = len(moves)
+
+
+class _Attitude:
+    """How nodes stand towards pods that ask the same of them and put up with the same."""
+
+    def __init__(self, pod: PodFacts, nodes: Sequence[Node]) -> None:
+        self.standings = [stand(pod, node) for node in nodes]
+        self.disliked = {one.name: _disliked(pod, one) for one in nodes}
+        self.liked = {one.name: _liked(pod, one) for one in nodes}
+        self.verdicts: tuple[NodeVerdict, ...] = ()
+        """As long as no constraint has a say."""
 
 
 class Floor:
@@ -75,42 +84,68 @@ class Floor:
         self.hosts = {host.name: host for host in hosts}
         self.used: dict[str, Room] = dict.fromkeys(self.hosts, Room())
         self.members: dict[str, Member] = {}
-        self._kinds: dict[Key | None, _Kind] = {}
+        self._waiting: dict[str, None] = {}
+        self._moves: list[tuple[PodFacts, int]] = []
+        self._ranks: dict[Room, dict[str, int]] = {}
+        self._attitudes: dict[object, _Attitude] = {}
+        self.nodes = tuple(host.node for host in self.hosts.values())
+        self._kinds: dict[tuple[Key | None, str | None], _Kind] = {}
         self._by_label: dict[tuple[str, str, str], dict[str, Member]] = {}
         for one in members:
             self.put(one)
 
     def put(self, member: Member) -> None:
         self.members[member.key] = member
+        if member.node:
+            self._waiting.pop(member.key, None)
+        else:
+            self._waiting[member.key] = None
         for pair in member.facts.labels.items():
             self._by_label.setdefault((member.facts.namespace, *pair), {})[member.key] = member
         if member.node in self.used:
             self.used[member.node] += member.asks
-        for kind in self._kinds.values():
-            kind.note(member.facts, 1)
+            self._forget(member.node)
+        self._moves.append((member.facts, 1))
 
     def take(self, key: str) -> Member:
         member = self.members.pop(key)
+        self._waiting.pop(key, None)
         for pair in member.facts.labels.items():
             self._by_label[member.facts.namespace, *pair].pop(key, None)
         if member.node in self.used:
             self.used[member.node] -= member.asks
-        for kind in self._kinds.values():
-            kind.note(member.facts, -1)
+            self._forget(member.node)
+        self._moves.append((member.facts, -1))
         return member
 
+    def _forget(self, node: str) -> None:
+        for ranks in self._ranks.values():
+            ranks.pop(node, None)
+
+    def waiting(self) -> list[Member]:
+        """Those without a node."""
+        return [self.members[key] for key in self._waiting]
+
     def kind_of(self, cluster: Cluster, member: Member, crew: Crew | None) -> _Kind:
-        key = member.workload if crew is not None else ("Pod", member.facts.namespace, member.facts.name)
+        own = member.workload if crew is not None else ("Pod", member.facts.namespace, member.facts.name)
+        key = own, member.facts.labels.get(HASH_LABEL)
         if key not in self._kinds:
             question = SpreadQuestion(
                 member.facts,
-                tuple(host.node for host in self.hosts.values()),
+                self.nodes,
                 tuple(one.facts for one in self._near(member.facts)),
                 tuple(one.service for one in cluster.traffic),
                 owner_selector=_selector_of(crew),
             )
-            self._kinds[key] = _Kind(question)
+            self._kinds[key] = _Kind(question, self._attitude_of(member.facts), len(self._moves))
+        self._kinds[key].hear(self._moves)
         return self._kinds[key]
+
+    def _attitude_of(self, pod: PodFacts) -> _Attitude:
+        key = pod.tolerations, tuple(sorted(pod.node_selector.items())), pod.required_terms, pod.preferred_terms
+        if key not in self._attitudes:
+            self._attitudes[key] = _Attitude(pod, self.nodes)
+        return self._attitudes[key]
 
     def _near(self, pod: PodFacts) -> Iterable[Member]:
         """Those that its constraints may count. Where each asks for a label of the pod, they have that label too."""
@@ -120,9 +155,17 @@ class Floor:
         shared = [self._by_label.get((pod.namespace, *pair), {}) for pair in pod.labels.items()]
         return {key: one for some in shared for key, one in some.items()}.values()
 
-    def lacks(self, asks: Room, host: Host) -> str:
+    def ranks_of(self, asks: Room) -> dict[str, int]:
+        """Of all nodes by their room alone; below zero where it is too little."""
+        ranks = self._ranks.setdefault(asks, {})
+        for name in self.hosts.keys() - ranks.keys():
+            used, room = self.used[name], self.hosts[name].room
+            ranks[name] = -1 if self.lacks(asks, name) else _room_rank(used, asks, room)
+        return ranks
+
+    def lacks(self, asks: Room, name: str) -> str:
         """What a node has too little of."""
-        used, room = self.used[host.name], host.room
+        used, room = self.used[name], self.hosts[name].room
         if used.pods + 1 > room.pods:
             return "pods"
         if asks.cpu_milli and used.cpu_milli + asks.cpu_milli > room.cpu_milli:
@@ -134,54 +177,58 @@ class Floor:
 
 def place(cluster: Cluster, floor: Floor, member: Member, crew: Crew | None) -> tuple[Member, Placed]:
     """The pod where it goes; the caller puts it there."""
-    if crew is not None and crew.facts.kind == "DaemonSet" and member.node:
-        return member, Placed(member.key, member.node)
-    kind = floor.kind_of(cluster, member, crew)
-    if kind.prepared.hard_error is not None:
-        return member, Placed(member.key, why=f"its constraints cannot be used: {kind.prepared.hard_error}")
-    result = evaluate_prepared(kind.question, kind.prepared, kind.standings, kind.counts)
-    excluded: Counter[str] = Counter(one.excluded_by for one in result.nodes if one.excluded_by != "ok")
-    lacking: Counter[str] = Counter()
-    fitting = []
-    for name in result.candidates:
-        what = floor.lacks(member.asks, floor.hosts[name])
-        if what:
-            lacking[what] += 1
-        else:
-            fitting.append(name)
-    if not fitting:
-        return member, Placed(member.key, why=_why(result.nodes, excluded, lacking))
-    spread = result.score.normalized if result.score is not None else {}
-    scores = _scores(member.asks, floor, kind, fitting, spread)
-    best = max(scores.values())
-    chosen = sorted(name for name, score in scores.items() if score == best)
+    chosen, why = ranked(cluster, floor, member, crew)
+    if not chosen:
+        return member, Placed(member.key, why=why)
     facts = msgspec.structs.replace(member.facts, node_name=chosen[0])
     return msgspec.structs.replace(member, facts=facts), Placed(member.key, chosen[0], len(chosen) > 1)
+
+
+def ranked(cluster: Cluster, floor: Floor, member: Member, crew: Crew | None) -> tuple[list[str], str]:
+    """The nodes that rank best, all alike; of none it says why."""
+    if crew is not None and crew.facts.kind == "DaemonSet" and member.node:
+        return [member.node], ""
+    kind, asks = floor.kind_of(cluster, member, crew), member.asks
+    if kind.prepared.hard_error is not None:
+        return [], f"its constraints cannot be used: {kind.prepared.hard_error}"
+    ranks, attitude = floor.ranks_of(asks), kind.attitude
+    result = evaluate_prepared(
+        kind.question, kind.prepared, attitude.standings, kind.counts,
+        has_room=lambda name: ranks[name] >= 0, verdicts=attitude.verdicts,
+    )  # fmt: skip
+    if not kind.prepared.hard:
+        attitude.verdicts = result.nodes
+    if not result.candidates:
+        return [], _why(result.nodes, Counter(floor.lacks(asks, name) for name in result.roomless))
+    if result.score is not None and result.score.error is not None:
+        return [], f"its constraints cannot be used: {result.score.error}"
+    scores = _scores(ranks, attitude, result.candidates, result.score.normalized if result.score is not None else {})
+    best = max(scores.values())
+    return sorted(name for name, score in scores.items() if score == best), ""
 
 
 def _selector_of(crew: Crew | None) -> LabelSelector | None:
     return crew.facts.selector if crew is not None and crew.facts.kind != "DaemonSet" else None
 
 
-def _why(nodes: tuple[NodeVerdict, ...], excluded: Mapping[str, int], lacking: Mapping[str, int]) -> str:
+def _why(nodes: tuple[NodeVerdict, ...], lacking: Mapping[str, int]) -> str:
+    excluded = Counter(one.excluded_by for one in nodes if one.excluded_by != "ok")
     parts = [f"{count} {REASONS[reason]}" for reason, count in excluded.items()]
     parts += [f"{count} have too little {what}" for what, count in lacking.items()]
     return f"0 of {len(nodes)} nodes: {', '.join(parts) or 'there is none'}"
 
 
-def _scores(asks: Room, floor: Floor, kind: _Kind, names: list[str], spread: Mapping[str, int]) -> dict[str, int]:
-    most = max(kind.disliked[name] for name in names)
-    if most != kind.most_disliked:
-        kind.ranks.clear()
-        kind.most_disliked = most
-    found = {}
-    for name in names:
-        rank = kind.ranks.get(name)
-        if rank is None:
-            after, room = floor.used[name] + asks, floor.hosts[name].room
-            taints = BEST if not most else BEST - BEST * kind.disliked[name] // most
-            rank = kind.ranks[name] = TAINT_WEIGHT * taints + _free(after, room) + _balance(after, room)
-        found[name] = SPREAD_WEIGHT * spread.get(name, 0) + rank
+def _scores(
+    ranks: Mapping[str, int], attitude: _Attitude, names: Sequence[str], spread: Mapping[str, int]
+) -> dict[str, int]:
+    disliked, liked = attitude.disliked, attitude.liked
+    found = {name: ranks[name] for name in names}
+    if spread:
+        found = {name: rank + SPREAD_WEIGHT * spread[name] for name, rank in found.items()}
+    if most := max(disliked[name] for name in names):
+        found = {name: rank + TAINT_WEIGHT * (BEST - BEST * disliked[name] // most) for name, rank in found.items()}
+    if most := max(liked[name] for name in names):
+        found = {name: rank + AFFINITY_WEIGHT * (BEST * liked[name] // most) for name, rank in found.items()}
     return found
 
 
@@ -192,16 +239,30 @@ def _disliked(pod: PodFacts, node: Node) -> int:
     )
 
 
-def _free(used: Room, room: Room) -> int:
-    """Least allocated first, CPU and memory alike."""
-    pairs = ((used.ranked_cpu, room.ranked_cpu), (used.ranked_memory, room.ranked_memory))
-    scores = [(total - min(taken, total)) * BEST // total for taken, total in pairs if total]
-    return sum(scores) // len(scores) if scores else 0
+def _liked(pod: PodFacts, node: Node) -> int:
+    return sum(weight for weight, term in pod.preferred_terms if term_holds(term, node))
 
 
-def _balance(used: Room, room: Room) -> int:
+def _room_rank(used: Room, asks: Room, room: Room) -> int:
+    """Least allocated first, CPU and memory alike; and how much nearer the two come to each other by the pod, if it
+    asks for anything at all."""
+    scores, kinds = 0, 0
+    for taken, total in (
+        (used.ranked_cpu + asks.ranked_cpu, room.ranked_cpu),
+        (used.ranked_memory + asks.ranked_memory, room.ranked_memory),
+    ):
+        if total:
+            kinds += 1
+            scores += (total - taken) * BEST // total if taken < total else 0
+    free = scores // kinds if kinds else 0
+    if not asks.cpu_milli and not asks.memory:
+        return free
+    with_it = _evenness(used.cpu_milli + asks.cpu_milli, used.memory + asks.memory, room)
+    return free + BEST // 2 + (BEST // 2 + with_it - _evenness(used.cpu_milli, used.memory, room)) // 2
+
+
+def _evenness(cpu_milli: int, memory: int, room: Room) -> int:
     if not room.ranked_cpu or not room.ranked_memory:
         return BEST
-    cpu = min(used.cpu_milli / room.ranked_cpu, 1.0)
-    memory = min(used.memory / room.ranked_memory, 1.0)
-    return int((1 - abs(cpu - memory) / 2) * BEST)
+    cpu, held = cpu_milli / room.ranked_cpu, memory / room.ranked_memory
+    return int((1 - abs(((cpu if cpu < 1 else 1.0) - (held if held < 1 else 1.0)) / 2)) * BEST)

@@ -2,8 +2,7 @@
 """What clients of a Service find in a state of the cluster: endpoints, hints, load, and nodes where nothing answers.
 
 Each node's clients are taken to ask as much as its CPU is of all, which is what hints by CPU assume too. A node asks
-the endpoints that its proxy chooses, each alike. Hints are those that the control plane would write from scratch; ones
-that stood before may last, for Kubernetes keeps what still fits.
+the endpoints that its proxy chooses, each alike.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,11 +11,9 @@ import msgspec
 
 from agent.topology.hints.capacity import read_capacity
 from agent.topology.hints.routing import zone_uses_hints
-from agent.topology.hints.slices import Endpoint, Slice
-from agent.topology.hints.standalone import FilledHints, fill_hints
-from agent.topology.rehearsal.cluster import Host, Member, Traffic
-
-FAMILY = "IPv4"
+from agent.topology.hints.slices import Endpoint
+from agent.topology.manifest.facts import SelectingService
+from agent.topology.rehearsal.cluster import Host, Member, Traffic, Written
 
 
 class ZoneServing(msgspec.Struct, frozen=True, gc=False):
@@ -62,17 +59,29 @@ class Ground:
         for name, weight in self.weights.items():
             self.by_zone[self.zone_of[name]] = self.by_zone.get(self.zone_of[name], 0.0) + weight
         self.total = sum(self.by_zone.values()) or 1.0
+        self.hosts = tuple(hosts)
         self.reading = read_capacity([host.node for host in hosts])
+
+    def is_like(self, other: "Ground") -> bool:
+        """For clients, and for hints."""
+        if self.hosts is other.hosts:
+            return True
+        return (self.zone_of, self.weights) == (other.zone_of, other.weights) and self.reading == other.reading
 
 
 class Crowd:
-    """Pods by their labels, so that no Service walks over all."""
+    """Pods by those of their labels that Services look at, so that no Service walks over all."""
 
-    def __init__(self, members: Iterable[Member]) -> None:
-        self._by_label: dict[tuple[str, str, str], list[Member]] = {}
+    def __init__(self, members: Iterable[Member], services: Iterable[SelectingService]) -> None:
+        self._by_label: dict[tuple[str, str, str], list[Member]] = {
+            (one.namespace, *pair): [] for one in services for pair in (one.selector or {}).items()
+        }
+        names = {name for _, name, _ in self._by_label}
         for one in members:
-            for name, value in one.facts.labels.items():
-                self._by_label.setdefault((one.facts.namespace, name, value), []).append(one)
+            for name in names & one.facts.labels.keys():
+                found = self._by_label.get((one.facts.namespace, name, one.facts.labels[name]))
+                if found is not None:
+                    found.append(one)
 
     def of(self, traffic: Traffic) -> list[Member]:
         wanted = traffic.service.selector
@@ -82,23 +91,13 @@ class Crowd:
         return [one for one in min(found, key=len) if wanted.items() <= one.facts.labels.items()]
 
 
-def serving(traffic: Traffic, members: Sequence[Member], ground: Ground) -> Serving:
-    zone_of = ground.zone_of
-    chosen = [one for one in members if one.node in zone_of and (one.is_ready or traffic.publishes_unready)]
-    endpoints = tuple(
-        Endpoint(
-            addresses=(one.key,), zone=zone_of[one.node] or None, node=one.node, ready=True, serving=True,
-            terminating=False, target=one.key,
-        )
-        for one in sorted(chosen, key=lambda each: each.key)
-    )  # fmt: skip
-    filled = fill_hints(traffic.service, FAMILY, (Slice("all", endpoints),), (), reading=ground.reading)
-    hinted = [one for piece in filled.slices for one in piece.endpoints]
+def serving(traffic: Traffic, written: Written, ground: Ground) -> Serving:
+    hinted = written.endpoints
     load = _shared(traffic, hinted, ground)
     mean = ground.total / len(hinted) if hinted else 0.0
     rows = tuple(
         EndpointLoad(
-            str(one.target), one.node or "", one.zone or "", load.of[place] / ground.total,
+            one.target or one.address, one.node or "", one.zone or "", load.of[place] / ground.total,
             load.of[place] / mean - 1 if mean else 0.0,
         )
         for place, one in enumerate(hinted)
@@ -108,8 +107,8 @@ def serving(traffic: Traffic, members: Sequence[Member], ground: Ground) -> Serv
     return Serving(
         service=traffic.key,
         ready=len(hinted),
-        hints=str(filled.status),
-        why=_why(filled),
+        hints=str(written.status),
+        why=written.why,
         zones=tuple(_zones(hinted, load, ground)),
         endpoints=rows,
         overload=max((one.over for one in rows), default=0.0),
@@ -177,9 +176,3 @@ def _zones(endpoints: Sequence[Endpoint], load: _Load, ground: Ground) -> Iterab
             hinted=sum(one.hints is not None and zone in one.hints.zones for one in endpoints),
             crossing=load.crossing.get(zone, 0.0) / (ground.by_zone.get(zone) or 1.0),
         )
-
-
-def _why(filled: FilledHints) -> str:
-    if filled.status.reason is not None:
-        return str(filled.status.reason)
-    return filled.choice.why

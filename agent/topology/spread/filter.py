@@ -6,7 +6,7 @@ Never: tests resources, ports, volumes or inter-pod affinity, preempts, or moves
 behaviour: scheduler plugin podtopologyspread (filtering.go); KEP-895, KEP-3022, KEP-3094.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -103,6 +103,8 @@ class SpreadResult(msgspec.Struct, frozen=True, gc=False):
     nodes: tuple[NodeVerdict, ...] = ()
     candidates: tuple[str, ...] = ()
     score: Score | None = None
+    roomless: tuple[str, ...] = ()
+    """Without a candidate, the nodes that only lack room."""
 
 
 def evaluate_spread(question: SpreadQuestion, what_if: WhatIf = AS_IT_IS) -> SpreadResult:
@@ -123,16 +125,20 @@ def evaluate_prepared(
     standings: Sequence[NodeStanding],
     counts: Mapping[Matcher, Mapping[str, int]],
     what_if: WhatIf = AS_IT_IS,
+    *,
+    has_room: Callable[[str], bool] = bool,
+    verdicts: tuple[NodeVerdict, ...] = (),
 ) -> SpreadResult:
-    """For who asks for many pods of one template, and keeps what is the same for all of them."""
+    """For who asks for many pods of one template, and keeps what is the same for all of them: `verdicts` too, without
+    hard constraints. `has_room`: of a node by its name; ranks are among those that have it."""
     constraints = tuple(
         _count_domains(constraint, prepared.hard, standings, counts[constraint.matcher], question.pod.labels, what_if)
         for constraint in prepared.hard
     )
-    verdicts = tuple(_judge(standing, constraints) for standing in standings)
-    candidates = [
-        standing for standing, verdict in zip(standings, verdicts, strict=True) if verdict.excluded_by == "ok"
-    ]
+    if constraints or not verdicts:
+        verdicts = tuple(_judge(standing, constraints) for standing in standings)
+    left = [standing for standing, verdict in zip(standings, verdicts, strict=True) if verdict.excluded_by == "ok"]
+    candidates = [standing for standing in left if has_room(standing.node.name)]
     return SpreadResult(
         prefilter="Success" if prepared.hard else "Skip",
         prepared=prepared,
@@ -140,6 +146,7 @@ def evaluate_prepared(
         nodes=verdicts,
         candidates=tuple(standing.node.name for standing in candidates),
         score=score_nodes(prepared, standings, candidates, counts),
+        roomless=tuple(one.node.name for one in left if not candidates),
     )
 
 

@@ -54,7 +54,7 @@ def score_nodes(
     scored = [one for one in candidates if not _is_ignored(one, prepared)]
     ignored = sorted({one.node.name for one in candidates} - {one.node.name for one in scored})
     soft = tuple(_soft_counts(constraint, prepared, standings, scored, pods_by_node) for constraint in prepared.soft)
-    raw = {one.node.name: _raw(one, soft, pods_by_node) for one in scored}
+    raw = _raw(scored, soft, pods_by_node)
     normalized = _normalized(raw) | dict.fromkeys(ignored, 0)
     return Score(
         outcome="scored",
@@ -83,9 +83,13 @@ def _soft_counts(
     counts = {one.node.labels.get(key, ""): 0 for one in scored}
     by_node = pods_by_node[constraint.matcher]
     for standing in standings:
+        # Most nodes have none of these pods.
+        found = by_node.get(standing.node.name)
+        if not found:
+            continue
         value = standing.node.labels.get(key, "")
         if value in counts and not _is_ignored(standing, prepared) and includes(constraint, standing):
-            counts[value] += by_node.get(standing.node.name, 0)
+            counts[value] += found
     return SoftCounts(constraint, _weight(len(counts)), counts)
 
 
@@ -93,18 +97,25 @@ def _weight(size: int) -> float:
     return math.log(size + 2)
 
 
-def _raw(standing: NodeStanding, soft: Sequence[SoftCounts], pods_by_node: Mapping[Matcher, Mapping[str, int]]) -> int:
-    total = 0.0
+def _raw(
+    scored: Sequence[NodeStanding], soft: Sequence[SoftCounts], pods_by_node: Mapping[Matcher, Mapping[str, int]]
+) -> dict[str, int]:
+    nodes = [one.node for one in scored]
+    totals = [0.0] * len(nodes)
     for one in soft:
-        value = standing.node.labels.get(one.constraint.topology_key)
-        if value is None:
+        key, more = one.constraint.topology_key, float(one.constraint.max_skew - 1)
+        if key == HOSTNAME_LABEL:
+            by_node = pods_by_node[one.constraint.matcher]
+            for place, node in enumerate(nodes):
+                if key in node.labels:
+                    totals[place] += by_node.get(node.name, 0) * one.weight + more
             continue
-        if one.constraint.topology_key == HOSTNAME_LABEL:
-            count = pods_by_node[one.constraint.matcher].get(standing.node.name, 0)
-        else:
-            count = one.counts[value]
-        total += count * one.weight + float(one.constraint.max_skew - 1)
-    return _rounded(total)
+        shares = {value: count * one.weight + more for value, count in one.counts.items()}
+        for place, node in enumerate(nodes):
+            if key in node.labels:
+                totals[place] += shares[node.labels[key]]
+    rounded = {total: _rounded(total) for total in set(totals)}
+    return {node.name: rounded[total] for node, total in zip(nodes, totals, strict=True)}
 
 
 def _rounded(value: float) -> int:
@@ -117,7 +128,8 @@ def _normalized(raw: Mapping[str, int]) -> dict[str, int]:
     least, most = min(raw.values(), default=0), max(raw.values(), default=0)
     if most == 0:
         return dict.fromkeys(raw, BEST)
-    return {name: _truncated(BEST * (most + least - value), most) for name, value in raw.items()}
+    found = {value: _truncated(BEST * (most + least - value), most) for value in set(raw.values())}
+    return {name: found[value] for name, value in raw.items()}
 
 
 def _truncated(dividend: int, divisor: int) -> int:

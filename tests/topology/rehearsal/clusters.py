@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.topology.manifest.objects import Document
-from agent.topology.rehearsal.cluster import Cluster, read_cluster
+from agent.topology.rehearsal.cluster import Cluster
+from agent.topology.rehearsal.reading import read_cluster
 
 Object = dict[str, Any]
 

@@ -20,9 +20,11 @@ from agent.topology.rehearsal.changes import (
     parse_scale,
     parse_traffic,
 )
-from agent.topology.rehearsal.cluster import Cluster, overlaid, read_cluster
+from agent.topology.rehearsal.cluster import Cluster
+from agent.topology.rehearsal.reading import overlaid, read_cluster
 from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
 from agent.topology.rehearsal.serving import Crowd, Ground, serving
+from agent.topology.rehearsal.slices import endpoints_of, written_first
 from agent.topology.rehearsal.texts import faults_of
 from tests.topology.rehearsal.clusters import SIX, WEB, budget, cluster, deployment, documents, node, service
 
@@ -208,6 +210,8 @@ def test_loads_are_those_that_each_nodes_proxy_would_give(
 ) -> None:
     policy = {"internalTrafficPolicy": "Local"} if is_local else {}
     known = cluster(*SIX, *deployment("web", places), service("web", "Auto" if is_auto else "", **mode, **policy))
-    found = serving(known.traffic[0], Crowd(known.members).of(known.traffic[0]), Ground(known.hosts))
+    ground, traffic = Ground(known.hosts), known.traffic[0]
+    endpoints = endpoints_of(Crowd(known.members, [traffic.service]).of(traffic), traffic, ground.zone_of)
+    found = serving(traffic, written_first(traffic, endpoints, ground.reading), ground)
 
     assert [one.load for one in found.endpoints] == pytest.approx(asked_one_by_one(known, is_local))

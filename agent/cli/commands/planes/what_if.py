@@ -27,8 +27,9 @@ from agent.topology.rehearsal.changes import (
     parse_scale,
     parse_traffic,
 )
-from agent.topology.rehearsal.cluster import Cluster, overlaid, read_cluster
+from agent.topology.rehearsal.cluster import Cluster
 from agent.topology.rehearsal.picture import rehearsals_page, rehearsals_svg
+from agent.topology.rehearsal.reading import overlaid, read_cluster
 from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
 from agent.topology.rehearsal.texts import advice_text, faults_of, rehearsal_text
 
