@@ -18,12 +18,13 @@ from tests.e2e.cluster import cluster
 from tests.e2e.comparison import Run, different, told
 from tests.e2e.nodes import Side
 from tests.e2e.programs import MissingError, Programs
+from tests.e2e.rehearsal.stage import play
 from tests.e2e.suite import chosen, run
 from tests.e2e.zones import check
 from tests.host.process import ROOT
 
 FOCUS, SKIP = r"\[Conformance\]", r"\[Serial\]|\[Disruptive\]|\[Slow\]|\] DNS should"
-REPORT = ROOT / "build/e2e.txt"
+REPORT, RECORD = ROOT / "build/e2e.txt", ROOT / "build/rehearsal.json"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,19 +36,27 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--zones", type=Path, metavar="ARCHIVE", help="scripts/kind test instead, with this image of kepd"
     )
+    parser.add_argument(
+        "--rehearse", type=int, metavar="N", help="N random changes instead, as kepctl what-if foretells them"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the random changes (default: %(default)s)")
     parser.add_argument("--keep", action="store_true", help="keep the logs of all programs")
     asked = parser.parse_args(arguments)
     # Also in the background of a script: what was started ends, and its mounts and groups go.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(130))
+    unused = ("suite", "proxy", "kubelet", "images") if asked.rehearse else ("suite", "proxy") if asked.zones else ()
     try:
-        programs = Programs.find(os.environ, *(("suite", "proxy") if asked.zones else ()))
+        programs = Programs.find(os.environ, *unused)
     except MissingError as missing:
         print(missing, file=sys.stderr)
         return 2
     with ExitStack() as stack:
         made = tempfile.mkdtemp(prefix="e2e-") if asked.keep else ""
         folder = Path(made or stack.enter_context(tempfile.TemporaryDirectory(prefix="e2e-")))
+        if asked.rehearse:
+            RECORD.parent.mkdir(exist_ok=True)
+            return play(programs, folder, asked.rehearse, asked.seed, RECORD)
         if asked.zones:
             return check(programs, folder, asked.zones.resolve())
         names = chosen(programs, folder, asked.focus, asked.skip)

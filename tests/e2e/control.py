@@ -21,6 +21,7 @@ ADDRESS = {"IPv4": "192.168.9.100", "IPv6": "fd00:9::100"}
 SERVICES = "10.96.0.0/16,fd00:96::/112"
 PORT = 6443
 URL = f"https://{ADDRESS['IPv4']}:{PORT}"
+ALONE: dict[str, object] = {"leader-elect": "false"}
 READY_WITHIN_S, CALL_S = 180.0, 120.0
 
 
@@ -36,9 +37,8 @@ class Control:
 
     def __enter__(self) -> Self:
         self.start_server()
-        common = {"kubeconfig": self.kubeconfig, "leader-elect": "false"}
-        self._begin("controllers", self.programs.controllers, **common, **self._of_controllers())
-        self._begin("scheduler", self.programs.scheduler, **common)
+        self.start_controllers()
+        self.start_scheduler(kubeconfig=self.kubeconfig, **ALONE)
         self._start("names", sys.executable, "-m", "tests.e2e.names", str(self.kubeconfig), ADDRESS["IPv4"])
         self._start("balancer", sys.executable, "-m", "tests.e2e.balancer", str(self.kubeconfig))
         return self
@@ -52,6 +52,13 @@ class Control:
         server.wait_ready(
             lambda: "" if self.kubectl("get", "--raw=/readyz", check=False) else "no answer", READY_WITHIN_S
         )
+
+    def start_controllers(self, **more: object) -> None:
+        flags = {"kubeconfig": self.kubeconfig, **ALONE, **self._of_controllers(), **more}
+        self._begin("controllers", self.programs.controllers, **flags)
+
+    def start_scheduler(self, **flags: object) -> None:
+        self._begin("scheduler", self.programs.scheduler, **flags)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
