@@ -125,6 +125,8 @@ class Cluster(msgspec.Struct, frozen=True, gc=False):
     guards: tuple[Guard, ...] = ()
     slices: Mapping[str, tuple[Slice, ...]] = {}
     written: Mapping[str, Written] = {}
+    unhinted: frozenset[str] = frozenset()
+    """Services of which nobody has looked at the slices."""
     has_memory: bool = True
     """Hints are a control plane's; those of a bare node are computed from scratch each time."""
 

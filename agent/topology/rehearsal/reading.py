@@ -67,6 +67,11 @@ def read_cluster(documents: Sequence[Document]) -> Reading:
         traffic=tuple(_traffic(one, raw.get(("Service", one.namespace, one.name))) for one in found.services),
         guards=tuple(_guard(one, errors) for one in flat if one.content.get("kind") == "PodDisruptionBudget"),
         slices=_slices(found, notes),
+        unhinted=frozenset(
+            f"{one.namespace}/{one.service}"
+            for one in found.slices
+            if not _is_stored(raw, one.namespace, one.slice.name)
+        ),
     )
     return Reading(cluster, tuple(errors), tuple(notes))
 
@@ -284,6 +289,11 @@ def _slices(found: Manifests, notes: list[Finding]) -> dict[str, tuple[Slice, ..
                 Finding(where, "endpoints", f"{unknown} are of no pod that is given; they stay with their node")
             )
     return {key: tuple(families[min(families, key=FAMILIES.index)]) for key, families in by_family.items()}
+
+
+def _is_stored(raw: Mapping[Key, _Raw], namespace: str, name: str) -> bool:
+    """An API server had it; one that was written by hand got no hints from anybody yet."""
+    return "resourceVersion" in part(raw["EndpointSlice", namespace, name].content, "metadata")
 
 
 def _pod_of(endpoint: Endpoint, pods: AbstractSet[str]) -> str | None:

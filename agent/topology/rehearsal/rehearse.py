@@ -16,7 +16,7 @@ from agent.topology.rehearsal.changes import SCALED, Change, Changed, applied, c
 from agent.topology.rehearsal.cluster import Cluster, Crew, Guard, Member, Traffic, Written, hashed
 from agent.topology.rehearsal.scheduling import NOT_LOOKED_AT, Floor, Placed, place
 from agent.topology.rehearsal.serving import Crowd, Ground, Serving, serving
-from agent.topology.rehearsal.slices import as_found, endpoints_of, written_anew, written_first
+from agent.topology.rehearsal.slices import as_found, endpoints_of, looked_at, written_anew, written_first
 
 EVICTING = ("drain",)
 
@@ -202,7 +202,8 @@ def written_before(cluster: Cluster, traffic: Traffic, members: Sequence[Member]
     if known is not None:
         return known
     if traffic.key in cluster.slices:
-        return as_found(traffic, cluster.slices[traffic.key], ground.reading)
+        found = as_found(traffic, cluster.slices[traffic.key], ground.reading)
+        return looked_at(traffic, found, ground.reading) if traffic.key in cluster.unhinted else found
     return written_first(traffic, endpoints_of(members, traffic, ground.zone_of), ground.reading)
 
 

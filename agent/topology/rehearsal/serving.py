@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from agent.topology.hints.allocation import allocate
 from agent.topology.hints.capacity import read_capacity
 from agent.topology.hints.routing import zone_uses_hints
 from agent.topology.hints.slices import Endpoint
@@ -17,12 +18,17 @@ from agent.topology.rehearsal.cluster import Host, Member, Traffic, Written
 
 
 class ZoneServing(msgspec.Struct, frozen=True, gc=False):
-    """`crossing`: the share of its clients' requests that leaves the zone."""
+    """`crossing`: the share of its clients' requests that leaves the zone; `share`: that of the CPU. By it the zone
+    wants endpoints, and may have from `least` to `most` hints; none of that where hints do not go by CPU."""
 
     zone: str
     endpoints: int
     hinted: int
     crossing: float
+    share: float = 0.0
+    want: float | None = None
+    least: int | None = None
+    most: int | None = None
 
 
 class EndpointLoad(msgspec.Struct, frozen=True, gc=False):
@@ -109,7 +115,7 @@ def serving(traffic: Traffic, written: Written, ground: Ground) -> Serving:
         ready=len(hinted),
         hints=str(written.status),
         why=written.why,
-        zones=tuple(_zones(hinted, load, ground)),
+        zones=tuple(_zones(hinted, load, ground, written)),
         endpoints=rows,
         overload=max((one.over for one in rows), default=0.0),
         crossing=sum(load.crossing.values()) / ground.total,
@@ -168,11 +174,19 @@ def _by_node_hints(endpoints: Sequence[Endpoint]) -> dict[str, list[int]]:
     return found
 
 
-def _zones(endpoints: Sequence[Endpoint], load: _Load, ground: Ground) -> Iterable[ZoneServing]:
+def _zones(endpoints: Sequence[Endpoint], load: _Load, ground: Ground, written: Written) -> Iterable[ZoneServing]:
+    allocation = None
+    if written.status.state in ("active", "refused"):
+        allocation = allocate(ground.reading.capacity, len(endpoints))
     for zone in sorted(ground.by_zone.keys() | {one.zone or "" for one in endpoints}):
+        row = allocation.zones.get(zone) if allocation is not None else None
         yield ZoneServing(
             zone=zone,
             endpoints=sum((one.zone or "") == zone for one in endpoints),
             hinted=sum(one.hints is not None and zone in one.hints.zones for one in endpoints),
             crossing=load.crossing.get(zone, 0.0) / (ground.by_zone.get(zone) or 1.0),
+            share=ground.by_zone.get(zone, 0.0) / ground.total,
+            want=row.want if row is not None else None,
+            least=row.least if row is not None else None,
+            most=row.most if row is not None else None,
         )

@@ -64,6 +64,15 @@ def written_anew(
     is_same = not lists.to_create and not lists.to_update and len(lists.unchanged) == len(before.slices)
     if is_same and not is_edited and not _has_too_few(choice, before, reading):
         return Written(before.slices, *_standing(before.slices, choice, reading))
+    return _hinted(choice, lists, reading)
+
+
+def looked_at(traffic: Traffic, before: Written, reading: CapacityReading) -> Written:
+    """By a control plane that sees these slices now."""
+    return _hinted(_choice(traffic), SliceLists(unchanged=before.slices), reading)
+
+
+def _hinted(choice: ModeChoice, lists: SliceLists, reading: CapacityReading) -> Written:
     if choice.mode == "topology":
         assignment = assign_hints(lists, reading.capacity)
         slices = assignment.slices.all

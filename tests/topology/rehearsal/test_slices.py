@@ -26,7 +26,7 @@ def slices_of(name: str, nodes: list[str], hints: list[str] | None, *, of_pods: 
         endpoints.append(made)
     return {
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "endpoints": endpoints,
-        "metadata": {"name": f"{name}-x", "labels": {"kubernetes.io/service-name": name}},
+        "metadata": {"name": f"{name}-x", "labels": {"kubernetes.io/service-name": name}, "resourceVersion": "1"},
     }  # fmt: skip
 
 
