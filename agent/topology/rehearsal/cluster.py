@@ -6,11 +6,13 @@ what only a rehearsal needs is read here, and what is missing is assumed and tol
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from agent.model.finding import Finding
+from agent.model.images.reference import default_policy
 from agent.model.nodes.node import Node
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.model.selector import LabelSelector
@@ -49,8 +51,11 @@ class Room(msgspec.Struct, frozen=True, gc=False):
 
 
 class Host(msgspec.Struct, frozen=True, gc=False):
+    """`listed`: images as its status has them."""
+
     node: Node
     room: Room
+    listed: Sequence[Object] = ()
 
     @property
     def name(self) -> str:
@@ -58,7 +63,8 @@ class Host(msgspec.Struct, frozen=True, gc=False):
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """A pod. `workload` is what makes another in its place; None: nobody does."""
+    """A pod. `workload` is what makes another in its place; None: nobody does. `images` are in the order in which they
+    are pulled, `policies` what each is pulled by; `made` is the object, or the template, as it was read."""
 
     facts: PodFacts
     asks: Room
@@ -66,6 +72,9 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     workload: Key | None = None
     grace_s: int = 30
     is_mirror: bool = False
+    images: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    made: Object = {}
 
     @property
     def key(self) -> str:
@@ -77,7 +86,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 class Crew(msgspec.Struct, frozen=True, gc=False):
-    """A workload. `surge` and `missing`: how many pods more and fewer a change may have."""
+    """A workload. `surge` and `missing`: how many pods more and fewer a change may have. The last three are those of
+    its pods."""
 
     facts: WorkloadFacts
     asks: Room
@@ -85,6 +95,9 @@ class Crew(msgspec.Struct, frozen=True, gc=False):
     surge: str | int = "25%"
     missing: str | int = "25%"
     grace_s: int = 30
+    images: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    made: Object = {}
 
     @property
     def key(self) -> Key:
@@ -183,7 +196,7 @@ def part(made: Object, *names: str) -> Object:
     return made
 
 
-def _list(made: Object, name: str) -> Sequence[Object]:
+def listed_in(made: Object, name: str) -> Sequence[Object]:
     found = made.get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
@@ -200,7 +213,7 @@ def _deployments_of(flat: Iterable[_Raw]) -> dict[Key, Key]:
     found = {}
     for one in flat:
         key = _key(one.content)
-        for owner in _list(part(one.content, "metadata"), "ownerReferences") if key[0] == "ReplicaSet" else ():
+        for owner in listed_in(part(one.content, "metadata"), "ownerReferences") if key[0] == "ReplicaSet" else ():
             if owner.get("kind") == "Deployment":
                 found[key] = ("Deployment", key[1], str(owner.get("name")))
     return found
@@ -216,7 +229,8 @@ def _host(node: Node, raw: _Raw | None, notes: list[Finding]) -> Host:
     if pods is None:
         notes.append(Finding(raw.where, "status.allocatable.pods", f"missing; {USUAL_PODS} are assumed"))
     milli = node.cpu.milli() if node.cpu is not None else 0
-    return Host(node, Room(milli, memory if memory is not None else 1 << 60, pods or USUAL_PODS, milli, memory or 0))
+    room = Room(milli, memory if memory is not None else 1 << 60, pods or USUAL_PODS, milli, memory or 0)
+    return Host(node, room, listed_in(status, "images"))
 
 
 def _amount(value: object) -> int | None:
@@ -230,13 +244,13 @@ def _amount(value: object) -> int | None:
 
 def asks_of(spec: Object, where: str, notes: list[Finding]) -> Room:
     """The sum of the containers, or what one init container needs alone."""
-    sums = [_of_container(one, where, notes) for one in _list(spec, "containers")]
-    sidecars = [one for one in _list(spec, "initContainers") if one.get("restartPolicy") == "Always"]
+    sums = [_of_container(one, where, notes) for one in listed_in(spec, "containers")]
+    sidecars = [one for one in listed_in(spec, "initContainers") if one.get("restartPolicy") == "Always"]
     sums += [_of_container(one, where, notes) for one in sidecars]
     total = Room()
     for one in sums:
         total = total + one
-    firsts = [_of_container(one, where, notes) for one in _list(spec, "initContainers") if one not in sidecars]
+    firsts = [_of_container(one, where, notes) for one in listed_in(spec, "initContainers") if one not in sidecars]
     most = [max(values) for values in zip(*map(msgspec.structs.astuple, [total, *firsts]), strict=True)]
     return msgspec.structs.replace(Room(*most), pods=1)
 
@@ -260,7 +274,9 @@ def _of_container(one: Object, where: str, notes: list[Finding]) -> Room:
 
 def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: list[Finding]) -> Member:
     raw = raw or NO_RAW
-    conditions = {str(one.get("type")): one.get("status") for one in _list(part(raw.content, "status"), "conditions")}
+    conditions = {
+        str(one.get("type")): one.get("status") for one in listed_in(part(raw.content, "status"), "conditions")
+    }
     owner = (pod.owner[0], pod.namespace, pod.owner[1]) if pod.owner is not None else None
     spec = part(raw.content, "spec")
     return Member(
@@ -270,7 +286,28 @@ def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: l
         workload=owners.get(owner, owner) if owner is not None else None,
         grace_s=_grace(spec),
         is_mirror=MIRROR in part(raw.content, "metadata", "annotations"),
+        images=tuple(images := dict(_images(spec))),
+        policies=tuple(images.values()),
+        made=raw.content,
     )
+
+
+def _images(spec: Object) -> Iterator[tuple[str, str]]:
+    """With their policies. Those that are mounted come first, then containers as they start."""
+    for one in listed_in(spec, "volumes"):
+        if (name := part(one, "image").get("reference")) is not None:
+            yield str(name), _policy(part(one, "image").get("pullPolicy"), str(name))
+    for field in ("initContainers", "containers"):
+        for one in listed_in(spec, field):
+            if (name := one.get("image")) is not None:
+                yield str(name), _policy(one.get("imagePullPolicy"), str(name))
+
+
+def _policy(given: object, image: str) -> str:
+    return given if isinstance(given, str) and given else _usual_policy(image)
+
+
+_usual_policy = lru_cache(maxsize=4096)(default_policy)
 
 
 def _grace(spec: Object) -> int:
@@ -299,6 +336,9 @@ def _crews(
             surge=0 if is_recreated else rolling.get("maxSurge", "25%" if one.kind == "Deployment" else 0),
             missing="100%" if is_recreated else rolling.get("maxUnavailable", "25%" if one.kind == "Deployment" else 1),
             grace_s=_grace(inner),
+            images=tuple(images := dict(_images(inner))),
+            policies=tuple(images.values()),
+            made=part(spec, "template"),
         )
     return found
 
