@@ -99,7 +99,7 @@ def _placed(changed: Changed) -> tuple[Floor, tuple[Placed, ...]]:
     return floor, tuple(placed)
 
 
-def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) -> Rehearsal:
+def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) -> tuple[Rehearsal, Cluster]:
     """Edited manifests: workloads come to their numbers, and Services, nodes and budgets are as they are there now."""
     waiting: list[Member] = []
     gone: list[Member] = []
@@ -118,7 +118,7 @@ def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) 
     known_before = replace(before, traffic=wanted.traffic)
     stage = Stage(after, left, placed, tuple(gone))
     text = f"apply {', '.join(map(str, sources))}"
-    return _compared(known_before, Change("file", text), stage, _served(before))
+    return _compared(known_before, Change("file", text), stage, _served(before)), after
 
 
 def _served(cluster: Cluster) -> dict[str, Serving]:
