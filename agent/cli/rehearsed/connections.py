@@ -5,8 +5,8 @@ A daemon knows those of its node, and not how long they have been idle. So each 
 close it at its signal, and the kill ends it at the latest. Never: asks a daemon; a rehearsal works on files alone.
 """
 
-import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -39,7 +39,11 @@ class OpenConnections(msgspec.Struct, frozen=True):
     by_address: Mapping[str, int] = {}
     left_out: int = 0
 
-    def to(self, one: Member) -> int:
+    def of(self, ending: Iterable[Member]) -> dict[str, int]:
+        """By pods, without those that have none."""
+        return {one.key: count for one in ending if (count := self._to(one))}
+
+    def _to(self, one: Member) -> int:
         """None where the object is that of before a move. The address of a node is that of many pods and counts for
         none of them."""
         spec = part(one.made, "spec")
@@ -58,11 +62,7 @@ def read_connections(paths: Iterable[Path]) -> OpenConnections:
         answer = _answer(path)
         seen.update(answer.connections)
         left_out += max(answer.total - len(answer.connections), 0)
-    counts: dict[str, int] = {}
-    for one in seen:
-        address = _address(one.endpoint)
-        counts[address] = counts.get(address, 0) + 1
-    return OpenConnections(counts, left_out)
+    return OpenConnections(Counter(one.endpoint.rpartition(":")[0].strip("[]") for one in seen), left_out)
 
 
 def _answer(path: Path) -> _Answer:
@@ -73,16 +73,3 @@ def _answer(path: Path) -> _Answer:
     except (msgspec.MsgspecError, UnicodeError) as error:
         right = "kepctl end connections NAMESPACE/NAME --to IP:PORT --dry-run -o json"
         raise CommandFailed(f"{path}: has no connections: {error}; expected the answer of {right}", USAGE) from error
-
-
-def _address(endpoint: str) -> str:
-    text = endpoint.rpartition(":")[0].strip("[]")
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        return text
-
-
-def open_connections(ending: Sequence[Member], known: OpenConnections) -> dict[str, int]:
-    """By pods, without those that have none."""
-    return {one.key: count for one in ending if (count := known.to(one))}

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
+from msgspec import structs
+from msgspec.structs import replace
 
 from agent.model.pods.pod import ContainerKind
 from agent.pods.plan.order import Member as Ordered
@@ -39,19 +41,16 @@ class Program(msgspec.Struct, frozen=True):
     signal: str = "TERM"
 
 
-class ContainerEnd(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerEnd(Program, frozen=True, kw_only=True):
     """Seconds after the delete: its signal comes between the first two, the kill at the latest at the third. `left_s`
     is what it has between signal and kill if all before it use all they may."""
 
-    container: str
-    is_sidecar: bool
-    hook: str
-    sleep_s: int | None
-    signal: str
     signal_first_s: float
     signal_last_s: float
     killed_s: float
     left_s: float
+    is_cut_off: bool
+    """Its hook, even where all is quick."""
 
 
 class PodsEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,18 +95,17 @@ def _what(one: Member) -> str:
 def programs_of(spec: Object) -> tuple[Program, ...]:
     """Those that run to the end of the pod, in the order of the spec; other init containers have ended."""
     sidecars = [one for one in listed_in(spec, "initContainers") if one.get("restartPolicy") == "Always"]
-    found = [_program(one, is_sidecar=True) for one in sidecars]
-    return (*found, *(_program(one) for one in listed_in(spec, "containers")))
+    mains = listed_in(spec, "containers")
+    return (*(_program(one, is_sidecar=True) for one in sidecars), *map(_program, mains))
 
 
 def _program(made: Object, *, is_sidecar: bool = False) -> Program:
     lifecycle = part(made, "lifecycle")
     stop = part(lifecycle, "preStop")
     hook = next((name for name in HOOKS if isinstance(stop.get(name), Mapping)), "")
-    seconds = part(stop, "sleep").get("seconds", 0) if hook == SLEEP else None
-    signal = lifecycle.get("stopSignal") or "TERM"
-    slept_s = _seconds(seconds) if seconds is not None else None
-    return Program(str(made.get("name", "")), is_sidecar, hook, slept_s, str(signal).removeprefix("SIG"))
+    slept_s = _seconds(part(stop, SLEEP).get("seconds")) if hook == SLEEP else None
+    signal = str(lifecycle.get("stopSignal") or "TERM").removeprefix("SIG")
+    return Program(str(made.get("name", "")), is_sidecar, hook, slept_s, signal)
 
 
 def _seconds(value: object) -> int:
@@ -115,44 +113,43 @@ def _seconds(value: object) -> int:
 
 
 def _end(alike: _Alike, pods: tuple[str, ...]) -> PodsEnd:
-    grace_s = alike.grace_s
-    containers, cut_off = timeline(alike.programs[:MOST_PROGRAMS], min(grace_s, MOST_SECONDS))
+    programs = alike.programs[:MOST_PROGRAMS]
+    # Many templates differ by names alone, and one plan serves all of them.
+    shape = tuple(replace(one, name=str(place), signal="") for place, one in enumerate(programs))
+    planned = zip(timeline(shape, min(alike.grace_s, MOST_SECONDS)), programs, strict=True)
+    containers = tuple(replace(end, name=one.name, signal=one.signal) for end, one in planned)
     signals = [one.signal_first_s for one in containers if not one.is_sidecar]
     late_s = max(PROXY_SYNC_S - min(signals), 0.0) if alike.services and signals else 0.0
     return PodsEnd(
         what=alike.what,
         pods=pods,
-        grace_s=grace_s,
+        grace_s=alike.grace_s,
         killed_s=max((one.killed_s for one in containers), default=0.0),
         containers=containers,
         services=alike.services,
         late_s=late_s,
-        faults=tuple(_faults(containers, grace_s, cut_off)),
-        remarks=(*_remarks(containers, late_s), *_not_looked_at(len(alike.programs))),
+        faults=tuple(_faults(containers, alike.grace_s)),
+        remarks=tuple(_remarks(containers, late_s, len(alike.programs) - MOST_PROGRAMS)),
     )
 
 
 @lru_cache(maxsize=1024)
-def timeline(programs: tuple[Program, ...], grace_s: int) -> tuple[tuple[ContainerEnd, ...], frozenset[str]]:
-    """The second are containers whose hook is cut off even where all is quick."""
+def timeline(programs: tuple[Program, ...], grace_s: int) -> tuple[ContainerEnd, ...]:
+    """No two programs may have one name."""
     quick, slow = (_forecast(programs, grace_s, is_quick=is_quick) for is_quick in (True, False))
     first, last, killed = (_times(quick, "stop_signal"), _times(slow, "stop_signal"), _times(slow, "sigkill"))
-    containers = tuple(
+    cut_off = {one.container for one in quick if one.result == HookPhase.TIMEOUT}
+    return tuple(
         ContainerEnd(
-            container=one.name,
-            is_sidecar=one.is_sidecar,
-            hook=one.hook,
-            sleep_s=one.sleep_s,
-            signal=one.signal,
+            **structs.asdict(one),
             signal_first_s=first[one.name],
             signal_last_s=last[one.name],
             killed_s=killed[one.name],
             left_s=killed[one.name] - last[one.name],
+            is_cut_off=one.name in cut_off,
         )
         for one in programs
-        if one.name in first and one.name in killed
     )
-    return containers, frozenset(one.container for one in quick if one.result == HookPhase.TIMEOUT)
 
 
 def _forecast(programs: Sequence[Program], grace_s: int, *, is_quick: bool) -> tuple[Happening, ...]:
@@ -178,31 +175,28 @@ def _times(happenings: Iterable[Happening], event: str) -> dict[str, float]:
     return {one.container: one.at_s for one in happenings if one.event == event}
 
 
-def _faults(containers: Iterable[ContainerEnd], grace_s: int, cut_off: frozenset[str]) -> Iterable[str]:
+def _faults(containers: Iterable[ContainerEnd], grace_s: int) -> Iterable[str]:
     if grace_s < KUBELET_LEAST_S:
         yield f"grace {grace_s}: a kubelet makes {KUBELET_LEAST_S} s of it"
     for one in containers:
-        if one.sleep_s is not None and one.container in cut_off:
-            yield f"preStop of {one.container} sleeps {one.sleep_s} s and is cut off when the grace is over"
+        if one.sleep_s is not None and one.is_cut_off:
+            yield f"preStop of {one.name} sleeps {one.sleep_s} s and is cut off when the grace is over"
         elif one.signal_first_s >= max(grace_s, KUBELET_LEAST_S):
-            why = f"preStop of {one.container} sleeps {one.sleep_s} s" if one.sleep_s else "others take it all"
-            yield f"{why}: nothing of the grace is left for {one.container} when {one.signal} comes"
+            why = f"preStop of {one.name} sleeps {one.sleep_s} s" if one.sleep_s else "others take it all"
+            yield f"{why}: nothing of the grace is left for {one.name} when {one.signal} comes"
 
 
-def _not_looked_at(count: int) -> Iterable[str]:
-    if count > MOST_PROGRAMS:
-        yield f"{count - MOST_PROGRAMS} more containers are not looked at"
-
-
-def _remarks(containers: Sequence[ContainerEnd], late_s: float) -> Iterable[str]:
+def _remarks(containers: Iterable[ContainerEnd], late_s: float, left_out: int) -> Iterable[str]:
     for one in containers:
         if one.hook == TCP:
-            yield f"no kubelet carries out the hook of {one.container}, tcpSocket"
+            yield f"no kubelet carries out the hook of {one.name}, tcpSocket"
         elif one.hook and one.sleep_s is None:
-            yield f"nobody knows how long preStop of {one.container} takes, {one.hook}"
+            yield f"nobody knows how long preStop of {one.name} takes, {one.hook}"
         if one.is_sidecar and one.signal_first_s < one.signal_last_s:
-            yield f"{one.container} has {one.left_s:g} s if the others use up their grace"
+            yield f"{one.name} has {one.left_s:.0f} s if the others use up their grace"
         if one.signal != "TERM":
-            yield f"{one.container} gets {one.signal} in the place of TERM"
+            yield f"{one.name} gets {one.signal} in the place of TERM"
     if late_s:
-        yield f"proxies may send new connections for up to {late_s:g} s after the signal"
+        yield f"proxies may send new connections for up to {late_s:.0f} s after the signal"
+    if left_out > 0:
+        yield f"{left_out} more containers are not looked at"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of `kepctl what-if` on what a dump does not say: bandwidth, pulls at once, sizes of images, connections."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -16,33 +17,22 @@ Command = Callable[..., Any]
 MOST_PARALLEL = 1000
 
 
-class Bytes(click.ParamType[int]):
-    """A whole number of bytes as Kubernetes writes it; 0 is none."""
-
-    name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            found = parse_quantity(str(value)).nanos // 10**9
-        except QuantityError as error:
-            self.fail(str(error), param, ctx)
-        if found < 1:
-            self.fail(f"{value!r} is no number of bytes; expected at least 1, such as 100Mi", param, ctx)
-        return found
+def _bytes(text: str) -> int:
+    try:
+        found = parse_quantity(text).nanos // 10**9
+    except QuantityError as error:
+        raise click.BadParameter(str(error)) from error
+    if found < 1:
+        raise click.BadParameter(f"{text!r} is no number of bytes; expected at least 1, such as 100Mi")
+    return found
 
 
-class ImageSize(click.ParamType[tuple[str, int]]):
-    name = "image=size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        if isinstance(value, tuple):
-            return value
-        image, sign, size = str(value).rpartition("=")
-        if not sign or not image:
-            self.fail(f"{value!r} has no size; expected IMAGE=SIZE, such as web:2=250Mi", param, ctx)
-        return image, Bytes().convert(size, param, ctx)
+def _sizes(texts: Sequence[str]) -> Iterator[tuple[str, int]]:
+    for text in texts:
+        image, _, size = text.rpartition("=")
+        if not image:
+            raise click.BadParameter(f"{text!r} has no size; expected IMAGE=SIZE, such as web:2=250Mi")
+        yield image, _bytes(size)
 
 
 class Known(TypedDict):
@@ -50,22 +40,22 @@ class Known(TypedDict):
 
     bandwidth: int
     parallel_pulls: int
-    image_sizes: Sequence[tuple[str, int]]
+    image_sizes: dict[str, int]
     connection_files: Sequence[Path]
 
 
 OPTIONS = (
     click.option(
-        "--bandwidth", type=Bytes(), default="100Mi", show_default=True, metavar="SIZE",
-        help="Bytes a second that each node pulls.",
+        "--bandwidth", callback=lambda _ctx, _param, text: _bytes(text), default="100Mi", show_default=True,
+        metavar="SIZE", help="Bytes a second that each node pulls.",
     ),
     click.option(
         "--parallel-pulls", type=click.IntRange(1, MOST_PARALLEL), default=1, show_default=True, metavar="N",
         help="Pulls at a time on each node; a kubelet's default is 1.",
     ),
     click.option(
-        "--image-size", "image_sizes", type=ImageSize(), multiple=True, metavar="IMAGE=SIZE",
-        help="The size of an image that no node has.",
+        "--image-size", "image_sizes", callback=lambda _ctx, _param, texts: dict(_sizes(texts)),
+        multiple=True, metavar="IMAGE=SIZE", help="The size of an image that no node has.",
     ),
     click.option(
         "--connections", "connection_files", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -75,12 +65,10 @@ OPTIONS = (
 
 
 def told_options(command: Command) -> Command:
-    for one in reversed(OPTIONS):
-        command = one(command)
-    return command
+    return reduce(lambda inner, one: one(inner), reversed(OPTIONS), command)
 
 
 def asked_for(**known: Unpack[Known]) -> Asked:
-    rules = PullRules(bandwidth=known["bandwidth"], parallel=known["parallel_pulls"], sizes=dict(known["image_sizes"]))
+    rules = PullRules(bandwidth=known["bandwidth"], parallel=known["parallel_pulls"], sizes=known["image_sizes"])
     files = known["connection_files"]
     return Asked(rules=rules, connections=read_connections(files) if files else None)

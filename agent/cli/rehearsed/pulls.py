@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each node pulls for the pods that a change gives it, and how long that takes by the queue.
 
-The pull queue of the images plane decides which pull is next, first come first served as a kubelet has it; a pod asks
-for its images one after the other, and those that are pulled at once share the bandwidth. An image is there if the node
-lists it or a ready pod of it runs from it. Never: asks a registry; a size that nobody tells counts as nothing.
+The pull queue of the images plane decides which is next, first come first served as a kubelet has it. Pods of a node
+come at once, each asks for one image after the other, and pulls of one time share the bandwidth. An image is there if
+the node lists it or a ready pod of it runs from it. Never: asks a registry; a size that nobody tells counts as nothing.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count, repeat
 
 import msgspec
 
@@ -145,7 +145,9 @@ class _Node:
         self._arrivals = count()
         self._left: dict[int, float] = {}
         self._now_s = 0.0
-        self._todo = [_wanted(one) for one in pods]
+        # An image without a policy of its own was put there by hand.
+        others = repeat(PullPolicy.IF_NOT_PRESENT.value)
+        self._todo = [zip(one.images, chain(one.policies, others), strict=False) for one in pods]
         self._checks: set[str] = set()
         self._never: dict[str, None] = {}
         self._pulled: list[ImagePull] = []
@@ -197,17 +199,10 @@ class _Node:
 
     def _end(self, number: int) -> None:
         del self._left[number]
-        flight = self._queue.end(number)
-        if flight is None:
+        if (flight := self._queue.end(number)) is None:
             return
         name = flight.key.reference
         self._present.add(name)
         self._pulled.append(ImagePull(name, flight.size_bytes, self._takers[name], round(self._now_s, 3)))
         for one in flight.members:
             self._ask(int(one.pod))
-
-
-def _wanted(one: Member) -> Iterator[tuple[str, str]]:
-    """An image without a policy of its own was put there by hand."""
-    policies = iter(one.policies)
-    yield from ((image, next(policies, PullPolicy.IF_NOT_PRESENT)) for image in one.images)

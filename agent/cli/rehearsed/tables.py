@@ -42,12 +42,12 @@ def _end_row(one: PodsEnd) -> list[str]:
     hooks = [f"{_named(each, one)}{_hook(each)}" for each in one.containers if each.hook]
     spans = [f"{_named(each, one)}{_between(each.signal_first_s, each.signal_last_s)}" for each in one.containers]
     remark = "; ".join((*one.faults, *one.remarks))
-    shown = [", ".join(hooks) or "-", ", ".join(spans) or "-", f"{one.killed_s:g} s", remark or "-"]
+    shown = [", ".join(hooks) or "-", ", ".join(spans) or "-", f"{one.killed_s:.0f} s", remark or "-"]
     return [str(len(one.pods)), one.what, f"{one.grace_s} s", *shown]
 
 
 def _named(container: ContainerEnd, of: PodsEnd) -> str:
-    return f"{container.container} " if len(of.containers) > 1 else ""
+    return f"{container.name} " if len(of.containers) > 1 else ""
 
 
 def _hook(one: ContainerEnd) -> str:
@@ -55,7 +55,7 @@ def _hook(one: ContainerEnd) -> str:
 
 
 def _between(first_s: float, last_s: float) -> str:
-    return f"{first_s:g} s" if first_s == last_s else f"{first_s:g} to {last_s:g} s"
+    return f"{first_s:.0f} s" if first_s == last_s else f"{first_s:.0f} to {last_s:.0f} s"
 
 
 def _connections(known: Mapping[str, int], left_out: int) -> str:
@@ -74,9 +74,9 @@ def _pulls(pulls: Pulls) -> Iterator[Block]:
     yield Paragraph(f"pulls, {at_once} at {rate(pulls.bandwidth)} for each node, sizes as nodes tell them:")
     yield Grid(PULL_TITLES, [_pull_row(one) for one in pulls.nodes[:MOST_ROWS]])
     yield from _rest(len(pulls.nodes), "nodes")
-    first = pulls.nodes[0]
-    if first.seconds:
-        yield Paragraph(f"the slowest is {first.node}; a prefetch before the change saves {_time(first.seconds)} there")
+    if pulls.seconds:
+        saved = f"a prefetch before the change saves {_time(pulls.seconds)} there"
+        yield Paragraph(f"the slowest is {pulls.nodes[0].node}; {saved}")
     if pulls.unknown:
         yield Paragraph(f"nobody tells the size of {_some(pulls.unknown)}, which counts as nothing; say --image-size")
 
@@ -106,12 +106,8 @@ def _some(names: Sequence[str]) -> str:
 
 def told_section(title: str, blocks: Iterable[Block]) -> str:
     """For a page; the style stands in each, so that one alone is whole."""
-    parts = [_paragraph(one) if isinstance(one, Paragraph) else _table(one) for one in blocks]
+    parts = [f"<p>{_escaped(one.text)}</p>" if isinstance(one, Paragraph) else _table(one) for one in blocks]
     return f"<section>{STYLE}<h3>{_escaped(title)}</h3>{''.join(parts)}</section>" if parts else ""
-
-
-def _paragraph(one: Paragraph) -> str:
-    return f"<p>{_escaped(one.text)}</p>"
 
 
 def _table(one: Grid) -> str:

@@ -196,9 +196,13 @@ def part(made: Object, *names: str) -> Object:
     return made
 
 
-def listed_in(made: Object, name: str) -> Sequence[Object]:
+def _list(made: Object, name: str) -> Sequence[Object]:
     found = made.get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+# Others read lists of raw objects as well.
+listed_in = _list
 
 
 def _key(made: Object) -> Key:
@@ -213,7 +217,7 @@ def _deployments_of(flat: Iterable[_Raw]) -> dict[Key, Key]:
     found = {}
     for one in flat:
         key = _key(one.content)
-        for owner in listed_in(part(one.content, "metadata"), "ownerReferences") if key[0] == "ReplicaSet" else ():
+        for owner in _list(part(one.content, "metadata"), "ownerReferences") if key[0] == "ReplicaSet" else ():
             if owner.get("kind") == "Deployment":
                 found[key] = ("Deployment", key[1], str(owner.get("name")))
     return found
@@ -230,7 +234,7 @@ def _host(node: Node, raw: _Raw | None, notes: list[Finding]) -> Host:
         notes.append(Finding(raw.where, "status.allocatable.pods", f"missing; {USUAL_PODS} are assumed"))
     milli = node.cpu.milli() if node.cpu is not None else 0
     room = Room(milli, memory if memory is not None else 1 << 60, pods or USUAL_PODS, milli, memory or 0)
-    return Host(node, room, listed_in(status, "images"))
+    return Host(node, room, _list(status, "images"))
 
 
 def _amount(value: object) -> int | None:
@@ -244,13 +248,13 @@ def _amount(value: object) -> int | None:
 
 def asks_of(spec: Object, where: str, notes: list[Finding]) -> Room:
     """The sum of the containers, or what one init container needs alone."""
-    sums = [_of_container(one, where, notes) for one in listed_in(spec, "containers")]
-    sidecars = [one for one in listed_in(spec, "initContainers") if one.get("restartPolicy") == "Always"]
+    sums = [_of_container(one, where, notes) for one in _list(spec, "containers")]
+    sidecars = [one for one in _list(spec, "initContainers") if one.get("restartPolicy") == "Always"]
     sums += [_of_container(one, where, notes) for one in sidecars]
     total = Room()
     for one in sums:
         total = total + one
-    firsts = [_of_container(one, where, notes) for one in listed_in(spec, "initContainers") if one not in sidecars]
+    firsts = [_of_container(one, where, notes) for one in _list(spec, "initContainers") if one not in sidecars]
     most = [max(values) for values in zip(*map(msgspec.structs.astuple, [total, *firsts]), strict=True)]
     return msgspec.structs.replace(Room(*most), pods=1)
 
@@ -274,9 +278,7 @@ def _of_container(one: Object, where: str, notes: list[Finding]) -> Room:
 
 def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: list[Finding]) -> Member:
     raw = raw or NO_RAW
-    conditions = {
-        str(one.get("type")): one.get("status") for one in listed_in(part(raw.content, "status"), "conditions")
-    }
+    conditions = {str(one.get("type")): one.get("status") for one in _list(part(raw.content, "status"), "conditions")}
     owner = (pod.owner[0], pod.namespace, pod.owner[1]) if pod.owner is not None else None
     spec = part(raw.content, "spec")
     return Member(
@@ -294,11 +296,11 @@ def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: l
 
 def _images(spec: Object) -> Iterator[tuple[str, str]]:
     """With their policies. Those that are mounted come first, then containers as they start."""
-    for one in listed_in(spec, "volumes"):
+    for one in _list(spec, "volumes"):
         if (name := part(one, "image").get("reference")) is not None:
             yield str(name), _policy(part(one, "image").get("pullPolicy"), str(name))
     for field in ("initContainers", "containers"):
-        for one in listed_in(spec, field):
+        for one in _list(spec, field):
             if (name := one.get("image")) is not None:
                 yield str(name), _policy(one.get("imagePullPolicy"), str(name))
 

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from agent.cli.rehearsed.ends import PodsEnd, ends_of
+from agent.cli.rehearsed.told import Asked, told_of
 from agent.pods.plan.stop import LEAST_AFTER_SIGNAL_S
+from agent.topology.rehearsal.changes import Change
+from agent.topology.rehearsal.rehearse import rehearse
 from tests.topology.rehearsal.clusters import Object, cluster, deployment, node
 
 WEB = {"default/web-1-0": ("default/web",), "default/web-1-1": ("default/web",)}
@@ -27,7 +30,7 @@ def ends(*containers: Object, grace: int | None = 30, inits: tuple[Object, ...] 
 
 
 def signals(one: PodsEnd) -> dict[str, tuple[float, float, float]]:
-    return {each.container: (each.signal_first_s, each.signal_last_s, each.killed_s) for each in one.containers}
+    return {each.name: (each.signal_first_s, each.signal_last_s, each.killed_s) for each in one.containers}
 
 
 def test_pods_of_one_template_are_one_row_and_others_another() -> None:
@@ -131,3 +134,14 @@ def test_containers_beyond_any_use_are_counted() -> None:
     (row,) = ends(*({"name": f"c{place}"} for place in range(103)))
 
     assert "3 more containers are not looked at" in row.remarks
+
+
+def test_a_pod_that_waits_for_a_node_has_nothing_to_end() -> None:
+    known = cluster(node("n0", "a"), *deployment("web", ["n0"]))
+    _, fuller = rehearse(known, [Change("scale", "default/web", 500, 500)])
+    (told,), after = rehearse(fuller, [Change("scale", "default/web", 0, 0)])
+    (row,) = told_of(told, "scale", fuller, after, Asked()).ends
+    placed = sum(bool(one.node) for one in fuller.members)
+
+    assert len(told.ending) == 500
+    assert len(row.pods) == placed < 500

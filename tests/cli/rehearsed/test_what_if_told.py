@@ -175,3 +175,12 @@ def test_a_file_without_connections_is_named(dump: Path, tmp_path: Path, content
     done = forked_kepctl("what-if", "--from-files", str(dump), "--drain", "n0", "--connections", str(path))
 
     assert (done.returncode, "other.json: has no connections" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_grace_of_weeks_is_written_out(tmp_path: Path) -> None:
+    pods = app()
+    pods[2]["spec"]["terminationGracePeriodSeconds"] = 1_234_567
+    path = written(tmp_path / "cluster.json", pods)
+    text = forked_kepctl("what-if", "--from-files", str(path), "--drain", "n0").stdout
+
+    assert text.count("1234567 s") == 3

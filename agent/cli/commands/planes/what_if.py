@@ -99,10 +99,7 @@ def _options(command: Command) -> Command:
 )  # fmt: skip
 @click.option("--want", "goals", multiple=True, metavar="GOAL", help="hints, no-dark or overload<20%: what brings it.")
 @click.option(
-    "--fail-on",
-    default="",
-    metavar="LIST",
-    help="dark, pending, budget, grace, overload>30%, pull>5m: exit code 1 if so.",
+    "--fail-on", default="", metavar="LIST", help="dark, pending, budget, grace, overload>30%, pull>5m: exit 1."
 )
 @told_options
 @click.option("--all", "shows_all", is_flag=True, help="Show Services that would not notice as well.")
