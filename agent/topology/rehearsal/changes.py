@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from agent.model.finding import suggestion
 from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.topology.hints.mode import DISTRIBUTIONS, MODE_ANNOTATION
+from agent.topology.manifest.facts import PodFacts
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
 from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Member, Traffic
 
@@ -175,8 +176,13 @@ def made_for(crew: Crew, count: int, taken: Iterable[str], stem: str = "new") ->
         place += 1
         if f"{namespace}/{called}" not in used:
             facts = replace(crew.facts.template, name=called, node_name=None, owner=(crew.facts.kind, name))
-            made.append(Member(facts, crew.asks, is_ready=False, workload=crew.key, grace_s=crew.grace_s))
+            made.append(member_of(crew, facts))
     return tuple(made)
+
+
+def member_of(crew: Crew, facts: PodFacts) -> Member:
+    made = Member(facts, crew.asks, is_ready=False, workload=crew.key, grace_s=crew.grace_s)
+    return replace(made, images=crew.images, policies=crew.policies, made=crew.made)
 
 
 def _host(cluster: Cluster, name: str) -> Host:
@@ -226,12 +232,13 @@ def _with_node(cluster: Cluster, change: Change) -> Changed:
     )
     zone = {ZONE_LABEL: change.value} if change.value else {}
     labels = {**like.node.labels, HOSTNAME_LABEL: name, **zone}
-    added = replace(like, node=replace(like.node, name=name, labels=labels, is_unschedulable=False, ready="True"))
+    node = replace(like.node, name=name, labels=labels, is_unschedulable=False, ready="True")
+    added = replace(like, node=node, listed=())
     daemons = [one for one in cluster.crews.values() if one.facts.kind == "DaemonSet"]
     made = []
     for crew in daemons:
         facts = replace(crew.facts.template, name=f"{crew.key[2]}-{name}", node_name=name, owner=crew.key[::2])
-        made.append(Member(facts, crew.asks, workload=crew.key))
+        made.append(replace(member_of(crew, facts), is_ready=True))
     members = (*cluster.members, *made)
     return Changed(replace(cluster, hosts=(*cluster.hosts, added), members=members))
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cluster as a rehearsal sees it: nodes with their room, pods and what they ask for, workloads, Services, budgets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from agent.topology.hints.standalone import HintStatus
 from agent.topology.manifest.facts import PodFacts, SelectingService
 from agent.topology.manifest.pods import WorkloadFacts
 
+Object = Mapping[str, Any]
 Key = tuple[str, str, str]
 HASH_LABEL = "pod-template-hash"
 
@@ -40,8 +42,11 @@ class Room(msgspec.Struct, frozen=True, gc=False):
 
 
 class Host(msgspec.Struct, frozen=True, gc=False):
+    """`listed`: images as its status has them."""
+
     node: Node
     room: Room
+    listed: Sequence[Object] = ()
 
     @property
     def name(self) -> str:
@@ -49,7 +54,8 @@ class Host(msgspec.Struct, frozen=True, gc=False):
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """A pod. `workload` is what makes another in its place; None: nobody does."""
+    """A pod. `workload` is what makes another in its place; None: nobody does. `images` are in the order in which they
+    are pulled, `policies` what each is pulled by; `made` is the object, or the template, as it was read."""
 
     facts: PodFacts
     asks: Room
@@ -57,6 +63,9 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     workload: Key | None = None
     grace_s: int = 30
     is_mirror: bool = False
+    images: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    made: Object = {}
 
     @property
     def key(self) -> str:
@@ -68,7 +77,8 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 class Crew(msgspec.Struct, frozen=True, gc=False):
-    """A workload. `surge` and `missing`: how many pods more and fewer a change may have."""
+    """A workload. `surge` and `missing`: how many pods more and fewer a change may have. The last three are those of
+    its pods."""
 
     facts: WorkloadFacts
     asks: Room
@@ -76,6 +86,9 @@ class Crew(msgspec.Struct, frozen=True, gc=False):
     surge: str | int = "25%"
     missing: str | int = "25%"
     grace_s: int = 30
+    images: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    made: Object = {}
 
     @property
     def key(self) -> Key:

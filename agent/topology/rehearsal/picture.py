@@ -49,10 +49,11 @@ def rehearsals_svg(rehearsals: Sequence[Rehearsal]) -> str:
     )
 
 
-def rehearsals_page(rehearsals: Sequence[Rehearsal]) -> str:
+def rehearsals_page(rehearsals: Sequence[Rehearsal], tables: str = "") -> str:
+    """`tables` is markup that stands below the pictures."""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>What if</title>'
-        f'<body style="margin:0;background:Canvas">{rehearsals_svg(rehearsals)}</body></html>\n'
+        f'<body style="margin:0;background:Canvas">{rehearsals_svg(rehearsals)}{tables}</body></html>\n'
     )
 
 

@@ -7,12 +7,13 @@ assumed and told. Never: guesses in silence.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.model.finding import Finding
+from agent.model.images.reference import default_policy
 from agent.model.nodes.node import Node
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.topology.hints.slices import Endpoint, Slice
@@ -28,12 +29,12 @@ from agent.topology.rehearsal.cluster import (
     Host,
     Key,
     Member,
+    Object,
     Room,
     Traffic,
     hashed,
 )
 
-Object = Mapping[str, Any]
 # What the scheduler takes for a container that asks for nothing, where it ranks nodes.
 LEAST_CPU_MILLI, LEAST_MEMORY = 100, 200 << 20
 USUAL_PODS = 110
@@ -112,7 +113,7 @@ def part(made: Object, *names: str) -> Object:
     return made
 
 
-def _list(made: Object, name: str) -> Sequence[Object]:
+def listed_in(made: Object, name: str) -> Sequence[Object]:
     found = made.get(name)
     return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
 
@@ -143,7 +144,7 @@ def _deployments_of(flat: Iterable[_Raw]) -> dict[Key, Key]:
     found = {}
     for one in flat:
         key = _key(one.content)
-        for owner in _list(part(one.content, "metadata"), "ownerReferences") if key[0] == "ReplicaSet" else ():
+        for owner in listed_in(part(one.content, "metadata"), "ownerReferences") if key[0] == "ReplicaSet" else ():
             if owner.get("kind") == "Deployment":
                 found[key] = ("Deployment", key[1], str(owner.get("name")))
     return found
@@ -159,7 +160,8 @@ def _host(node: Node, raw: _Raw | None, notes: list[Finding]) -> Host:
     if pods is None:
         notes.append(Finding(raw.where, "status.allocatable.pods", f"missing; {USUAL_PODS} are assumed"))
     milli = node.cpu.milli() if node.cpu is not None else 0
-    return Host(node, Room(milli, memory if memory is not None else 1 << 60, pods or USUAL_PODS, milli, memory or 0))
+    room = Room(milli, memory if memory is not None else 1 << 60, pods or USUAL_PODS, milli, memory or 0)
+    return Host(node, room, listed_in(status, "images"))
 
 
 def _amount(value: object) -> int | None:
@@ -175,10 +177,10 @@ def asks_of(spec: Object, where: str, notes: list[Finding]) -> Room:
     """The sum of the containers and sidecars, or what one init container needs beside the sidecars before it; what the
     pod as a whole asks for comes before both, and overhead is added."""
     total, most = Room(), Room()
-    for one in _list(spec, "containers"):
+    for one in listed_in(spec, "containers"):
         total += _of_container(one, where, notes)
     beside = Room()
-    for one in _list(spec, "initContainers"):
+    for one in listed_in(spec, "initContainers"):
         asks = _of_container(one, where, notes)
         most = _most(most, beside + asks)
         if one.get("restartPolicy") == "Always":
@@ -221,7 +223,9 @@ def _of_container(one: Object, where: str, notes: list[Finding]) -> Room:
 
 def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: list[Finding]) -> Member:
     raw = raw or NO_RAW
-    conditions = {str(one.get("type")): one.get("status") for one in _list(part(raw.content, "status"), "conditions")}
+    conditions = {
+        str(one.get("type")): one.get("status") for one in listed_in(part(raw.content, "status"), "conditions")
+    }
     owner = (pod.owner[0], pod.namespace, pod.owner[1]) if pod.owner is not None else None
     spec = part(raw.content, "spec")
     return Member(
@@ -231,7 +235,28 @@ def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: l
         workload=owners.get(owner, owner) if owner is not None else None,
         grace_s=_grace(spec),
         is_mirror=MIRROR in part(raw.content, "metadata", "annotations"),
+        images=tuple(images := dict(_images(spec))),
+        policies=tuple(images.values()),
+        made=raw.content,
     )
+
+
+def _images(spec: Object) -> Iterator[tuple[str, str]]:
+    """With their policies. Those that are mounted come first, then containers as they start."""
+    for one in listed_in(spec, "volumes"):
+        if (name := part(one, "image").get("reference")) is not None:
+            yield str(name), _policy(part(one, "image").get("pullPolicy"), str(name))
+    for field in ("initContainers", "containers"):
+        for one in listed_in(spec, field):
+            if (name := one.get("image")) is not None:
+                yield str(name), _policy(one.get("imagePullPolicy"), str(name))
+
+
+def _policy(given: object, image: str) -> str:
+    return given if isinstance(given, str) and given else _usual_policy(image)
+
+
+_usual_policy = lru_cache(maxsize=4096)(default_policy)
 
 
 def _grace(spec: Object) -> int:
@@ -260,6 +285,9 @@ def _crews(
             surge=0 if is_recreated else rolling.get("maxSurge", "25%" if one.kind == "Deployment" else 0),
             missing="100%" if is_recreated else rolling.get("maxUnavailable", "25%" if one.kind == "Deployment" else 1),
             grace_s=_grace(inner),
+            images=tuple(images := dict(_images(inner))),
+            policies=tuple(images.values()),
+            made=part(spec, "template"),
         )
     return found
 

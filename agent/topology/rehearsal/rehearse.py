@@ -105,7 +105,7 @@ def _seated(cluster: Cluster, floor: Floor, made: Sequence[Member]) -> dict[str,
     return found
 
 
-def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) -> Rehearsal:
+def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) -> tuple[Rehearsal, Cluster]:
     """Edited manifests: workloads come to their numbers, and Services, nodes and budgets are as they are there now."""
     waiting: list[Member] = []
     gone: list[Member] = []
@@ -121,7 +121,7 @@ def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) 
     left = tuple(one for one in before.members if one.key not in leaving)
     after, placed = _placed(Changed(replace(wanted, members=left, written={}), tuple(waiting)))
     text = f"apply {', '.join(map(str, sources))}"
-    return _compared(before, Change("file", text), Stage(after, left, placed, tuple(gone)))[0]
+    return _compared(before, Change("file", text), Stage(after, left, placed, tuple(gone)))
 
 
 def _rolled(cluster: Cluster, crew: Crew) -> Stage:

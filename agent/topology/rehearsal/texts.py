@@ -15,10 +15,11 @@ Block = Paragraph | Grid
 SERVICE_TITLES = ["SERVICE", "WHEN", "READY", "HINTS", "WHY", "OVERLOAD", "CROSSING", "DARK"]
 MOST_NAMES = 5
 OVERLOAD = re.compile(r"overload>(\d{1,4})%\Z")
-FAULTS = "dark, pending, budget, overload>PERCENT%"
+FAULTS = "dark, pending, budget, grace, overload>PERCENT%, pull>DURATION"
 
 
-def rehearsal_text(rehearsal: Rehearsal, *, shows_all: bool = False) -> Iterator[Block]:
+def rehearsal_text(rehearsal: Rehearsal, *, shows_all: bool = False, more: Iterable[Block] = ()) -> Iterator[Block]:
+    """`more`: what others tell of it."""
     yield Paragraph(f"WHAT IF: {rehearsal.change}")
     shown = [one for one in rehearsal.services if shows_all or one.is_touched]
     if shown:
@@ -28,6 +29,7 @@ def rehearsal_text(rehearsal: Rehearsal, *, shows_all: bool = False) -> Iterator
         yield Paragraph(f"{quiet} Service{'s' if quiet > 1 else ''} would not notice")
     yield from _zones(shown)
     yield from _pods(rehearsal)
+    yield from more
     yield Paragraph(f"not looked at: {', '.join(rehearsal.not_looked_at)}")
 
 

@@ -283,7 +283,8 @@ def trimmed(made: Object) -> Object:
     """What a rehearsal could read of it."""
     found = {"apiVersion": made["apiVersion"], "kind": made["kind"]}
     if made["kind"] == "EndpointSlice":
-        return {**found, "metadata": {name: made["metadata"][name] for name in ("name", "namespace", "labels")},
+        about = {name: made["metadata"][name] for name in ("name", "namespace", "labels")}
+        return {**found, "metadata": {**about, "resourceVersion": "1"},
                 "addressType": made["addressType"], "endpoints": made.get("endpoints") or []}  # fmt: skip
     for part, names in KEPT.items():
         found[part] = {name: value for name, value in made.get(part, {}).items() if name in names}

@@ -118,7 +118,7 @@ def test_one_more_node_and_another_policy_change_what_clients_get() -> None:
 def test_edited_manifests_take_the_place_of_those_that_have_their_names() -> None:
     before = documents(*WEB)
     edited = documents(deployment("web", ["x"] * 9)[0], service("web", ""))
-    told = rehearse_files(cluster(*WEB), read_cluster(overlaid(before, edited)).cluster, ["web.yaml"])
+    told, _ = rehearse_files(cluster(*WEB), read_cluster(overlaid(before, edited)).cluster, ["web.yaml"])
 
     assert told.services[0].after.ready == 9
     assert (told.services[0].before.hints, told.services[0].after.hints) == ("active", "none")

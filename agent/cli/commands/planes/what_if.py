@@ -7,12 +7,16 @@ Exit codes: 0, 1 where something of --fail-on is so, 2 for wrong input.
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from agent.cli.commands.planes.topology import documents_of, files_of
+from agent.cli.rehearsed.options import Known, asked_for, told_options
+from agent.cli.rehearsed.tables import told_blocks, told_section
+from agent.cli.rehearsed.told import NO_CONNECTIONS, Asked, Told, split_wanted, told_faults, told_of
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
@@ -95,57 +99,72 @@ def _options(command: Command) -> Command:
     help="Manifests that take the place of those of the same names, after all other changes.",
 )  # fmt: skip
 @click.option("--want", "goals", multiple=True, metavar="GOAL", help="hints, no-dark or overload<20%: what brings it.")
-@click.option("--fail-on", default="", metavar="LIST", help="dark, pending, budget, overload>30%: exit code 1 if so.")
+@click.option(
+    "--fail-on", default="", metavar="LIST", help="dark, pending, budget, grace, overload>30%, pull>5m: exit 1."
+)
+@told_options
 @click.option("--all", "shows_all", is_flag=True, help="Show Services that would not notice as well.")
 @output_option("table", "json", "yaml", "svg", "html")
 @click.pass_context
 def what_if(
     ctx: click.Context, sources: tuple[Path, ...], edited: tuple[Path, ...], goals: tuple[str, ...], fail_on: str, *,
-    shows_all: bool, output: str,
+    shows_all: bool, output: str, **known: Unpack[Known],
 ) -> None:  # fmt: skip
     """Tell what changes of a cluster would do, before they are made: endpoints and hints of each Service, load, nodes
-    where nothing answers, pods that would wait, budgets that would hold a drain.
+    where nothing answers, pods that would wait, budgets that would hold a drain, how pods end, what nodes pull.
 
     Changes are carried out in their order. Nothing is asked and nothing is touched: the cluster is what the files say.
     """
     session: Session = ctx.obj
     try:
         changes = [PARSERS[name](value) for name, value in ctx.meta["changes"]]
-        wanted = [one for one in fail_on.split(",") if one]
+        wanted, own_wanted = split_wanted(one for one in fail_on.split(",") if one)
         faults_of((), wanted)
+        asked = asked_for(**known)
         documents = _documents(sources)
         cluster = _read(documents)
-        found, after = _rehearsed(cluster, changes)
+        found, after = _rehearsed(cluster, changes, asked)
         if edited:
-            found += (rehearse_files(after, _read(overlaid(documents, _documents(edited))), edited),)
+            later = rehearse_files(after, _read(overlaid(documents, _documents(edited))), edited)
+            found.append((later[0], told_of(later[0], "file", after, later[1], asked)))
         advice = [one for goal in goals for one in advise(after, parse_goal(goal), goal)]
-        faults = faults_of(found, wanted)
+        faults = faults_of([one for one, _ in found], wanted)
+        faults += [text for one, told in found for text in told_faults(one.change, told, own_wanted)]
     except BadChange as error:
         raise CommandFailed(str(error), USAGE) from error
-    if output in ("svg", "html"):
-        click.echo(rehearsals_svg(found) if output == "svg" else rehearsals_page(found), nl=False)
+    if output == "svg":
+        click.echo(rehearsals_svg([one for one, _ in found]), nl=False)
+    elif output == "html":
+        tables = [told_section(f"What if: {one.change}", told_blocks(told)) for one, told in found]
+        click.echo(rehearsals_page([one for one, _ in found], "".join(tables)), nl=False)
     elif output == "table":
-        for one in found:
-            print_blocks(rehearsal_text(one, shows_all=shows_all), session)
+        for one, told in found:
+            print_blocks(rehearsal_text(one, shows_all=shows_all, more=told_blocks(told)), session)
         print_blocks(advice_text(advice), session)
     else:
-        print_data({"rehearsals": msgspec.to_builtins(found), "advice": msgspec.to_builtins(advice)}, output)
+        shown = [{**msgspec.to_builtins(one), **msgspec.to_builtins(told)} for one, told in found]
+        print_data({"rehearsals": shown, "advice": msgspec.to_builtins(advice)}, output)
     if not found and not goals:
         raise CommandFailed("nothing was to be changed; expected one of --" + ", --".join(PARSERS) + " or -f", USAGE)
     if faults:
         raise CommandFailed("\n".join(faults), FAILURE)
 
 
-def _rehearsed(cluster: Cluster, changes: Sequence[Change]) -> tuple[tuple[Rehearsal, ...], Cluster]:
-    found: list[Rehearsal] = []
+def _rehearsed(
+    cluster: Cluster, changes: Sequence[Change], asked: Asked
+) -> tuple[list[tuple[Rehearsal, Told]], Cluster]:
+    found: list[tuple[Rehearsal, Told]] = []
     for change in changes:
-        if change.verb != "hpa":
-            some, cluster = rehearse(cluster, [change])
-            found += some
-            continue
-        for count in range(change.least, change.most + 1):
-            found += rehearse(cluster, [Change("scale", change.what, count, count)])[0]
-    return tuple(found), cluster
+        counts = range(change.least, change.most + 1) if change.verb == "hpa" else ()
+        after = cluster
+        for step in [Change("scale", change.what, count, count) for count in counts] or [change]:
+            (one,), after = rehearse(cluster, [step])
+            if asked.connections is None:
+                one = replace(one, not_looked_at=(*one.not_looked_at, NO_CONNECTIONS))
+            found.append((one, told_of(one, step.verb, cluster, after, asked)))
+        # Each number of pods is a change of its own, of the cluster as it is.
+        cluster = cluster if counts else after
+    return found, cluster
 
 
 def _documents(sources: Sequence[Path]) -> list[Document]:
