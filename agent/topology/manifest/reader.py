@@ -67,7 +67,7 @@ class ReadPart:
             value = None
         return ReadPart(self.complaints, self.at(name), value or {}, place)
 
-    def parts(self, name: str, place: str) -> list["ReadPart"]:
+    def parts(self, name: str, place: str | None) -> list["ReadPart"]:
         """The mappings in the list under `name`."""
         found = []
         for position, item in enumerate(self._items(name)):

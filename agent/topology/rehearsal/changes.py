@@ -182,7 +182,7 @@ def made_for(crew: Crew, count: int, taken: Iterable[str], stem: str = "new") ->
 
 def member_of(crew: Crew, facts: PodFacts) -> Member:
     made = Member(facts, crew.asks, is_ready=False, workload=crew.key, grace_s=crew.grace_s)
-    return replace(made, images=crew.images, policies=crew.policies, made=crew.made)
+    return replace(made, images=crew.images, policies=crew.policies, made=crew.made, neighbours=crew.neighbours)
 
 
 def _host(cluster: Cluster, name: str) -> Host:

@@ -13,6 +13,7 @@ from agent.topology.hints.slices import Endpoint, Slice, ready_endpoints
 from agent.topology.hints.standalone import HintStatus
 from agent.topology.manifest.facts import PodFacts, SelectingService
 from agent.topology.manifest.pods import WorkloadFacts
+from agent.topology.rehearsal.neighbours import NOBODY, Neighbours, read_neighbours
 
 Object = Mapping[str, Any]
 Key = tuple[str, str, str]
@@ -66,6 +67,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     images: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
     made: Object = {}
+    neighbours: Neighbours = NOBODY
 
     @property
     def key(self) -> str:
@@ -77,7 +79,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
 
 
 class Crew(msgspec.Struct, frozen=True, gc=False):
-    """A workload. `surge` and `missing`: how many pods more and fewer a change may have. The last three are those of
+    """A workload. `surge` and `missing`: how many pods more and fewer a change may have. The last four are those of
     its pods."""
 
     facts: WorkloadFacts
@@ -89,6 +91,7 @@ class Crew(msgspec.Struct, frozen=True, gc=False):
     images: tuple[str, ...] = ()
     policies: tuple[str, ...] = ()
     made: Object = {}
+    neighbours: Neighbours = NOBODY
 
     @property
     def key(self) -> Key:
@@ -149,4 +152,6 @@ def hashed(crew: Crew, value: str) -> Crew:
     template = replace(crew.facts.template, labels={**crew.facts.template.labels, HASH_LABEL: value})
     selector = crew.facts.selector or LabelSelector()
     selector = LabelSelector({**selector.match_labels, HASH_LABEL: value}, selector.match_expressions)
-    return replace(crew, facts=replace(crew.facts, template=template, selector=selector))
+    spec = crew.made.get("spec", {})
+    near = read_neighbours(spec, template, "", []) if crew.neighbours is not NOBODY else NOBODY
+    return replace(crew, facts=replace(crew.facts, template=template, selector=selector), neighbours=near)

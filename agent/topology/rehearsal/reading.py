@@ -34,6 +34,7 @@ from agent.topology.rehearsal.cluster import (
     Traffic,
     hashed,
 )
+from agent.topology.rehearsal.neighbours import read_neighbours
 
 # What the scheduler takes for a container that asks for nothing, where it ranks nodes.
 LEAST_CPU_MILLI, LEAST_MEMORY = 100, 200 << 20
@@ -238,6 +239,7 @@ def _member(pod: PodFacts, raw: _Raw | None, owners: Mapping[Key, Key], notes: l
         images=tuple(images := dict(_images(spec))),
         policies=tuple(images.values()),
         made=raw.content,
+        neighbours=read_neighbours(spec, pod, raw.where, notes),
     )
 
 
@@ -288,6 +290,7 @@ def _crews(
             images=tuple(images := dict(_images(inner))),
             policies=tuple(images.values()),
             made=part(spec, "template"),
+            neighbours=read_neighbours(inner, one.template, made.where, notes),
         )
     return found
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where pods go that wait for a node, one after the other, as the scheduler decides it.
 
-Looked at: cordons, taints, node affinity, topology spread, CPU, memory and the number of pods; ranked by spread, taints
-that are only disliked, nodes that are only preferred, free room, and balance of it. `NOT_LOOKED_AT` names the rest. Of
-nodes that rank alike the scheduler takes any; here it is the first by name, and `is_tied` says so. Source of behaviour:
-the default plugins of the scheduler and their weights, 1.36.
+Looked at: cordons, taints, affinity to nodes and between pods, topology spread, CPU, memory and the number of pods;
+ranked by spread, taints that are only disliked, nodes and pods that are only preferred, free room, and balance of it.
+`NOT_LOOKED_AT` names the rest. Of nodes that rank alike the scheduler takes any; here it is the first by name, and
+`is_tied` says so. Source of behaviour: the default plugins of the scheduler and their weights, 1.36.
 """
 
 from collections import Counter
@@ -16,16 +16,17 @@ from agent.model.nodes.node import Node
 from agent.model.selector import LabelSelector, Matcher
 from agent.topology.manifest.facts import PodFacts
 from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Key, Member, Room
+from agent.topology.rehearsal.neighbours import NOBODY, Surroundings
 from agent.topology.spread.constraints import prepare_constraints
 from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, count_pods, evaluate_prepared
 from agent.topology.spread.placement import stand, term_holds, tolerates
 
 NOT_LOOKED_AT = (
-    "host ports", "volumes", "affinity between pods", "images on nodes", "preemption", "ephemeral storage",
-    "devices and extended resources", "schedulers of other names",
+    "host ports", "volumes", "images on nodes", "preemption", "ephemeral storage", "devices and extended resources",
+    "labels of namespaces", "schedulers of other names",
     "that a scheduler ranks a part of the nodes where there are over 100",
 )  # fmt: skip
-SPREAD_WEIGHT, TAINT_WEIGHT, AFFINITY_WEIGHT = 2, 3, 2
+SPREAD_WEIGHT, TAINT_WEIGHT, AFFINITY_WEIGHT, NEIGHBOUR_WEIGHT = 2, 3, 2, 2
 BEST = 100
 REASONS = {
     "unschedulable": "cordoned", "taint": "have a taint that it does not tolerate",
@@ -46,8 +47,8 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 class _Kind:
     """Pods of one template: how nodes stand towards them, and where those are that their constraints count."""
 
-    def __init__(self, question: SpreadQuestion, attitude: "_Attitude", heard: int) -> None:
-        self.question, self.attitude, self.heard = question, attitude, heard
+    def __init__(self, question: SpreadQuestion, attitude: "_Attitude", around: Surroundings, heard: int) -> None:
+        self.question, self.attitude, self.around, self.heard = question, attitude, around, heard
         self.prepared = prepare_constraints(
             question.pod, question.services, question.defaulting, question.owner_selector
         )
@@ -56,13 +57,17 @@ class _Kind:
             matchers = {one.matcher for one in self.prepared.hard + self.prepared.soft}
             self.counts = count_pods(question, attitude.standings, matchers)
 
-    def hear(self, moves: Sequence[tuple[PodFacts, int]]) -> None:
+    def hear(self, moves: Sequence[tuple[Member, int]], hosts: Mapping[str, Host]) -> None:
         """What came and went since it was asked last."""
-        for pod, step in moves[self.heard :]:
-            if pod.node_name and pod.namespace == self.question.pod.namespace and not pod.is_terminating:
+        for member, step in moves[self.heard :]:
+            pod, host = member.facts, hosts.get(member.node)
+            if host is None:
+                continue
+            self.around.note(pod, member.neighbours, host.node.labels, step)
+            if pod.namespace == self.question.pod.namespace and not pod.is_terminating:
                 for matcher, by_node in self.counts.items():
                     if not matcher.is_empty and matcher.matches(pod.labels):
-                        by_node[pod.node_name] = by_node.get(pod.node_name, 0) + step
+                        by_node[host.name] = by_node.get(host.name, 0) + step
         self.heard = len(moves)
 
 
@@ -85,7 +90,8 @@ class Floor:
         self.used: dict[str, Room] = dict.fromkeys(self.hosts, Room())
         self.members: dict[str, Member] = {}
         self._waiting: dict[str, None] = {}
-        self._moves: list[tuple[PodFacts, int]] = []
+        self._moves: list[tuple[Member, int]] = []
+        self._with_terms: dict[str, Member] = {}
         self._ranks: dict[Room, dict[str, int]] = {}
         self._attitudes: dict[object, _Attitude] = {}
         self.nodes = tuple(host.node for host in self.hosts.values())
@@ -96,6 +102,8 @@ class Floor:
 
     def put(self, member: Member) -> None:
         self.members[member.key] = member
+        if member.neighbours is not NOBODY:
+            self._with_terms[member.key] = member
         if member.node:
             self._waiting.pop(member.key, None)
         else:
@@ -105,17 +113,18 @@ class Floor:
         if member.node in self.used:
             self.used[member.node] += member.asks
             self._forget(member.node)
-        self._moves.append((member.facts, 1))
+        self._moves.append((member, 1))
 
     def take(self, key: str) -> Member:
         member = self.members.pop(key)
         self._waiting.pop(key, None)
+        self._with_terms.pop(key, None)
         for pair in member.facts.labels.items():
             self._by_label[member.facts.namespace, *pair].pop(key, None)
         if member.node in self.used:
             self.used[member.node] -= member.asks
             self._forget(member.node)
-        self._moves.append((member.facts, -1))
+        self._moves.append((member, -1))
         return member
 
     def _forget(self, node: str) -> None:
@@ -137,9 +146,18 @@ class Floor:
                 tuple(one.service for one in cluster.traffic),
                 owner_selector=_selector_of(crew),
             )
-            self._kinds[key] = _Kind(question, self._attitude_of(member.facts), len(self._moves))
-        self._kinds[key].hear(self._moves)
+            around = self._around(member)
+            self._kinds[key] = _Kind(question, self._attitude_of(member.facts), around, len(self._moves))
+        self._kinds[key].hear(self._moves, self.hosts)
         return self._kinds[key]
+
+    def _around(self, member: Member) -> Surroundings:
+        found = Surroundings(member.neighbours, member.facts)
+        known = self._with_terms if member.neighbours is NOBODY else self.members
+        for one in known.values():
+            if one.node in self.hosts and one.key != member.key:
+                found.note(one.facts, one.neighbours, self.hosts[one.node].node.labels, 1)
+        return found
 
     def _attitude_of(self, pod: PodFacts) -> _Attitude:
         key = pod.tolerations, tuple(sorted(pod.node_selector.items())), pod.required_terms, pod.preferred_terms
@@ -164,14 +182,14 @@ class Floor:
         return ranks
 
     def lacks(self, asks: Room, name: str) -> str:
-        """What a node has too little of."""
+        """Of what a node has too little, if of anything."""
         used, room = self.used[name], self.hosts[name].room
         if used.pods + 1 > room.pods:
-            return "pods"
+            return "have all the pods that they may"
         if asks.cpu_milli and used.cpu_milli + asks.cpu_milli > room.cpu_milli:
-            return "CPU"
+            return "have too little CPU"
         if asks.memory and used.memory + asks.memory > room.memory:
-            return "memory"
+            return "have too little memory"
         return ""
 
 
@@ -191,18 +209,27 @@ def ranked(cluster: Cluster, floor: Floor, member: Member, crew: Crew | None) ->
     kind, asks = floor.kind_of(cluster, member, crew), member.asks
     if kind.prepared.hard_error is not None:
         return [], f"its constraints cannot be used: {kind.prepared.hard_error}"
-    ranks, attitude = floor.ranks_of(asks), kind.attitude
+    ranks, attitude, around = floor.ranks_of(asks), kind.attitude, kind.around
+    has_terms = not around.is_empty
+
+    def keeps_out(name: str) -> str:
+        return around.keeps_out(floor.hosts[name].node.labels) if has_terms else ""
+
     result = evaluate_prepared(
         kind.question, kind.prepared, attitude.standings, kind.counts,
-        has_room=lambda name: ranks[name] >= 0, verdicts=attitude.verdicts,
+        has_room=lambda name: ranks[name] >= 0 and not keeps_out(name), verdicts=attitude.verdicts,
     )  # fmt: skip
     if not kind.prepared.hard:
         attitude.verdicts = result.nodes
     if not result.candidates:
-        return [], _why(result.nodes, Counter(floor.lacks(asks, name) for name in result.roomless))
+        return [], _why(result.nodes, Counter(floor.lacks(asks, name) or keeps_out(name) for name in result.roomless))
     if result.score is not None and result.score.error is not None:
         return [], f"its constraints cannot be used: {result.score.error}"
     scores = _scores(ranks, attitude, result.candidates, result.score.normalized if result.score is not None else {})
+    liked = around.scores({name: floor.hosts[name].node.labels for name in result.candidates}) if has_terms else {}
+    scores = (
+        {name: score + NEIGHBOUR_WEIGHT * liked.get(name, 0) for name, score in scores.items()} if liked else scores
+    )
     best = max(scores.values())
     return sorted(name for name, score in scores.items() if score == best), ""
 
@@ -214,7 +241,7 @@ def _selector_of(crew: Crew | None) -> LabelSelector | None:
 def _why(nodes: tuple[NodeVerdict, ...], lacking: Mapping[str, int]) -> str:
     excluded = Counter(one.excluded_by for one in nodes if one.excluded_by != "ok")
     parts = [f"{count} {REASONS[reason]}" for reason, count in excluded.items()]
-    parts += [f"{count} have too little {what}" for what, count in lacking.items()]
+    parts += [f"{count} {what}" for what, count in lacking.items()]
     return f"0 of {len(nodes)} nodes: {', '.join(parts) or 'there is none'}"
 
 

@@ -92,6 +92,8 @@ def template(dice: random.Random, name: str) -> Object:
         spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
     if dice.random() < 0.3:
         spec["affinity"] = {"nodeAffinity": _affinity(dice)}
+    if dice.random() < 0.4:
+        spec.setdefault("affinity", {})[dice.choice(("podAffinity", "podAntiAffinity"))] = _between_pods(dice)
     if dice.random() < 0.2:
         spec["initContainers"] = [container(dice), {**container(dice), "restartPolicy": "Always"}]
         for number, one in enumerate(spec["initContainers"]):
@@ -130,6 +132,17 @@ def _affinity(dice: random.Random) -> Object:
     if preferred:
         found["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
     return found
+
+
+def _between_pods(dice: random.Random) -> Object:
+    def term() -> Object:
+        chosen = {"matchLabels": {"app": dice.choice(("web", "api", "db"))}}
+        return {"topologyKey": dice.choice((HOST, HOST, ZONE)), "labelSelector": chosen}
+
+    if dice.random() < 0.5:
+        return {"requiredDuringSchedulingIgnoredDuringExecution": [term()]}
+    weighted = [{"weight": dice.randint(1, 100), "podAffinityTerm": term()} for _ in range(dice.randint(1, 2))]
+    return {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
 
 
 def container(dice: random.Random) -> Object:
