@@ -19,6 +19,7 @@ from agent.topology.rehearsal.serving import Crowd, Ground, Serving, serving
 from agent.topology.rehearsal.slices import as_found, endpoints_of, looked_at, written_anew, written_first
 
 EVICTING = ("drain",)
+ROLLED = ("Deployment", "StatefulSet")
 
 
 class EndingPod(msgspec.Struct, frozen=True):
@@ -106,7 +107,8 @@ def _seated(cluster: Cluster, floor: Floor, made: Sequence[Member]) -> dict[str,
 
 
 def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) -> tuple[Rehearsal, Cluster]:
-    """Edited manifests: workloads come to their numbers, and Services, nodes and budgets are as they are there now."""
+    """Edited manifests: workloads come to their numbers and, where their templates changed, make their pods anew;
+    Services, nodes and budgets are as they are there now."""
     waiting: list[Member] = []
     gone: list[Member] = []
     known = replace(before, crews=wanted.crews)
@@ -120,8 +122,20 @@ def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) 
     leaving = {one.key for one in gone}
     left = tuple(one for one in before.members if one.key not in leaving)
     after, placed = _placed(Changed(replace(wanted, members=left, written={}), tuple(waiting)))
-    text = f"apply {', '.join(map(str, sources))}"
-    return _compared(before, Change("file", text), Stage(after, left, placed, tuple(gone)))
+    stage = Stage(after, left, placed, tuple(gone))
+    for key, crew in wanted.crews.items():
+        old = before.crews.get(key)
+        if old is not None and old.made != crew.made and key[0] in ROLLED:
+            stage = _then(stage, _rolled(stage.after, crew))
+    return _compared(before, Change("file", f"apply {', '.join(map(str, sources))}"), stage)
+
+
+def _then(first: Stage, second: Stage) -> Stage:
+    """Both, one after the other; the worst moment is that with the fewest ready pods."""
+    worst = min((first.during, second.during), key=lambda members: sum(one.is_ready for one in members))
+    known = {one.key for one in second.after.members}
+    placed = {one.pod: one for one in (*first.placed, *second.placed) if one.pod in known}
+    return Stage(second.after, worst, tuple(placed.values()), (*first.gone, *second.gone), first.lost)
 
 
 def _rolled(cluster: Cluster, crew: Crew) -> Stage:
@@ -201,8 +215,9 @@ def written_before(cluster: Cluster, traffic: Traffic, members: Sequence[Member]
     known = cluster.written.get(traffic.key)
     if known is not None:
         return known
-    if traffic.key in cluster.slices:
-        found = as_found(traffic, cluster.slices[traffic.key], ground.reading)
+    slices = cluster.slices.get(traffic.key)
+    if slices and (not members or any(one.target for piece in slices for one in piece.endpoints)):
+        found = as_found(traffic, slices, ground.reading)
         return looked_at(traffic, found, ground.reading) if traffic.key in cluster.unhinted else found
     return written_first(traffic, endpoints_of(members, traffic, ground.zone_of), ground.reading)
 

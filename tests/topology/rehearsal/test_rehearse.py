@@ -124,6 +124,17 @@ def test_edited_manifests_take_the_place_of_those_that_have_their_names() -> Non
     assert (told.services[0].before.hints, told.services[0].after.hints) == ("active", "none")
 
 
+def test_an_edited_template_makes_all_pods_anew() -> None:
+    edited = deployment("web", ["x"] * 6, cpu="1")[0]
+    told, after = rehearse_files(
+        cluster(*WEB), read_cluster(overlaid(documents(*WEB), documents(edited))).cluster, ["f"]
+    )
+
+    assert len(told.ending) == len(told.placed) == 6
+    assert told.services[0].during.ready == 5
+    assert {one.asks.cpu_milli for one in after.members} == {1000}
+
+
 def test_advice_is_the_smallest_change_and_its_rehearsal_proves_it() -> None:
     known = rehearse(cluster(*WEB), [Change("lose-node", "n1")])[1]
     (advice,) = advise(known, parse_goal("hints"), "hints")
