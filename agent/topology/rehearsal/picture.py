@@ -12,7 +12,7 @@ from agent.model.finding import printable
 from agent.topology.rehearsal.rehearse import Rehearsal, ServiceRehearsal
 from agent.topology.rehearsal.serving import Serving, ZoneServing
 
-LEFT, ZONE, GAP, ROW, SQUARE, HEAD = 96, 250, 14, 58, 13, 30
+LEFT, ZONE, GAP, ROW, SQUARE, HEAD = 176, 250, 14, 58, 13, 30
 PER_LINE, MOST_SQUARES, MOST_SERVICES = 16, 32, 40
 STYLE = """
 svg{--ground:#ffffff;--ink:#1f2328;--faint:#656d76;--line:#d8dee4;--good:#4aa557;--warm:#f0a04b;--hot:#e5534b;
@@ -86,8 +86,8 @@ def _zone(left: int, top: int, zone: ZoneServing, state: Serving) -> Iterable[st
         yield _text(left + ZONE - 36, top + 18, f"+{len(own) - MOST_SQUARES}", "faint")
     if zone.crossing > 0:
         y = top + ROW - 16
-        yield f'<path class="way" d="M{left + 8} {y}h{ZONE - 70}m-5 -4l5 4l-5 4"/>'
-        yield _text(left + ZONE - 54, y + 4, f"{zone.crossing:.0%} away", "faint")
+        yield f'<path class="way" d="M{left + 8} {y}h{ZONE - 88}m-5 -4l5 4l-5 4"/>'
+        yield _text(left + ZONE - 72, y + 4, f"{zone.crossing:.0%} away", "faint")
 
 
 def _text(x: int, y: int, text: str, kind: str = "") -> str:
