@@ -7,7 +7,7 @@ node.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -20,6 +20,7 @@ from agent.topology.rehearsal.serving import Crowd, Serving
 OVERLOAD = re.compile(r"overload<(\d{1,4})%\Z")
 GOALS = "hints, no-dark, overload<PERCENT%"
 MOST_MORE = 30
+Told = Callable[[str], None]
 ACTIVE = ("active", "distribution", "manifest")
 
 
@@ -55,12 +56,15 @@ def parse_goal(text: str) -> Goal:
     return Goal("overload", int(found[1]) / 100)
 
 
-def advise(cluster: Cluster, goal: Goal, text: str, services: Sequence[str] = ()) -> list[Advice]:
-    """For each Service of which the goal does not hold."""
+def advise(
+    cluster: Cluster, goal: Goal, text: str, services: Sequence[str] = (), told: Told = lambda _: None
+) -> list[Advice]:
+    """For each Service of which the goal does not hold. `told` hears which is looked at."""
     found = []
-    for traffic in cluster.traffic:
+    for number, traffic in enumerate(cluster.traffic, 1):
         if (services and traffic.key not in services) or not traffic.service.selector:
             continue
+        told(f"advice for {traffic.key}, {number} of {len(cluster.traffic)}")
         alone = msgspec.structs.replace(cluster, traffic=(traffic,))
         now = rehearse(alone, [Change("traffic", traffic.key, value="None")])[0][0].services[0].before
         if not goal.holds(now):
