@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl what-if`: what a change of a cluster would do to its Services, before it is made. It needs no daemon and
-touches nothing: it reads files that `kubectl get -o json` wrote.
+touches nothing: it reads files that `kubectl get -o json` wrote, lists what an API server has, or reads the manifests
+of this node.
 
-Exit codes: 0, 1 where something of --fail-on is so, 2 for wrong input.
+Exit codes: 0, 1 where something of --fail-on is so, 2 for wrong input, 4 where the API server is away or gives no
+answer that can be used, 5 where it refuses, 7 where it takes too long, 78 where kepd's configuration is wrong.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +14,9 @@ from typing import Any
 import click
 import msgspec
 
+from agent.cli.clusters.sources import Source, chosen_source, read_source, source_options
 from agent.cli.commands.planes.topology import documents_of, files_of
+from agent.cli.progress import Progress
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
@@ -81,14 +85,7 @@ def _options(command: Command) -> Command:
 
 @click.command(name="what-if", cls=InOrder)
 @_options
-@click.option(
-    "--from-files",
-    "sources",
-    multiple=True,
-    required=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Files or directories of `kubectl get -o json`; as often as there are.",
-)
+@source_options
 @click.option(
     "-f", "edited", multiple=True, type=click.Path(exists=True, path_type=Path),
     help="Manifests that take the place of those of the same names, after all other changes.",
@@ -99,25 +96,29 @@ def _options(command: Command) -> Command:
 @output_option("table", "json", "yaml", "svg", "html")
 @click.pass_context
 def what_if(
-    ctx: click.Context, sources: tuple[Path, ...], edited: tuple[Path, ...], goals: tuple[str, ...], fail_on: str, *,
+    ctx: click.Context, edited: tuple[Path, ...], goals: tuple[str, ...], fail_on: str, *,
     shows_all: bool, output: str,
 ) -> None:  # fmt: skip
     """Tell what changes of a cluster would do, before they are made: endpoints and hints of each Service, load, nodes
     where nothing answers, pods that would wait, budgets that would hold a drain.
 
-    Changes are carried out in their order. Nothing is asked and nothing is touched: the cluster is what the files say.
+    Changes are carried out in their order, of a copy of the cluster: nothing is touched.
     """
     session: Session = ctx.obj
     try:
         changes = [PARSERS[name](value) for name, value in ctx.meta["changes"]]
         wanted = [one for one in fail_on.split(",") if one]
         faults_of((), wanted)
-        documents = _documents(sources)
-        cluster = _read(documents)
-        found, after = _rehearsed(cluster, changes)
-        if edited:
-            found += (rehearse_files(after, _read(overlaid(documents, _documents(edited))), edited),)
-        advice = [one for goal in goals for one in advise(after, parse_goal(goal), goal)]
+        parsed = [(parse_goal(goal), goal) for goal in goals]
+        chosen = chosen_source(ctx.meta)
+        with Progress() as progress:
+            documents, cluster = _cluster(chosen, session, progress)
+            found, after = _rehearsed(cluster, changes, progress)
+            if edited:
+                progress(f"applying {edited[0]}")
+                wanted_cluster = _read(overlaid(documents, _documents(edited)), progress)
+                found += (rehearse_files(after, wanted_cluster, edited),)
+            advice = [one for goal, text in parsed for one in advise(after, goal, text, told=progress)]
         faults = faults_of(found, wanted)
     except BadChange as error:
         raise CommandFailed(str(error), USAGE) from error
@@ -135,9 +136,21 @@ def what_if(
         raise CommandFailed("\n".join(faults), FAILURE)
 
 
-def _rehearsed(cluster: Cluster, changes: Sequence[Change]) -> tuple[tuple[Rehearsal, ...], Cluster]:
+def _cluster(source: Source, session: Session, progress: Progress) -> tuple[list[Document], Cluster]:
+    given = read_source(source, session, progress, _documents)
+    progress("reading the objects")
+    cluster, assumed = given.complete(_read(given.documents, progress))
+    for note in (*given.notes, *assumed):
+        progress.say(note)
+    return given.documents, cluster
+
+
+def _rehearsed(
+    cluster: Cluster, changes: Sequence[Change], progress: Progress
+) -> tuple[tuple[Rehearsal, ...], Cluster]:
     found: list[Rehearsal] = []
-    for change in changes:
+    for number, change in enumerate(changes, 1):
+        progress(f"change {number} of {len(changes)}: {change.text}")
         if change.verb != "hpa":
             some, cluster = rehearse(cluster, [change])
             found += some
@@ -163,10 +176,10 @@ def _documents(sources: Sequence[Path]) -> list[Document]:
     return found
 
 
-def _read(documents: Sequence[Document]) -> Cluster:
+def _read(documents: Sequence[Document], progress: Progress) -> Cluster:
     reading = read_cluster(documents)
     for finding in (*reading.errors, *reading.notes):
-        click.echo(str(finding), err=True)
+        progress.say(str(finding))
     if reading.errors:
         raise CommandFailed("what is wrong there cannot be rehearsed", USAGE)
     return reading.cluster
