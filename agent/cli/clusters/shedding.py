@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from agent.model.text.json_text import decode_json
+
 Plain = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OF_METADATA = ("managedFields", "selfLink", "generateName", "finalizers")
@@ -23,7 +25,7 @@ KEPT_OF_CONDITION = ("type", "status")
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 SHARED = (
     *CONTAINERS, "tolerations", "topologySpreadConstraints", "affinity", "nodeSelector", "volumes", "ownerReferences",
-    "conditions", "capacity", "allocatable", "securityContext",
+    "conditions", "capacity", "allocatable", "securityContext", "labels", "annotations",
 )  # fmt: skip
 
 
@@ -45,6 +47,9 @@ class Shedding:
             _without(status, [name for name in status if name not in KEPT_STATUS])
             if isinstance(conditions := status.get("conditions"), list):
                 status["conditions"] = [_condition(one) for one in conditions]
+            if isinstance(images := status.get("images"), list):
+                # Nodes have much the same ones.
+                status["images"] = [self._same(one) for one in images]
             self._share(status)
         for spec in _pod_specs(whole):
             for name in CONTAINERS:
@@ -58,8 +63,11 @@ class Shedding:
     def _share(self, holder: Plain) -> None:
         for name in SHARED:
             if holder.get(name):
-                content = msgspec.json.encode(holder[name])
-                holder[name] = self._known.setdefault(content, holder[name])
+                holder[name] = self._same(holder[name])
+
+    def _same(self, found: Any) -> Any:  # noqa: ANN401  # whatever it is
+        """One that was seen before and is alike, if there is one."""
+        return self._known.setdefault(msgspec.json.encode(found), found)
 
 
 def is_of_the_past(whole: Mapping[str, Any]) -> bool:
@@ -92,3 +100,18 @@ def _pod_specs(whole: Plain) -> Iterator[Plain]:
     template = spec.get("template")
     inner = template.get("spec") if isinstance(template, dict) else None
     yield from (one for one in (spec, inner) if isinstance(one, dict))
+
+
+def shed_dump(content: bytes) -> Plain:
+    """An object, or a list of them, out of JSON: only one of a list is there whole at a time. Raises
+    msgspec.MsgspecError and UnicodeError."""
+    outer = decode_json(content, dict[str, msgspec.Raw])
+    raw = outer.pop("items", None)
+    whole: Plain = {name: decode_json(bytes(one), Any) for name, one in outer.items()}
+    shedding = Shedding()
+    if raw is None:
+        return shedding.object(whole)
+    if not bytes(raw).lstrip().startswith(b"["):
+        return {**whole, "items": decode_json(bytes(raw), Any)}
+    found = (decode_json(bytes(one), Any) for one in decode_json(bytes(raw), list[msgspec.Raw]))
+    return {**whole, "items": [shedding.object(one) if isinstance(one, dict) else one for one in found]}
