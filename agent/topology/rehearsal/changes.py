@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from agent.model.finding import suggestion
 from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.topology.hints.mode import DISTRIBUTIONS, MODE_ANNOTATION
+from agent.topology.manifest.facts import PodFacts
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
 from agent.topology.rehearsal.cluster import Cluster, Crew, Host, Member, Traffic
 
@@ -27,7 +28,8 @@ class BadChange(ValueError):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """`what` is a node, a zone, NAMESPACE/NAME of a workload or Service; `least` and `most` are numbers of pods."""
+    """`what` is a node, a zone, NAMESPACE/NAME of a workload or Service; `least` and `most` are numbers of pods. Of a
+    roll `value` is the image, with the container's name and = before it where there are several."""
 
     verb: Verb
     what: str
@@ -46,6 +48,8 @@ class Change(msgspec.Struct, frozen=True):
                 return f"give {self.what} {self.value}"
             case "add-node":
                 return f"add a node like {self.what}" + (f" in {self.value}" if self.value else "")
+            case "roll" if self.value:
+                return f"roll {self.what} to {self.value}"
             case "file":
                 return self.what
         return f"{self.verb.replace('-', ' ')} {self.what}"
@@ -163,8 +167,13 @@ def made_for(crew: Crew, count: int, taken: Iterable[str], stem: str = "new") ->
         place += 1
         if f"{namespace}/{called}" not in used:
             facts = replace(crew.facts.template, name=called, node_name=None, owner=(crew.facts.kind, name))
-            made.append(Member(facts, crew.asks, is_ready=False, workload=crew.key, grace_s=crew.grace_s))
+            made.append(member_of(crew, facts))
     return tuple(made)
+
+
+def member_of(crew: Crew, facts: PodFacts) -> Member:
+    made = Member(facts, crew.asks, is_ready=False, workload=crew.key, grace_s=crew.grace_s)
+    return replace(made, images=crew.images, policies=crew.policies, made=crew.made)
 
 
 def _host(cluster: Cluster, name: str) -> Host:

@@ -58,7 +58,8 @@ class Host(msgspec.Struct, frozen=True, gc=False):
 
 
 class Member(msgspec.Struct, frozen=True, gc=False):
-    """A pod. `workload` is what makes another in its place; None: nobody does."""
+    """A pod. `workload` is what makes another in its place; None: nobody does. `images` are in the order in which they
+    are pulled, `policies` what each is pulled by; `made` is the object, or the template, as it was read."""
 
     facts: PodFacts
     asks: Room
@@ -66,6 +67,9 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     workload: Key | None = None
     grace_s: int = 30
     is_mirror: bool = False
+    images: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    made: Object = {}
 
     @property
     def key(self) -> str:
@@ -85,6 +89,9 @@ class Crew(msgspec.Struct, frozen=True, gc=False):
     surge: str | int = "25%"
     missing: str | int = "25%"
     grace_s: int = 30
+    images: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
+    made: Object = {}
 
     @property
     def key(self) -> Key:

@@ -13,14 +13,15 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
+from agent.cli.clusters.shedding import shed_dump
 from agent.cli.clusters.sources import Source, chosen_source, read_source, source_options
 from agent.cli.commands.planes.topology import documents_of, files_of
 from agent.cli.progress import Progress
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
-from agent.model.text.json_text import decode_json
 from agent.topology.manifest.objects import Document
 from agent.topology.rehearsal.advice import advise, parse_goal
 from agent.topology.rehearsal.changes import (
@@ -32,6 +33,7 @@ from agent.topology.rehearsal.changes import (
     parse_traffic,
 )
 from agent.topology.rehearsal.cluster import Cluster, overlaid, read_cluster
+from agent.topology.rehearsal.images import parse_image
 from agent.topology.rehearsal.picture import rehearsals_page, rehearsals_svg
 from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
 from agent.topology.rehearsal.texts import advice_text, faults_of, rehearsal_text
@@ -51,6 +53,7 @@ HELP = {
     "lose-zone": "ZONE: all its nodes are gone.",
     "add-node": "LIKE=NODE,zone=ZONE: one more.",
     "roll": "NAMESPACE/NAME: all its pods are made anew.",
+    "image": "[CONTAINER=]IMAGE: what pods of the --roll before it have.",
     "traffic": "NAMESPACE/NAME=POLICY: Cluster, Local, Auto, None or a distribution.",
 }
 
@@ -66,12 +69,25 @@ class InOrder(click.Command):
 def _written(args: Sequence[str]) -> Iterator[tuple[str, str]]:
     for place, word in enumerate(args):
         name, is_joined, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or name not in PARSERS:
+        if not word.startswith("--") or name not in HELP:
             continue
         if is_joined:
             yield name, value
         elif place + 1 < len(args):
             yield name, args[place + 1]
+
+
+def _changes(written: Sequence[tuple[str, str]]) -> list[Change]:
+    """Raises BadChange."""
+    found: list[Change] = []
+    for name, value in written:
+        if name != "image":
+            found.append(PARSERS[name](value))
+        elif not found or found[-1].verb != "roll" or found[-1].value:
+            raise BadChange(f"--image {value} has no roll; expected --roll NAMESPACE/NAME just before it")
+        else:
+            found[-1] = replace(found[-1], value=parse_image(value))
+    return found
 
 
 def _options(command: Command) -> Command:
@@ -106,7 +122,7 @@ def what_if(
     """
     session: Session = ctx.obj
     try:
-        changes = [PARSERS[name](value) for name, value in ctx.meta["changes"]]
+        changes = _changes(ctx.meta["changes"])
         wanted = [one for one in fail_on.split(",") if one]
         faults_of((), wanted)
         parsed = [(parse_goal(goal), goal) for goal in goals]
@@ -168,7 +184,7 @@ def _documents(sources: Sequence[Path]) -> list[Document]:
             found += list(documents_of([path]))
             continue
         try:
-            found.append(Document(str(path), decode_json(path.read_bytes(), dict[str, Any])))
+            found.append(Document(str(path), shed_dump(path.read_bytes())))
         except OSError as error:
             raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
         except (msgspec.MsgspecError, UnicodeError) as error:
