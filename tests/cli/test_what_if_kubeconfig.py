@@ -147,6 +147,20 @@ def test_without_the_right_to_budgets_the_rest_is_told(server: ApiServer, tmp_pa
     assert json.loads(done.stdout)["rehearsals"][0]["held"] == []
 
 
+@pytest.mark.parametrize(
+    ("place", "code", "expected"),
+    [(0, UNREACHABLE, "list nodes at"), (9, 0, "has no poddisruptionbudgets; a rehearsal goes on without them")],
+)
+def test_a_kind_that_a_server_does_not_have(
+    server: ApiServer, tmp_path: Path, place: int, code: int, expected: str
+) -> None:
+    server.faults.extend([("list", _nothing)] * place)
+    server.fail_next(404, verb="list")
+    done = asked(kubeconfig(tmp_path, server))
+
+    assert (done.returncode, expected in done.stderr) == (code, True), done.stderr
+
+
 def test_a_server_that_is_busy_is_asked_again_when_it_says(server: ApiServer, tmp_path: Path) -> None:
     server.fail_next(503, verb="list", retry_after_s=1)
     done = asked(kubeconfig(tmp_path, server))

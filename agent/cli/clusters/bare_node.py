@@ -27,6 +27,7 @@ Plain = dict[str, Any]
 Answer = tuple[list[Document], tuple[str, ...], bool]
 READ = frozenset({*VERSIONS, *EXTRA_KINDS})
 MOST_PODS = 110
+FOR_A_DAEMON = "; its last good content stays valid"
 
 
 def node_cluster(config_file: Path | None, session: Session, tell: Callable[[str], None]) -> Answer:
@@ -37,27 +38,22 @@ def node_cluster(config_file: Path | None, session: Session, tell: Callable[[str
     found = list(_manifests(configuration))
     tell("asking the daemon for its pods")
     pods, note = _running(session, name)
-    shedding = Shedding()
-    documents, others = [], 0
+    shedding, shown = Shedding(), [("pods of the daemon", one) for one in pods or ()]
+    own: tuple[str, Plain] = "this node", {}
+    others = 0
     for where, one in found:
         kind = one.get("kind")
-        if kind == "Node" and part(one, "metadata").get("name") != name:
-            others += 1
+        if kind == "Node":
+            is_own = part(one, "metadata").get("name") == name
+            own, others = ((where, one), others) if is_own else (own, others + 1)
         elif kind == "Pod" and pods is None:
-            documents.append(Document(where, shedding.object(_here(one, name))))
-        elif kind in READ - {"Node", "Pod"}:
-            documents.append(Document(where, shedding.object(one)))
-    own = next(((where, one) for where, one in found if _kind_and_name(one) == ("Node", name)), ("this node", {}))
-    documents.append(Document(own[0], _node(own[1], configuration)))
-    documents += [Document("pods of the daemon", shedding.object(one)) for one in pods or ()]
-    notes = [note] if note else []
-    if others:
-        notes.append(f"{others} other nodes of the manifests run pods of their own; they are not looked at")
-    return documents, tuple(notes), pods is not None
-
-
-def _kind_and_name(one: Mapping[str, Any]) -> tuple[object, object]:
-    return one.get("kind"), part(one, "metadata").get("name")
+            shown.append((where, _here(one, name)))
+        elif kind in READ - {"Pod"}:
+            shown.append((where, one))
+    shown.append((own[0], _node(own[1], configuration)))
+    shed = [Document(where, shedding.object(one)) for where, one in shown]
+    more = f"{others} other nodes of the manifests run pods of their own; they are not looked at" if others else ""
+    return shed, tuple(filter(None, (note, more))), pods is not None
 
 
 def _configuration(file: Path | None) -> Configuration:
@@ -72,7 +68,7 @@ def _manifests(configuration: Configuration) -> Iterator[tuple[str, Plain]]:
     section = configuration.manifests
     snapshot = read_manifests(Path(section.directory), trust=Trust(section.group_writable))
     if snapshot.problems:
-        raise CommandFailed("\n".join(f"{one.where}: {one.text}" for one in snapshot.problems), USAGE)
+        raise CommandFailed("\n".join(str(one).removesuffix(FOR_A_DAEMON) for one in snapshot.problems), USAGE)
     for path, content in sorted(snapshot.files.items()):
         try:
             trees, duplicates = parse_documents(content, path)
