@@ -23,7 +23,7 @@ from tests.topology.rehearsal.clusters import deployment
 from tests.topology.rehearsal.clusters import node as cluster_node
 
 # They have no more than one way to be typed.
-# They would stay, start an editor, or ask another program than the node at hand.
+# They would stay, start an editor, or ask another program, or a machine, than the node at hand.
 HELD = (
     "-f web -c",
     " -w",
@@ -36,6 +36,8 @@ HELD = (
     "wait",
     "attach",
     "--summary",
+    "--kubeconfig",
+    "--from-node",
 )
 
 
@@ -61,6 +63,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         one["metadata"]["namespace"] = "shop"
     items = [cluster_node("node-1", "east"), cluster_node("node-2", "west"), *shop]
     (tmp_path / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    (tmp_path / "admin.conf").write_text("kind: Config\n")
     (tmp_path / "words.txt").write_text("so")
     (tmp_path / "node.yaml").write_text("images: {maxParallelPulls: 2}\n")
     (tmp_path / "images.yaml").write_text(yaml.safe_dump(["r.test/web:1"]))

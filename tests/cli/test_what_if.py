@@ -20,11 +20,13 @@ def dump(tmp_path: Path) -> Path:
 
 def test_changes_are_told_in_the_order_in_which_they_are_written(dump: Path) -> None:
     words = ("--lose-zone", "b", "--scale=web=9", "--drain", "n0", "--traffic", "web=PreferClose")
+    words = (*words, "--roll", "web", "--image=web:2")
     done = forked_kepctl("what-if", "--from-files", str(dump), *words, "-o", "json")
     told = json.loads(done.stdout)["rehearsals"]
 
     assert [one["change"] for one in told] == [
         "lose zone b", "scale default/web to 9", "drain n0", "give default/web PreferClose",
+        "roll default/web to web:2",
     ]  # fmt: skip
     assert told[1]["services"][0]["after"]["ready"] == 9
 
@@ -64,6 +66,8 @@ def test_a_picture_is_whole_and_shows_what_crosses_zones(dump: Path) -> None:
         (("--scale", "web"), "no number of pods"),
         (("--drain", "n9"), "no node n9 is there"),
         (("--fail-on", "darkness", "--drain", "n0"), "nothing to fail on; expected dark, pending, budget"),
+        (("--image", "web:2", "--roll", "web"), "--image web:2 has no roll"),
+        (("--roll", "web", "--image", "web:2", "--image", "web:3"), "--image web:3 has no roll"),
         (("--want", "peace"), "is no goal; expected one of hints"),
     ],
 )

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The core where the planes that are packages of their own are not installed."""
 
+import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from agent.config.packages import PACKAGES
-from agent.model.exit_codes import BAD_CONFIGURATION, USAGE
+from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
 from tests.host.process import PROGRAMS, Kepd
+from tests.topology.rehearsal.clusters import WEB
 
 # A module that is None here is one that cannot be found.
 WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({[one.replace('-', '_') for one in PACKAGES.values()]}))\n"
@@ -64,3 +67,40 @@ def test_what_kepctl_reads_without_a_daemon_is_refused(core: dict[str, str], tmp
 
     assert told.returncode == USAGE
     assert "not installed here: it is the package" in told.stderr
+
+
+EXTRAS = ("dbus_fast", "iptc", "opentelemetry", "kepd_devices", "kepd_dns", "kepd_door", "kepd_ui")
+
+
+@pytest.mark.parametrize(
+    ("source", "loaded", "code"),
+    [
+        ("--from-files", ["google"], 0),
+        ("--kubeconfig", ["aiohttp", "google"], UNREACHABLE),
+        ("--from-node", ["google", "grpc", "structlog"], 0),
+    ],
+)
+def test_a_rehearsal_needs_nothing_of_the_daemon(
+    tmp_path: Path, free_port: int, source: str, loaded: list[str], code: int
+) -> None:
+    """Of the extras nothing can be found here, and of what the daemon alone needs nothing is loaded."""
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests/node.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": WEB}))
+    context = {"name": "c", "context": {"cluster": "c"}}
+    cluster = {"name": "c", "cluster": {"server": f"https://127.0.0.1:{free_port}"}}
+    content = {"kind": "Config", "current-context": "c", "contexts": [context], "clusters": [cluster]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(content))
+    head = "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\nnode: {name: n0}\n"
+    (tmp_path / "kepd.yaml").write_text(f"{head}manifests: {{directory: {tmp_path}/manifests}}\n")
+    words = {
+        "--from-files": [f"{tmp_path}/manifests"], "--kubeconfig": [f"{tmp_path}/kubeconfig"],
+        "--from-node": ["--config", f"{tmp_path}/kepd.yaml"],
+    }  # fmt: skip
+    told = "print([m for m in ('grpc', 'google', 'aiohttp', 'structlog', 'prometheus_client') if m in sys.modules])"
+    script = f"import atexit, sys; sys.modules.update(dict.fromkeys({EXTRAS})); atexit.register(lambda: {told})"
+    arguments = ["kepctl", "--endpoint", f"{tmp_path}/none", "what-if", source, *words[source], "--drain", "n0"]
+    script += f"; sys.argv = {arguments!r}; from agent.cli.start import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == code, done.stderr
+    assert set(json.loads(done.stdout.splitlines()[-1].replace("'", '"'))) == set(loaded)

@@ -209,6 +209,9 @@ kepctl what-if --from-files cluster.json --drain node-2
 kepctl what-if --from-files cluster.json --scale shop/web=6 --lose-zone west --fail-on dark,pending
 kepctl what-if --from-files cluster.json --want hints
 kepctl what-if --from-files cluster.json --drain node-2 --bandwidth 50Mi --fail-on grace
+kepctl what-if --kubeconfig admin.conf --context prod --lose-zone west
+kepctl what-if --from-node --scale shop/web=2
+kepctl what-if --from-files cluster.json --roll shop/web --image web:2
 kepctl wait pod/web --for=condition=Ready
 kepctl wait pods -l app=web --for=condition=Ready
 kepctl --timeout 1m wait pod/web --for=delete

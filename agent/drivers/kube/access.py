@@ -66,9 +66,11 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KubeAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. `source` is what a user would look at: a file, or the service account's directory."""
+    """All of it. `source` is what a user would look at: a file, or the service account's directory. `context` is what
+    was chosen there; empty = the file's own."""
 
     source: str
+    context: str = ""
     cluster: Cluster
     user: User = User()
     compresses: bool = True

@@ -18,6 +18,7 @@ from agent.drivers.kube.connection import KubeConnection, KubeRequest, KubeTimin
 from agent.drivers.kube.decoding import ApiObject, Decoding
 from agent.drivers.kube.errors import AnswerUnreadable, Unanswered, Unreachable
 from agent.drivers.kube.follower import Follower
+from agent.drivers.kube.listing import Plain, list_objects
 from agent.drivers.kube.rate_limit import RequestBucket
 from agent.drivers.kube.resource import MERGE_PATCH, News, Resource
 from agent.model.clock import Clock
@@ -77,6 +78,10 @@ class KubeClient:
         return Follower(
             self._connection, source, Decoding(source, made), clock=self._clock, timing=self._timing, luck=self._luck
         ).news()
+
+    async def all_of(self, resource: Resource[Plain], convert: Callable[[Plain], T]) -> list[T]:
+        """All there are at one moment, as `convert` makes them. Raises those of errors.py."""
+        return await list_objects(self._connection, resource, convert, self._clock, self._timing)
 
     async def get(self, resource: Resource[K], name: str) -> K:
         """One object. Raises Missing, Denied, Unreachable and others of errors.py."""

@@ -56,6 +56,7 @@ class KubeTiming(msgspec.Struct, frozen=True, kw_only=True):
     answer_s: float = 30.0
     watch_answer_s: float = 2.0
     body_silence_s: float = 30.0
+    page_s: float = 60.0
     watch_s: float = 300.0
     watch_slack_s: float = 30.0
     short_watch_s: float = 1.0

@@ -62,7 +62,7 @@ class Credentials:
     def _reread(self) -> bool:
         """Whoever renews a token that stands in the kubeconfig writes another kubeconfig."""
         try:
-            user = load_kubeconfig(Path(self._access.source)).user
+            user = load_kubeconfig(Path(self._access.source), self._access.context).user
         except AccessInvalid:
             return False
         is_another = user.token.reveal() != self._access.user.token.reveal()

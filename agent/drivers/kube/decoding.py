@@ -140,14 +140,14 @@ class Decoding(Generic[T]):
         try:
             answer = LISTS_OF_RAW.decode(body)
         except UNREADABLE as error:
-            raise AnswerUnreadable(f"list {self._what}: the answer is not a list: {_reason(error)}") from error
+            raise AnswerUnreadable(f"list {self._what}: the answer is not a list: {reason_of(error)}") from error
         items: list[T] = []
         malformed: list[Malformed] = []
         for raw in answer.items or ():
             try:
                 items.append(self._convert(self._object.decode(raw)))
             except (ValueError, RecursionError) as error:
-                malformed.append(Malformed(self._bare_key(raw)[0], _reason(error)))
+                malformed.append(Malformed(self._bare_key(raw)[0], reason_of(error)))
         return ListPage(items, answer.metadata.resource_version, answer.metadata.continue_, tuple(malformed))
 
     def _unusual(self, line: bytes) -> ChangeLine[T] | BookmarkLine:
@@ -155,7 +155,7 @@ class Decoding(Generic[T]):
         try:
             answer = EVENTS_OF_RAW.decode(line)
         except UNREADABLE as error:
-            raise AnswerUnreadable(f"watch {self._what}: a line is not an event: {_reason(error)}") from error
+            raise AnswerUnreadable(f"watch {self._what}: a line is not an event: {reason_of(error)}") from error
         if answer.type == "ERROR":
             raise self._refusal(answer.object)
         key, meta = self._bare_key(answer.object)
@@ -169,7 +169,7 @@ class Decoding(Generic[T]):
         try:
             self._object.decode(answer.object)
         except UNREADABLE as error:
-            text = _reason(error)
+            text = reason_of(error)
         return ChangeLine(meta.resource_version, Malformed(key, text, change is ChangeType.DELETED), key)
 
     def _refusal(self, raw: msgspec.Raw) -> ApiRefused:
@@ -180,11 +180,11 @@ class Decoding(Generic[T]):
         try:
             meta = BARE.decode(raw).metadata
         except UNREADABLE as error:
-            raise AnswerUnreadable(f"{self._what}: an object without readable metadata: {_reason(error)}") from error
+            raise AnswerUnreadable(f"{self._what}: an object without readable metadata: {reason_of(error)}") from error
         return ObjectKey(meta.namespace, meta.name), meta
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """`spec.ports[0].port: expected int, got str` out of the decoder's words."""
     if isinstance(error, RecursionError):
         return "nested too deeply"

@@ -25,7 +25,7 @@ from agent.drivers.kube.access import (
     in_cluster,
 )
 from agent.drivers.kube.errors import AccessInvalid
-from agent.model.finding import shown, suggestion
+from agent.model.finding import printable, shown, suggestion
 
 MAX_BYTES = 1 << 20
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -103,10 +103,10 @@ class Section:
         return f"{self.path}.{key}" if self.path and key else self.path or key
 
 
-def load_kubeconfig(path: Path) -> KubeAccess:
-    """The current context of a file. Raises AccessInvalid."""
+def load_kubeconfig(path: Path, context_name: str = "") -> KubeAccess:
+    """The current context of a file, or the one that is named. Raises AccessInvalid."""
     document = _document(path)
-    context = _context(document)
+    context = _context(document, context_name)
     cluster = _named(document, "clusters", "cluster", context.text("cluster"), context)
     if cluster is None:
         raise context.fault("cluster", "missing; name an entry of clusters")
@@ -114,6 +114,7 @@ def load_kubeconfig(path: Path) -> KubeAccess:
     user = _named(document, "users", "user", user_name, context) if user_name else None
     return KubeAccess(
         source=str(path),
+        context=context_name,
         cluster=_cluster(cluster, path.parent),
         user=_user(user, cluster, path.parent) if user else User(where=str(path)),
     )
@@ -124,7 +125,7 @@ def _document(path: Path) -> Section:
         with path.open("rb") as source:
             content = source.read(MAX_BYTES + 1)
     except OSError as error:
-        raise AccessInvalid(f"{path}: cannot be read: {error.strerror}; see kubernetes.kubeconfig") from error
+        raise AccessInvalid(f"{path}: cannot be read: {error.strerror}; expected a kubeconfig") from error
     if len(content) > MAX_BYTES:
         raise AccessInvalid(f"{path}: more than {MAX_BYTES} bytes: expected a kubeconfig")
     try:
@@ -143,14 +144,17 @@ def _document(path: Path) -> Section:
     return document
 
 
-def _context(document: Section) -> Section:
-    name = document.text("current-context")
+def _context(document: Section, wanted: str) -> Section:
+    name = wanted or document.text("current-context")
+    names = [entry.text("name") for entry in document.sections("contexts")]
+    known = ", ".join(map(printable, names)) or "none is there"
     if not name:
-        known = ", ".join(entry.text("name") for entry in document.sections("contexts")) or "none is there"
         raise document.fault("current-context", f"missing; name one of the contexts: {known}")
+    if wanted and wanted not in names:
+        raise document.fault("contexts", f"{shown(wanted)} is not there{suggestion(wanted, names)}; there are: {known}")
     context = _named(document, "contexts", "context", name, document, "current-context")
     if context is None:
-        raise document.fault("current-context", "its context is empty")
+        raise document.fault("contexts" if wanted else "current-context", "its context is empty")
     return context
 
 
@@ -227,7 +231,7 @@ def _plugin(user: Section, cluster: Section, folder: Path) -> ExecCommand | None
         raise plugin.fault("command", "missing; expected a program that prints an ExecCredential")
     mode = plugin.text("interactiveMode")
     if mode == "Always":
-        raise plugin.fault("interactiveMode", "a daemon has no terminal; expected Never or IfAvailable")
+        raise plugin.fault("interactiveMode", "no terminal is there for it; expected Never or IfAvailable")
     if mode not in INTERACTIVE_MODES and (mode or version == EXEC_VERSIONS[0]):
         raise plugin.fault("interactiveMode", f"{shown(mode)} is not valid; expected Never or IfAvailable")
     return ExecCommand(

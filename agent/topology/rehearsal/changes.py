@@ -28,7 +28,8 @@ class BadChange(ValueError):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """`what` is a node, a zone, NAMESPACE/NAME of a workload or Service; `least` and `most` are numbers of pods."""
+    """`what` is a node, a zone, NAMESPACE/NAME of a workload or Service; `least` and `most` are numbers of pods. Of a
+    roll `value` is the image, with the container's name and = before it where there are several."""
 
     verb: Verb
     what: str
@@ -47,6 +48,8 @@ class Change(msgspec.Struct, frozen=True):
                 return f"give {self.what} {self.value}"
             case "add-node":
                 return f"add a node like {self.what}" + (f" in {self.value}" if self.value else "")
+            case "roll" if self.value:
+                return f"roll {self.what} to {self.value}"
             case "file":
                 return self.what
         return f"{self.verb.replace('-', ' ')} {self.what}"

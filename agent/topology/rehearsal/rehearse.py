@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from agent.model.selector import compile_selector
 from agent.topology.rehearsal.changes import SCALED, Change, Changed, applied, crew_of, made_for, share
 from agent.topology.rehearsal.cluster import Cluster, Crew, Guard, Member, Traffic, Written, hashed
+from agent.topology.rehearsal.images import imaged
 from agent.topology.rehearsal.scheduling import NOT_LOOKED_AT, Floor, Placed, place
 from agent.topology.rehearsal.serving import Crowd, Ground, Serving, serving
 from agent.topology.rehearsal.slices import as_found, endpoints_of, looked_at, written_anew, written_first
@@ -81,7 +82,7 @@ def rehearse(cluster: Cluster, changes: Sequence[Change]) -> tuple[tuple[Rehears
 
 def carried_out(cluster: Cluster, change: Change) -> Stage:
     if change.verb == "roll":
-        return _rolled(cluster, crew_of(cluster, change.what))
+        return _rolled(cluster, imaged(crew_of(cluster, change.what), change.value))
     changed = applied(cluster, change)
     after, placed = _placed(changed)
     return Stage(after, changed.cluster.members, placed, changed.gone, changed.lost, len(changed.gone))

@@ -86,6 +86,10 @@ KINDS = {
         ),
         StoredKind(group="apps", plural="deployments", kind="Deployment"),
         StoredKind(group="apps", plural="daemonsets", kind="DaemonSet"),
+        StoredKind(group="apps", plural="replicasets", kind="ReplicaSet"),
+        StoredKind(group="apps", plural="statefulsets", kind="StatefulSet"),
+        StoredKind(plural="replicationcontrollers", kind="ReplicationController"),
+        StoredKind(group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget"),
         StoredKind(group="networking.k8s.io", plural="servicecidrs", kind="ServiceCIDR", has_namespace=False),
         StoredKind(
             group="resource.k8s.io",

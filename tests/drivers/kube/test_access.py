@@ -141,7 +141,7 @@ FAULTS = [
     ({"user": {"exec": {"apiVersion": V1, "command": "x"}}}, "exec.interactiveMode: '' is not valid"),
     (
         {"user": {"exec": {"apiVersion": BETA, "command": "x", "interactiveMode": "Always"}}},
-        "exec.interactiveMode: a daemon has no terminal",
+        "exec.interactiveMode: no terminal is there for it",
     ),
     ({"user": {"exec": {"apiVersion": BETA, "command": "x", "args": [1]}}}, "exec.args: must be a list of texts"),
     ({"user": {"exec": "login"}}, "users[0].user.exec: must be a map"),
@@ -184,7 +184,7 @@ def test_file_that_is_no_kubeconfig_is_refused_without_quoting_it(tmp_path: Path
 
 
 def test_missing_or_huge_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(AccessInvalid, match=r"cannot be read: No such file or directory; see kubernetes\.kubeconfig"):
+    with pytest.raises(AccessInvalid, match=r"cannot be read: No such file or directory; expected a kubeconfig"):
         load_kubeconfig(tmp_path / "none")
     huge = tmp_path / "huge"
     huge.write_bytes(b" " * (2 << 20))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl what-if`: what a change of a cluster would do to its Services, before it is made. It needs no daemon and
-touches nothing: it reads files that `kubectl get -o json` wrote.
+touches nothing: it reads files that `kubectl get -o json` wrote, lists what an API server has, or reads the manifests
+of this node.
 
-Exit codes: 0, 1 where something of --fail-on is so, 2 for wrong input.
+Exit codes: 0, 1 where something of --fail-on is so, 2 for wrong input, 4 where the API server is away or gives no
+answer that can be used, 5 where it refuses, 7 where it takes too long, 78 where kepd's configuration is wrong.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +15,16 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from agent.cli.clusters.shedding import shed_dump
+from agent.cli.clusters.sources import Source, chosen_source, read_source, source_options
 from agent.cli.commands.planes.topology import documents_of, files_of
+from agent.cli.progress import Progress
 from agent.cli.rehearsed.options import Known, asked_for, told_options
 from agent.cli.rehearsed.tables import told_blocks, told_section
 from agent.cli.rehearsed.told import NO_CONNECTIONS, Asked, Told, split_wanted, told_faults, told_of
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
-from agent.model.text.json_text import decode_json
 from agent.topology.manifest.objects import Document
 from agent.topology.rehearsal.advice import advise, parse_goal
 from agent.topology.rehearsal.changes import (
@@ -32,6 +36,7 @@ from agent.topology.rehearsal.changes import (
     parse_traffic,
 )
 from agent.topology.rehearsal.cluster import Cluster
+from agent.topology.rehearsal.images import parse_image
 from agent.topology.rehearsal.picture import rehearsals_page, rehearsals_svg
 from agent.topology.rehearsal.reading import overlaid, read_cluster
 from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
@@ -52,6 +57,7 @@ HELP = {
     "lose-zone": "ZONE: all its nodes are gone.",
     "add-node": "LIKE=NODE,zone=ZONE: one more.",
     "roll": "NAMESPACE/NAME: all its pods are made anew.",
+    "image": "[CONTAINER=]IMAGE: what pods of the --roll before it have.",
     "traffic": "NAMESPACE/NAME=POLICY: Cluster, Local, Auto, None or a distribution.",
 }
 
@@ -67,12 +73,25 @@ class InOrder(click.Command):
 def _written(args: Sequence[str]) -> Iterator[tuple[str, str]]:
     for place, word in enumerate(args):
         name, is_joined, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or name not in PARSERS:
+        if not word.startswith("--") or name not in HELP:
             continue
         if is_joined:
             yield name, value
         elif place + 1 < len(args):
             yield name, args[place + 1]
+
+
+def _changes(written: Sequence[tuple[str, str]]) -> list[Change]:
+    """Raises BadChange."""
+    found: list[Change] = []
+    for name, value in written:
+        if name != "image":
+            found.append(PARSERS[name](value))
+        elif not found or found[-1].verb != "roll" or found[-1].value:
+            raise BadChange(f"--image {value} has no roll; expected --roll NAMESPACE/NAME just before it")
+        else:
+            found[-1] = replace(found[-1], value=parse_image(value))
+    return found
 
 
 def _options(command: Command) -> Command:
@@ -86,14 +105,7 @@ def _options(command: Command) -> Command:
 
 @click.command(name="what-if", cls=InOrder)
 @_options
-@click.option(
-    "--from-files",
-    "sources",
-    multiple=True,
-    required=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Files or directories of `kubectl get -o json`; as often as there are.",
-)
+@source_options
 @click.option(
     "-f", "edited", multiple=True, type=click.Path(exists=True, path_type=Path),
     help="Manifests that take the place of those of the same names, after all other changes.",
@@ -107,27 +119,30 @@ def _options(command: Command) -> Command:
 @output_option("table", "json", "yaml", "svg", "html")
 @click.pass_context
 def what_if(
-    ctx: click.Context, sources: tuple[Path, ...], edited: tuple[Path, ...], goals: tuple[str, ...], fail_on: str, *,
+    ctx: click.Context, edited: tuple[Path, ...], goals: tuple[str, ...], fail_on: str, *,
     shows_all: bool, output: str, **known: Unpack[Known],
 ) -> None:  # fmt: skip
     """Tell what changes of a cluster would do, before they are made: endpoints and hints of each Service, load, nodes
     where nothing answers, pods that would wait, budgets that would hold a drain, how pods end, what nodes pull.
 
-    Changes are carried out in their order. Nothing is asked and nothing is touched: the cluster is what the files say.
+    Changes are carried out in their order, of a copy of the cluster: nothing is touched.
     """
     session: Session = ctx.obj
     try:
-        changes = [PARSERS[name](value) for name, value in ctx.meta["changes"]]
+        changes = _changes(ctx.meta["changes"])
         wanted, own_wanted = split_wanted(one for one in fail_on.split(",") if one)
         faults_of((), wanted)
         asked = asked_for(**known)
-        documents = _documents(sources)
-        cluster = _read(documents)
-        found, after = _rehearsed(cluster, changes, asked)
-        if edited:
-            later = rehearse_files(after, _read(overlaid(documents, _documents(edited))), edited)
-            found.append((later[0], told_of(later[0], "file", after, later[1], asked)))
-        advice = [one for goal in goals for one in advise(after, parse_goal(goal), goal)]
+        parsed = [(parse_goal(goal), goal) for goal in goals]
+        chosen = chosen_source(ctx.meta)
+        with Progress() as progress:
+            documents, cluster = _cluster(chosen, session, progress)
+            found, after = _rehearsed(cluster, changes, asked, progress)
+            if edited:
+                progress(f"applying {edited[0]}")
+                later = rehearse_files(after, _read(overlaid(documents, _documents(edited)), progress), edited)
+                found.append((later[0], told_of(later[0], "file", after, later[1], asked)))
+            advice = [one for goal, text in parsed for one in advise(after, goal, text, told=progress)]
         faults = faults_of([one for one, _ in found], wanted)
         faults += [text for one, told in found for text in told_faults(one.change, told, own_wanted)]
     except BadChange as error:
@@ -150,11 +165,21 @@ def what_if(
         raise CommandFailed("\n".join(faults), FAILURE)
 
 
+def _cluster(source: Source, session: Session, progress: Progress) -> tuple[list[Document], Cluster]:
+    given = read_source(source, session, progress, _documents)
+    progress("reading the objects")
+    cluster, assumed = given.complete(_read(given.documents, progress))
+    for note in (*given.notes, *assumed):
+        progress.say(note)
+    return given.documents, cluster
+
+
 def _rehearsed(
-    cluster: Cluster, changes: Sequence[Change], asked: Asked
+    cluster: Cluster, changes: Sequence[Change], asked: Asked, progress: Progress
 ) -> tuple[list[tuple[Rehearsal, Told]], Cluster]:
     found: list[tuple[Rehearsal, Told]] = []
-    for change in changes:
+    for number, change in enumerate(changes, 1):
+        progress(f"change {number} of {len(changes)}: {change.text}")
         counts = range(change.least, change.most + 1) if change.verb == "hpa" else ()
         after = cluster
         for step in [Change("scale", change.what, count, count) for count in counts] or [change]:
@@ -175,7 +200,7 @@ def _documents(sources: Sequence[Path]) -> list[Document]:
             found += list(documents_of([path]))
             continue
         try:
-            found.append(Document(str(path), decode_json(path.read_bytes(), dict[str, Any])))
+            found.append(Document(str(path), shed_dump(path.read_bytes())))
         except OSError as error:
             raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
         except (msgspec.MsgspecError, UnicodeError) as error:
@@ -183,10 +208,10 @@ def _documents(sources: Sequence[Path]) -> list[Document]:
     return found
 
 
-def _read(documents: Sequence[Document]) -> Cluster:
+def _read(documents: Sequence[Document], progress: Progress) -> Cluster:
     reading = read_cluster(documents)
     for finding in (*reading.errors, *reading.notes):
-        click.echo(str(finding), err=True)
+        progress.say(str(finding))
     if reading.errors:
         raise CommandFailed("what is wrong there cannot be rehearsed", USAGE)
     return reading.cluster
