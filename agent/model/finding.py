@@ -28,6 +28,17 @@ class Finding(msgspec.Struct, frozen=True, order=True):
         return printable(": ".join(part for part in (self.where, self.path, self.text) if part))
 
 
+def gathered(findings: Iterable[Finding]) -> list[Finding]:
+    """What is said of many places alike, once: it stands at the first and says how many more there are."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for one in findings:
+        places.setdefault((one.path, one.text), []).append(one.where)
+    return [
+        Finding(f"{where[0]} and {len(where) - 1} more" if len(where) > 1 else where[0], path, text)
+        for (path, text), where in places.items()
+    ]
+
+
 def suggestion(word: str, known: Iterable[str]) -> str:
     """`; did you mean "x"?` for a slip of the pen, what serves instead of a name of former times, else nothing."""
     if word in FORMER_FIELDS:

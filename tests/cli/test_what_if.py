@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.host.forked_kepctl import forked_kepctl
-from tests.topology.rehearsal.clusters import WEB, deployment
+from tests.topology.rehearsal.clusters import WEB, deployment, node
 
 
 @pytest.fixture
@@ -109,3 +109,16 @@ def test_what_is_missing_is_assumed_aloud(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "spec.futureField: unknown field; it is not looked at" in done.stderr
     assert "status.allocatable.memory: missing; memory of this node is not looked at" in done.stderr
+
+
+def test_what_is_so_of_many_objects_is_said_once(tmp_path: Path) -> None:
+    """A thousand nodes without a number of pods are one line."""
+    items = [node(f"n{place}", "a") for place in range(9)]
+    for one in items:
+        del one["status"]["allocatable"]["pods"]
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    told = forked_kepctl("what-if", "--from-files", str(path), "--drain", "n1").stderr
+
+    assert told.count("110 are assumed") == 1
+    assert "items[0] and 8 more: status.allocatable.pods: missing" in told

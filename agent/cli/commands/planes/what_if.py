@@ -25,6 +25,7 @@ from agent.cli.rehearsed.told import NO_CONNECTIONS, Asked, Told, split_wanted, 
 from agent.cli.render import output_option, print_blocks, print_data
 from agent.cli.session import CommandFailed, Session
 from agent.model.exit_codes import FAILURE, USAGE
+from agent.model.finding import gathered
 from agent.topology.manifest.objects import Document
 from agent.topology.rehearsal.advice import advise, parse_goal
 from agent.topology.rehearsal.changes import (
@@ -210,7 +211,7 @@ def _documents(sources: Sequence[Path]) -> list[Document]:
 
 def _read(documents: Sequence[Document], progress: Progress) -> Cluster:
     reading = read_cluster(documents)
-    for finding in (*reading.errors, *reading.notes):
+    for finding in (*reading.errors, *gathered(reading.notes)):
         progress.say(str(finding))
     if reading.errors:
         raise CommandFailed("what is wrong there cannot be rehearsed", USAGE)
