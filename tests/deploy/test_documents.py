@@ -35,7 +35,7 @@ WITH_CONTAINERS = (
     "docs/planes/images.md",
     "docs/planes/api.md",
 )
-ELSEWHERE = ("README.md", "docs/services.md", "docs/topology.md")
+ELSEWHERE = ("README.md", "docs/services.md", "docs/topology.md", "docs/what-if.md")
 
 
 def test_every_block_says_whether_it_is_run() -> None:

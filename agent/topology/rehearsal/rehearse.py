@@ -98,12 +98,16 @@ def _placed(changed: Changed) -> tuple[Cluster, tuple[Placed, ...]]:
 
 
 def _seated(cluster: Cluster, floor: Floor, made: Sequence[Member]) -> dict[str, Placed]:
-    """Those that waited before may find room now, and come first."""
-    found = {}
-    for one in (*floor.waiting(), *made):
-        crew = cluster.crews.get(one.workload) if one.workload is not None else None
-        member, found[one.key] = place(cluster, floor, one, crew)
-        floor.put(replace(member, is_ready=bool(member.node)))
+    """Those that waited before may find room now, and come first; each that gets a node may make one for others."""
+    found: dict[str, Placed] = {}
+    turn = [*floor.waiting(), *made]
+    while turn:
+        for one in turn:
+            crew = cluster.crews.get(one.workload) if one.workload is not None else None
+            member, found[one.key] = place(cluster, floor, one, crew)
+            floor.put(replace(member, is_ready=bool(member.node)))
+        left = [one for one in turn if not found[one.key].node]
+        turn = left if len(left) < len(turn) else []
     return found
 
 
@@ -168,7 +172,7 @@ def _rolled(cluster: Cluster, crew: Crew) -> Stage:
         if not old or (not leaving and not made):
             break
     left = tuple(one for one in placed.values() if one.pod in floor.members)
-    return Stage(replace(cluster, members=tuple(floor.members.values())), worst, left, tuple(gone), (), first)
+    return Stage(replace(changing, members=tuple(floor.members.values())), worst, left, tuple(gone), (), first)
 
 
 def _compared(cluster: Cluster, change: Change, stage: Stage) -> tuple[Rehearsal, Cluster]:

@@ -29,6 +29,14 @@ def test_the_pods_of_a_roll_have_the_image_and_others_do_not() -> None:
     assert imaged(after.crews[KEY], "") is after.crews[KEY]
 
 
+def test_pods_that_come_later_have_the_image_of_the_roll() -> None:
+    changes = [Change("roll", "default/web", value="web:2"), Change("scale", "default/web", 8, 8)]
+    _, after = rehearse(cluster(*WEB), changes)
+
+    assert {one.images for one in after.members} == {("web:2",)}
+    assert len(after.members) == 8
+
+
 @pytest.mark.parametrize(
     ("value", "images", "policies"),
     [

@@ -84,3 +84,13 @@ def test_pods_are_counted_again_after_each_that_comes() -> None:
 
     assert [one.pod for one in told.placed] == ["default/db-new-0", "default/web-new-0"]
     assert len({one.node for one in told.placed}) == 1
+
+
+def test_a_pod_that_waits_for_a_neighbour_goes_when_it_has_come() -> None:
+    near = with_affinity("db", [], "podAffinity", REQUIRED, term("web"))
+    waits = {**near[0]["spec"]["template"], "apiVersion": "v1", "kind": "Pod"}
+    waits["metadata"] = {**waits["metadata"], "name": "waits"}
+    told = scaled(1, *deployment("web", [], skew=None), waits)
+
+    assert sorted(one.pod for one in told.placed) == ["default/waits", "default/web-new-0"]
+    assert told.pending == ()
