@@ -12,7 +12,7 @@ from functools import lru_cache
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.finding import Finding
+from agent.model.finding import Finding, shown
 from agent.model.images.reference import default_policy
 from agent.model.nodes.node import Node
 from agent.model.quantity import QuantityError, parse_quantity
@@ -280,12 +280,15 @@ def _crews(
         rolling = part(strategy, "rollingUpdate")
         is_recreated = strategy.get("type") == "Recreate"
         inner = part(spec, "template", "spec")
+        usual = "25%" if one.kind == "Deployment" else 0
         found[key] = Crew(
             facts=one,
             asks=asks_of(inner, made.where, notes),
             replicas=1 if one.replicas is None else one.replicas,
-            surge=0 if is_recreated else rolling.get("maxSurge", "25%" if one.kind == "Deployment" else 0),
-            missing="100%" if is_recreated else rolling.get("maxUnavailable", "25%" if one.kind == "Deployment" else 1),
+            surge=0 if is_recreated else _share_in(rolling, "maxSurge", made.where, notes, usual) or 0,
+            missing="100%"
+            if is_recreated
+            else _share_in(rolling, "maxUnavailable", made.where, notes, usual or 1) or 0,
             grace_s=_grace(inner),
             images=tuple(images := dict(_images(inner))),
             policies=tuple(images.values()),
@@ -340,7 +343,21 @@ def _guard(raw: _Raw, errors: list[Finding]) -> Guard:
     selector = read_selector(spec, "selector")
     errors += complaints.errors
     given = part(raw.content, "spec")
-    return Guard(namespace, name, selector, given.get("minAvailable"), given.get("maxUnavailable"))
+    least, most = (_share_in(given, name, raw.where, errors, None) for name in ("minAvailable", "maxUnavailable"))
+    return Guard(namespace, name, selector, least, most)
+
+
+def _share_in(made: Object, name: str, where: str, found: list[Finding], usual: str | int | None) -> str | int | None:
+    """A number of pods or a percentage; `usual` where there is none."""
+    value = made.get(name)
+    if value is None:
+        return usual
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and value.isascii() and value.endswith("%") and value[:-1].isdigit():
+        return value
+    found.append(Finding(where, name, f"{shown(value)} is not valid here; expected a number of pods or a percentage"))
+    return usual
 
 
 def overlaid(documents: Sequence[Document], edited: Sequence[Document]) -> list[Document]:
