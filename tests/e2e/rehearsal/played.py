@@ -39,7 +39,8 @@ KEPT = {
     "status": {"allocatable", "conditions", "phase"},
 }  # fmt: skip
 ATTEMPT = re.compile(r'"Attempting to schedule pod" pod="default/([^"]+)"')
-STEPS, STILL_S, LONGEST_S, LEAST_SHARED = 5, 1.5, 90.0, 60
+STEPS, LEAST_SHARED = 5, 60
+STILL_S, LATER_S, LONGEST_S = 1.5, 0.5, 90.0
 
 
 class Server:
@@ -235,6 +236,8 @@ class Play:
     def _lose(self, names: set[str]) -> None:
         for name in names:
             self.server.delete("Node", name)
+        # Pods of a lost node go long after it, when all controllers know.
+        time.sleep(LATER_S)
         self._end_pods(names, with_daemons=True)
 
     def _end_pods(self, names: set[str], *, with_daemons: bool) -> None:
