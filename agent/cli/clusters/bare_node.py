@@ -21,7 +21,8 @@ from agent.drivers.manifests.trust import Trust
 from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
 from agent.model.nodes.node import HOSTNAME_LABEL
 from agent.topology.manifest.objects import VERSIONS, Document
-from agent.topology.rehearsal.reading import EXTRA_KINDS, part
+from agent.topology.rehearsal.cluster import part
+from agent.topology.rehearsal.reading import EXTRA_KINDS
 
 Plain = dict[str, Any]
 Answer = tuple[list[Document], tuple[str, ...], bool]

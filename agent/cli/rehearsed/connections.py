@@ -14,8 +14,8 @@ import msgspec
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import USAGE
 from agent.model.text.json_text import decode_json
-from agent.topology.rehearsal.cluster import Member
-from agent.topology.rehearsal.reading import listed_in, part
+from agent.topology.rehearsal.cluster import Member, part
+from agent.topology.rehearsal.reading import listed_in
 
 
 class _Connection(msgspec.Struct, frozen=True):

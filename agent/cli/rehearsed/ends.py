@@ -18,8 +18,8 @@ from agent.pods.plan.order import Member as Ordered
 from agent.pods.plan.order import waits_for_end
 from agent.pods.plan.stop_state import SLEEP, ContainerEnding, HookPhase, Trigger, begin_stop
 from agent.pods.view.forecast import Assumption, Happening, HookAssumption, forecast_stop
-from agent.topology.rehearsal.cluster import Member, Object
-from agent.topology.rehearsal.reading import listed_in, part
+from agent.topology.rehearsal.cluster import Member, Object, part
+from agent.topology.rehearsal.reading import listed_in
 
 TCP = "tcpSocket"
 HOOKS = (SLEEP, "exec", "httpGet", TCP)

@@ -16,8 +16,7 @@ from agent.model.selector import Matcher, compile_selector
 from agent.topology.manifest.objects import Document
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
 from agent.topology.rehearsal.changes import SCALED, made_for
-from agent.topology.rehearsal.cluster import Cluster, Crew, Key, Member
-from agent.topology.rehearsal.reading import part
+from agent.topology.rehearsal.cluster import Cluster, Crew, Key, Member, part
 from agent.topology.rehearsal.scheduling import Floor, place
 from agent.topology.spread.placement import stand
 

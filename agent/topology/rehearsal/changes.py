@@ -4,6 +4,8 @@
 Pure: a change takes a cluster and gives another, with pods that have no node yet; scheduling.py gives them one.
 """
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -15,12 +17,13 @@ from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
 from agent.topology.hints.mode import DISTRIBUTIONS, MODE_ANNOTATION
 from agent.topology.manifest.facts import PodFacts
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
-from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Member, Traffic
+from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Member, Traffic, part
 
 Verb = Literal["scale", "hpa", "drain", "lose-node", "lose-zone", "add-node", "roll", "traffic", "file"]
 SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 POLICIES = ("Cluster", "Local", "Auto", "None", *DISTRIBUTIONS)
 MOST_REPLICAS = 10_000
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 class BadChange(ValueError):
@@ -152,20 +155,22 @@ def share(value: str | int, whole: int, *, is_up: bool) -> int:
 
 
 def first_to_go(own: Sequence[Member], crew: Crew) -> list[Member]:
-    """Of a StatefulSet the highest ordinal; else without a node, not ready, then where most of them are together."""
+    """Of a StatefulSet the highest ordinal; else without a node, not ready, cheap to delete, where most of them are
+    together, young."""
     if crew.facts.kind == "StatefulSet":
         return sorted(own, key=lambda one: (len(one.facts.name), one.facts.name), reverse=True)
-    left, order = list(own), []
-    while left:
-        together = {node: sum(one.node == node for one in left) for node in {one.node for one in left}}
-        worst = min(left, key=lambda one: (bool(one.node), one.is_ready, -together[one.node], _reversed(one.key)))
-        order.append(worst)
-        left.remove(worst)
-    return order
+    together = Counter(one.node for one in own)
+    young_first = sorted(sorted(own, key=lambda one: one.key), key=_made_at, reverse=True)
+    return sorted(young_first, key=lambda one: (bool(one.node), one.is_ready, _deletion_cost(one), -together[one.node]))
 
 
-def _reversed(key: str) -> tuple[int, ...]:
-    return tuple(-ord(sign) for sign in key)
+def _made_at(one: Member) -> str:
+    return str(part(one.made, "metadata").get("creationTimestamp", ""))
+
+
+def _deletion_cost(one: Member) -> int:
+    written = str(part(one.made, "metadata", "annotations").get(DELETION_COST, ""))
+    return int(written) if re.fullmatch(r"-?[0-9]{1,10}", written) else 0
 
 
 def made_for(crew: Crew, count: int, taken: Iterable[str], stem: str = "new") -> tuple[Member, ...]:

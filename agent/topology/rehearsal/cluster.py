@@ -155,3 +155,10 @@ def hashed(crew: Crew, value: str) -> Crew:
     spec = crew.made.get("spec", {})
     near = read_neighbours(spec, template, "", []) if crew.neighbours is not NOBODY else NOBODY
     return replace(crew, facts=replace(crew.facts, template=template, selector=selector), neighbours=near)
+
+
+def part(made: Object, *names: str) -> Object:
+    for name in names:
+        found = made.get(name)
+        made = found if isinstance(found, Mapping) else {}
+    return made

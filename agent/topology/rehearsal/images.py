@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from agent.model.finding import suggestion
 from agent.model.images.reference import ReferenceInvalid, default_policy, parse_reference
 from agent.topology.rehearsal.changes import BadChange
-from agent.topology.rehearsal.cluster import Crew, Object
-from agent.topology.rehearsal.reading import part
+from agent.topology.rehearsal.cluster import Crew, Object, part
 
 FIELDS = ("initContainers", "containers")
 

@@ -33,6 +33,7 @@ from agent.topology.rehearsal.cluster import (
     Room,
     Traffic,
     hashed,
+    part,
 )
 from agent.topology.rehearsal.neighbours import read_neighbours
 
@@ -105,13 +106,6 @@ def _flattened(document: Document) -> Iterator[_Raw]:
             yield from _flattened(Document(f"{document.where} items[{place}]", whole))
     else:
         yield _Raw(document.where, content)
-
-
-def part(made: Object, *names: str) -> Object:
-    for name in names:
-        found = made.get(name)
-        made = found if isinstance(found, Mapping) else {}
-    return made
 
 
 def listed_in(made: Object, name: str) -> Sequence[Object]:
