@@ -305,13 +305,14 @@ def _traffic(service: SelectingService, raw: _Raw | None) -> Traffic:
 def _slices(found: Manifests, notes: list[Finding]) -> dict[str, tuple[Slice, ...]]:
     """By Service those of one family, since pods have their addresses together. `target` is the pod, if it is known."""
     pods = {one.key for one in found.pods}
+    selecting = {one.key for one in found.services if one.selector}
     by_family: dict[str, dict[str, list[Slice]]] = {}
     for one in found.slices:
         endpoints = tuple(replace(each, target=_pod_of(each, pods)) for each in one.slice.endpoints)
         service = by_family.setdefault(f"{one.namespace}/{one.service}", {})
         service.setdefault(one.family, []).append(Slice(one.slice.name, endpoints))
         unknown = sum(each.target is None for each in endpoints)
-        if unknown:
+        if unknown and f"{one.namespace}/{one.service}" in selecting:
             where = f"{one.namespace}/{one.slice.name}"
             notes.append(
                 Finding(where, "endpoints", f"{unknown} are of no pod that is given; they stay with their node")
