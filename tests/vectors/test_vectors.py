@@ -23,6 +23,7 @@ ADAPTERS = {
     "maglev.json": "maglev_adapter",
     "pod-termination.json": "pod_termination_adapter",
     "pull-queue.json": "pull_queue_adapter",
+    "rehearsal.json": "rehearsal_adapter",
     "services-normalise.json": "services_normalise_adapter",
     "spread.json": "spread_adapter",
 }
