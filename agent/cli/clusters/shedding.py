@@ -13,6 +13,7 @@ import msgspec
 from agent.model.text.json_text import decode_json
 
 Plain = dict[str, Any]
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OF_METADATA = ("managedFields", "selfLink", "generateName", "finalizers")
 OF_CONTAINER = (
@@ -25,6 +26,8 @@ KEPT_STATUS = frozenset({
     "observedGeneration",
 })  # fmt: skip
 KEPT_OF_CONDITION = ("type", "status")
+# Whoever applies another template has to see all that is different in it.
+EDITED = frozenset({"Deployment", "StatefulSet", "DaemonSet"})
 CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 SHARED = (
     *CONTAINERS, "tolerations", "topologySpreadConstraints", "affinity", "nodeSelector", "volumes", "ownerReferences",
@@ -54,11 +57,12 @@ class Shedding:
                 # Nodes have much the same ones.
                 status["images"] = [self._same(one) for one in images]
             self._share(status)
+        is_edited = str(whole.get("kind")) in EDITED
         for spec in _pod_specs(whole):
-            for name in CONTAINERS:
+            for name in CONTAINERS if not is_edited else ():
                 for container in _maps(spec.get(name)):
                     _without(container, OF_CONTAINER)
-            if isinstance(volumes := spec.get("volumes"), list):
+            if isinstance(volumes := spec.get("volumes"), list) and not is_edited:
                 spec["volumes"] = [one for one in volumes if not isinstance(one, dict) or KEPT_VOLUMES & one.keys()]
             self._share(spec)
         return whole
@@ -108,7 +112,7 @@ def _pod_specs(whole: Plain) -> Iterator[Plain]:
 def shed_dump(content: bytes) -> Plain:
     """An object, or a list of them, out of JSON: only one of a list is there whole at a time. Raises
     msgspec.MsgspecError and UnicodeError."""
-    outer = decode_json(content, dict[str, msgspec.Raw])
+    outer = decode_json(content.removeprefix(BYTE_ORDER_MARK), dict[str, msgspec.Raw])
     raw = outer.pop("items", None)
     whole: Plain = {name: decode_json(bytes(one), Any) for name, one in outer.items()}
     shedding = Shedding()

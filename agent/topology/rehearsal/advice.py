@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from agent.topology.hints.mode import DISTRIBUTIONS
 from agent.topology.rehearsal.changes import BadChange, Change, Changed, applied, first_to_go, made_for
 from agent.topology.rehearsal.cluster import Cluster, Crew, Member, Traffic, Written
 from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, written_before
@@ -22,6 +21,7 @@ from agent.topology.rehearsal.slices import endpoints_of, written_anew, written_
 OVERLOAD = re.compile(r"overload<(\d{1,4})%\Z")
 GOALS = "hints, no-dark, overload<PERCENT%"
 MOST_MORE = 30
+NEAR = ("PreferSameZone", "PreferSameNode")
 ACTIVE = ("active", "distribution")
 Told = Callable[[str], None]
 Tries = Generator[tuple[Change, Serving | None], None, None]
@@ -112,7 +112,7 @@ class _Search:
         crew = self._crew()
         if crew is not None:
             yield from self._counts(crew)
-        policies = {"hints": DISTRIBUTIONS, "no-dark": ("Cluster",), "overload": ("None", *DISTRIBUTIONS)}[goal.kind]
+        policies = {"hints": NEAR, "no-dark": ("Cluster",), "overload": ("None", *NEAR)}[goal.kind]
         for policy in policies:
             change = Change("traffic", self.traffic.key, value=policy)
             (edited,) = applied(replace(self.board.cluster, traffic=(self.traffic,)), change).cluster.traffic

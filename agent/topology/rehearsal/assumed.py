@@ -11,18 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from agent.model.nodes.node import Node
 from agent.model.selector import Matcher, compile_selector
 from agent.topology.manifest.objects import Document
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
-from agent.topology.rehearsal.changes import SCALED, made_for
+from agent.topology.rehearsal.changes import SCALED, daemon_on, made_for, takes_daemon
 from agent.topology.rehearsal.cluster import Cluster, Crew, Key, Member, part
 from agent.topology.rehearsal.scheduling import Floor, place
-from agent.topology.spread.placement import stand
 
 MOST_TOLD = 5
-# A DaemonSet's pods are given tolerations for all of these.
-OF_CONDITIONS = "node.kubernetes.io/"
 
 
 def with_assumed(cluster: Cluster, documents: Sequence[Document]) -> tuple[Cluster, list[str]]:
@@ -82,20 +78,12 @@ def _put(cluster: Cluster, floor: Floor, member: Member, crew: Crew | None) -> M
 
 
 def _missing(cluster: Cluster, crew: Crew, own: int, counts: Mapping[Key, int], taken: set[str]) -> tuple[Member, ...]:
-    kind, _, name = crew.key
+    kind = crew.key[0]
     if kind in SCALED:
         return made_for(crew, counts.get(crew.key, crew.replicas) - own, taken, "assumed")
     if kind != "DaemonSet" or own:
         return ()
-    hosts = [host.name for host in cluster.hosts if _takes_daemon(crew, host.node)]
-    made = zip(made_for(crew, len(hosts), taken), hosts, strict=True)
-    return tuple(replace(one, facts=replace(one.facts, name=f"{name}-{host}", node_name=host)) for one, host in made)
-
-
-def _takes_daemon(crew: Crew, node: Node) -> bool:
-    taints = tuple(one for one in node.taints if not one.key.startswith(OF_CONDITIONS))
-    standing = stand(crew.facts.template, replace(node, taints=taints))
-    return standing.matches_affinity and standing.taint is None
+    return tuple(daemon_on(crew, host.node) for host in cluster.hosts if takes_daemon(crew, host.node))
 
 
 def _counts(documents: Iterable[Document]) -> Iterator[tuple[Key, int]]:

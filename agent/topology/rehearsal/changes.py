@@ -13,14 +13,19 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.finding import suggestion
-from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL
+from agent.model.nodes.node import HOSTNAME_LABEL, ZONE_LABEL, Node
+from agent.model.selector import label_value_faults
 from agent.topology.hints.mode import DISTRIBUTIONS, MODE_ANNOTATION
 from agent.topology.manifest.facts import PodFacts
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
+from agent.topology.rehearsal.budgets import held, share
 from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Member, Traffic, part
+from agent.topology.spread.placement import stand
 
 Verb = Literal["scale", "hpa", "drain", "lose-node", "lose-zone", "add-node", "roll", "traffic", "file"]
 SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
+ROLLED = ("Deployment", "StatefulSet", "DaemonSet")
+OF_A_STATE = "node.kubernetes.io/"
 POLICIES = ("Cluster", "Local", "Auto", "None", *DISTRIBUTIONS)
 MOST_REPLICAS = 10_000
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -80,6 +85,8 @@ def parse_add_node(text: str) -> Change:
     key, _, zone = rest.partition("=")
     if name != "LIKE" or not node or (rest and (key != "zone" or not zone)):
         raise BadChange(f"{text!r} is no node to add; expected LIKE=NODE or LIKE=NODE,zone=ZONE")
+    for right in label_value_faults(zone):
+        raise BadChange(f"{text!r}: {zone!r} is no zone; expected {right}")
     return Change("add-node", node, value=zone)
 
 
@@ -113,12 +120,15 @@ class Changed(msgspec.Struct, frozen=True):
     lost: tuple[Member, ...] = ()
 
 
-def crew_of(cluster: Cluster, what: str) -> Crew:
+def crew_of(cluster: Cluster, what: str, kinds: Sequence[str] = SCALED) -> Crew:
     namespace, _, name = what.partition("/")
-    for kind in SCALED:
+    for kind in kinds:
         if (crew := cluster.crews.get((kind, namespace, name))) is not None:
             return crew
-    known = sorted(f"{key[1]}/{key[2]}" for key in cluster.crews)
+    other = next((key[0] for key in cluster.crews if key[1:] == (namespace, name)), None)
+    if other is not None:
+        raise BadChange(f"{what} is a {other}; expected a {', '.join(kinds[:-1])} or {kinds[-1]}")
+    known = sorted(f"{key[1]}/{key[2]}" for key in cluster.crews if key[0] in kinds)
     raise BadChange(f"no workload {what} is there{suggestion(what, known)}")
 
 
@@ -133,7 +143,7 @@ def applied(cluster: Cluster, change: Change) -> Changed:
 
 def _scaled(cluster: Cluster, change: Change) -> Changed:
     crew = crew_of(cluster, change.what)
-    own = [one for one in cluster.members if one.workload == crew.key]
+    own = active(cluster, crew)
     crews = {**cluster.crews, crew.key: replace(crew, replicas=change.least)}
     count = change.least
     if len({one.facts.labels.get(HASH_LABEL) for one in own}) > 1:
@@ -146,12 +156,9 @@ def _scaled(cluster: Cluster, change: Change) -> Changed:
     return Changed(replace(cluster, members=members, crews=crews), made, tuple(spare))
 
 
-def share(value: str | int, whole: int, *, is_up: bool) -> int:
-    if isinstance(value, int):
-        return value
-    digits = value.removesuffix("%")
-    parts = int(digits) * whole if digits.isdigit() else 0
-    return -(-parts // 100) if is_up else parts // 100
+def active(cluster: Cluster, crew: Crew) -> list[Member]:
+    """Its pods, but for those that end already: their controller counts on them no more."""
+    return [one for one in cluster.members if one.workload == crew.key and not one.facts.is_terminating]
 
 
 def first_to_go(own: Sequence[Member], crew: Crew) -> list[Member]:
@@ -178,7 +185,7 @@ def made_for(crew: Crew, count: int, taken: Iterable[str], stem: str = "new") ->
     namespace, name = crew.key[1], crew.key[2]
     used = taken if isinstance(taken, set) else set(taken)
     made: list[Member] = []
-    place = 0
+    place = crew.first_ordinal if crew.facts.kind == "StatefulSet" else 0
     while len(made) < count:
         called = f"{name}-{place}" if crew.facts.kind == "StatefulSet" else f"{name}-{stem}-{place}"
         place += 1
@@ -201,17 +208,18 @@ def _host(cluster: Cluster, name: str) -> Host:
 
 
 def _drained(cluster: Cluster, change: Change) -> Changed:
+    """Pods that a budget never lets go stay, so that the drain does not end."""
     host = _host(cluster, change.what)
     cordoned = replace(host, node=replace(host.node, is_unschedulable=True))
     hosts = tuple(cordoned if one is host else one for one in cluster.hosts)
-    leaving = [
-        one for one in cluster.members if one.node == host.name and not one.is_mirror and not _is_of_daemon_set(one)
-    ]
-    return _replaced(replace(cluster, hosts=hosts), leaving)
+    leaving = [one for one in cluster.members if one.node == host.name and not is_of_the_node(one)]
+    kept = {name for one in held(cluster, leaving) if not one.allowed for name in one.pods}
+    return _replaced(replace(cluster, hosts=hosts), [one for one in leaving if one.key not in kept])
 
 
-def _is_of_daemon_set(one: Member) -> bool:
-    return one.workload is not None and one.workload[0] == "DaemonSet"
+def is_of_the_node(one: Member) -> bool:
+    """A drain leaves it alone."""
+    return one.is_mirror or (one.workload is not None and one.workload[0] == "DaemonSet")
 
 
 def _without(cluster: Cluster, names: set[str]) -> Changed:
@@ -240,15 +248,26 @@ def _with_node(cluster: Cluster, change: Change) -> Changed:
     )
     zone = {ZONE_LABEL: change.value} if change.value else {}
     labels = {**like.node.labels, HOSTNAME_LABEL: name, **zone}
-    node = replace(like.node, name=name, labels=labels, is_unschedulable=False, ready="True")
+    taints = tuple(one for one in like.node.taints if not one.key.startswith(OF_A_STATE))
+    node = replace(like.node, name=name, labels=labels, taints=taints, is_unschedulable=False, ready="True")
     added = replace(like, node=node, listed=())
-    daemons = [one for one in cluster.crews.values() if one.facts.kind == "DaemonSet"]
-    made = []
-    for crew in daemons:
-        facts = replace(crew.facts.template, name=f"{crew.key[2]}-{name}", node_name=name, owner=crew.key[::2])
-        made.append(replace(member_of(crew, facts), is_ready=True))
-    members = (*cluster.members, *made)
-    return Changed(replace(cluster, hosts=(*cluster.hosts, added), members=members))
+    made = [daemon_on(crew, node) for crew in cluster.crews.values() if takes_daemon(crew, node)]
+    return Changed(replace(cluster, hosts=(*cluster.hosts, added), members=(*cluster.members, *made)))
+
+
+def takes_daemon(crew: Crew, node: Node) -> bool:
+    """A DaemonSet's pods are given tolerations for all that a node's state brings."""
+    if crew.facts.kind != "DaemonSet":
+        return False
+    taints = tuple(one for one in node.taints if not one.key.startswith(OF_A_STATE))
+    standing = stand(crew.facts.template, replace(node, taints=taints))
+    return standing.matches_affinity and standing.taint is None
+
+
+def daemon_on(crew: Crew, node: Node) -> Member:
+    name = f"{crew.key[2]}-{node.name}"
+    facts = replace(crew.facts.template, name=name, node_name=node.name, owner=crew.key[::2])
+    return replace(member_of(crew, facts), is_ready=True)
 
 
 def _with_policy(cluster: Cluster, change: Change) -> Changed:
@@ -279,7 +298,7 @@ def _replaced(cluster: Cluster, leaving: Sequence[Member]) -> Changed:
     lost = []
     taken = {one.key for one in cluster.members}
     for key in dict.fromkeys(one.workload for one in leaving):
-        own = [one for one in leaving if one.workload == key]
+        own = [one for one in leaving if one.workload == key and not one.facts.is_terminating]
         crew = cluster.crews.get(key) if key is not None else None
         if crew is None:
             lost += own

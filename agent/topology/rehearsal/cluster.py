@@ -85,6 +85,12 @@ class Crew(msgspec.Struct, frozen=True, gc=False):
     facts: WorkloadFacts
     asks: Room
     replicas: int
+    counts_itself: bool = True
+    """The manifest says how many; without, an edit leaves the number as it is."""
+    is_paused: bool = False
+    is_on_delete: bool = False
+    partition: int = 0
+    first_ordinal: int = 0
     surge: str | int = "25%"
     missing: str | int = "25%"
     grace_s: int = 30
@@ -117,6 +123,8 @@ class Guard(msgspec.Struct, frozen=True, gc=False):
     selector: LabelSelector | None
     least: str | int | None = None
     most_missing: str | int | None = None
+    lets_unready_go: bool = False
+    """Always; else only while enough others are healthy."""
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

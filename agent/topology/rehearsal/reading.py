@@ -18,7 +18,7 @@ from agent.model.nodes.node import Node
 from agent.model.quantity import QuantityError, parse_quantity
 from agent.topology.hints.slices import Endpoint, Slice
 from agent.topology.manifest.facts import FINISHED_PHASES, PodFacts, SelectingService
-from agent.topology.manifest.objects import FAMILIES, Document, Manifests, read_manifests
+from agent.topology.manifest.objects import FAMILIES, VERSIONS, Document, Manifests, read_manifests
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE, WorkloadFacts, read_selector
 from agent.topology.manifest.reader import ManifestComplaints, ReadPart
 from agent.topology.rehearsal.cluster import (
@@ -39,7 +39,7 @@ from agent.topology.rehearsal.neighbours import read_neighbours
 
 # What the scheduler takes for a container that asks for nothing, where it ranks nodes.
 LEAST_CPU_MILLI, LEAST_MEMORY = 100, 200 << 20
-USUAL_PODS = 110
+USUAL_PODS, MOST_REPLICAS = 110, 10_000
 MIRROR = "kubernetes.io/config.mirror"
 EXTRA_KINDS = ("PodDisruptionBudget",)
 
@@ -51,14 +51,16 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def read_cluster(documents: Sequence[Document]) -> Reading:
-    flat = [one for document in documents for one in _flattened(document)]
+    notes: list[Finding] = []
+    flat = [one for document in documents for one in _flattened(document) if not _is_foreign(one, notes)]
     known = [one for one in flat if one.content.get("kind") not in EXTRA_KINDS]
     found = read_manifests([one.document for one in known], takes_unknown=True)
     raw = {_key(one.content): one for one in flat}
-    notes, errors = list(found.notes), list(found.errors)
+    errors = list(found.errors)
+    notes += found.notes
     owners = _deployments_of(flat)
     hashes = _hashes(flat, owners)
-    crews = _crews(found.workloads, raw, owners, notes)
+    crews = _crews(found.workloads, raw, owners, notes, errors)
     cluster = Cluster(
         hosts=tuple(_host(node, raw.get(("Node", "", node.name)), notes) for node in found.nodes),
         members=tuple(
@@ -77,6 +79,20 @@ def read_cluster(documents: Sequence[Document]) -> Reading:
         ),
     )
     return Reading(cluster, tuple(errors), tuple(notes))
+
+
+def _is_foreign(one: "_Raw", notes: list[Finding]) -> bool:
+    """Others have kinds by these names too."""
+    kind, version = one.content.get("kind"), one.content.get("apiVersion")
+    expected = {**VERSIONS, "PodDisruptionBudget": "policy/v1"}.get(str(kind))
+    if expected is None or not isinstance(version, str) or group_of(version) == group_of(expected):
+        return False
+    notes.append(Finding(one.where, "apiVersion", f"{shown(version)} {kind} is another kind; it is not looked at"))
+    return True
+
+
+def group_of(version: str) -> str:
+    return version.rpartition("/")[0]
 
 
 class _Raw(msgspec.Struct, frozen=True):
@@ -155,7 +171,9 @@ def _host(node: Node, raw: _Raw | None, notes: list[Finding]) -> Host:
     if pods is None:
         notes.append(Finding(raw.where, "status.allocatable.pods", f"missing; {USUAL_PODS} are assumed"))
     milli = node.cpu.milli() if node.cpu is not None else 0
-    room = Room(milli, memory if memory is not None else 1 << 60, pods or USUAL_PODS, milli, memory or 0)
+    room = Room(
+        milli, memory if memory is not None else 1 << 60, USUAL_PODS if pods is None else pods, milli, memory or 0
+    )
     return Host(node, room, listed_in(status, "images"))
 
 
@@ -261,7 +279,11 @@ def _grace(spec: Object) -> int:
 
 
 def _crews(
-    workloads: Iterable[WorkloadFacts], raw: Mapping[Key, _Raw], owners: Mapping[Key, Key], notes: list[Finding]
+    workloads: Iterable[WorkloadFacts],
+    raw: Mapping[Key, _Raw],
+    owners: Mapping[Key, Key],
+    notes: list[Finding],
+    errors: list[Finding],
 ) -> dict[Key, Crew]:
     found = {}
     for one in workloads:
@@ -278,7 +300,12 @@ def _crews(
         found[key] = Crew(
             facts=one,
             asks=asks_of(inner, made.where, notes),
-            replicas=1 if one.replicas is None else one.replicas,
+            replicas=_replicas(one, made.where, errors),
+            counts_itself=one.replicas is not None,
+            is_paused=spec.get("paused") is True,
+            is_on_delete=strategy.get("type") == "OnDelete",
+            partition=_whole(rolling.get("partition")),
+            first_ordinal=_whole(part(spec, "ordinals").get("start")),
             surge=0 if is_recreated else _share_in(rolling, "maxSurge", made.where, notes, usual) or 0,
             missing="100%"
             if is_recreated
@@ -331,6 +358,18 @@ def _pod_of(endpoint: Endpoint, pods: AbstractSet[str]) -> str | None:
     return key if kind == "Pod" and key in pods else None
 
 
+def _replicas(one: WorkloadFacts, where: str, errors: list[Finding]) -> int:
+    count = 1 if one.replicas is None else one.replicas
+    if 0 <= count <= MOST_REPLICAS:
+        return count
+    errors.append(Finding(where, "spec.replicas", f"{count} is more than is rehearsed; expected 0 to {MOST_REPLICAS}"))
+    return 0
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+
+
 def _guard(raw: _Raw, errors: list[Finding]) -> Guard:
     _, namespace, name = _key(raw.content)
     complaints = ManifestComplaints(raw.where, takes_unknown=True)
@@ -339,7 +378,7 @@ def _guard(raw: _Raw, errors: list[Finding]) -> Guard:
     errors += complaints.errors
     given = part(raw.content, "spec")
     least, most = (_share_in(given, name, raw.where, errors, None) for name in ("minAvailable", "maxUnavailable"))
-    return Guard(namespace, name, selector, least, most)
+    return Guard(namespace, name, selector, least, most, given.get("unhealthyPodEvictionPolicy") == "AlwaysAllow")
 
 
 def _share_in(made: Object, name: str, where: str, found: list[Finding], usual: str | int | None) -> str | int | None:
@@ -353,11 +392,3 @@ def _share_in(made: Object, name: str, where: str, found: list[Finding], usual: 
         return value
     found.append(Finding(where, name, f"{shown(value)} is not valid here; expected a number of pods or a percentage"))
     return usual
-
-
-def overlaid(documents: Sequence[Document], edited: Sequence[Document]) -> list[Document]:
-    """With the edited objects in the place of those that have their names."""
-    new = [one for document in edited for one in _flattened(document)]
-    names = {_key(one.content) for one in new}
-    old = [one for document in documents for one in _flattened(document) if _key(one.content) not in names]
-    return [one.document for one in (*old, *new)]

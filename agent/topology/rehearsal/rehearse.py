@@ -6,21 +6,21 @@ The worst moment of a drain or a loss is when the pods are gone and no other is 
 with the fewest ready pods. Pods count as ready as soon as they have a node in the state after.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.selector import compile_selector
-from agent.topology.rehearsal.changes import SCALED, Change, Changed, applied, crew_of, made_for, share
-from agent.topology.rehearsal.cluster import Cluster, Crew, Guard, Member, Traffic, Written, hashed
+from agent.topology.rehearsal.budgets import Held, held, in_later_waves
+from agent.topology.rehearsal.changes import ROLLED, Change, Changed, applied, crew_of, is_of_the_node
+from agent.topology.rehearsal.cluster import Cluster, Member, Traffic, Written
 from agent.topology.rehearsal.images import imaged
-from agent.topology.rehearsal.scheduling import NOT_LOOKED_AT, Floor, Placed, place
+from agent.topology.rehearsal.rolling import Stage, rolled, seated
+from agent.topology.rehearsal.scheduling import NOT_LOOKED_AT, Floor, Placed
 from agent.topology.rehearsal.serving import Crowd, Ground, Serving, serving
 from agent.topology.rehearsal.slices import as_found, endpoints_of, looked_at, written_anew, written_first
 
 EVICTING = ("drain",)
-ROLLED = ("Deployment", "StatefulSet")
 
 
 class EndingPod(msgspec.Struct, frozen=True):
@@ -28,15 +28,6 @@ class EndingPod(msgspec.Struct, frozen=True):
     node: str
     grace_s: int
     is_lost: bool = False
-
-
-class Held(msgspec.Struct, frozen=True):
-    """A budget that lets fewer pods end at once than the change ends."""
-
-    budget: str
-    allowed: int
-    wanted: int
-    pods: tuple[str, ...]
 
 
 class ServiceRehearsal(msgspec.Struct, frozen=True):
@@ -59,83 +50,37 @@ class Rehearsal(msgspec.Struct, frozen=True):
     not_looked_at: tuple[str, ...] = NOT_LOOKED_AT
 
 
-class Stage(msgspec.Struct, frozen=True):
-    """A change carried out: the cluster after, and the members at the worst moment."""
-
-    after: Cluster
-    during: tuple[Member, ...]
-    placed: tuple[Placed, ...] = ()
-    gone: tuple[Member, ...] = ()
-    lost: tuple[Member, ...] = ()
-    first_wave: int = 0
-    """How many pods end at once."""
-
-
 def rehearse(cluster: Cluster, changes: Sequence[Change]) -> tuple[tuple[Rehearsal, ...], Cluster]:
     """Raises BadChange for one that does not fit."""
     found = []
     for change in changes:
-        rehearsal, cluster = _compared(cluster, change, carried_out(cluster, change))
+        rehearsal, cluster = compared(cluster, change, carried_out(cluster, change))
         found.append(rehearsal)
     return tuple(found), cluster
 
 
 def carried_out(cluster: Cluster, change: Change) -> Stage:
     if change.verb == "roll":
-        return _rolled(cluster, imaged(crew_of(cluster, change.what), change.value))
+        return rolled(cluster, imaged(crew_of(cluster, change.what, ROLLED), change.value))
     changed = applied(cluster, change)
-    after, placed = _placed(changed)
-    return Stage(after, changed.cluster.members, placed, changed.gone, changed.lost, len(changed.gone))
+    after, placed = put(changed)
+    during = changed.cluster.members
+    if change.verb in EVICTING:
+        later = in_later_waves(cluster, changed.gone)
+        during = (*during, *(one for one in changed.gone if one.key in later))
+    return Stage(after, during, placed, changed.gone, changed.lost)
 
 
-def _placed(changed: Changed) -> tuple[Cluster, tuple[Placed, ...]]:
+def put(changed: Changed) -> tuple[Cluster, tuple[Placed, ...]]:
     cluster = changed.cluster
     if not changed.waiting and all(one.node for one in cluster.members):
         return cluster, ()
     floor = Floor(cluster.hosts, cluster.members)
-    placed = tuple(_seated(cluster, floor, changed.waiting).values())
+    placed = tuple(seated(cluster, floor, changed.waiting).values())
     return replace(cluster, members=tuple(floor.members.values())), placed
 
 
-def _seated(cluster: Cluster, floor: Floor, made: Sequence[Member]) -> dict[str, Placed]:
-    """Those that waited before may find room now, and come first; each that gets a node may make one for others."""
-    found: dict[str, Placed] = {}
-    turn = [*floor.waiting(), *made]
-    while turn:
-        for one in turn:
-            crew = cluster.crews.get(one.workload) if one.workload is not None else None
-            member, found[one.key] = place(cluster, floor, one, crew)
-            floor.put(replace(member, is_ready=bool(member.node)))
-        left = [one for one in turn if not found[one.key].node]
-        turn = left if len(left) < len(turn) else []
-    return found
-
-
-def rehearse_files(before: Cluster, wanted: Cluster, sources: Sequence[object]) -> tuple[Rehearsal, Cluster]:
-    """Edited manifests: workloads come to their numbers and, where their templates changed, make their pods anew;
-    Services, nodes and budgets are as they are there now."""
-    waiting: list[Member] = []
-    gone: list[Member] = []
-    known = replace(before, crews=wanted.crews)
-    for key, crew in wanted.crews.items():
-        count = sum(one.workload == key for one in before.members)
-        if key[0] not in SCALED or count == crew.replicas:
-            continue
-        changed = applied(known, Change("scale", f"{key[1]}/{key[2]}", crew.replicas))
-        gone += changed.gone
-        waiting += changed.waiting
-    leaving = {one.key for one in gone}
-    left = tuple(one for one in before.members if one.key not in leaving)
-    after, placed = _placed(Changed(replace(wanted, members=left, written={}), tuple(waiting)))
-    stage = Stage(after, left, placed, tuple(gone))
-    for key, crew in wanted.crews.items():
-        old = before.crews.get(key)
-        if old is not None and old.made != crew.made and key[0] in ROLLED:
-            stage = _then(stage, _rolled(stage.after, crew))
-    return _compared(before, Change("file", f"apply {', '.join(map(str, sources))}"), stage)
-
-
-def _then(first: Stage, second: Stage) -> Stage:
+def then(first: Stage, second: Stage) -> Stage:
     """Both, one after the other; the worst moment is that with the fewest ready pods."""
     worst = min((first.during, second.during), key=lambda members: sum(one.is_ready for one in members))
     known = {one.key for one in second.after.members}
@@ -143,44 +88,13 @@ def _then(first: Stage, second: Stage) -> Stage:
     return Stage(second.after, worst, tuple(placed.values()), (*first.gone, *second.gone), first.lost)
 
 
-def _rolled(cluster: Cluster, crew: Crew) -> Stage:
-    """Old pods go as far as `maxUnavailable` lets them, new ones come as far as `maxSurge` does, until none is old."""
-    own = [one for one in cluster.members if one.workload == crew.key]
-    crew = hashed(crew, "rolled") if crew.facts.kind == "Deployment" else crew
-    old, wanted = {one.key: one for one in own}, crew.replicas
-    surge, missing = share(crew.surge, wanted, is_up=True), share(crew.missing, wanted, is_up=False)
-    if not surge and not missing:
-        missing = 1
-    changing = replace(cluster, crews={**cluster.crews, crew.key: crew})
-    floor, worst = Floor(cluster.hosts, cluster.members), tuple(cluster.members)
-    placed: dict[str, Placed] = {}
-    gone, first = [], 0
-    for _ in range(2 * len(own) + 2):
-        new = [one for one in floor.members.values() if one.workload == crew.key and one.key not in old]
-        ready = sum(one.is_ready for one in (*old.values(), *new))
-        may_go = max(ready - (wanted - missing), 0)
-        leaving = sorted(old.values(), key=lambda one: (one.is_ready, one.key))[:may_go]
-        for one in leaving:
-            gone.append(floor.take(one.key))
-            del old[one.key]
-        first = max(first, len(leaving))
-        if sum(one.is_ready for one in floor.members.values()) < sum(one.is_ready for one in worst):
-            worst = tuple(floor.members.values())
-        count = min(wanted - len(new), wanted + surge - len(new) - len(old))
-        made = made_for(crew, count, {*floor.members, *(one.key for one in own)}, "rolled") if count > 0 else ()
-        placed |= _seated(changing, floor, made)
-        if not old or (not leaving and not made):
-            break
-    left = tuple(one for one in placed.values() if one.pod in floor.members)
-    return Stage(replace(changing, members=tuple(floor.members.values())), worst, left, tuple(gone), (), first)
-
-
-def _compared(cluster: Cluster, change: Change, stage: Stage) -> tuple[Rehearsal, Cluster]:
+def compared(cluster: Cluster, change: Change, stage: Stage) -> tuple[Rehearsal, Cluster]:
     """And the cluster after, with what is written for its Services."""
     first_ground = Ground(cluster.hosts)
     grounds = first_ground, first_ground if stage.after.hosts is cluster.hosts else Ground(stage.after.hosts)
     wanted = [one.service for one in stage.after.traffic]
-    crowds = Crowd(cluster.members, wanted), Crowd(stage.during, wanted), Crowd(stage.after.members, wanted)
+    now = [one.service for one in cluster.traffic] + wanted
+    crowds = Crowd(cluster.members, now), Crowd(stage.during, wanted), Crowd(stage.after.members, wanted)
     earlier = {one.key: one for one in cluster.traffic}
     services, written = [], {}
     for later in stage.after.traffic:
@@ -199,14 +113,17 @@ def _compared(cluster: Cluster, change: Change, stage: Stage) -> tuple[Rehearsal
         services.append(ServiceRehearsal(before, during, after))
         written[later.key] = last
     lost = {one.key for one in stage.lost}
+    waited = {one.key for one in cluster.members if not one.node}
+    kept = {one.key for one in stage.after.members if one.node == change.what}
+    wanted_gone = (*stage.gone, *(one for one in cluster.members if one.key in kept and not is_of_the_node(one)))
     ending = tuple(EndingPod(one.key, one.node, one.grace_s, one.key in lost) for one in stage.gone)
     rehearsal = Rehearsal(
         change=change.text,
         services=tuple(services),
         placed=tuple(one for one in stage.placed if one.node),
-        pending=tuple(one for one in stage.placed if not one.node),
+        pending=tuple(replace(one, has_waited=one.pod in waited) for one in stage.placed if not one.node),
         ending=ending,
-        held=tuple(_held(cluster, stage.gone)) if change.verb in EVICTING else (),
+        held=tuple(held(cluster, wanted_gone)) if change.verb in EVICTING else (),
     )
     return rehearsal, replace(stage.after, written=written)
 
@@ -234,33 +151,3 @@ def _written_next(
     if not stage.after.has_memory:
         return written_first(traffic, endpoints, ground.reading)
     return written_anew(traffic, endpoints, ground.zone_of, ground.reading, before, is_edited=is_edited)
-
-
-def _held(cluster: Cluster, gone: Sequence[Member]) -> list[Held]:
-    found = []
-    for guard in cluster.guards:
-        matcher = compile_selector(guard.selector)
-        own = [
-            one
-            for one in cluster.members
-            if one.facts.namespace == guard.namespace and matcher.matches(one.facts.labels)
-        ]
-        leaving = [one for one in gone if one in own]
-        allowed = _allowed(guard, own, cluster.crews)
-        if len(leaving) > allowed:
-            names = tuple(one.key for one in leaving)
-            found.append(Held(f"{guard.namespace}/{guard.name}", allowed, len(leaving), names))
-    return found
-
-
-def _allowed(guard: Guard, own: Sequence[Member], crews: Mapping[tuple[str, str, str], Crew]) -> int:
-    owners = {one.workload for one in own if one.workload is not None}
-    expected = sum(crews[key].replicas for key in owners if key in crews)
-    healthy = sum(one.is_ready for one in own)
-    if guard.most_missing is not None:
-        desired = max(expected - share(guard.most_missing, expected, is_up=True), 0)
-    elif isinstance(guard.least, int):
-        expected, desired = len(own), guard.least
-    else:
-        desired = share(guard.least or 0, expected, is_up=True)
-    return max(healthy - desired, 0) if expected else 0

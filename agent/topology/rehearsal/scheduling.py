@@ -15,7 +15,7 @@ import msgspec
 from agent.model.nodes.node import Node
 from agent.model.selector import LabelSelector, Matcher
 from agent.topology.manifest.facts import PodFacts
-from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Key, Member, Room
+from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Key, Member, Room, part
 from agent.topology.rehearsal.neighbours import NOBODY, Surroundings
 from agent.topology.spread.constraints import prepare_constraints
 from agent.topology.spread.filter import NodeVerdict, SpreadQuestion, count_pods, evaluate_prepared
@@ -42,6 +42,8 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
     node: str = ""
     is_tied: bool = False
     why: str = ""
+    has_waited: bool = False
+    """Before the change already."""
 
 
 class _Kind:
@@ -206,6 +208,8 @@ def ranked(cluster: Cluster, floor: Floor, member: Member, crew: Crew | None) ->
     """The nodes that rank best, all alike; of none it says why."""
     if crew is not None and crew.facts.kind == "DaemonSet" and member.node:
         return [member.node], ""
+    if part(member.made, "spec").get("schedulingGates"):
+        return [], "it has scheduling gates"
     kind, asks = floor.kind_of(cluster, member, crew), member.asks
     if kind.prepared.hard_error is not None:
         return [], f"its constraints cannot be used: {kind.prepared.hard_error}"

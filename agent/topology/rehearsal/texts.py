@@ -82,8 +82,11 @@ def _pods(rehearsal: Rehearsal) -> Iterator[Block]:
         if lost:
             yield Paragraph(f"nobody makes these anew: {_some(lost)}")
     for held in rehearsal.held:
-        text = f"budget {held.budget} lets {held.allowed} end at once, of {held.wanted}: the drain waits for the others"
-        yield Paragraph(text)
+        if held.allowed:
+            text = f"lets {held.allowed} end at once, of {held.wanted}: the drain waits for the others"
+        else:
+            text = f"lets none of {held.wanted} end: the drain never does"
+        yield Paragraph(f"budget {held.budget} {text}")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -114,12 +117,22 @@ def faults_of(rehearsals: Iterable[Rehearsal], wanted: Sequence[str]) -> list[st
 
 
 def _faults(rehearsal: Rehearsal, name: str, limit: re.Match[str] | None) -> Iterator[str]:
-    if name == "pending" and rehearsal.pending:
-        yield f"{len(rehearsal.pending)} pods wait"
+    waits = [one for one in rehearsal.pending if not one.has_waited]
+    if name == "pending" and waits:
+        yield f"{len(waits)} pods wait"
     if name == "budget":
         yield from (f"budget {one.budget} holds the drain" for one in rehearsal.held)
     for one in rehearsal.services:
-        if name == "dark" and (one.after.dark_nodes or (one.after.is_dead and not one.before.is_dead)):
-            yield f"{one.after.service} goes dark on {_some(one.after.dark_nodes) or 'every node'}"
-        if limit is not None and one.after.overload > int(limit[1]) / 100:
+        if name == "dark":
+            yield from _darkening(one)
+        if limit is not None and one.after.overload > max(int(limit[1]) / 100, one.before.overload):
             yield f"an endpoint of {one.after.service} gets {one.after.overload:.0%} more than the mean"
+
+
+def _darkening(one: ServiceRehearsal) -> Iterator[str]:
+    """Where clients found an endpoint before and find none then, for good or for a moment."""
+    for state, how in ((one.after, "goes dark"), (one.during, "is dark for a moment")):
+        new = [name for name in state.dark_nodes if name not in one.before.dark_nodes]
+        if new or (state.is_dead and not one.before.is_dead):
+            yield f"{state.service} {how} on {_some(new) or 'every node'}"
+            return

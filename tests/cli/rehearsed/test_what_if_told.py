@@ -124,7 +124,7 @@ def test_a_page_has_the_tables_and_runs_nothing_that_names_say(tmp_path: Path) -
     path = written(tmp_path / "cluster.json", pods)
     page = forked_kepctl("what-if", "--from-files", str(path), "--drain", "n0", "-o", "html").stdout
 
-    assert page.count("<table>") == 2
+    assert page.count("<table>") == 4
     assert HOSTILE not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt;") >= 2
 

@@ -12,6 +12,7 @@ from agent.services.routes.selection import Place, Use, select
 from agent.topology.hints.slices import Endpoint, Hints, Slice
 from agent.topology.hints.standalone import fill_hints
 from agent.topology.rehearsal.advice import advise, parse_goal
+from agent.topology.rehearsal.applying import rehearse_files
 from agent.topology.rehearsal.changes import (
     BadChange,
     Change,
@@ -21,12 +22,11 @@ from agent.topology.rehearsal.changes import (
     parse_traffic,
 )
 from agent.topology.rehearsal.cluster import Cluster
-from agent.topology.rehearsal.reading import overlaid, read_cluster
-from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
+from agent.topology.rehearsal.rehearse import Rehearsal, rehearse
 from agent.topology.rehearsal.serving import Crowd, Ground, serving
 from agent.topology.rehearsal.slices import endpoints_of, written_first
 from agent.topology.rehearsal.texts import faults_of
-from tests.topology.rehearsal.clusters import SIX, WEB, budget, cluster, deployment, documents, node, service
+from tests.topology.rehearsal.clusters import SIX, WEB, budget, cluster, deployment, node, service
 
 
 def once(known: Cluster, change: Change) -> Rehearsal:
@@ -89,7 +89,8 @@ def test_a_policy_local_goes_dark_where_no_endpoint_is() -> None:
 
     assert web.before.dark_nodes == ("n2", "n3", "n4", "n5")
     assert web.during.dark_nodes == ("n2", "n3", "n4", "n5")
-    assert faults_of([told], ["dark"])
+    assert faults_of([told], ["dark"]) == [], "it was dark there before"
+    assert faults_of([once(known, Change("drain", "n1"))], ["dark"]) == ["drain n1: default/web goes dark on n1"]
 
 
 def test_a_rolling_change_keeps_to_surge_and_unavailability_at_its_worst() -> None:
@@ -116,19 +117,14 @@ def test_one_more_node_and_another_policy_change_what_clients_get() -> None:
 
 
 def test_edited_manifests_take_the_place_of_those_that_have_their_names() -> None:
-    before = documents(*WEB)
-    edited = documents(deployment("web", ["x"] * 9)[0], service("web", ""))
-    told, _ = rehearse_files(cluster(*WEB), read_cluster(overlaid(before, edited)).cluster, ["web.yaml"])
+    told, _ = rehearse_files(cluster(*WEB), cluster(deployment("web", ["x"] * 9)[0], service("web", "")), ["web.yaml"])
 
     assert told.services[0].after.ready == 9
     assert (told.services[0].before.hints, told.services[0].after.hints) == ("active", "none")
 
 
 def test_an_edited_template_makes_all_pods_anew() -> None:
-    edited = deployment("web", ["x"] * 6, cpu="1")[0]
-    told, after = rehearse_files(
-        cluster(*WEB), read_cluster(overlaid(documents(*WEB), documents(edited))).cluster, ["f"]
-    )
+    told, after = rehearse_files(cluster(*WEB), cluster(deployment("web", ["x"] * 6, cpu="1")[0]), ["f"])
 
     assert len(told.ending) == len(told.placed) == 6
     assert told.services[0].during.ready == 5

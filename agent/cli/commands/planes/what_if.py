@@ -28,6 +28,7 @@ from agent.model.exit_codes import FAILURE, USAGE
 from agent.model.finding import gathered
 from agent.topology.manifest.objects import Document
 from agent.topology.rehearsal.advice import advise, parse_goal
+from agent.topology.rehearsal.applying import rehearse_files
 from agent.topology.rehearsal.changes import (
     BadChange,
     Change,
@@ -39,8 +40,8 @@ from agent.topology.rehearsal.changes import (
 from agent.topology.rehearsal.cluster import Cluster
 from agent.topology.rehearsal.images import parse_image
 from agent.topology.rehearsal.picture import rehearsals_page, rehearsals_svg
-from agent.topology.rehearsal.reading import overlaid, read_cluster
-from agent.topology.rehearsal.rehearse import Rehearsal, rehearse, rehearse_files
+from agent.topology.rehearsal.reading import read_cluster
+from agent.topology.rehearsal.rehearse import Rehearsal, rehearse
 from agent.topology.rehearsal.texts import advice_text, faults_of, rehearsal_text
 
 Command = Callable[..., Any]
@@ -131,18 +132,19 @@ def what_if(
     session: Session = ctx.obj
     try:
         changes = _changes(ctx.meta["changes"])
-        wanted, own_wanted = split_wanted(one for one in fail_on.split(",") if one)
+        wanted, own_wanted = split_wanted(one.strip() for one in fail_on.split(",") if one.strip())
         faults_of((), wanted)
         asked = asked_for(**known)
         parsed = [(parse_goal(goal), goal) for goal in goals]
         chosen = chosen_source(ctx.meta)
         with Progress() as progress:
-            documents, cluster = _cluster(chosen, session, progress)
+            cluster = _cluster(chosen, session, progress)
             found, after = _rehearsed(cluster, changes, asked, progress)
             if edited:
                 progress(f"applying {edited[0]}")
-                later = rehearse_files(after, _read(overlaid(documents, _documents(edited)), progress), edited)
-                found.append((later[0], told_of(later[0], "file", after, later[1], asked)))
+                one, later = rehearse_files(after, _read(_documents(edited), progress), edited)
+                found.append((one, told_of(one, "file", after, later, asked)))
+                after = later
             advice = [one for goal, text in parsed for one in advise(after, goal, text, told=progress)]
         faults = faults_of([one for one, _ in found], wanted)
         faults += [text for one, told in found for text in told_faults(one.change, told, own_wanted)]
@@ -151,7 +153,11 @@ def what_if(
     if output == "svg":
         click.echo(rehearsals_svg([one for one, _ in found]), nl=False)
     elif output == "html":
-        tables = [told_section(f"What if: {one.change}", told_blocks(told)) for one, told in found]
+        tables = [
+            told_section(f"What if: {one.change}", rehearsal_text(one, shows_all=shows_all, more=told_blocks(told)))
+            for one, told in found
+        ]
+        tables += [told_section("Advice", advice_text(advice))] if advice else []
         click.echo(rehearsals_page([one for one, _ in found], "".join(tables)), nl=False)
     elif output == "table":
         for one, told in found:
@@ -166,13 +172,13 @@ def what_if(
         raise CommandFailed("\n".join(faults), FAILURE)
 
 
-def _cluster(source: Source, session: Session, progress: Progress) -> tuple[list[Document], Cluster]:
+def _cluster(source: Source, session: Session, progress: Progress) -> Cluster:
     given = read_source(source, session, progress, _documents)
     progress("reading the objects")
     cluster, assumed = given.complete(_read(given.documents, progress))
     for note in (*given.notes, *assumed):
         progress.say(note)
-    return given.documents, cluster
+    return cluster
 
 
 def _rehearsed(
