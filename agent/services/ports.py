@@ -4,6 +4,7 @@
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from agent.model.services.check import Asked, Outcome
 from agent.model.services.flow import Answerers, Flow
 from agent.model.services.iptables_rules import Chains, RulesChange
 from agent.model.services.iptables_rules import Content as ChainContent
@@ -113,3 +114,17 @@ class HostSockets(Protocol):
 
     async def destroy(self, flows: Iterable[Flow]) -> int:
         """End the client's socket of each of these connections; how many were there."""
+
+
+class EndpointChecks(Protocol):
+    """Asks endpoints whether they answer, and never waits for it."""
+
+    def begin(self, asked: Asked, now_s: float) -> None: ...
+
+    def ended(self, now_s: float) -> Sequence[tuple[Asked, Outcome]]:
+        """What came of those that ended since the last time."""
+
+    def drop(self) -> None:
+        """What is on its way is of no interest any more."""
+
+    def close(self) -> None: ...

@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterator
 
 from msgspec.structs import replace
 
+from agent.model.services.check import Asked
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Protocol, ServiceKey
 from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.merged import Endpoints
-from agent.services.outage.judgement import Target
 
 CHECKED: frozenset[Protocol] = frozenset({"TCP", "UDP"})
-Dead = Collection[Target]
+Dead = Collection[Asked]
 
 
-def targets_of(fold: ServiceIndex, key: ServiceKey, families: Collection[Family]) -> Iterator[tuple[Target, str]]:
+def targets_of(fold: ServiceIndex, key: ServiceKey, families: Collection[Family]) -> Iterator[tuple[Asked, str]]:
     """With the node of each. Only ports that the Service names, and only what may get traffic."""
     service = fold.services.get(key)
     if service is None:
@@ -30,7 +30,7 @@ def targets_of(fold: ServiceIndex, key: ServiceKey, families: Collection[Family]
         ports = [one for one in service.ports if one.protocol in CHECKED] if service.part(family) is not None else []
         for port in ports:
             ready = (one for one in fold.backends(key, family, port.key) if one.is_ready)
-            yield from ((Target(port.protocol, one.data), one.node) for one in ready)
+            yield from ((Asked(port.protocol, one.data), one.node) for one in ready)
 
 
 def judged(found: Endpoints, protocol: Protocol, dead: Dead) -> Endpoints:

@@ -10,14 +10,11 @@ Never: connects, reads a clock, rolls dice, or decides what a dead endpoint mean
 
 from collections.abc import Callable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
-from typing import Literal, NamedTuple
 
 import msgspec
 
+from agent.model.services.check import Asked, Outcome
 from agent.model.services.service import Protocol
-
-Outcome = Literal["open", "answered", "refused", "unreachable", "silent", "unknown"]
-"""`unknown`: this node could not ask, which says nothing of the endpoint."""
 
 STRIKES = 2
 """So many answers in a row change a verdict."""
@@ -32,13 +29,6 @@ MOST_PASSED_OVER = 100
 """In one look, so that many endpoints of one node cost no more than few."""
 FILL = 0.9
 """Of the checks, what rounds use; the rest is for those that failed once."""
-
-
-class Target(NamedTuple):
-    """An endpoint's own address and port; `data` is both, as the kernel has them."""
-
-    protocol: Protocol
-    data: bytes
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -83,11 +73,11 @@ class Judgement:
     """`dead` is what verdicts come to; whoever looks at it need not ask for each."""
 
     def __init__(self, pace: Pace, now_s: float, luck: Callable[[], float]) -> None:
-        self.dead: set[Target] = set()
+        self.dead: set[Asked] = set()
         self._pace, self._luck = pace, luck
-        self._known: dict[Target, Verdict] = {}
-        self._due: list[tuple[float, Target]] = []
-        self._soon: list[tuple[float, Target]] = []
+        self._known: dict[Asked, Verdict] = {}
+        self._due: list[tuple[float, Asked]] = []
+        self._soon: list[tuple[float, Asked]] = []
         self._all = _Bucket(pace.per_s, now_s)
         self._nodes: dict[str, _Bucket] = {}
 
@@ -99,7 +89,7 @@ class Judgement:
         by_count = len(self._known) / (self._pace.per_s * FILL)
         return max(self._pace.round_s, by_count, (len(self._nodes) + 1) / NODES_PER_S)
 
-    def follow(self, targets: Mapping[Target, str], now_s: float) -> set[Target]:
+    def follow(self, targets: Mapping[Asked, str], now_s: float) -> set[Asked]:
         """These and no others, each with its node. Returns those that were dead and are forgotten."""
         forgotten = self.dead - targets.keys()
         self.dead -= forgotten
@@ -116,9 +106,9 @@ class Judgement:
         self._soon = [item for item in self._soon if item[1] in self._known]
         return forgotten
 
-    def due(self, now_s: float) -> Iterator[Target]:
+    def due(self, now_s: float) -> Iterator[Asked]:
         """Those to ask now, within the bounds; each is taken for asked."""
-        later: list[tuple[float, Target]] = []
+        later: list[tuple[float, Asked]] = []
         for waiting in (self._soon, self._due):
             while waiting and waiting[0][0] <= now_s and len(later) < MOST_PASSED_OVER:
                 _, target = waiting[0]
@@ -140,7 +130,7 @@ class Judgement:
         for item in later:
             heappush(self._due, item)
 
-    def take(self, target: Target, outcome: Outcome, now_s: float) -> bool:
+    def take(self, target: Asked, outcome: Outcome, now_s: float) -> bool:
         """What a check came to. Whether the verdict is another one now."""
         found = self._known.get(target)
         if found is None:
@@ -162,7 +152,7 @@ class Judgement:
         heappush(self._soon if is_open else self._due, (now_s + wait_s, target))
         return has_changed
 
-    def last(self, target: Target) -> Outcome:
+    def last(self, target: Asked) -> Outcome:
         found = self._known.get(target)
         return found.last if found is not None else "unknown"
 

@@ -8,19 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.model.services.check import Asked, Outcome
 from agent.model.services.service import Backend, PortKey, ServiceKey
 from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.merged import Endpoints
 from agent.services.outage.judged import judged, targets_of
-from agent.services.outage.judgement import SOON_S, Judgement, Outcome, Pace, Target
+from agent.services.outage.judgement import SOON_S, Judgement, Pace
 from agent.services.routes.selection import Place, Use, select
 from tests.services.making import make_service, make_slice
 
 TICK_S = 0.1
 
 
-def target(number: int, protocol: str = "TCP") -> Target:
-    return Target(protocol, number.to_bytes(4, "big") + b"\x1f\x90\0\0")  # type: ignore[arg-type]
+def target(number: int, protocol: str = "TCP") -> Asked:
+    return Asked(protocol, number.to_bytes(4, "big") + b"\x1f\x90\0\0")  # type: ignore[arg-type]
 
 
 def watched(count: int, *, pace: Pace | None = None, nodes: int = 5, seed: int = 1) -> Judgement:
@@ -29,7 +30,7 @@ def watched(count: int, *, pace: Pace | None = None, nodes: int = 5, seed: int =
     return made
 
 
-def run(one: Judgement, answer: dict[Target, Outcome], begin_s: float, end_s: float) -> list[tuple[float, Target]]:
+def run(one: Judgement, answer: dict[Asked, Outcome], begin_s: float, end_s: float) -> list[tuple[float, Asked]]:
     """Everybody else answers at once. Returns who was asked when."""
     asked = []
     for at in range(round(begin_s / TICK_S), round(end_s / TICK_S)):
@@ -45,7 +46,7 @@ def test_who_does_not_answer_is_dead_within_three_seconds_and_alive_again_as_fas
     one = watched(100)
     run(one, {}, 0.0, 5.0)
     assert one.dead == set()
-    lost: dict[Target, Outcome] = {target(number): "refused" for number in range(30)}
+    lost: dict[Asked, Outcome] = {target(number): "refused" for number in range(30)}
     run(one, lost, 5.0, 8.0)
     assert one.dead == lost.keys()
     run(one, {}, 8.0, 11.0)
@@ -173,7 +174,7 @@ def test_no_judgement_empties_a_service_or_brings_back_what_the_api_took(
     ends: list[Backend], data: st.DataObject, has_cluster: bool, has_local: bool
 ) -> None:
     """SVN-123, SVN-124: and while one lives, only living ones get traffic of its list."""
-    dead = {Target("TCP", one.data) for one in ends if data.draw(st.booleans())}
+    dead = {Asked("TCP", one.data) for one in ends if data.draw(st.booleans())}
     use, place = Use(has_cluster, has_local or not has_cluster), Place("here", "a")
     whole = tuple(sorted(ends, key=lambda one: one.key))
     plain = select(whole, use, place)
@@ -205,6 +206,6 @@ def test_only_what_may_get_traffic_of_a_named_port_is_checked() -> None:
     fold.put_slice(make_slice(ends, ports=offered))
     found = list(targets_of(fold, ServiceKey("shop", "web"), ("IPv4", "IPv6")))
 
-    assert found == [(Target("TCP", bytes((10, 1, 0, 1, 0x1F, 0x90, 0, 0))), "n1")]
+    assert found == [(Asked("TCP", bytes((10, 1, 0, 1, 0x1F, 0x90, 0, 0))), "n1")]
     assert len(fold.backends(ServiceKey("shop", "web"), "IPv4", PortKey("http", "TCP"))) == 2
     assert list(targets_of(fold, ServiceKey("shop", "other"), ("IPv4",))) == []
