@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the services plane needs from outside."""
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.model.services.check import Asked, Outcome
@@ -128,3 +128,13 @@ class EndpointChecks(Protocol):
         """What is on its way is of no interest any more."""
 
     def close(self) -> None: ...
+
+
+class LocalEnds(Protocol):
+    """What the runtime of this node says of pods of this node."""
+
+    def ended(self) -> Mapping[bytes, str]:
+        """Addresses whose pod serves no longer, and why."""
+
+    def changes(self) -> AsyncIterator[None]:
+        """Something may be different. Never ends."""

@@ -48,7 +48,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[ServiceUnit]:
         units.insert(0, PlaneUnit("services-health", server.run))
     return Attached(
         offers=plane,
-        service=ServiceProxyService(plane.view),
+        service=ServiceProxyService(plane.view, plane.keeper.report),
         units=tuple(units),
         families=(plane.families,),
         named_alike={"kube-proxy": plane.compatible},

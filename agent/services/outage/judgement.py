@@ -8,7 +8,7 @@ asked. Chance spreads first checks over a round and each later one by a tenth.
 Never: connects, reads a clock, rolls dice, or decides what a dead endpoint means for its Service.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -46,6 +46,7 @@ class Verdict(msgspec.Struct):
     has_refused: bool = False
     """Its last failure was a refusal, not silence."""
     last: Outcome = "unknown"
+    """That failed."""
     is_asked: bool = False
 
 
@@ -74,6 +75,7 @@ class Judgement:
 
     def __init__(self, pace: Pace, now_s: float, luck: Callable[[], float]) -> None:
         self.dead: set[Asked] = set()
+        self._told: frozenset[Asked] = frozenset()
         self._pace, self._luck = pace, luck
         self._known: dict[Asked, Verdict] = {}
         self._due: list[tuple[float, Asked]] = []
@@ -137,22 +139,32 @@ class Judgement:
             return False
         found.is_asked = False
         step = _step(target.protocol, found, outcome)
-        found.last = outcome
         if step:
             found.has_answered |= outcome == "answered"
             found.has_refused = outcome != "silent" if step < 0 else found.has_refused
+            found.last = outcome if step < 0 else found.last
             found.streak = found.streak + step if found.streak * step > 0 else step
         is_dead = found.streak <= -STRIKES or (found.is_dead and found.streak < STRIKES)
-        has_changed = is_dead is not found.is_dead
         found.is_dead = is_dead
-        (self.dead.add if is_dead else self.dead.discard)(target)
+        has_changed = self._settle(target)
         # One answer of another kind than the verdict: is it so?
         is_open = step != 0 and (found.streak < 0) is not is_dead
         wait_s = SOON_S if is_open else self.round_s * (1 + SPREAD * (2 * self._luck() - 1))
         heappush(self._soon if is_open else self._due, (now_s + wait_s, target))
         return has_changed
 
-    def last(self, target: Asked) -> Outcome:
+    def tell(self, dead: Collection[Asked]) -> set[Asked]:
+        """Whoever knows better says that these are dead, and no others. Returns those whose verdict is another one."""
+        moved, self._told = self._told ^ {one for one in dead if one in self._known}, frozenset(dead)
+        return {one for one in moved if self._settle(one)}
+
+    def _settle(self, target: Asked) -> bool:
+        found, was_dead = self._known.get(target), target in self.dead
+        is_dead = found is not None and (found.is_dead or target in self._told)
+        (self.dead.add if is_dead else self.dead.discard)(target)
+        return is_dead is not was_dead
+
+    def last_failure(self, target: Asked) -> Outcome:
         found = self._known.get(target)
         return found.last if found is not None else "unknown"
 

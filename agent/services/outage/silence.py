@@ -30,15 +30,21 @@ class Silence:
         self.phase = Phase.WITH_SERVER
         self.since_s = now_s
         """Since when it is as it is. Alone: since nothing was heard, which is earlier than when that was noticed."""
+        self.vouched_s = now_s
+        """When a server last vouched for what is known: earlier than the beginning, where that was a snapshot."""
+        self._never = set(KINDS)
         self._lost_s: dict[str, float] = dict.fromkeys(KINDS, now_s)
         self._doubted: set[str] = set()
 
     def heard(self, kind: str) -> None:
         self._lost_s.pop(kind, None)
+        self._never.discard(kind)
 
     def lost(self, kind: str, now_s: float) -> None:
-        """No server gives news of that kind."""
-        if kind in KINDS:
+        """No server gives news of that kind. Where none ever did, the silence is as old as what is known."""
+        if kind in self._never:
+            self._lost_s[kind] = min(self.vouched_s, self._lost_s[kind])
+        elif kind in KINDS:
             self._lost_s.setdefault(kind, now_s)
 
     def doubts(self, kind: str, *, is_doubted: bool) -> None:

@@ -56,6 +56,17 @@ def test_who_is_lost_on_the_way_back_is_alone_at_once() -> None:
     assert one.phase is Phase.ALONE
 
 
+def test_after_a_boot_the_silence_is_as_old_as_the_snapshot_once_a_server_was_asked() -> None:
+    one = Silence(10.0, 100.0)
+    one.vouched_s = 40.0
+    assert one.due_s == 110.0
+    for kind in KINDS:
+        one.lost(kind, 101.0)
+    one.look(101.0)
+
+    assert (one.phase, one.since_s) == (Phase.ALONE, 40.0)
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["heard", "lost", "doubt", "trust"]), st.sampled_from(KINDS), st.floats(0, 30)))
 )
