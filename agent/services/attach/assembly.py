@@ -149,10 +149,10 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
         if isinstance(source, ManifestServices) and chooses_services_by(before) != chooses_services_by(changed):
             source.reloaded()
 
-    chosen = source.chosen_by if isinstance(source, ManifestServices) else _nobody
+    chosen, shown = source.chosen_by if isinstance(source, ManifestServices) else _nobody, (*beside, snapshot)
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, backend.views, addresses_now, ender, (*beside, snapshot), chosen),
+        view=ServicesView(plane, backend.views, addresses_now, ender, shown, chosen=chosen, why_dead=keeper.why_dead),
         source=source,
         keeper=keeper,
         programmed=lambda: _programmed(source, current[0]),

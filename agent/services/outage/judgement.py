@@ -27,6 +27,7 @@ NODE_SHARE = 0.5
 """Of all checks, what one node is asked at most."""
 MOST_PASSED_OVER = 100
 """In one look, so that many endpoints of one node cost no more than few."""
+PORT_BYTES = 4
 FILL = 0.9
 """Of the checks, what rounds use; the rest is for those that failed once."""
 
@@ -78,6 +79,8 @@ class Judgement:
         self._told: frozenset[Asked] = frozenset()
         self._pace, self._luck = pace, luck
         self._known: dict[Asked, Verdict] = {}
+        self._beside: dict[bytes, list[Asked]] = {}
+        """What is asked by TCP of an address that is asked by UDP too."""
         self._due: list[tuple[float, Asked]] = []
         self._soon: list[tuple[float, Asked]] = []
         self._all = _Bucket(pace.per_s, now_s)
@@ -97,6 +100,10 @@ class Judgement:
         self.dead -= forgotten
         fresh = [one for one in targets if one not in self._known]
         self._known = {one: self._known.get(one) or Verdict(node) for one, node in targets.items()}
+        self._beside = {one.data[:-PORT_BYTES]: [] for one in targets if one.protocol == "UDP"}
+        for one in targets:
+            if one.protocol == "TCP" and (found := self._beside.get(one.data[:-PORT_BYTES])) is not None:
+                found.append(one)
         named = set(targets.values())
         self._nodes = {
             node: self._nodes.get(node) or _Bucket(self._pace.per_s * NODE_SHARE, now_s) for node in named if node
@@ -138,7 +145,7 @@ class Judgement:
         if found is None:
             return False
         found.is_asked = False
-        step = _step(target.protocol, found, outcome)
+        step = _step(target.protocol, found, outcome, is_mute=self._is_mute(target, outcome))
         if step:
             found.has_answered |= outcome == "answered"
             found.has_refused = outcome != "silent" if step < 0 else found.has_refused
@@ -152,6 +159,12 @@ class Judgement:
         wait_s = SOON_S if is_open else self.round_s * (1 + SPREAD * (2 * self._luck() - 1))
         heappush(self._soon if is_open else self._due, (now_s + wait_s, target))
         return has_changed
+
+    def _is_mute(self, target: Asked, outcome: Outcome) -> bool:
+        """Whether a host that says nothing by UDP says nothing by TCP either."""
+        beside = self._beside.get(target.data[:-PORT_BYTES], ()) if outcome == "silent" else ()
+        found = [self._known[one] for one in beside]
+        return bool(found) and all(one.is_dead and not one.has_refused for one in found)
 
     def tell(self, dead: Collection[Asked]) -> set[Asked]:
         """Whoever knows better says that these are dead, and no others. Returns those whose verdict is another one."""
@@ -169,7 +182,7 @@ class Judgement:
         return found.last if found is not None else "unknown"
 
 
-def _step(protocol: Protocol, known: Verdict, outcome: Outcome) -> int:
+def _step(protocol: Protocol, known: Verdict, outcome: Outcome, *, is_mute: bool) -> int:
     """What an answer counts: for the endpoint, against it, or nothing."""
     match outcome:
         case "open" | "answered":
@@ -177,14 +190,14 @@ def _step(protocol: Protocol, known: Verdict, outcome: Outcome) -> int:
         case "refused" | "unreachable":
             return -1
         case "silent":
-            return -1 if protocol != "UDP" else _of_udp_silence(known)
+            return -STRIKES if is_mute else _of_udp_silence(known) if protocol == "UDP" else -1
         case "unknown":
             return 0
 
 
 def _of_udp_silence(known: Verdict) -> int:
     """Most that listen by UDP answer no stranger, so silence speaks against those alone that have answered before.
-    Where the host refused, it has a listener now."""
-    if known.is_dead:
-        return 1 if known.has_refused else -1
-    return -1 if known.has_answered else 0
+    Where the host refused, or answered nothing at all, it is there again."""
+    if known.has_answered and not (known.is_dead and known.has_refused):
+        return -1
+    return 1 if known.is_dead else 0

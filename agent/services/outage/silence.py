@@ -3,10 +3,11 @@
 
     WITH_SERVER ── no news of either kind for `after_s` ──► ALONE ── news of one kind ──► RETURNING
          ▲                                                                                    │
-         └───────────────────── both kinds have news, and no list is doubted ─────────────────┘
+         ├───────────────────── both kinds have news, and no list is doubted ─────────────────┤
+         └────────────────────────────── a list is doubted ──────────────────────────────────►┘
 
 Every server that is configured is asked before news are lost, by list and watch; any word ends a silence of its kind.
-A server that is there and lists only a part of what was known has not returned.
+A server that lists only a part of what was known has not returned, whether it was away or not.
 Never: reads a clock, or decides what a silence means for an endpoint.
 """
 
@@ -72,6 +73,6 @@ class Silence:
                 return Phase.ALONE, max(self._lost_s.values())
             is_alone = self.phase is Phase.ALONE or now_s >= self.due_s
             return (Phase.ALONE, max(self._lost_s.values())) if is_alone else (self.phase, now_s)
-        if self.phase is Phase.WITH_SERVER or (not self._lost_s and not self._doubted):
+        if not self._doubted and (self.phase is Phase.WITH_SERVER or not self._lost_s):
             return Phase.WITH_SERVER, now_s
         return Phase.RETURNING, now_s

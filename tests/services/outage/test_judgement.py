@@ -134,6 +134,20 @@ def test_silence_by_udp_speaks_against_those_alone_that_have_answered(answers: l
     assert (asked in one.dead) is is_dead
 
 
+def test_silence_by_udp_speaks_against_a_host_that_says_nothing_by_tcp_either() -> None:
+    """SVN-122: and no longer once it does."""
+    one = Judgement(Pace(), 0.0, lambda: 0.5)
+    plain, other = target(1), target(1, "UDP")
+    one.follow({plain: "n", other: "n"}, 0.0)
+    for outcome, dead in (("silent", {plain, other}), ("open", set()), ("refused", {plain})):
+        for at in range(3):
+            one.take(plain, outcome, float(at))  # type: ignore[arg-type]
+            one.take(other, "silent", float(at))
+        for at in range(2):
+            one.take(other, "silent", float(at))
+        assert one.dead == dead
+
+
 def test_one_failure_is_asked_again_soon() -> None:
     """SVN-120."""
     one = watched(1)

@@ -91,6 +91,8 @@ def test_phases_are_those_of_a_plain_model(steps: list[tuple[str, str, float]]) 
                 one.doubts(kind, is_doubted=what == "doubt")
                 (doubted.add if what == "doubt" else doubted.discard)(kind)
         one.look(now_s)
+        if doubted and len(lost) < 2:
+            is_away = True
         if not lost and not doubted:
             is_away = False
         expected = Phase.WITH_SERVER if not is_away else Phase.ALONE if len(lost) == 2 else Phase.RETURNING

@@ -38,9 +38,9 @@ GATHER_S = 5.0
 TELL_S = 10.0
 MOST_SHOWN = 200
 WHY: Mapping[Outcome, str] = {
-    "refused": "refuses connections",
+    "refused": "it refuses connections",
     "unreachable": "its host cannot be reached",
-    "silent": "does not answer",
+    "silent": "it does not answer",
 }
 
 
@@ -122,8 +122,7 @@ class OutageKeeper:
 
     def doubts(self, kind: str, *, is_doubted: bool) -> None:
         self._silence.doubts(kind, is_doubted=is_doubted)
-        if self.is_alone:
-            self._wake.set()
+        self._wake.set()
 
     def began_with(self, snapshot_s: float) -> None:
         """What is programmed is of a snapshot, of that time of the wall clock."""

@@ -132,7 +132,7 @@ async def test_a_dead_endpoint_gets_no_traffic_while_alone_and_all_of_it_when_th
         assert one.reasons == ["ServersSilent", "EndpointsJudged"]
         report = one.keeper.report()
         assert (report.phase, report.checked, report.dead_total) == ("alone", 3, 1)
-        assert (report.dead[0].endpoint, report.dead[0].why) == ("10.1.0.2:8080", "refuses connections")
+        assert (report.dead[0].endpoint, report.dead[0].why) == ("10.1.0.2:8080", "it refuses connections")
         assert report.since_s == one.node.clock.wall_s() - (AFTER_S + 4)
 
         one.hear()
