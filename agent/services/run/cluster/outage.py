@@ -183,8 +183,7 @@ class OutageKeeper:
             while self.is_alone:
                 await self._gather(judgement)
                 self._round(judgement, checks)
-                await rung(self._wake, self._clock, self._clock.now_s() + TICK_S)
-                self._wake.clear()
+                await self._clock.sleep(TICK_S)
                 await self._look()
         finally:
             watching.cancel()
