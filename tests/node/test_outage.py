@@ -4,18 +4,21 @@ SVN-129). For both backends and families."""
 
 import asyncio
 import json
+import os
 import signal
 import socket
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 from tests.drivers.kube.api_server import ApiServer, serving
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.kube.following import service
+from tests.e2e.control import ADDRESS, URL, Control
+from tests.e2e.programs import Programs
 from tests.host.process import Kepd
 from tests.lab.network import PORT, Network
 from tests.node.test_startup_taint import daemon, put_node, until
@@ -47,6 +50,51 @@ def test_a_list_that_is_empty_or_a_tenth_loses_nothing_until_its_time_is_over(sh
         network.node.caller.run(lambda: asyncio.run(shrinking(network, short_path, left)), 170.0)
 
 
+@pytest.mark.beside("KEPD_APISERVER")
+@pytest.mark.timeout(300)
+def test_a_node_outlives_a_real_api_server(short_path: Path) -> None:
+    """SVN-125, SVN-126: its word comes by its own lists and watches."""
+    with Network(pods=PODS, far_pods=FAR) as network:
+        space = network.node.namespace
+        space.run("ip", "addr", "add", f"{ADDRESS['IPv4']}/32", "dev", "lo")
+        without = ("suite", "kubelet", "controllers", "scheduler", "proxy", "images")
+        with RealServer(Control(Programs.find(os.environ, *without), short_path / "control", space)) as server:
+            story = Story(network, short_path, "nftables")
+            work = story.beside(server, URL, str(server.control.folder / "ca.crt"))
+            network.node.caller.run(lambda: asyncio.run(work), 250.0)
+
+
+class RealServer:
+    """Like that of the tests, as far as they ask."""
+
+    def __init__(self, control: Control) -> None:
+        self.control = control
+        self.objects = self
+
+    def __enter__(self) -> Self:
+        self.control.start_server()
+        self.put("nodes", {"metadata": {"name": "n1"}})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.control.__exit__()
+
+    def put(self, plural: str, stored: dict[str, Any]) -> None:
+        kind = {"nodes": "Node", "services": "Service", "endpointslices": "EndpointSlice"}[plural]
+        version = "discovery.k8s.io/v1" if kind == "EndpointSlice" else "v1"
+        meta = {key: one for key, one in stored["metadata"].items() if key != "managedFields"}
+        spec = {"spec": {**stored["spec"], "ipFamilyPolicy": "RequireDualStack"}} if kind == "Service" else {}
+        given = {"apiVersion": version, "kind": kind, **stored, "metadata": meta, **spec}
+        given.pop("status", None)
+        self.control.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(given))
+
+    async def refuse(self) -> None:
+        await asyncio.to_thread(self.control._kept[-1].stop)
+
+    async def accept(self) -> None:
+        self.control._kept[-1].start()
+
+
 class Story:
     def __init__(self, network: Network, folder: Path, backend: str) -> None:
         self.network, self.folder, self.backend = network, folder, backend
@@ -58,22 +106,27 @@ class Story:
         certificates = make_certificates(self.folder)
         async with serving(certificates) as server:
             put_node(server)
-            put_web(server, self.network, self.names)
-            with daemon(self.folder, self.space, server.url, str(certificates.ca), MORE.format(self.backend)) as kepd:
-                self.kepd = kepd
-                await self.start()
-                await self.until_answered(set(self.names))
-                # A snapshot is there some seconds after a start.
-                await until((self.folder / "state" / "services" / "changes.bin").exists)
-                with ExitStack() as held:
-                    flows = [held.enter_context(self.hold(family)) for family in VIPS for _ in range(20)]
-                    owners = [flow.recv(100).split()[0].decode() for flow in flows]
-                    await self.goes_away(server)
-                    await self.boots()
-                    await self.returns(server)
-                    for flow, owner in zip(flows, owners, strict=True):
-                        if owner not in LOST:
-                            await asyncio.to_thread(echoed, flow, owner)
+            await self.beside(server, server.url, str(certificates.ca))
+
+    async def beside(self, server: "ApiServer | RealServer", url: str, ca: str) -> None:
+        put_web(server, self.network, self.names)
+        with daemon(self.folder, self.space, url, ca, MORE.format(self.backend)) as kepd:
+            self.kepd = kepd
+            if isinstance(server, RealServer):
+                (self.folder / "kubeconfig").write_text(server.control.kubeconfig.read_text())
+            await self.start()
+            await self.until_answered(set(self.names))
+            # A snapshot is there some seconds after a start.
+            await until((self.folder / "state" / "services" / "changes.bin").exists)
+            with ExitStack() as held:
+                flows = [held.enter_context(self.hold(family)) for family in VIPS for _ in range(20)]
+                owners = [flow.recv(100).split()[0].decode() for flow in flows]
+                await self.goes_away(server)
+                await self.boots()
+                await self.returns(server)
+                for flow, owner in zip(flows, owners, strict=True):
+                    if owner not in LOST:
+                        await asyncio.to_thread(echoed, flow, owner)
 
     async def start(self) -> None:
         await asyncio.to_thread(self.kepd.start, "--planes", "services")
@@ -81,7 +134,7 @@ class Story:
     def hold(self, family: str) -> socket.socket:
         return self.network["pod1"].caller.hold(VIPS[family], 80)
 
-    async def goes_away(self, server: ApiServer) -> None:
+    async def goes_away(self, server: "ApiServer | RealServer") -> None:
         await server.refuse()
         await self.until_report(lambda report: report.get("phase") == "alone" and report.get("checked") == 4 * 10)
         for name in LOST - {"far1"}:
@@ -112,11 +165,15 @@ class Story:
         for protocol in ("TCP", "UDP"):
             await self.until_answered(set(self.names) - LOST, protocol)
 
-    async def returns(self, server: ApiServer) -> None:
+    async def returns(self, server: "ApiServer | RealServer") -> None:
         """With an endpoint that is new, and without those that died."""
         living = [name for name in self.names if name not in LOST]
+        if isinstance(server, RealServer):
+            await server.accept()
+            await until(lambda: server.control.kubectl("get", "--raw=/readyz", check=False))
         put_web(server, self.network, living)
-        await server.accept()
+        if not isinstance(server, RealServer):
+            await server.accept()
         await self.until_report(lambda report: report.get("phase") == "with server")
         await self.until_answered(set(living))
         await until(lambda: self.kepd.ctl("diff").returncode == 0)
@@ -168,7 +225,7 @@ def clear_rules(network: Network) -> None:
     space.run("nft", "flush", "ruleset")
 
 
-def put_web(server: ApiServer, network: Network, names: list[str]) -> None:
+def put_web(server: "ApiServer | RealServer", network: Network, names: list[str]) -> None:
     ports = [{"name": kind.lower(), "protocol": kind, "port": 80} for kind in ("TCP", "UDP")]
     both = list(VIPS.values())
     server.objects.put("services", service("web", clusterIP=both[0], clusterIPs=both, ports=ports))
