@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 from agent.model.services.check import Asked, Outcome
 
-WAIT_S = 0.75
+WAIT_S = 0.6
 """A handshake within a region takes a tenth of that."""
 MOST_OPEN = 512
 MOST_AT_ONCE = 64
