@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "bench" / "results.md"
 MODULES = (
-    "daemon", "api", "commands", "topology", "services", "services_features", "pods", "pulls", "devices", "observe",
-    "node_logs", "proxy", "traces", "dns", "door", "cron_schedules", "policies",
+    "daemon", "api", "commands", "topology", "services", "services_features", "services_outage", "pods", "pulls",
+    "devices", "observe", "node_logs", "proxy", "traces", "dns", "door", "cron_schedules", "policies",
 )  # fmt: skip
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy", "podman")

@@ -81,6 +81,7 @@ EVENTS = {
     "FailedSync": "The link to a container's log could not be created.",
     "FailedToRetrieveImagePullSecret": "A pull secret is missing or unreadable; the pull is tried without it.",
     "FailedToStartServiceHealthcheck": "Another program uses the health check port of a Service on this node.",
+    "EndpointsJudged": "No API server answers, and checks find dead endpoints, which give way to living ones.",
     "FailedValidation": "A manifest is not valid; its previous version keeps running.",
     "FilesystemFailed": "A file system of images is mounted read-only; nothing is collected there.",
     "FreeDiskSpaceFailed": "Images were removed, but there is still too little disk space.",
@@ -132,6 +133,8 @@ EVENTS = {
     "SandboxChanged": "The pod's sandbox died or no longer fits; the pod gets a new one.",
     "SawCompletedJob": "A Job of a CronJob is over.",
     "SeriesDropped": "/metrics/cadvisor would be too large; the event names what is left out.",
+    "ServerReturned": "An API server answers again; what it says counts.",
+    "ServersSilent": "No API server has answered for `services.outageAfter`; the event says what is done.",
     "ServiceQuarantined": "The kernel refused the rules of this Service; all others are in force.",
     "ServiceRoomShort": "Services have 80 % of their room; without room the newest are not programmed.",
     "ServiceTooLarge": "There is no room for a Service, which is not programmed.",
@@ -141,6 +144,7 @@ EVENTS = {
     "SlicesDelayed": "A driver keeps changing slices of a pool; the newest count a little later.",
     "StartGateOpened": "The proxy let a container start although its sidecars were not ready in time.",
     "Started": "",
+    "SnapshotRefused": "The snapshot of Services is damaged, too large, old, or of others; the event says which.",
     "Starting": "A plane is starting.",
     "StopSignalIgnored": "The runtime does not know `lifecycle.stopSignal`; the image's signal is used.",
     "StopHoldExpired": "The pod's time to stop was over before this sidecar's turn came.",
@@ -289,7 +293,7 @@ async def metrics() -> list[Metric]:
     )
     outside = ServiceParts(clock=SystemClock(), tell=lambda _: None)
     services = wire_services(shown, outside)
-    telling = replace(plain, services=replace(plain.services, write_events=True))
+    telling = replace(plain, services=replace(plain.services, write_events=True, outage="judge", source="kubernetes"))
     beside = wire_services(telling, msgspec.structs.replace(outside, kube=lambda: None))
     chains = wire_services(replace(plain, services=replace(plain.services, backend="iptables")), outside)
     found = [

@@ -91,7 +91,8 @@ def _proxy(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
 def _services(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
     from agent.services.attach.unit import attach
 
-    return attach(inputs, planes.pods.here if planes.pods is not None else None)
+    here = planes.pods.here if planes.pods is not None else None
+    return attach(inputs, here, has_runtime=not planes.enabled <= WITHOUT_RUNTIME)
 
 
 def _dns(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the services plane needs from outside."""
 
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from agent.model.services.check import Asked, Outcome
 from agent.model.services.flow import Answerers, Flow
 from agent.model.services.iptables_rules import Chains, RulesChange
 from agent.model.services.iptables_rules import Content as ChainContent
@@ -113,3 +114,27 @@ class HostSockets(Protocol):
 
     async def destroy(self, flows: Iterable[Flow]) -> int:
         """End the client's socket of each of these connections; how many were there."""
+
+
+class EndpointChecks(Protocol):
+    """Asks endpoints whether they answer, and never waits for it."""
+
+    def begin(self, asked: Asked, now_s: float) -> None: ...
+
+    def ended(self, now_s: float) -> Sequence[tuple[Asked, Outcome]]:
+        """What came of those that ended since the last time."""
+
+    def drop(self) -> None:
+        """What is on its way is of no interest any more."""
+
+    def close(self) -> None: ...
+
+
+class LocalEnds(Protocol):
+    """What the runtime of this node says of pods of this node."""
+
+    def ended(self) -> Mapping[bytes, str]:
+        """Addresses whose pod serves no longer, and why."""
+
+    def changes(self) -> AsyncIterator[None]:
+        """Something may be different. Never ends."""

@@ -97,6 +97,8 @@ READ_WHEN_NEEDED = {
         f"telemetry.nodeLogs.{name}": "agent/observe/attach/node_logs.py"
         for name in ("enabled", "units", "directories", "journal", "maxBytes")
     },
+    "services.listDoubt": "agent/services/attach/outage.py",
+    "services.listShrink": "agent/services/attach/outage.py",
     "telemetry.metricsCompat": "agent/kit/plane.py",
     "telemetry.perNamespace": "agent/pods/attach/unit.py",
     "telemetry.perService": "agent/services/attach/settings.py",
@@ -124,7 +126,9 @@ READ_AT_START = {
     "devices.driver.kubeletDirectory": "kepd_devices/attach/cluster.py",
     "devices.front.enabled": "kepd_devices/attach/unit.py",
     "services.proxyName": "agent/services/attach/assembly.py",
-    "services.snapshot": "agent/services/attach/assembly.py",
+    "services.snapshot": "agent/services/attach/outage.py",
+    "services.snapshotAge": "agent/services/attach/outage.py",
+    "services.outage": "agent/services/attach/outage.py",
     "services.startupTaint": "agent/services/attach/assembly.py",
     "services.strictSourceRanges": "agent/services/attach/assembly.py",
     "services.taintWhenDown": "agent/services/attach/assembly.py",

@@ -26,7 +26,7 @@ from agent.services.run.flow_cleaner import FlowCleaner
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.localhost_relay import LocalhostRelay
-from agent.services.run.metrics import compatible_metrics, service_metrics
+from agent.services.run.metrics import compatible_metrics, outage_metrics, service_metrics
 from agent.services.run.nft_view import NftRulesView
 from agent.topology.hints.standalone import HintOptions
 from tests.drivers.kube.fake import FakeKube
@@ -37,6 +37,7 @@ from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 from tests.services.making import make_service, make_slice
 from tests.services.run.cluster.test_event_writer import FAULT
 from tests.services.run.cluster.test_event_writer import Node as WritingNode
+from tests.services.run.cluster.test_outage import running as outage_of_a_node
 from tests.services.run.cluster.test_service_source import slice_of
 from tests.services.run.test_connection_ender import GOES, STAYS, EndingNode
 from tests.services.run.test_family_sync import Picky
@@ -50,9 +51,29 @@ UDP_PORT = {"name": "dns", "protocol": "UDP", "port": 53}
 async def services_life(port: int) -> set[str]:
     """What moved. `port` is free on loopback."""
     moved = await asyncio.gather(
-        of_nftables(), of_iptables(), of_the_api_server(), of_hints(), of_endings(), of_the_relay(port), of_events()
+        of_nftables(),
+        of_iptables(),
+        of_the_api_server(),
+        of_hints(),
+        of_endings(),
+        of_the_relay(port),
+        of_events(),
+        of_an_outage(),
     )
     return set().union(*moved)
+
+
+async def of_an_outage() -> set[str]:
+    """The server goes away, an endpoint dies, and a list that comes back is doubted."""
+    async with outage_of_a_node() as one:
+        watched = Watched(lambda: outage_metrics(one.keeper))
+        watched.look()
+        one.world.answers["10.1.0.2"] = "refused"
+        one.lose()
+        await one.later(15.0)
+        one.node.intake.doubted("Service", "of 9 that were known 1 is listed")
+        watched.look()
+        return watched.moved
 
 
 async def of_the_relay(port: int) -> set[str]:

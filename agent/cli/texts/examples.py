@@ -99,6 +99,7 @@ kepctl explain pull r.test/web:1
 kepctl explain deployment web
 kepctl explain dns web --from web
 kepctl explain eviction
+kepctl explain outage
 kepctl explain hints web
 kepctl explain spread web
 kepctl explain daemonset agent

@@ -147,6 +147,16 @@ class Services:
         integer(1000, 10_000_000), 500_000, "Elements of all Services in each family; a namespace has 75 % at most."
     )
     snapshot: bool = restart(BOOL, False, "Keep Services in a file, for boots without an API server.")
+    snapshot_age: float = restart(DURATION, 0.0, "Oldest snapshot that is used.", "1h, with `services.outage` 168h")
+    outage: str = restart(
+        choice("off", "keep", "judge"),
+        "off",
+        "While no API server answers: `keep` what a snapshot has, `judge` endpoints by checks too.",
+    )
+    outage_after: float = key(duration(1, 3600), 10.0, "Silence of all API servers after which kepd is alone.")
+    outage_checks: int = key(integer(1, 200), 100, "Most checks of endpoints in a second, while alone.")
+    list_shrink: float = key(number(0, 1), 0.5, "Share of what was known that a list may lack before it is doubted.")
+    list_doubt: float = key(duration(1, 86400), 300.0, "How long a doubted list has to stay so before it counts.")
     boot_guard: bool = restart(
         BOOL, False, "After a boot drop new traffic to Services until there are rules; needs `kepd-guard.service`."
     )

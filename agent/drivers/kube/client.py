@@ -8,6 +8,7 @@ Never: keeps objects, or ends a `follow` by itself: an outage is news, not an ex
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any, TypeVar, cast, overload
 
 import msgspec
@@ -16,11 +17,12 @@ from agent import __version__
 from agent.drivers.kube.access import KubeAccess
 from agent.drivers.kube.connection import KubeConnection, KubeRequest, KubeTiming
 from agent.drivers.kube.decoding import ApiObject, Decoding
-from agent.drivers.kube.errors import AnswerUnreadable, Unanswered, Unreachable
+from agent.drivers.kube.errors import AnswerUnreadable, CredentialsFailed, Unanswered, Unreachable
 from agent.drivers.kube.follower import Follower
 from agent.drivers.kube.listing import Plain, list_objects
 from agent.drivers.kube.rate_limit import RequestBucket
 from agent.drivers.kube.resource import MERGE_PATCH, News, Resource
+from agent.drivers.kube.tls import pem_content
 from agent.model.clock import Clock
 
 K = TypeVar("K", bound=ApiObject)
@@ -45,6 +47,7 @@ class KubeClient:
         self._luck = luck
         self._bucket = RequestBucket(qps, burst)
         self._servers = (*access.cluster.servers, *access.cluster.unasked)
+        self._cluster = access.cluster
         self._connection = KubeConnection(
             access, clock=clock, timing=self._timing, bucket=self._bucket, luck=luck, user_agent=f"kepd/{__version__}"
         )
@@ -56,6 +59,15 @@ class KubeClient:
     def servers(self) -> tuple[str, ...]:
         """URLs of all that may be asked, and of those that the access names beside."""
         return self._servers
+
+    @property
+    def cluster(self) -> str:
+        """What tells this cluster from others while none of its servers answers: its authority, else its addresses."""
+        found = ""
+        with suppress(CredentialsFailed):
+            found = pem_content(self._cluster.ca).hex() if self._cluster.ca is not None else ""
+        text = found or "\n".join(sorted(self._cluster.servers))
+        return sha256(text.encode()).hexdigest()
 
     async def close(self) -> None:
         """End all connections; generators that are still followed end with an error of theirs."""

@@ -71,7 +71,7 @@ class ServicesForNames:
             OwnNames(writer, syncs, plane.state_changed),
             self._intake.fold,
             tuple(syncs),
-            lambda: is_authoritative(around.configuration),
+            lambda: is_authoritative(around.configuration, is_alone=around.is_alone),
         )
         known = [around.all_addresses(), around.networks()]
         own = [read_address(one) for one in around.own_addresses]
@@ -90,7 +90,14 @@ class ServicesForNames:
                 known[:] = now
                 plane.apply()
 
+        def phase_changed() -> None:
+            """Alone, this node answers names of Services itself; the cluster's DNS may be away as well."""
+            around.is_alone = self._services.keeper.is_alone
+            of_cluster.follow()
+            plane.apply()
+
         services.followers.append(follow)
+        self._services.keeper.followers.append(phase_changed)
         return of_cluster.follow
 
 

@@ -13,7 +13,6 @@ import structlog
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
-from agent import __version__
 from agent.api.http import Handler
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
@@ -31,6 +30,7 @@ from agent.model.services.service import ServiceKey
 from agent.services.attach.addresses import addresses_now, follow_addresses, follow_interfaces
 from agent.services.attach.files import ManifestServices, NamesFollower, NoPods, PodsHere
 from agent.services.attach.health import ServiceHealth
+from agent.services.attach.outage import doubts, outage, outage_settings, snapshot_of
 from agent.services.attach.settings import (
     chooses_services_by,
     ending_settings,
@@ -43,10 +43,11 @@ from agent.services.attach.settings import (
     tracking_limits,
 )
 from agent.services.objects.addresses import address_of
+from agent.services.ports import LocalEnds
 from agent.services.ruleset import SyncReport
 from agent.services.run.affinity_keeper import AffinityKeeper
 from agent.services.run.cluster.event_writer import EventWriter
-from agent.services.run.cluster.snapshot_file import SNAPSHOT_FILE, SnapshotFile
+from agent.services.run.cluster.outage import OutageKeeper
 from agent.services.run.cluster.source import KubeServices
 from agent.services.run.cluster.startup_taint import TAINT, StartupTaint, TaintWork
 from agent.services.run.connection_ender import ConnectionEnder
@@ -59,7 +60,7 @@ from agent.services.run.kernel.missing_rules import BOOT_FILE, MissingRules
 from agent.services.run.kernel.takeover import Takeover
 from agent.services.run.kernel_counts import KernelCounts
 from agent.services.run.localhost_relay import LocalhostRelay
-from agent.services.run.metrics import compatible_metrics, service_metrics
+from agent.services.run.metrics import compatible_metrics, outage_metrics, service_metrics
 from agent.services.run.plane import Follower, ServicesPlane
 from agent.services.run.view import ServicesView
 from agent.topology.manifest.objects import Manifests
@@ -80,12 +81,15 @@ class ServiceParts(msgspec.Struct, frozen=True, kw_only=True):
     kube: "Callable[[], KubeClient | None] | None" = None
     """Finds the API server, or not yet; None: Services come from manifests."""
     here: PodsHere = msgspec.field(default_factory=NoPods)
+    ends: LocalEnds | None = None
+    """What the runtime says of pods of this node."""
 
 
 class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
     plane: ServicesPlane
     view: ServicesView
     source: ManifestServices | KubeServices
+    keeper: OutageKeeper
     programmed: Callable[[], Manifests]
     """The objects as topology reads them; raises Refused where an API server has them."""
     follow_names: Callable[[NamesFollower], None] | None
@@ -108,25 +112,23 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
     plane = _plane(current, parts, intake, backend, takeover)
     health = ServiceHealth(plane, lambda: current[0], parts.tell, has_node_object=parts.kube is not None)
     cleaner = FlowCleaner(plane, conntrack := Conntrack(), flow_protocols(configuration))
-    ender = ConnectionEnder(
-        plane, conntrack, HostSockets(), parts.clock,
-        settings=lambda: ending_settings(current[0]), addresses=addresses_now,
-    )  # fmt: skip
+    ender = _ender(current, plane, conntrack, parts.clock)
     programmed, needed = asyncio.Event(), _event(is_set=needs_interfaces(configuration))
     guard, relay, offload = beside = _beside(configuration, plane, backend, parts)
     plane.gives_way = guard.lift
     plane.followers += [one.follow for one in (guard, health, cleaner, ender, relay, offload, backend.cleanup)]
     plane.followers += [_set_once(plane, programmed)]
     counts = KernelCounts(plane, backend.views, parts.clock, lambda: exports_counts(current[0]))
-    source, taint = _source(current, parts, intake, plane)
-    snapshot = _snapshot(configuration, parts, plane, source)
+    keeper = outage(current, parts.clock, parts.tell, plane, parts.ends)
+    source, taint = _source(current, parts, intake, plane, keeper)
+    snapshot = snapshot_of(current, parts.clock, parts.tell, keeper, parts.kube, source)
     work = (
         lambda: _in_order(guard.begin, taint.begin, snapshot.begin, source.run),
         lambda: follow_interfaces(intake, needed),
         lambda: follow_addresses(intake, parts.kube, parts.clock),
         health.listeners.run,
         *(cleaner.run, ender.run, AffinityKeeper(plane, parts.clock).run, taint.run),
-        *(counts.run, guard.run, relay.run, offload.run, backend.cleanup.run, snapshot.run),
+        *(counts.run, guard.run, relay.run, offload.run, backend.cleanup.run, snapshot.run, keeper.run),
         *((writer.run,) if writer is not None else ()),
         lambda: _undisturbed(intake.arrived, programmed),
     )
@@ -143,23 +145,34 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
             needed.set()
         intake.apply(node_settings(changed, is_alone=parts.kube is None))
         ender.reloaded()
+        keeper.reloaded()
         if isinstance(source, ManifestServices) and chooses_services_by(before) != chooses_services_by(changed):
             source.reloaded()
 
-    chosen = source.chosen_by if isinstance(source, ManifestServices) else _nobody
+    chosen, shown = source.chosen_by if isinstance(source, ManifestServices) else _nobody, (*beside, snapshot)
     return ServiceUnit(
         plane=plane,
-        view=ServicesView(plane, backend.views, addresses_now, ender, (*beside, snapshot), chosen),
+        view=ServicesView(plane, backend.views, addresses_now, ender, shown, chosen=chosen, why_dead=keeper.why_dead),
         source=source,
+        keeper=keeper,
         programmed=lambda: _programmed(source, current[0]),
         follow_names=source.follow_names if isinstance(source, ManifestServices) else None,
         pages=health.pages(),
-        families=lambda: _families(plane, relay, counts, _told_by(source, writer, current[0])),
+        families=lambda: _families(plane, relay, counts, _told_by(source, keeper, writer, current[0])),
         compatible=lambda: compatible_metrics(plane),
         run=run,
         apply=apply,
         close=lambda: _close(backend, conntrack),
     )
+
+
+def _ender(
+    current: list[Configuration], plane: ServicesPlane, conntrack: Conntrack, clock: SystemClock
+) -> ConnectionEnder:
+    return ConnectionEnder(
+        plane, conntrack, HostSockets(), clock,
+        settings=lambda: ending_settings(current[0]), addresses=addresses_now,
+    )  # fmt: skip
 
 
 def _nobody(_key: ServiceKey) -> None:
@@ -243,7 +256,11 @@ def _intake(configuration: Configuration, parts: ServiceParts) -> ServiceInputs:
 
 
 def _source(
-    current: list[Configuration], parts: ServiceParts, intake: ServiceInputs, plane: ServicesPlane
+    current: list[Configuration],
+    parts: ServiceParts,
+    intake: ServiceInputs,
+    plane: ServicesPlane,
+    keeper: OutageKeeper,
 ) -> tuple[ManifestServices | KubeServices, TaintWork]:
     configuration = current[0]
     node, services = configuration.node.name, configuration.services
@@ -251,7 +268,8 @@ def _source(
         return ManifestServices(lambda: current[0], intake, parts.here, parts.clock), TaintWork()
     make = partial(
         KubeServices, parts.kube, intake, node, services.proxy_name,
-        is_strict=services.strict_source_ranges, has_rules=lambda: plane.stands,
+        is_strict=services.strict_source_ranges, has_rules=lambda: plane.stands, doubts=lambda: doubts(current[0]),
+        follower=keeper if outage_settings(configuration).mode != "off" else None,
     )  # fmt: skip
     when_down = services.taint_when_down
     if not services.startup_taint and when_down == "never":
@@ -277,29 +295,17 @@ def _missing_rules(configuration: Configuration, clock: SystemClock, plane: Serv
     return missing
 
 
-def _snapshot(
-    configuration: Configuration, parts: ServiceParts, plane: ServicesPlane, source: ManifestServices | KubeServices
-) -> SnapshotFile:
-    """Files are there before kepd is, so their Services need none."""
-    services, node = configuration.services, configuration.node
-    is_on = services.snapshot and isinstance(source, KubeServices)
-    return SnapshotFile(
-        plane,
-        Path(node.state_directory) / SNAPSHOT_FILE,
-        parts.clock,
-        (__version__, node.name, services.proxy_name, str(services.strict_source_ranges)),
-        silent_s=source.silent_s if isinstance(source, KubeServices) else lambda: 0.0,
-        is_on=is_on,
-    )
-
-
 def _told_by(
-    source: ManifestServices | KubeServices, writer: EventWriter | None, configuration: Configuration
+    source: ManifestServices | KubeServices,
+    keeper: OutageKeeper,
+    writer: EventWriter | None,
+    configuration: Configuration,
 ) -> Iterable[Metric]:
     """Beside an API server hints are computed there, and here it counts when it last said anything."""
     if isinstance(source, ManifestServices):
         return source.hints.families(has_services=configuration.telemetry.per_service)
-    return (*source.families(), *(writer.families() if writer is not None else ()))
+    absent = outage_metrics(keeper) if outage_settings(configuration).mode != "off" else ()
+    return (*source.families(), *absent, *(writer.families() if writer is not None else ()))
 
 
 def _programmed(source: ManifestServices | KubeServices, configuration: Configuration) -> Manifests:

@@ -11,6 +11,7 @@ from agent.api.errors import FailureReason, invalid, not_found
 from agent.api.messages import to_message
 from agent.api.paging import page, parse_filter, place_of
 from agent.api.watching import watched
+from agent.model.services.outage import OutageReport
 from agent.model.services.report import ProgrammedService
 from agent.model.services.service import ServiceKey
 from agent.services.run.view import ServicesView
@@ -23,8 +24,11 @@ HIGHEST_PORT = 65535
 
 
 class ServiceProxyService:
-    def __init__(self, view: ServicesView) -> None:
+    def __init__(
+        self, view: ServicesView, outage: Callable[[], OutageReport] = lambda: OutageReport(mode="off")
+    ) -> None:
         self._view = view
+        self._outage = outage
 
     async def list_services(self, request: pb.ListServicesRequest) -> pb.ListServicesResponse:
         view = self._view
@@ -92,6 +96,9 @@ class ServiceProxyService:
         items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
         reasons = [to_message(reason_pb2.Reason, one) for one in view.reasons(key)] if not after else []
         return pb.ExplainRouteResponse(lines=lines, endpoints=items, meta=meta, reasons=reasons)
+
+    async def explain_outage(self, _request: pb.ExplainOutageRequest) -> pb.ExplainOutageResponse:
+        return to_message(pb.ExplainOutageResponse, self._outage())
 
     async def end_connections(self, request: pb.EndConnectionsRequest) -> pb.EndConnectionsResponse:
         key, view = _key(request.service), self._view

@@ -7,6 +7,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from agent.api.http import Handler, HttpServer, Page
 from agent.config.document import Configuration
 from agent.config.reference import as_document
@@ -16,7 +18,9 @@ from agent.model.placed import Walk
 from agent.model.services.report import ServiceReport
 from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.files import NoPods, PodsHere
+from agent.services.attach.outage import outage_settings
 from agent.services.attach.service_proxy_service import ServiceProxyService
+from agent.services.ports import LocalEnds
 
 MOST_NAMED = 50
 SHOWN = ("apiVersion", "kind", "node", "kubernetes", "services", "telemetry")
@@ -24,12 +28,13 @@ SHOWN = ("apiVersion", "kind", "node", "kubernetes", "services", "telemetry")
 COMPATIBLE_METRICS = "127.0.0.1:10249"
 
 
-def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[ServiceUnit]:
-    """`pods` are those of this node, where a plane runs them."""
+def attach(inputs: PlaneInputs, pods: PodsHere | None, *, has_runtime: bool = False) -> Attached[ServiceUnit]:
+    """`pods` are those of this node, where a plane runs them. `has_runtime`: this process follows one anyway."""
     configuration = inputs.configuration()
     services = configuration.services
     find_kube = inputs.find_kube if services.source == "kubernetes" else None
     parts = ServiceParts(clock=inputs.clock, tell=inputs.tell, kube=find_kube, here=pods or NoPods())
+    parts = replace(parts, ends=_local_ends(inputs, pods, has_runtime=has_runtime))
     plane = wire_services(configuration, parts)
     units = [PlaneUnit("services", plane.run, is_plane=True, stop_s=services.drain_seconds + 5.0)]
     is_compatible = asks_for(configuration, "kube-proxy")
@@ -48,7 +53,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[ServiceUnit]:
         units.insert(0, PlaneUnit("services-health", server.run))
     return Attached(
         offers=plane,
-        service=ServiceProxyService(plane.view),
+        service=ServiceProxyService(plane.view, plane.keeper.report),
         units=tuple(units),
         families=(plane.families,),
         named_alike={"kube-proxy": plane.compatible},
@@ -56,6 +61,19 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[ServiceUnit]:
         apply=plane.apply,
         close=plane.close,
     )
+
+
+def _local_ends(inputs: PlaneInputs, pods: PodsHere | None, *, has_runtime: bool) -> LocalEnds | None:
+    """Whoever tells of pods of this node; None: nobody, or nobody is asked."""
+    if outage_settings(inputs.configuration()).mode != "judge":
+        return None
+    # The messages of a runtime are large, and most nodes have no use of them here.
+    from agent.services.attach.local_ends import AllEnds, OwnPodEnds, RuntimeEnds
+
+    found: list[LocalEnds] = [OwnPodEnds(pods)] if pods is not None else []
+    if has_runtime:
+        found.append(RuntimeEnds(inputs.runtime.cri, inputs.runtime.events))
+    return AllEnds(found) if found else None
 
 
 def configz_page(configuration: Configuration) -> Page:

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+import msgspec
+
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.service import FamilyPart, ServiceFacts, ServiceKey
@@ -39,7 +41,6 @@ ENTRIES = 1.5
 """For each of the elements that there may be."""
 OBJECT_ENTRIES, ADDRESS_ENTRIES, WEIGHT_LENGTH = 6, 4, 16
 KUBERNETES = ("default", "kubernetes")
-LEAST_KEPT = 0.5
 
 
 def share_of(most: int) -> int:
@@ -311,11 +312,20 @@ def slice_entries(item: EndpointSlice) -> int:
     return OBJECT_ENTRIES + len(item.endpoints or ()) + len(item.ports or ())
 
 
-def doubt(known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]], *, has_rules: bool) -> str:
+class Doubts(msgspec.Struct, frozen=True):
+    """Of lists: the share that may be missing, and how long a doubted one has to stay so."""
+
+    shrink: float = 0.5
+    time_s: float = 300.0
+
+
+def doubt(
+    known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]], *, has_rules: bool, shrink: float = 0.5
+) -> str:
     """Why a list is doubted; "" if it is not. `has_rules`: an earlier process left rules of Services."""
     if not known:
         return "nothing is listed, and there are rules of Services" if has_rules and not listed else ""
     if KUBERNETES in known and KUBERNETES not in listed:
         return "default/kubernetes is not listed, which each cluster has"
     left = len(set(known).intersection(listed))
-    return f"of {len(known)} that were known {left} are listed" if left < LEAST_KEPT * len(known) else ""
+    return f"of {len(known)} that were known {left} are listed" if left < (1 - shrink) * len(known) else ""

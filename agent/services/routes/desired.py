@@ -23,6 +23,7 @@ from agent.services.objects.bounds import (
 )
 from agent.services.objects.fold import ServiceIndex
 from agent.services.objects.merged import Endpoints
+from agent.services.outage.judged import Dead, judged
 from agent.services.routes.frontends import (
     Claim,
     Claims,
@@ -89,6 +90,8 @@ class Desired:
         """Services that kepd failed to plan: what they had stays. Whoever sets them aside empties it."""
         self.own_maps = ServicePlaces("affinity-clients", told_own_maps)
         self.hash_tables = ServicePlaces("balance", told_tables)
+        self.dead: Dead = ()
+        """Endpoints that are judged dead while the API server is away."""
         self.outside = OutsideAddresses(family)
         self.room = EndpointBudget()
 
@@ -206,7 +209,7 @@ class Desired:
             return None
 
         def endpoints(port: PortKey) -> Endpoints:
-            return self.fold.endpoints(key, self.family, port)
+            return judged(self.fold.endpoints(key, self.family, port), port.protocol, self.dead)
 
         own_clients = service.options.affinity_clients if key in self.own_maps.granted else 0
         place, addresses = self.node.place, self.node.addresses

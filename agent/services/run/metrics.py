@@ -10,6 +10,8 @@ from prometheus_client.core import Metric
 from agent.model.services.iptables_rules import Table
 from agent.model.services.nft_table import Family
 from agent.services.ruleset import RuleCounts
+from agent.services.run.cluster.outage import OutageKeeper
+from agent.services.run.intake import LIST
 from agent.services.run.localhost_relay import RelayCounts
 from agent.services.run.plane import ServicesPlane
 
@@ -61,6 +63,16 @@ def service_metrics(plane: ServicesPlane, relayed: RelayCounts | None = None) ->
     text = "Age of the oldest change not in the kernel yet."
     overdue = ((family, plane.overdue_s(family)) for family in plane.families)
     yield _by(Gauged, "kepd_services_pending_seconds", text, overdue)
+
+
+def outage_metrics(keeper: OutageKeeper) -> Iterator[Metric]:
+    yield Gauged("kepd_services_alone_seconds", "Time since any API server was heard; 0 with one.", keeper.alone_s)
+    text = "Endpoints that are dead by checks while no API server answers."
+    yield Gauged("kepd_services_dead_endpoints", text, len(keeper.dead))
+    text = "Checks of endpoints while no API server answers."
+    yield _by(Counted, "kepd_services_endpoint_checks", text, sorted(keeper.outcomes.items()), "outcome")
+    doubted = sum(kind == LIST for kind, _, _ in keeper.plane.intake.findings)
+    yield Gauged("kepd_services_doubted_lists", "Lists of the API server that are not believed yet.", doubted)
 
 
 def compatible_metrics(plane: ServicesPlane) -> Iterator[Metric]:

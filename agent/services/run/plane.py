@@ -55,6 +55,7 @@ class ServicesPlane:
         self.feed: Feed[ProgrammedService] = Feed()
         self.stands = False
         """An earlier process left rules, which work on while the first lists are awaited."""
+        self._remark = ""
         self._syncs = 0
         self._clock = clock
         self._tell = tell
@@ -286,7 +287,13 @@ class ServicesPlane:
         count = len(self.intake.fold.services)
         set_aside = (len(one.quarantine) + len(one.desired.refused) for one in self.families.values())
         problems = len(self.intake.findings) + sum(set_aside)
-        return f"{count} Services" + (f", {problems} with findings" if problems else "")
+        found = f"{count} Services" + (f", {problems} with findings" if problems else "")
+        return f"{found}; {self._remark}" if self._remark else found
+
+    def remark(self, text: str) -> None:
+        """What its state says beside the number of Services."""
+        self._remark = text
+        self._tell_state()
 
     def own_addresses(self, family: Family) -> frozenset[bytes]:
         """Of this host, as far as they are followed."""

@@ -18,6 +18,7 @@ from agent.model.finding import shown, told_faults
 from agent.model.placed import SEPARATOR, Walk, begins, is_over, to_come, within
 from agent.model.reason import Reason
 from agent.model.refused import Refused
+from agent.model.services.check import Asked
 from agent.model.services.ended_connections import EndedConnections
 from agent.model.services.nft_table import Family
 from agent.model.services.report import (
@@ -71,11 +72,14 @@ class ServicesView:
         addresses: Callable[[], Awaitable[Iterable[bytes]]],
         ender: ConnectionEnder | None = None,
         beside: Sequence[Beside] = (),
+        *,
         chosen: Callable[[ServiceKey], SelectedPods | None] = lambda _key: None,
+        why_dead: Callable[[Asked], str] = lambda _asked: "",
     ) -> None:
         """`addresses`: those that this host has now. Without an `ender` no connections are ended. `chosen`: the pods of
-        this node that a Service chooses by their labels."""
+        this node that a Service chooses by their labels. `why_dead`: of an endpoint that a check found so."""
         self._chosen = chosen
+        self._why_dead = why_dead
         self._beside = tuple(beside)
         self._ender = ender
         self._plane = plane
@@ -224,7 +228,14 @@ class ServicesView:
                 reasons = Reasons(port.selection, sync.facts.node.place)
                 for at in range(bisect_right(backends, rest, key=_BACKEND) if rest else 0, len(backends)):
                     place = f"{begin}{backends[at].key}"
-                    yield place, _endpoint(one, port, sync.desired.family, backends[at], reasons)
+                    found = _endpoint(one, port, sync.desired.family, backends[at], reasons)
+                    yield place, self._judged(found, Asked(port.port.protocol, backends[at].data))
+
+    def _judged(self, found: EndpointReport, asked: Asked) -> EndpointReport:
+        if not (why := self._why_dead(asked)):
+            return found
+        effect = "; no other lives, so all get traffic" if found.is_used else ""
+        return replace(found, state="dead", reason=f"no API server answers, and {why}{effect}")
 
     def _begins(self, key: ServiceKey) -> Iterator[tuple[str, FamilySync, PortPlan]]:
         for sync, _, port in self._ports(key):

@@ -206,7 +206,14 @@ def _partly(at: ServiceSituation, one: PortSituation) -> Iterator[Reason]:
             next="all its endpoints are used",
             command=f"kepctl explain hints {at.key}",
         )
-    if selection.last_resort:
+    if selection.last_resort and any(backend.is_ready for backend in one.backends):
+        yield Reason(
+            cause=f"all endpoints of {_port(one)} are dead by checks while no API server answers",
+            words="a check that fails everywhere is not believed, so all get traffic",
+            next="one that answers gets all of it",
+            command="kepctl explain outage",
+        )
+    elif selection.last_resort:
         is_unready = selection.last_resort == "unready"
         yield Reason(
             cause=f"no endpoint of {_port(one)} is ready",

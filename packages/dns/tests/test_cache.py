@@ -99,6 +99,12 @@ def test_what_has_ended_may_be_sent_for_a_while() -> None:
     deny(cache, "a.cluster.local", now_s=6.0)
 
     assert (stale, late) == (entry, None)
+    short = put(
+        cache, "b.cluster.local", "b.cluster.local. 5 IN A 10.0.0.1",
+        bounds=Bounds(most_s=30, stale_s=10.0, stale_ttl_s=5),
+    )  # fmt: skip
+    told = dns.message.from_wire(short.stale_answer(question("b.cluster.local")))
+    assert [one.ttl for one in told.answer] == [5]
     assert (sent.answer[0].ttl, sent.options[0].to_text()) == (30, "EDE 3 (Stale Answer)")
     assert cache.stale(question("a.cluster.local").key, 6.0) is None
 

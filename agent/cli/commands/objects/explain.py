@@ -10,7 +10,7 @@ import click
 from agent.cli.client import ask, connected
 from agent.cli.commands.node.dns import explain_dns
 from agent.cli.commands.planes.claims import cdi, claim
-from agent.cli.commands.planes.services import route, show_route
+from agent.cli.commands.planes.services import outage, route, show_route
 from agent.cli.commands.planes.topology import asked_hints, hints, spread
 from agent.cli.commands.pods.eviction import explain_eviction
 from agent.cli.commands.pods.pods import SERVICE as PODS
@@ -57,6 +57,7 @@ explain.add_command(spread)
 explain.add_command(claim)
 explain.add_command(cdi)
 explain.add_command(explain_dns)
+explain.add_command(outage)
 explain.add_command(explain_eviction)
 
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`kepctl rules`, `diff`, `trace`, `explain route` and `end connections`: what is in the kernel, where a packet would
-go, and how to end what goes nowhere.
+"""`kepctl rules`, `diff`, `trace`, `explain route`, `explain outage` and `end connections`: what is in the kernel,
+where a packet would go, and how to end what goes nowhere.
 
 Exit codes: 0 equal or arrives, 1 different or does not, 2 wrong input.
 """
 
 import re
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 import click
@@ -17,6 +19,7 @@ from agent.cli.objects.pod_names import find_pod
 from agent.cli.objects.words import find_named, qualified, without_kind
 from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.ages import age_of
 from agent.kinds.described import reason_lines
 from agent.kinds.registry import BY_WORD, Named
 from agent.kinds.services.endpoints import COLUMNS as ENDPOINT_COLUMNS
@@ -191,6 +194,43 @@ def show_route(title: str, answer: pb.ExplainRouteResponse, output: str, session
     columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])
     listing = Listing("Endpoint", answer.endpoints, columns, lambda one: f"endpoint/{one.endpoint}", "no endpoints")
     print_listing(listing, output, session)
+
+
+DEAD: Columns[pb.DeadEndpoint] = (
+    Column("SERVICE", lambda one: one.service),
+    Column("ENDPOINT", lambda one: f"{one.endpoint}/{one.protocol}"),
+    Column("NODE", lambda one: one.node),
+    Column("WHY", lambda one: one.why),
+)
+
+
+@click.command()
+@output_option("table", "json", "yaml")
+@click.pass_obj
+def outage(session: Session, output: str) -> None:
+    """Explain since when no API server answers, what is done about it, and which endpoints are dead meanwhile."""
+    answer = ask(session, f"{SERVICE}/ExplainOutage", pb.ExplainOutageRequest(), pb.ExplainOutageResponse)
+    if output != "table":
+        print_message(answer, output)
+        return
+    for line in outage_lines(answer, time.time()):
+        click.echo(line)
+    if answer.dead:
+        listing = Listing("DeadEndpoint", answer.dead, DEAD, lambda one: f"endpoint/{one.endpoint}", "")
+        print_listing(listing, output, session)
+
+
+def outage_lines(answer: pb.ExplainOutageResponse, now_s: float) -> Iterator[str]:
+    if answer.mode == "off":
+        yield "OUTAGE services.outage is off: without an API server everything stays as it is, dead endpoints included"
+        return
+    yield f"OUTAGE {answer.phase} for {age_of(answer.since, now_s)}, services.outage: {answer.mode}"
+    yield from (f"- {line}" for line in answer.lines)
+    if answer.HasField("snapshot"):
+        age = age_of(answer.snapshot, now_s)
+        yield f"- this kepd began with a snapshot that a server vouched for {age} ago"
+    if answer.checked:
+        yield f"- {answer.dead_total} of {answer.checked} endpoints are dead"
 
 
 @click.group(cls=KindGroup)

@@ -7,7 +7,7 @@ Never: judges objects. While the server is silent everything stays as it was.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -30,7 +30,7 @@ from agent.drivers.kube.resource import (
 )
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
-from agent.services.objects.bounds import doubt
+from agent.services.objects.bounds import Doubts, doubt
 from agent.services.objects.reading_service import PROXY_LABEL, ReadService, read_service
 from agent.services.run.intake import ServiceInputs
 
@@ -47,10 +47,21 @@ HEADLESS_LABEL = "service.kubernetes.io/headless"
 NODE_WAIT_S = 30.0
 ACCESS_RETRY_S = 10.0
 AGAIN_S = 60.0
-# A list that stays as doubtful is believed after so long.
-DOUBT_S = 300.0
+# A doubted list is asked for so often at least before it counts.
+OPINIONS = 5
 # What is kept of other nodes beside the labels that annotations name.
 TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
+
+
+class ServerFollower(Protocol):
+    """Hears whether the server speaks, when that changes, of each kind that is followed."""
+
+    def heard(self, kind: str) -> None: ...
+
+    def lost(self, kind: str) -> None:
+        """No server that is configured gives news of it."""
+
+    def doubts(self, kind: str, *, is_doubted: bool) -> None: ...
 
 
 class KubeServices:
@@ -64,9 +75,15 @@ class KubeServices:
         is_strict: bool = False,
         saw_node: Callable[[NodeObject], None] = lambda _: None,
         has_rules: Callable[[], bool] = lambda: False,
+        doubts: Callable[[], Doubts] = Doubts,
+        follower: ServerFollower | None = None,
     ) -> None:
         """`has_rules`: whether an earlier process left some."""
         self._has_rules = has_rules
+        self._doubts = doubts
+        self._follower = follower
+        self._silent: dict[str, bool] = {}
+        """Kind → whether no server gives news of it."""
         self._doubted_s: dict[str, float] = {}
         """Kind → since when its lists are doubted."""
         self._find = find
@@ -100,11 +117,15 @@ class KubeServices:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._follow_services()), group.create_task(self._follow_slices())]
                 await self._intake.asks_again.wait()
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(self._again_s)
                 self._intake.asks_again.clear()
                 self._intake.ledger.is_short = False
                 for one in tasks:
                     one.cancel()
+
+    @property
+    def _again_s(self) -> float:
+        return min(AGAIN_S, self._doubts().time_s / OPINIONS)
 
     def families(self) -> Iterator[Metric]:
         """How old the last word of the server is: it grows where a watch hangs without breaking."""
@@ -127,6 +148,7 @@ class KubeServices:
             async for one in news:
                 if not isinstance(one, Disconnected):
                     self._heard_s[kind] = asyncio.get_running_loop().time()
+                self._note(kind, is_silent=isinstance(one, Disconnected))
                 match one:
                     case Malformed(key=key, is_gone=True):
                         self._intake.gone(kind, key.namespace, key.name)
@@ -141,14 +163,28 @@ class KubeServices:
                     case _:
                         pass
 
+    def _note(self, kind: str, *, is_silent: bool) -> None:
+        if self._follower is None or is_silent is self._silent.get(kind):
+            return
+        self._silent[kind] = is_silent
+        if is_silent:
+            self._follower.lost(kind)
+        else:
+            self._follower.heard(kind)
+
     def _believes(self, kind: str, known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]]) -> bool:
-        why, now_s = doubt(known, listed, has_rules=self._has_rules()), asyncio.get_running_loop().time()
+        doubts, now_s = self._doubts(), asyncio.get_running_loop().time()
+        why = doubt(known, listed, has_rules=self._has_rules(), shrink=doubts.shrink)
         since_s = self._doubted_s.setdefault(kind, now_s)
-        if not why or now_s - since_s >= DOUBT_S:
+        is_believed = not why or now_s - since_s >= doubts.time_s
+        if self._follower is not None:
+            self._follower.doubts(kind, is_doubted=not is_believed)
+        if is_believed:
             del self._doubted_s[kind]
             self._intake.doubted(kind, "")
             return True
-        effect = f"what is programmed stays; listed again every {AGAIN_S:.0f} s and believed after {DOUBT_S:.0f} s"
+        times = f"listed again every {self._again_s:.0f} s and believed after {doubts.time_s:.0f} s"
+        effect = f"what is programmed stays; {times}"
         log.warning("service_list_doubted", kind=kind, problem=why, effect=effect)
         self._intake.doubted(kind, f"{kind}: {why}; {effect}")
         return False

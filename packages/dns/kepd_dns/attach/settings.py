@@ -35,21 +35,31 @@ def has_cluster(configuration: Configuration) -> bool:
     return configuration.services.source == "kubernetes"
 
 
-def is_authoritative(configuration: Configuration) -> bool:
+def outlives(configuration: Configuration) -> bool:
+    """Whether names go on while the cluster's API server is away."""
+    return has_cluster(configuration) and configuration.services.outage != "off"
+
+
+def is_authoritative(configuration: Configuration, *, is_alone: bool = False) -> bool:
     asked = configuration.dns.authoritative
-    return asked is True or (asked == "auto" and not has_cluster(configuration))
+    return asked is True or (asked == "auto" and (is_alone or not has_cluster(configuration)))
 
 
 def process_settings(
-    configuration: Configuration, listed: Sequence[str], networks: Sequence[str], services: Sequence[str]
+    configuration: Configuration,
+    listed: Sequence[str],
+    networks: Sequence[str],
+    services: Sequence[str],
+    *,
+    is_alone: bool = False,
 ) -> Settings:
-    """`networks` are of pods, `services` of Services."""
+    """`networks` are of pods, `services` of Services. `is_alone`: no API server answers."""
     dns = configuration.dns
     is_cluster = has_cluster(configuration)
     everything = tuple(dict.fromkeys((*services, *networks)))
     return Settings(
         zone=configuration.pods.cluster_domain,
-        is_authoritative=is_authoritative(configuration),
+        is_authoritative=is_authoritative(configuration, is_alone=is_alone),
         has_cluster=is_cluster,
         addresses=tuple(listed),
         reverse_networks=everything if is_cluster else (),
@@ -66,6 +76,8 @@ def process_settings(
         tells_about_itself=dns.chaos,
         cuts_searches=dns.search_shortcut,
         is_negative_below=dns.negative_below,
+        outlives=outlives(configuration),
+        is_alone=is_alone,
     )
 
 

@@ -94,6 +94,8 @@ class Surroundings:
 
     def __init__(self, configuration: Configuration, services: ServicesHere, tell: Callable[[Event], None]) -> None:
         self.configuration = configuration
+        self.is_alone = False
+        """No API server answers, and `services.outage` says that names go on."""
         self._services, self._tell = services, tell
         self._families = services.families
         self._is_refusal_told = False
@@ -160,7 +162,9 @@ def attach(inputs: PlaneInputs, services: ServicesHere, pods: PodsHere) -> Attac
         inputs.clock,
         inputs.tell,
         asking=around.asking,
-        settings=lambda: process_settings(around.configuration, around.all_addresses(), *around.networks()),
+        settings=lambda: process_settings(
+            around.configuration, around.all_addresses(), *around.networks(), is_alone=around.is_alone
+        ),
     )
     reloaded = services.follow(around, plane, writer)
 

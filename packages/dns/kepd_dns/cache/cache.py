@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from kepd_dns.cache.entry import ENTRY_BYTES, NXDOMAIN, Entry, entry_of
+from kepd_dns.cache.entry import ENTRY_BYTES, NXDOMAIN, STALE_TTL_S, Entry, entry_of
 from kepd_dns.wire.answer import FilteredAnswer
 from kepd_dns.wire.names import is_within
 from kepd_dns.wire.question import IN, Question
@@ -41,6 +41,9 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     least_negative_s: int = 1
     most_negative_s: int = 900
     stale_s: float = 3600.0
+    stale_ttl_s: int = STALE_TTL_S
+    gives_stale_early: bool = True
+    """Before the last server has failed."""
 
 
 class Failure(msgspec.Struct, gc=False):
@@ -154,6 +157,7 @@ class Cache:
         if not is_kept:
             return entry_of(key, kept, 0, (0, most_s), now_s, zone=zone, stale_s=0.0)
         entry = entry_of(key, kept, life_s, (least_s, most_s), now_s, zone=zone, stale_s=bounds.stale_s)
+        entry.stale_ttl_s = bounds.stale_ttl_s
         return self._keep(entry, now_s)
 
     def _keep(self, entry: Entry, now_s: float) -> Entry:

@@ -41,6 +41,7 @@ class Entry(msgspec.Struct, gc=False):
     last_s: float = 0.0
     is_used: bool = False
     is_gone: bool = False
+    stale_ttl_s: int = STALE_TTL_S
     changes: int = 0
     """How often it changed: who made something of it sees by this that it is right no more."""
 
@@ -77,7 +78,7 @@ class Entry(msgspec.Struct, gc=False):
         """RFC 8767, with the extended error that says so."""
         tail = bytearray(self.tail)
         for place in self.ttls:
-            tail[place : place + 4] = STALE_TTL_S.to_bytes(4, "big")
+            tail[place : place + 4] = self.stale_ttl_s.to_bytes(4, "big")
         note = STALE_NXDOMAIN if self.code == NXDOMAIN else STALE
         return answer_bytes(question, self.code, bytes(tail), self.answers, self.authority, marks=self.marks, note=note)
 

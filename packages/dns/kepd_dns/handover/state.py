@@ -74,6 +74,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tells_about_itself: bool = False
     cuts_searches: bool = False
     is_negative_below: bool = False
+    outlives: bool = False
+    """Answers of the cluster zone are kept for an outage of it as others are."""
+    is_alone: bool = False
+    """No API server answers, so the cluster's DNS may not either."""
 
 
 class ZoneState(msgspec.Struct, frozen=True, kw_only=True):

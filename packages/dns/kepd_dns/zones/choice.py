@@ -9,12 +9,15 @@ from typing import Literal
 import msgspec
 
 from kepd_dns.cache.cache import Bounds
+from kepd_dns.cache.entry import STALE_TTL_S
 from kepd_dns.handover.state import Settings
 from kepd_dns.upstreams.addresses import Server, read_server
 from kepd_dns.wire.names import Malformed, labels, to_wire
 
 Kind = Literal["own", "stub", "cluster", "other"]
 MOST_PARENTS = 1024
+OUTAGE_TTL_S = 5
+"""Whoever is told something old of the cluster asks again soon."""
 
 
 class Zone(msgspec.Struct, frozen=True):
@@ -53,7 +56,13 @@ def zones_of(settings: Settings) -> tuple[Zones, tuple[str, ...]]:
     """The zones, and what of the settings could not be read."""
     found: list[Zone] = [Zone(0, "other", b"\0", ".", _bounds(settings, Bounds(stale_s=settings.stale_s)))]
     faults = []
-    local = Bounds(most_s=30, most_negative_s=5, stale_s=min(30.0, settings.stale_s))
+    local = Bounds(
+        most_s=30,
+        most_negative_s=5,
+        stale_s=settings.stale_s if settings.outlives else min(30.0, settings.stale_s),
+        stale_ttl_s=OUTAGE_TTL_S if settings.outlives else STALE_TTL_S,
+        gives_stale_early=settings.is_alone,
+    )
     bounds = _bounds(settings, local)
     if settings.has_cluster or settings.is_authoritative:
         kind: Kind = "cluster" if settings.has_cluster else "own"

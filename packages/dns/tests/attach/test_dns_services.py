@@ -25,6 +25,7 @@ from kepd_dns.attach.settings import addresses, dns_faults, pod_servers, process
 from kepd_dns.handover.state import ServiceName, Settings, Upstream, read_state
 from kepd_dns.run.state_writer import StateWriter
 from kepd_dns.wire.names import to_text, to_wire
+from kepd_dns.zones.choice import zones_of
 from kepd_dns.zones.manifests import service_names
 from kepd_dns.zones.own import OwnZone
 from tests.kit.inputs import inputs_of
@@ -209,6 +210,38 @@ async def test_names_of_a_clusters_services_are_told_where_that_is_asked_for(clu
     assert gone == {}
     changed = process_settings(beside_a_cluster(tmp_path, authoritative=True), (), (), ())
     assert (changed.is_authoritative, changed.has_cluster) == (True, True)
+
+
+def test_names_go_on_while_no_api_server_answers(tmp_path: Path) -> None:
+    """SVN-131: answered here, and what was known of the cluster is kept as long as other names, for five seconds at a
+    time."""
+    plain = beside_a_cluster(tmp_path)
+    kept = replace(plain, services=replace(plain.services, outage="keep"))
+    never = replace(kept, dns=replace(kept.dns, authoritative=False))
+    away, there, off = (
+        process_settings(kept, (), (), (), is_alone=True), process_settings(kept, (), (), ()),
+        process_settings(plain, (), (), ()),
+    )  # fmt: skip
+    found = {name: zones_of(one)[0].all[1].bounds for name, one in (("away", away), ("there", there), ("off", off))}
+
+    assert [one.is_authoritative for one in (away, there, off)] == [True, False, False]
+    assert not process_settings(never, (), (), (), is_alone=True).is_authoritative
+    assert [(one.stale_s, one.stale_ttl_s, one.gives_stale_early) for one in found.values()] == [
+        (3600.0, 5, True), (3600.0, 5, False), (30.0, 30, False),
+    ]  # fmt: skip
+
+
+async def test_an_outage_is_told_to_the_process_at_once(cluster: Cluster) -> None:
+    """SVN-131."""
+    keeper = cluster.services.keeper
+    assert len(keeper.followers) == 1
+    keeper.lost("Service")
+    keeper.lost("EndpointSlice")
+    keeper._silence.look(keeper._clock.now_s() + 3600.0)
+    for follower in keeper.followers:
+        follower()
+
+    assert cluster.plane._settings().is_alone
 
 
 def test_many_names_are_one_state(tmp_path: Path) -> None:

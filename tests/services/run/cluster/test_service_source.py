@@ -12,7 +12,7 @@ from agent.drivers.kube.connection import METADATA
 from agent.drivers.kube.reflector import LONGEST_WAIT_S
 from agent.model.event import Event
 from agent.model.services.service import ServiceKey
-from agent.services.objects.bounds import KUBERNETES, doubt
+from agent.services.objects.bounds import KUBERNETES, Doubts, doubt
 from agent.services.objects.node_state import NodeSettings
 from agent.services.run.cluster.source import KubeServices
 from agent.services.run.intake import ServiceInputs
@@ -74,6 +74,7 @@ class Following:
             waits_for=("services", "slices", "node"),
         )
         self.follower = Indifferent()
+        self.doubts = Doubts()
         self.intake.follow(self.follower, ("IPv4",))
 
     async def until(self, condition: Any) -> None:
@@ -96,7 +97,8 @@ async def following(
 ) -> AsyncIterator[Following]:
     made = Following()
     async with client_of(server, clock=clock or QuickClock()) as client:
-        running = asyncio.create_task(KubeServices(lambda: client, made.intake, "node-a", proxy_name).run())
+        source = KubeServices(lambda: client, made.intake, "node-a", proxy_name, doubts=lambda: made.doubts)
+        running = asyncio.create_task(source.run())
         try:
             yield made
         finally:
@@ -242,7 +244,7 @@ async def test_a_list_that_lost_everything_takes_nothing_until_it_stays_so(
         assert sorted(doubts(found)) == ["EndpointSlice", "Service"]
         server.objects.put("services", service("new", clusterIP="10.0.0.77"))
         await found.until(lambda: found.services() == {"web", "new"})
-        monkeypatch.setattr("agent.services.run.cluster.source.DOUBT_S", 0.0)
+        found.doubts = Doubts(time_s=0.0)
         await found.until(lambda: found.services() == {"new"})
         await found.until(lambda: found.addresses("web") == [])
         assert not [key for key in found.intake.findings if key[0] == "List"]

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """SVN-25: a boot begins with the Services that were known, and what the server lists takes their place."""
 
+import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agent.model.services.service import ServiceKey
+from agent.model.event import Event
+from agent.model.services.service import PortKey, ServiceKey
 from agent.services.objects.node_state import NodeSettings
-from agent.services.run.cluster.snapshot_file import EVERY_S, FIRST_S, SnapshotFile
+from agent.services.objects.snapshot import Expected
+from agent.services.run.cluster.snapshot_file import (
+    CHANGES_FILE,
+    CHANGES_S,
+    EVERY_S,
+    FIRST_CHANGES_S,
+    FIRST_S,
+    SnapshotFile,
+)
 from agent.services.run.intake import ServiceInputs
 from agent.services.run.nft_ruleset import NftRuleset
 from agent.services.run.nft_view import NftRulesView
@@ -22,7 +33,10 @@ WEB, GONE = ServiceKey("shop", "web"), ServiceKey("shop", "gone")
 
 
 class Process:
-    def __init__(self, file: Path, kernel: FakeKernel | None = None, *, is_on: bool = True) -> None:
+    def __init__(
+        self, file: Path, kernel: FakeKernel | None = None, *, is_on: bool = True, keeps_changes: bool = False,
+        cluster: str = "c",
+    ) -> None:  # fmt: skip
         self.clock = FakeClock()
         self.silent_s = 0.0
         self.kernel = kernel or FakeKernel()
@@ -31,7 +45,13 @@ class Process:
         self.intake = ServiceInputs(settings, tell=lambda _: None, started_s=0.0, waits_for=waits_for)
         rules = NftRuleset(FakeNft("IPv4", self.kernel))
         self.plane = ServicesPlane(self.intake, {"IPv4": rules}, clock=self.clock, tell=lambda _: None)
-        self.file = SnapshotFile(self.plane, file, self.clock, ("1", "n"), silent_s=lambda: self.silent_s, is_on=is_on)
+        self.told: list[Event] = []
+        self.taken: list[float] = []
+        self.file = SnapshotFile(
+            self.plane, file, self.clock, lambda: Expected(read_by=("1", "n"), cluster=cluster),
+            silent_s=lambda: self.silent_s, is_on=is_on, keeps_changes=keeps_changes, restored=self.taken.append,
+            tell=self.told.append,
+        )  # fmt: skip
 
         async def addresses() -> tuple[bytes, ...]:
             return ()
@@ -156,3 +176,79 @@ async def test_what_a_source_said_first_counts(file: Path) -> None:
     await after.file.begin()
 
     assert GONE not in after.intake.fold.services
+
+
+async def test_changes_are_kept_as_they_come(file: Path) -> None:
+    """SVN-127: a crash a moment later begins with them."""
+    known = Process(file, keeps_changes=True)
+    known.list("web", "gone")
+    running = asyncio.create_task(known.file.run())
+    await known.clock.advance(FIRST_CHANGES_S)
+    await until(lambda: (file.parent / CHANGES_FILE).exists())
+    whole = file_number(file)
+    known.intake.drop_service("shop", "gone")
+    known.intake.drop_slice("shop", "gone-1")
+    known.intake.put_slice(make_slice(["10.1.0.9"]))
+    before = (file.parent / CHANGES_FILE).stat().st_size
+    while (file.parent / CHANGES_FILE).stat().st_size == before:
+        await known.clock.advance(CHANGES_S)
+        await asyncio.sleep(0.001)
+    running.cancel()
+    assert file_number(file) == whole
+
+    after = Process(file, keeps_changes=True)
+    await after.clock.advance(EVERY_S)
+    await after.file.begin()
+    assert set(after.intake.fold.services) == {WEB}
+    assert [one.key for one in after.intake.fold.backends(WEB, "IPv4", PortKey("http", "TCP"))] == ["10.1.0.9:8080"]
+    assert after.taken == [file_time(file)]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-1]), "damaged"),
+        (lambda file: os.truncate(file, 1 << 30), "too large"),
+        (lambda file: file.write_bytes(b""), "damaged"),
+    ],
+)
+async def test_a_hostile_one_is_refused_with_the_reason(file: Path, spoil: Any, reason: str) -> None:
+    """SVN-128."""
+    when_s = file_time(file)
+    spoil(file)
+    os.utime(file, (when_s, when_s))
+    after = Process(file)
+    await after.file.begin()
+
+    assert not after.intake.arrived.is_set()
+    (event,) = after.told
+    assert event.reason == "SnapshotRefused"
+    assert reason in event.message
+
+
+async def test_one_of_another_cluster_is_refused(file: Path) -> None:
+    """SVN-128."""
+    after = Process(file, cluster="another")
+    await after.file.begin()
+
+    assert not after.intake.arrived.is_set()
+    assert "another cluster" in after.told[0].message
+
+
+async def test_where_rules_stand_it_is_taken_when_the_server_stays_silent(file: Path) -> None:
+    """SVN-125: a kepd that was restarted during an outage."""
+    first = Process(file)
+    first.list("web")
+    await first.sync()
+    after = Process(file, first.kernel)
+    await after.file.begin()
+    assert not after.intake.arrived.is_set()
+    await after.file.restore()
+
+    assert after.intake.arrived.is_set()
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10.0):
+        while not condition():
+            await asyncio.sleep(0.001)

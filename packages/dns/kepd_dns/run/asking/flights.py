@@ -193,8 +193,9 @@ class Flights:
             slot[flight] = None
 
     def _send_stale(self, flight: UpstreamQuery, now_s: float) -> None:
-        """The flight goes on for whoever asks next; of the cluster zone only when all servers fail."""
-        if flight.zone.kind in ("cluster", "own") or self._cache.stale(flight.key, now_s) is None:
+        """The flight goes on for whoever asks next; of the cluster zone only when all servers fail, or no API server
+        answers either."""
+        if not flight.zone.bounds.gives_stale_early or self._cache.stale(flight.key, now_s) is None:
             return
         for waiter in self._take_waiters(flight):
             if not self._reply_stale(waiter, now_s):

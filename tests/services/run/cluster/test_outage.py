@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SVN-120 to SVN-126: a plane whose server goes away, loses endpoints meanwhile, and gets its server back."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from agent.model.event import Event
+from agent.model.services.check import Asked, Outcome
+from agent.model.services.service import ServiceKey
+from agent.services.outage.silence import KINDS
+from agent.services.run.cluster.outage import GATHER_S, OutageKeeper, OutageSettings
+from tests.services.making import make_service, make_slice
+from tests.services.run.test_metrics import Node
+
+WEB = ServiceKey("shop", "web")
+AFTER_S = 10.0
+ENDS = ("10.1.0.1", "10.1.0.2", "10.1.0.3")
+
+
+class World:
+    """Answers checks at once: `open` but for those that are named."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Outcome] = {}
+        self.everything: Outcome = "open"
+        self.asked: list[Asked] = []
+        self._done: list[tuple[Asked, Outcome]] = []
+        self.is_closed = False
+
+    def begin(self, asked: Asked, now_s: float) -> None:
+        address = ".".join(map(str, asked.data[:4]))
+        self.asked.append(asked)
+        self._done.append((asked, self.answers.get(address, self.everything)))
+
+    def ended(self, now_s: float) -> Sequence[tuple[Asked, Outcome]]:
+        done, self._done = self._done, []
+        return done
+
+    def drop(self) -> None: ...
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Ends:
+    """A runtime that is told what to say."""
+
+    def __init__(self) -> None:
+        self.gone: dict[bytes, str] = {}
+        self.bell = asyncio.Event()
+
+    def ended(self) -> Mapping[bytes, str]:
+        return self.gone
+
+    async def changes(self) -> AsyncIterator[None]:
+        while True:
+            await self.bell.wait()
+            self.bell.clear()
+            yield
+
+
+class Outage:
+    def __init__(self, mode: str = "judge") -> None:
+        self.node, self.world, self.ends = Node(), World(), Ends()
+        self.events: list[Event] = []
+        self.keeper = OutageKeeper(
+            self.node.plane,
+            self.node.clock,
+            self.events.append,
+            lambda: OutageSettings(mode, AFTER_S),
+            lambda: self.world,
+            ends=self.ends,
+            luck=random.Random(1).random,
+        )
+        for kind in KINDS:
+            self.keeper.heard(kind)
+
+    def put(self, name: str = "web", ip: str = "10.96.0.10", ends: Sequence[object] = ENDS, **spec: object) -> None:
+        self.node.intake.put_service(make_service(name, ip=ip, **spec))
+        self.node.intake.put_slice(make_slice(ends, service=name))  # type: ignore[arg-type]
+        self.node.intake.complete("services")
+        self.node.intake.complete("slices")
+
+    def lose(self) -> None:
+        for kind in KINDS:
+            self.keeper.lost(kind)
+
+    def hear(self) -> None:
+        for kind in KINDS:
+            self.keeper.heard(kind)
+
+    async def later(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.1)):
+            await self.node.clock.advance(0.1)
+        await self.node.sync()
+
+    @property
+    def used(self) -> list[str]:
+        plan = self.node.plane.families["IPv4"].desired.plan_of(WEB)
+        assert plan is not None
+        return [one.address for one in plan.ports[0].selection.everyone]
+
+    @property
+    def reasons(self) -> list[str]:
+        return [one.reason for one in self.events]
+
+
+@asynccontextmanager
+async def running(mode: str = "judge", **spec: object) -> AsyncIterator[Outage]:
+    made = Outage(mode)
+    made.put(**spec)
+    await made.node.sync()
+    task = asyncio.create_task(made.keeper.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_dead_endpoint_gets_no_traffic_while_alone_and_all_of_it_when_the_server_is_back() -> None:
+    """SVN-120, SVN-126."""
+    async with running() as one:
+        fresh = one.node.kernel.tables["IPv4"].copy().content
+        one.lose()
+        await one.later(AFTER_S + 1)
+        one.world.answers["10.1.0.2"] = "refused"
+        await one.later(3.0)
+        assert one.used == ["10.1.0.1", "10.1.0.3"]
+        assert one.reasons == ["ServersSilent", "EndpointsJudged"]
+        report = one.keeper.report()
+        assert (report.phase, report.checked, report.dead_total) == ("alone", 3, 1)
+        assert (report.dead[0].endpoint, report.dead[0].why) == ("10.1.0.2:8080", "it refuses connections")
+        assert report.since_s == one.node.clock.wall_s() - (AFTER_S + 4)
+
+        one.hear()
+        await one.later(0.1)
+        assert one.used == list(ENDS)
+        now = one.node.kernel.tables["IPv4"].content
+        # The slots of a draw may be in another order.
+        assert {name: sorted(found) for name, found in now.items()} == {
+            name: sorted(was) for name, was in fresh.items()
+        }
+        assert {name: sorted(map(str, found.values())) for name, found in now.items()} == {
+            name: sorted(map(str, was.values())) for name, was in fresh.items()
+        }
+        assert one.reasons[-1] == "ServerReturned"
+        assert one.world.is_closed
+
+
+async def test_nothing_is_asked_before_the_silence_has_lasted_and_nothing_with_keep() -> None:
+    """SVN-125."""
+    async with running() as one:
+        one.lose()
+        await one.later(AFTER_S - 0.2)
+        assert (one.world.asked, one.keeper.is_alone) == ([], False)
+    async with running("keep") as kept:
+        kept.lose()
+        await kept.later(AFTER_S + 5)
+        assert (kept.world.asked, kept.keeper.is_alone) == ([], True)
+        assert kept.reasons == ["ServersSilent"]
+
+
+async def test_switched_off_it_ends_at_once() -> None:
+    made = Outage("off")
+    await asyncio.wait_for(made.keeper.run(), 1.0)
+
+    assert made.keeper.report().mode == "off"
+
+
+async def test_a_network_that_lies_of_all_leaves_all_of_them() -> None:
+    """SVN-124: a firewall that resets, one direction lost, servers that are slow."""
+    for lie in ("refused", "silent", "unreachable", "unknown"):
+        async with running() as one:
+            one.world.everything = lie  # type: ignore[assignment]
+            one.lose()
+            await one.later(AFTER_S + 6)
+            assert one.used == list(ENDS), lie
+
+
+async def test_what_the_runtime_says_of_a_pod_here_counts_at_once() -> None:
+    """SVN-130: and says nothing of the same address elsewhere."""
+    ends = [{"ip": "10.1.0.1", "nodeName": "here"}, {"ip": "10.1.0.2", "nodeName": "there"}, "10.1.0.3"]
+    async with running(ends=ends) as one:
+        one.lose()
+        await one.later(AFTER_S + 1)
+        one.ends.gone = {bytes((10, 1, 0, 1)): "its container main ended", bytes((10, 1, 0, 2)): "x"}
+        one.ends.bell.set()
+        await one.later(0.1)
+        assert one.used == ["10.1.0.2", "10.1.0.3"]
+        assert one.keeper.report().dead[0].why == "its container main ended"
+        one.ends.gone = {}
+        one.ends.bell.set()
+        await one.later(0.1)
+        assert one.used == list(ENDS)
+
+
+async def test_what_the_api_takes_on_the_way_back_stays_away() -> None:
+    """SVN-123: while slices speak and Services do not yet."""
+    async with running() as one:
+        one.lose()
+        await one.later(AFTER_S + 1)
+        one.keeper.heard("EndpointSlice")
+        one.node.intake.put_slice(make_slice(["10.1.0.1", "10.1.0.4"]))
+        one.world.answers["10.1.0.4"] = "silent"
+        await one.later(GATHER_S + 3)
+        assert one.keeper.report().phase == "returning"
+        assert one.used == ["10.1.0.1"]
+        one.hear()
+        await one.later(0.1)
+        assert one.used == ["10.1.0.1", "10.1.0.4"]
+
+
+async def test_a_doubted_list_keeps_judging() -> None:
+    """SVN-129."""
+    async with running() as one:
+        one.lose()
+        await one.later(AFTER_S + 1)
+        one.world.answers["10.1.0.2"] = "refused"
+        await one.later(3.0)
+        one.hear()
+        one.keeper.doubts("EndpointSlice", is_doubted=True)
+        await one.later(1.0)
+        assert (one.used, one.keeper.report().phase) == (["10.1.0.1", "10.1.0.3"], "returning")
+        one.keeper.doubts("EndpointSlice", is_doubted=False)
+        await one.later(0.1)
+        assert one.used == list(ENDS)
