@@ -122,3 +122,15 @@ def test_what_is_so_of_many_objects_is_said_once(tmp_path: Path) -> None:
 
     assert told.count("110 are assumed") == 1
     assert "items[0] and 8 more: status.allocatable.pods: missing" in told
+
+
+def test_edits_that_are_nowhere_are_an_error_and_other_kinds_are_none(dump: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}})
+    )
+    nothing = forked_kepctl("what-if", "--from-files", str(dump), "-f", str(tmp_path / "empty"))
+    other = forked_kepctl("what-if", "--from-files", str(dump), "-f", str(tmp_path / "other.json"))
+
+    assert (nothing.returncode, other.returncode) == (2, 0)
+    assert "has no object; expected manifests" in nothing.stderr

@@ -11,7 +11,6 @@ from agent.model.quantity import QuantityError, parse_quantity
 from agent.topology.rehearsal.changes import (
     ROLLED,
     SCALED,
-    BadChange,
     Change,
     Changed,
     applied,
@@ -24,9 +23,7 @@ from agent.topology.rehearsal.rolling import Stage, rolled
 
 
 def rehearse_files(before: Cluster, edited: Cluster, sources: Sequence[object]) -> tuple[Rehearsal, Cluster]:
-    """`edited`: what the manifests alone have. Raises BadChange where they have nothing."""
-    if not (edited.crews or edited.traffic or edited.hosts or edited.guards or edited.members or edited.slices):
-        raise BadChange(f"{', '.join(map(str, sources))} has no object that is looked at; expected manifests")
+    """`edited`: what the manifests alone have."""
     crews = {key: _like_now(crew, before.crews.get(key)) for key, crew in edited.crews.items()}
     known = replace(
         before,
@@ -69,7 +66,7 @@ def _counted(before: Cluster, known: Cluster, crews: Mapping[Key, Crew], edited:
     left = [one for one in before.members if one.key not in leaving]
     left += _daemons(before, known, crews, edited.hosts, there)
     after, placed = put(Changed(replace(known, members=tuple(left)), tuple(waiting)))
-    return Stage(after, tuple(left), placed, tuple(gone))
+    return Stage(after, tuple(left), (), placed, tuple(gone))
 
 
 def _daemons(

@@ -89,6 +89,7 @@ class Crew(msgspec.Struct, frozen=True, gc=False):
     """The manifest says how many; without, an edit leaves the number as it is."""
     is_paused: bool = False
     is_on_delete: bool = False
+    keeps_order: bool = False
     partition: int = 0
     first_ordinal: int = 0
     surge: str | int = "25%"

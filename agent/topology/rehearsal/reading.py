@@ -303,6 +303,7 @@ def _crews(
             replicas=_replicas(one, made.where, errors),
             counts_itself=one.replicas is not None,
             is_paused=spec.get("paused") is True,
+            keeps_order=one.kind == "StatefulSet" and spec.get("podManagementPolicy") != "Parallel",
             is_on_delete=strategy.get("type") == "OnDelete",
             partition=_whole(rolling.get("partition")),
             first_ordinal=_whole(part(spec, "ordinals").get("start")),

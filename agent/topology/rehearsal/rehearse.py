@@ -68,7 +68,7 @@ def carried_out(cluster: Cluster, change: Change) -> Stage:
     if change.verb in EVICTING:
         later = in_later_waves(cluster, changed.gone)
         during = (*during, *(one for one in changed.gone if one.key in later))
-    return Stage(after, during, placed, changed.gone, changed.lost)
+    return Stage(after, during, (), placed, changed.gone, changed.lost)
 
 
 def put(changed: Changed) -> tuple[Cluster, tuple[Placed, ...]]:
@@ -81,11 +81,12 @@ def put(changed: Changed) -> tuple[Cluster, tuple[Placed, ...]]:
 
 
 def then(first: Stage, second: Stage) -> Stage:
-    """Both, one after the other; the worst moment is that with the fewest ready pods."""
-    worst = min((first.during, second.during), key=lambda members: sum(one.is_ready for one in members))
+    """Both, one after the other."""
     known = {one.key for one in second.after.members}
     placed = {one.pod: one for one in (*first.placed, *second.placed) if one.pod in known}
-    return Stage(second.after, worst, tuple(placed.values()), (*first.gone, *second.gone), first.lost)
+    also = (*first.also, second.during, *second.also)
+    gone = (*first.gone, *second.gone)
+    return Stage(second.after, first.during, also, tuple(placed.values()), gone, first.lost)
 
 
 def compared(cluster: Cluster, change: Change, stage: Stage) -> tuple[Rehearsal, Cluster]:
@@ -94,18 +95,20 @@ def compared(cluster: Cluster, change: Change, stage: Stage) -> tuple[Rehearsal,
     grounds = first_ground, first_ground if stage.after.hosts is cluster.hosts else Ground(stage.after.hosts)
     wanted = [one.service for one in stage.after.traffic]
     now = [one.service for one in cluster.traffic] + wanted
-    crowds = Crowd(cluster.members, now), Crowd(stage.during, wanted), Crowd(stage.after.members, wanted)
+    moments = [Crowd(members, wanted) for members in (stage.during, *stage.also)]
+    crowds = Crowd(cluster.members, now), Crowd(stage.after.members, wanted)
     earlier = {one.key: one for one in cluster.traffic}
     services, written = [], {}
     for later in stage.after.traffic:
         traffic = earlier.get(later.key, later)
         first = written_before(cluster, traffic, crowds[0].of(traffic), grounds[0])
+        worst = min((one.of(later) for one in moments), key=lambda own: sum(one.is_ready for one in own))
         between = first
-        if later != traffic or not (grounds[0].is_like(grounds[1]) and crowds[0].of(traffic) == crowds[1].of(later)):
-            between = _written_next(stage, later, crowds[1], grounds[1], first, is_edited=later != traffic)
+        if later != traffic or not (grounds[0].is_like(grounds[1]) and crowds[0].of(traffic) == worst):
+            between = _written_next(stage, later, worst, grounds[1], first, is_edited=later != traffic)
         last = between
-        if crowds[1].of(later) != crowds[2].of(later):
-            last = _written_next(stage, later, crowds[2], grounds[1], between)
+        if worst != crowds[1].of(later):
+            last = _written_next(stage, later, crowds[1].of(later), grounds[1], between)
         before = serving(traffic, first, grounds[0])
         during = _again(before, first, between, grounds) if later == traffic else None
         during = during or serving(later, between, grounds[1])
@@ -145,9 +148,9 @@ def written_before(cluster: Cluster, traffic: Traffic, members: Sequence[Member]
 
 
 def _written_next(
-    stage: Stage, traffic: Traffic, crowd: Crowd, ground: Ground, before: Written, *, is_edited: bool = False
+    stage: Stage, traffic: Traffic, own: Sequence[Member], ground: Ground, before: Written, *, is_edited: bool = False
 ) -> Written:
-    endpoints = endpoints_of(crowd.of(traffic), traffic, ground.zone_of)
+    endpoints = endpoints_of(own, traffic, ground.zone_of)
     if not stage.after.has_memory:
         return written_first(traffic, endpoints, ground.reading)
     return written_anew(traffic, endpoints, ground.zone_of, ground.reading, before, is_edited=is_edited)

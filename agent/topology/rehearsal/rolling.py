@@ -16,10 +16,12 @@ from agent.topology.rehearsal.scheduling import Floor, Placed, place
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """A change carried out: the cluster after, and the members at the worst moment."""
+    """A change carried out: the cluster after, and the members at the worst moment; `also` at those of its other parts,
+    for what is worst for one Service need not be so for another."""
 
     after: Cluster
     during: tuple[Member, ...]
+    also: tuple[tuple[Member, ...], ...] = ()
     placed: tuple[Placed, ...] = ()
     gone: tuple[Member, ...] = ()
     lost: tuple[Member, ...] = ()
@@ -33,15 +35,21 @@ def rolled(cluster: Cluster, crew: Crew) -> Stage:
 
 
 def seated(cluster: Cluster, floor: Floor, made: Sequence[Member]) -> dict[str, Placed]:
-    """Those that waited before may find room now, and come first; each that gets a node may make one for others."""
+    """Those that waited before may find room now, and come first; each that gets a node may make one for others. Of a
+    StatefulSet that keeps its order none is made while one waits."""
     found: dict[str, Placed] = {}
     turn = [*floor.waiting(), *made]
     while turn:
+        stuck = set()
         for one in turn:
+            if one.workload in stuck and one.key not in floor.members:
+                continue
             crew = cluster.crews.get(one.workload) if one.workload is not None else None
             member, found[one.key] = place(cluster, floor, one, crew)
             floor.put(replace(member, is_ready=bool(member.node)))
-        left = [one for one in turn if not found[one.key].node]
+            if crew is not None and crew.keeps_order and not member.node:
+                stuck.add(crew.key)
+        left = [one for one in turn if one.key not in found or not found[one.key].node]
         turn = left if len(left) < len(turn) else []
     return found
 
@@ -115,4 +123,4 @@ def _stage(
     cluster: Cluster, floor: Floor, worst: tuple[Member, ...], placed: dict[str, Placed], gone: Sequence[Member]
 ) -> Stage:
     left = tuple(one for one in placed.values() if one.pod in floor.members)
-    return Stage(replace(cluster, members=tuple(floor.members.values())), worst, left, tuple(gone))
+    return Stage(replace(cluster, members=tuple(floor.members.values())), worst, (), left, tuple(gone))

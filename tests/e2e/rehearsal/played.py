@@ -35,6 +35,7 @@ KEPT = {
         "replicas", "selector", "template", "strategy", "updateStrategy", "nodeName", "containers", "initContainers",
         "topologySpreadConstraints", "affinity", "tolerations", "nodeSelector", "taints", "unschedulable", "ports",
         "trafficDistribution", "internalTrafficPolicy", "externalTrafficPolicy", "overhead", "resources",
+        "podManagementPolicy",
     },
     "status": {"allocatable", "conditions", "phase"},
 }  # fmt: skip

@@ -100,9 +100,28 @@ def test_a_manifest_without_a_number_leaves_it_and_a_paused_one_is_not_rolled() 
     assert (told.ending, len(after.members)) == ((), 6)
 
 
-def test_files_without_an_object_are_refused() -> None:
-    with pytest.raises(BadChange, match="has no object that is looked at"):
-        rehearse_files(cluster(*WEB), cluster(), ["empty.yaml"])
+def test_each_service_has_its_own_worst_moment() -> None:
+    """Two workloads that are made anew one after the other, all their pods at once."""
+    known, edited = list(SIX), []
+    for name in ("aa", "bb"):
+        made = deployment(name, ["n0", "n1"], skew=None)
+        new = deployment(name, ["n0", "n1"], skew=None, cpu="1")[0]
+        for one in (made[0], new):
+            one["spec"]["strategy"] = {"type": "Recreate"}
+        known += [*made, service(name)]
+        edited.append(new)
+    told, _ = rehearse_files(cluster(*known), cluster(*edited), ["f"])
+
+    assert [one.during.ready for one in told.services] == [0, 0]
+
+
+def test_a_stateful_set_that_keeps_its_order_waits_for_each_pod() -> None:
+    full = [node(f"n{place}", "a", cpu="500m") for place in range(2)]
+    waits = once(cluster(*full, *stateful(2)), parse_scale("db=5"))
+    parallel = once(cluster(*full, *stateful(2, podManagementPolicy="Parallel")), parse_scale("db=5"))
+
+    assert [one.pod for one in waits.pending] == ["default/db-2"]
+    assert len(parallel.pending) == 3
 
 
 def test_a_roll_replaces_broken_pods_first() -> None:

@@ -142,7 +142,7 @@ def what_if(
             found, after = _rehearsed(cluster, changes, asked, progress)
             if edited:
                 progress(f"applying {edited[0]}")
-                one, later = rehearse_files(after, _read(_documents(edited), progress), edited)
+                one, later = rehearse_files(after, _read(_edits(edited), progress), edited)
                 found.append((one, told_of(one, "file", after, later, asked)))
                 after = later
             advice = [one for goal, text in parsed for one in advise(after, goal, text, told=progress)]
@@ -212,6 +212,14 @@ def _documents(sources: Sequence[Path]) -> list[Document]:
             raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise CommandFailed(f"{path}: is no JSON object: {error}; expected kubectl get -o json", USAGE) from error
+    return found
+
+
+def _edits(edited: Sequence[Path]) -> list[Document]:
+    """A pipeline that names the wrong folder should hear of it."""
+    found = [one for one in _documents(edited) if one.content]
+    if not found:
+        raise CommandFailed(f"{', '.join(map(str, edited))} has no object; expected manifests", USAGE)
     return found
 
 
