@@ -36,8 +36,8 @@ HELD = (
     "wait",
     "attach",
     "--summary",
-    "--kubeconfig",
-    "--from-node",
+    "what-if --kubeconfig",
+    "what-if --from-node",
 )
 
 
