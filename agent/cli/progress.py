@@ -97,5 +97,5 @@ class Progress:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            # Nobody reads it; that is no reason to fail.
+            # Without a reader of its progress a rehearsal goes on.
             self._ended.set()

@@ -134,3 +134,18 @@ def test_edits_that_are_nowhere_are_an_error_and_other_kinds_are_none(dump: Path
 
     assert (nothing.returncode, other.returncode) == (2, 0)
     assert "has no object; expected manifests" in nothing.stderr
+
+
+@pytest.mark.parametrize("output", ["table", "json", "yaml", "html", "svg"])
+def test_no_value_of_a_variable_is_shown(tmp_path: Path, output: str) -> None:
+    """An edited template is compared with the whole one that is there."""
+    old, new = deployment("web", ["n0", "n1"]), deployment("web", ["n0", "n1"])[0]
+    for made, value in ((old[0], "old-secret"), (new, "new-secret")):
+        made["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": value}]
+    dump, edited = tmp_path / "c.json", tmp_path / "e.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*WEB[:6], *old]}))
+    edited.write_text(json.dumps(new))
+    done = forked_kepctl("what-if", "--from-files", str(dump), "-f", str(edited), "--roll", "web", "-o", output)
+
+    assert done.returncode == 0, done.stderr
+    assert "secret" not in done.stdout + done.stderr

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bare node as the cluster that it is: one host, with the manifests that kepd runs here by its configuration.
 
-They are read as files, under the same rule of who may have written them. Which pods there are now only the daemon
-knows; if one answers, it is asked, else pods are taken to be as the manifests say, and that is told.
-Never: needs a daemon, or reads the values of Secrets and variables into what it gives.
+They are read as files, under the same rule of who may have written them. Only a daemon knows which pods there are now.
+If one answers, it is asked. If none does, pods count as the manifests say, and a note tells so.
+Never: needs a daemon, or reads Secrets.
 """
 
 import os

@@ -2,7 +2,8 @@
 """Objects of a cluster without what no rehearsal looks at, so that a big one fits into the memory of a laptop.
 
 Pods are most of it. Who wrote which field, variables, mounts, probes and the state of containers go; parts that pods of
-one template have alike are kept once. Values of variables may be secrets, which is one more reason to drop them here.
+one template have alike are kept once. Templates of workloads stay whole, so that an edit can be compared with them: a
+value of a variable there may be a secret, and no rehearsal shows one.
 """
 
 from collections.abc import Iterator, Mapping

@@ -32,8 +32,8 @@ MOST_PROGRAMS = 100
 
 
 class Program(msgspec.Struct, frozen=True):
-    """What of a container's spec decides its end. `sleep_s` is of a native sleep; other hooks take nobody knows how
-    long."""
+    """What in a container's spec decides its end. `sleep_s` is of a native sleep; no spec says how long other hooks
+    take."""
 
     name: str
     is_sidecar: bool = False
@@ -192,7 +192,7 @@ def _remarks(containers: Iterable[ContainerEnd], late_s: float, left_out: int) -
         if one.hook == TCP:
             yield f"no kubelet carries out the hook of {one.name}, tcpSocket"
         elif one.hook and one.sleep_s is None:
-            yield f"nobody knows how long preStop of {one.name} takes, {one.hook}"
+            yield f"preStop of {one.name} may take any time, {one.hook}"
         if one.is_sidecar and one.signal_first_s < one.signal_last_s:
             yield f"{one.name} has {one.left_s:.0f} s if the others use up their grace"
         if one.signal != "TERM":

@@ -3,7 +3,7 @@
 
 The pull queue of the images plane decides which is next, first come first served as a kubelet has it. Pods of a node
 come at once, each asks for one image after the other, and pulls of one time share the bandwidth. An image is there if
-the node lists it or a ready pod of it runs from it. Never: asks a registry; a size that nobody tells counts as nothing.
+the node lists it or a ready pod of it runs from it. An unknown size counts as 0. Never: asks a registry.
 """
 
 from collections import Counter
@@ -71,7 +71,7 @@ class Pulls(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names of images whose sizes nobody tells."""
+        """Images of unknown size."""
         return tuple(sorted({one.image for node in self.nodes for one in node.images if one.size_bytes is None}))
 
 

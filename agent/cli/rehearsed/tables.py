@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of ends and pulls, in words and tables, for a terminal and for a page. Names may be hostile: a page has
-none of them unescaped."""
+"""Ends and pulls in words and tables, for a terminal and for a page. Names may be hostile, and a page escapes them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -25,7 +24,7 @@ def told_blocks(told: Told) -> Iterator[Block]:
     if told.ended_at_once:
         yield Paragraph(f"pods that end with their nodes, {told.ended_at_once}: no hook, signal or grace comes before")
     if told.ends:
-        yield Paragraph("how they end, by their specs; nobody knows when programs exit:")
+        yield Paragraph("how they end by their specs, which do not say when a program exits:")
         yield Grid(END_TITLES, [_end_row(one) for one in told.ends[:MOST_ROWS]])
         yield from _rest(len(told.ends), "kinds of pods")
     if told.connections is not None:
@@ -78,7 +77,7 @@ def _pulls(pulls: Pulls) -> Iterator[Block]:
         saved = f"a prefetch before the change saves {_time(pulls.seconds)} there"
         yield Paragraph(f"the slowest is {pulls.nodes[0].node}; {saved}")
     if pulls.unknown:
-        yield Paragraph(f"nobody tells the size of {_some(pulls.unknown)}, which counts as nothing; say --image-size")
+        yield Paragraph(f"no node says the size of {_some(pulls.unknown)}; it counts as 0 unless --image-size says it")
 
 
 def _time(seconds: float) -> str:

@@ -96,14 +96,14 @@ def told_faults(change: str, told: Told, own: Iterable[str]) -> Iterator[str]:
 
 
 def _slow(pulls: Pulls, limit_s: float) -> Iterator[str]:
-    """A size that nobody tells may be any, so a limit cannot be kept by it."""
+    """An unknown size may be any, so that no limit is sure to hold."""
     late = [one for one in pulls.nodes if one.seconds > limit_s]
     if late:
         more = f", and so do {len(late) - 1} more nodes" if len(late) > 1 else ""
         yield f"{late[0].node} pulls for {span(late[0].seconds)}, longer than {span(limit_s)}{more}"
     elif names := pulls.unknown:
         more = f" and of {len(names) - 1} more" if len(names) > 1 else ""
-        yield f"nobody tells the size of {names[0]}{more}, so pulls may exceed {span(limit_s)}; say --image-size"
+        yield f"no node says the size of {names[0]}{more}, so pulls may exceed {span(limit_s)}; say it by --image-size"
     for one in pulls.nodes:
         if one.never:
             yield f"{one.node} lacks {one.never[0]}, and its policy Never lets nothing pull it"

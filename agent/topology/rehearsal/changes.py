@@ -19,7 +19,7 @@ from agent.topology.hints.mode import DISTRIBUTIONS, MODE_ANNOTATION
 from agent.topology.manifest.facts import PodFacts
 from agent.topology.manifest.pods import DEFAULT_NAMESPACE
 from agent.topology.rehearsal.budgets import held, share
-from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Host, Member, Traffic, part
+from agent.topology.rehearsal.cluster import HASH_LABEL, MOST_REPLICAS, Cluster, Crew, Host, Member, Traffic, part
 from agent.topology.spread.placement import stand
 
 Verb = Literal["scale", "hpa", "drain", "lose-node", "lose-zone", "add-node", "roll", "traffic", "file"]
@@ -27,7 +27,6 @@ SCALED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 ROLLED = ("Deployment", "StatefulSet", "DaemonSet")
 OF_A_STATE = "node.kubernetes.io/"
 POLICIES = ("Cluster", "Local", "Auto", "None", *DISTRIBUTIONS)
-MOST_REPLICAS = 10_000
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 

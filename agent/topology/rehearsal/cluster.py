@@ -18,6 +18,7 @@ from agent.topology.rehearsal.neighbours import NOBODY, Neighbours, read_neighbo
 Object = Mapping[str, Any]
 Key = tuple[str, str, str]
 HASH_LABEL = "pod-template-hash"
+MOST_REPLICAS = 10_000
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):

@@ -23,6 +23,7 @@ from agent.topology.manifest.pods import DEFAULT_NAMESPACE, WorkloadFacts, read_
 from agent.topology.manifest.reader import ManifestComplaints, ReadPart
 from agent.topology.rehearsal.cluster import (
     HASH_LABEL,
+    MOST_REPLICAS,
     Cluster,
     Crew,
     Guard,
@@ -39,7 +40,7 @@ from agent.topology.rehearsal.neighbours import read_neighbours
 
 # What the scheduler takes for a container that asks for nothing, where it ranks nodes.
 LEAST_CPU_MILLI, LEAST_MEMORY = 100, 200 << 20
-USUAL_PODS, MOST_REPLICAS = 110, 10_000
+USUAL_PODS = 110
 MIRROR = "kubernetes.io/config.mirror"
 EXTRA_KINDS = ("PodDisruptionBudget",)
 

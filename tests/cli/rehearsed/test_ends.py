@@ -88,7 +88,7 @@ def test_a_hook_of_unknown_length_is_told_as_such(kind: str) -> None:
     (row,) = ends(app(**{kind: {}}))
 
     assert signals(row) == {"app": (0, 30, 32)}
-    assert (row.faults, row.remarks[0]) == ((), f"nobody knows how long preStop of app takes, {kind}")
+    assert (row.faults, row.remarks[0]) == ((), f"preStop of app may take any time, {kind}")
 
 
 def test_no_grace_is_a_fault() -> None:

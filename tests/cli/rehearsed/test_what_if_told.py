@@ -115,7 +115,7 @@ def test_a_size_that_nobody_tells_keeps_no_limit(tmp_path: Path) -> None:
     unknown, known = forked_kepctl(*words), forked_kepctl(*words, "--image-size", "web:1=1Gi")
 
     assert (unknown.returncode, known.returncode) == (1, 0)
-    assert "nobody tells the size of docker.io/library/web:1" in unknown.stderr
+    assert "no node says the size of docker.io/library/web:1" in unknown.stderr
 
 
 def test_a_page_has_the_tables_and_runs_nothing_that_names_say(tmp_path: Path) -> None:
