@@ -43,7 +43,7 @@ class Control:
         self._start("balancer", sys.executable, "-m", "tests.e2e.balancer", str(self.kubeconfig))
         return self
 
-    def start_server(self) -> None:
+    def start_server(self) -> Child:
         """What a test needs that makes all objects itself."""
         self.folder.mkdir(parents=True)
         self._write_credentials()
@@ -52,6 +52,7 @@ class Control:
         server.wait_ready(
             lambda: "" if self.kubectl("get", "--raw=/readyz", check=False) else "no answer", READY_WITHIN_S
         )
+        return server
 
     def start_controllers(self, **more: object) -> None:
         flags = {"kubeconfig": self.kubeconfig, **ALONE, **self._of_controllers(), **more}
@@ -59,6 +60,10 @@ class Control:
 
     def start_scheduler(self, **flags: object) -> None:
         self._begin("scheduler", self.programs.scheduler, **flags)
+
+    def start_proxy(self, **flags: object) -> Child:
+        """For a node in the same network."""
+        return self._begin("kube-proxy", self.programs.proxy, **flags)
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

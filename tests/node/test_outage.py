@@ -20,7 +20,7 @@ from tests.drivers.kube.following import service
 from tests.e2e.control import ADDRESS, URL, Control
 from tests.e2e.programs import Programs
 from tests.host.process import Kepd
-from tests.lab.network import PORT, Network
+from tests.lab.network import POD_RANGES, PORT, Network
 from tests.node.test_startup_taint import daemon, put_node, until
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(180)]
@@ -52,27 +52,51 @@ def test_a_list_that_is_empty_or_a_tenth_loses_nothing_until_its_time_is_over(sh
 
 @pytest.mark.beside("KEPD_APISERVER")
 @pytest.mark.timeout(300)
-def test_a_node_outlives_a_real_api_server(short_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["nftables", "iptables"])
+def test_a_node_outlives_a_real_api_server(short_path: Path, backend: str) -> None:
     """SVN-125, SVN-126: its word comes by its own lists and watches."""
-    with Network(pods=PODS, far_pods=FAR) as network:
-        space = network.node.namespace
-        space.run("ip", "addr", "add", f"{ADDRESS['IPv4']}/32", "dev", "lo")
-        without = ("suite", "kubelet", "controllers", "scheduler", "proxy", "images")
-        with RealServer(Control(Programs.find(os.environ, *without), short_path / "control", space)) as server:
-            story = Story(network, short_path, "nftables")
-            work = story.beside(server, URL, str(server.control.folder / "ca.crt"))
-            network.node.caller.run(lambda: asyncio.run(work), 250.0)
+    with Network(pods=PODS, far_pods=FAR) as network, RealServer(network, short_path, "proxy") as server:
+        story = Story(network, short_path, backend)
+        work = story.beside(server, URL, str(server.control.folder / "ca.crt"))
+        network.node.caller.run(lambda: asyncio.run(work), 250.0)
+
+
+@pytest.mark.beside("KEPD_KUBE_PROXY")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("backend", ["nftables", "iptables"])
+def test_what_kube_proxy_does_meanwhile(short_path: Path, backend: str) -> None:
+    """For comparison: it goes on with what died, and knows nothing after a boot."""
+    with Network(pods=PODS, far_pods=FAR) as network, RealServer(network, short_path) as server:
+        story = Story(network, short_path, backend)
+        put_web(server, network, story.names)
+        flags = {"kubeconfig": server.control.kubeconfig, "proxy-mode": backend, "hostname-override": "n1"}
+        nothing = {"conntrack-max-per-core": 0, "cluster-cidr": ",".join(POD_RANGES.values())}
+        proxy = server.control.start_proxy(**flags, **nothing)
+        network.node.caller.run(lambda: asyncio.run(until(lambda: all(story.lost(100) == 0 for _ in range(3)))), 90.0)
+        server.child.stop()
+        story.lose()
+        without = story.lost(ROUNDS)
+        proxy.stop()
+        clear_rules(network)
+        proxy.start()
+        after_boot = story.lost(10)
+        print(f"kube-proxy, {backend}: {without} of {2 * ROUNDS} fail; after a boot {after_boot} of 20")
+        assert without > 0
+        assert after_boot == 20
 
 
 class RealServer:
-    """Like that of the tests, as far as they ask."""
+    """Like that of the tests, as far as they ask, in the node's network."""
 
-    def __init__(self, control: Control) -> None:
-        self.control = control
+    def __init__(self, network: Network, folder: Path, *without: str) -> None:
+        space = network.node.namespace
+        space.run("ip", "addr", "add", f"{ADDRESS['IPv4']}/32", "dev", "lo")
+        programs = Programs.find(os.environ, "suite", "kubelet", "controllers", "scheduler", "images", *without)
+        self.control = Control(programs, folder / "control", space)
         self.objects = self
 
     def __enter__(self) -> Self:
-        self.control.start_server()
+        self.child = self.control.start_server()
         self.put("nodes", {"metadata": {"name": "n1"}})
         return self
 
@@ -89,10 +113,10 @@ class RealServer:
         self.control.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", given=json.dumps(given))
 
     async def refuse(self) -> None:
-        await asyncio.to_thread(self.control._kept[-1].stop)
+        await asyncio.to_thread(self.child.stop)
 
     async def accept(self) -> None:
-        self.control._kept[-1].start()
+        self.child.start()
 
 
 class Story:
@@ -137,9 +161,7 @@ class Story:
     async def goes_away(self, server: "ApiServer | RealServer") -> None:
         await server.refuse()
         await self.until_report(lambda report: report.get("phase") == "alone" and report.get("checked") == 4 * 10)
-        for name in LOST - {"far1"}:
-            self.network.servers.remove(name)
-        drop_all_to(self.network, "far1")
+        self.lose()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         # By UDP the one that says nothing comes last: its silence by TCP has to be known first.
@@ -157,6 +179,17 @@ class Story:
         assert "alone, services.outage judge" in (await asyncio.to_thread(self.kepd.ctl, "get", "planes")).stdout
         route = await asyncio.to_thread(self.kepd.ctl, "explain", "route", "default/web")
         assert "no API server answers, and it refuses connections" in route.stdout
+
+    def lose(self) -> None:
+        for name in LOST - {"far1"}:
+            self.network.servers.remove(name)
+        drop_all_to(self.network, "far1")
+
+    def lost(self, count: int) -> int:
+        """Of so many connections for each family, how many found nobody."""
+        pod = self.network["pod1"].caller
+        found = [pod.spread(vip, 80, count, wait_s=0.5) for vip in VIPS.values()]
+        return sum(number for one in found for name, number in one.items() if name not in self.names)
 
     async def boots(self) -> None:
         """With the power cut off: no rules, no kepd that could have written anything, and no server."""

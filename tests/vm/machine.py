@@ -187,8 +187,9 @@ class Machine:
         with path.open("rb") as file:
             subprocess.run(command, stdin=file, check=True, timeout=CALL_S)
 
-    def lead_back(self, port: int, path: Path) -> None:
-        """From that port of its loopback to a socket here, for as long as the login lasts, which may not stand yet."""
+    def lead_back(self, port: int, path: Path | str) -> None:
+        """From that port of its loopback to a socket or `host:port` here, for as long as the login lasts, which may not
+        stand yet."""
         command = [*self.ssh_command(), "-S", str(self._socket), "-O", "forward", "-R", f"127.0.0.1:{port}:{path}"]
         self.until("a port leads back", lambda: subprocess.run(command, check=False, timeout=CALL_S).returncode == 0)
 

@@ -11,7 +11,7 @@ import json
 import ssl
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,7 @@ class ApiServer:
         self.faults: deque[tuple[str, Fault]] = deque()
         self.watches: set[Watch] = set()
         self.port = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._stirred = asyncio.Event()
         self._pages: dict[int, list[dict]] = {}
         self._site: web.TCPSite | None = None
@@ -103,7 +104,13 @@ class ApiServer:
         """The requests so far, such as `watch services`."""
         return [f"{seen.verb} {seen.plural}" for seen in self.seen]
 
+    def call(self, work: Coroutine[object, object, None]) -> None:
+        """Such as `refuse()`, from another thread than that of its loop."""
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
     async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=0)
         await self._runner.setup()
