@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short names for the scripts; nothing here that the scripts cannot do without make.
-.PHONY: run test test-kube lint format proto bench docs locks install uninstall image kind-up kind-test kind-down vm-up vm-ssh vm-test vm-down clean
+.PHONY: run test test-kube lint format proto bench docs site locks install uninstall image kind-up kind-test kind-down vm-up vm-ssh vm-test vm-down clean
 BIN := .venv/bin
 
 run:
@@ -32,6 +32,9 @@ docs:
 	$(BIN)/python -m scripts.rules --write
 	$(BIN)/python -m scripts.monitoring
 
+site:
+	scripts/site
+
 locks:
 	$(BIN)/python -m pip install -q uv
 	$(BIN)/uv pip compile -q --upgrade --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o scripts/locks/runtime.lock
@@ -40,6 +43,7 @@ locks:
 	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate --extra dev pyproject.toml -o scripts/locks/dev.lock -c scripts/locks/runtime.lock
 	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' | \
 	$(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate - -o scripts/locks/build.lock -c scripts/locks/dev.lock
+	echo mkdocs-material | $(BIN)/uv pip compile -q --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --no-annotate - -o scripts/locks/site.lock
 
 install:
 	scripts/install

@@ -260,7 +260,14 @@ def test_one_command_makes_a_release_and_leaves_the_tree_as_it_is(builder: Build
     named = ("-c", "user.name=one", "-c", "user.email=one@kepd.dev")
     for words in (("add", "-A"), (*named, "commit", "-q", "-m", "deploy: mend a fault")):
         subprocess.run(["git", "-C", str(tree), *words], check=True)
-    said = builder.run(str(tree / "scripts/release"), "9.0.0", "--base", BASE, "--out", str(out))
+    keys = tmp_path / "k"
+    keys.mkdir(mode=0o700)
+    own = ("env", f"GNUPGHOME={keys}")
+    builder.run(*own, "gpg", "--batch", "--quiet", "--passphrase", "", "--quick-gen-key", "one", "ed25519", "sign")
+    given = ("--base", BASE, "--key", "one", "--out", str(out))
+    said = builder.run(*own, str(tree / "scripts/release"), "9.0.0", *given)
+    builder.run(*own, "gpg", "--batch", "--quiet", "--verify", str(out / "SHA256SUMS.asc"), str(out / "SHA256SUMS"))
+    builder.run(*own, "gpgconf", "--kill", "all")
     sums = subprocess.run(["sha256sum", "-c", "--quiet", "SHA256SUMS"], cwd=out, capture_output=True, check=False)
     commit = said.split("git merge --ff-only ")[1].split()[0]
     released, left, tags = (
@@ -269,13 +276,17 @@ def test_one_command_makes_a_release_and_leaves_the_tree_as_it_is(builder: Build
     )
     (package,) = out.glob("kepd_9.0.0-*.deb")
     names = {path.name for path in out.iterdir()}
+    summed = {line.split()[1] for line in (out / "SHA256SUMS").read_text().splitlines()}
 
-    assert names == {
-        package.name, "kepd-9.0.0.oci.tar", "kepd-9.0.0-deploy.tar", "kepd.spdx.json", "provenance.json",
-        "CHANGELOG.md", "SHA256SUMS",
+    assert {one for one in names if not one.startswith("kepd_")} == {
+        "kepd-9.0.0.oci.tar", "kepd-9.0.0-deploy.tar", "kepd-9.0.0.tar.gz", "kepd-9.0.0-py3-none-any.whl", "apt",
+        "kepd.spdx.json", "provenance.json", "provenance.json.asc", "CHANGELOG.md", "NOTES.md", "SHA256SUMS",
+        "SHA256SUMS.asc",
     }  # fmt: skip
     assert sums.returncode == 0, sums.stderr
-    assert len((out / "SHA256SUMS").read_text().splitlines()) == len(names) - 1
+    assert names - summed == {"apt", "SHA256SUMS", "SHA256SUMS.asc", "provenance.json.asc"}
+    assert (out / "NOTES.md").read_text().strip().endswith("- A fault is gone.")
+    assert (out / "apt/pool" / package.name).read_bytes() == package.read_bytes()
     assert '__version__ = "9.0.0"' in released
     assert (left, tags) == ("", "")
     assert (out / "CHANGELOG.md").read_text().startswith("# Changes\n\n## 9.0.0 (")

@@ -27,8 +27,8 @@ ORDER = {"test_first_hour.py": -3, "test_bare.py": -2, "test_ends.py": -1, "test
 # Half an hour of its own, so it is part of `make vm-test` and not of CI.
 LONG = ("test_features.py", "test_kubelet.py", "test_upgrade.py")
 collect_ignore = [] if IS_WHOLE else [str(HERE / name) for name in LONG]
-# Commits: one whose state a machine may have, and the version before this one.
-EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS", "HEAD~")}
+# Commits: one whose state a machine may have, and the last of the version before this one.
+EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS", "0966a1e2")}
 PAUSE = "registry.k8s.io/pause:3.10"
 # One of several that share the tests has a name.
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "")

@@ -15,6 +15,14 @@ fi
 if [ -d "$tree/usr/src/previous" ]; then
     "$in_tree" "$tree" sh /usr/src/previous/scripts/package deb
     "$in_tree" "$tree" sh -c 'cd /usr/src/previous/dist && apt-get download containerd'
+    # A repository as a release makes it, by a key that nobody has afterwards.
+    GNUPGHOME=$(mktemp -d)
+    export GNUPGHOME
+    gpg --batch --quiet --passphrase '' --quick-gen-key kepd-test ed25519 sign
+    "$(dirname "$0")/../../scripts/apt_repository.py" "$tree/srv/apt" "$tree"/usr/src/kepd/dist/kepd_*.deb \
+        "$tree"/usr/src/previous/dist/kepd_*.deb --key kepd-test
+    gpgconf --kill all
+    rm -rf "$GNUPGHOME"
 fi
 rm -f "$tree/usr/sbin/policy-rc.d"
 
