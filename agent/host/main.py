@@ -15,6 +15,7 @@ import click
 
 from agent import __version__
 from agent.config.commands import config_commands, configuration_flags
+from agent.host.backup.command import backup, restore
 from agent.host.migrating import migrate
 from agent.host.setup.command import setup
 from agent.host.upkeep import upkeep_commands
@@ -188,5 +189,7 @@ class EndSignals:
 config_commands.add_command(migrate)
 main.add_command(config_commands)
 main.add_command(setup)
+main.add_command(backup)
+main.add_command(restore)
 for upkeep in upkeep_commands:
     main.add_command(upkeep)

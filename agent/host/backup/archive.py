@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The archive of a backup: a tar, packed by gzip, and encrypted by the program `age` where there are recipients."""
+
+import gzip
+import io
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from agent.drivers.atomic_files import write_file
+from agent.host.backup.contents import ABOUT, MOST_BYTES, About, is_kept, place_of, read_about
+
+AGE = "age"
+SEALED = b"age-encryption.org/"
+MOST_MEMBERS = 200_000
+MOST_TOTAL_BYTES = 1 << 30
+RUN_S = 600
+
+
+class BackupFailed(Exception):
+    """Says what, where, and what to do."""
+
+
+class Member(msgspec.Struct, frozen=True):
+    root: str
+    path: PurePosixPath
+    mode: int
+    content: bytes = b""
+
+
+def found_below(roots: Mapping[str, Path]) -> Iterator[Member]:
+    """All files to keep. What is neither file nor directory, such as a socket or a link, is nobody's settings."""
+    for name, root in roots.items():
+        nested = [other for other in roots.values() if other != root and other.is_relative_to(root)]
+        for path in sorted(root.rglob("*")):
+            relative = PurePosixPath(path.relative_to(root))
+            if any(path.is_relative_to(one) for one in nested) or not is_kept(name, relative):
+                continue
+            if path.is_file() and not path.is_symlink():
+                status = path.stat()
+                if status.st_size > MOST_BYTES:
+                    most = f"a file of kepd has {MOST_BYTES >> 20} at most"
+                    raise BackupFailed(f"{path} has {status.st_size >> 20} MiB; {most}")
+                yield Member(name, relative, status.st_mode & 0o777, path.read_bytes())
+
+
+def write_archive(path: Path, about: About, members: Sequence[Member], recipients: Sequence[str]) -> None:
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
+        for name, mode, content in (
+            (ABOUT, 0o600, msgspec.json.format(msgspec.json.encode(about)) + b"\n"),
+            *((f"{one.root}/{one.path}", one.mode, one.content) for one in members),
+        ):
+            made = tarfile.TarInfo(name)
+            made.size, made.mode = len(content), mode
+            tar.addfile(made, io.BytesIO(content))
+    content = packed.getvalue()
+    if recipients:
+        content = _age(*(word for one in recipients for word in ("--recipient", one)), given=content)
+    write_file(path, content)
+
+
+def read_archive(path: Path, identity: Path | None) -> tuple[About, list[Member]]:
+    """All of it, looked through, before anything is written."""
+    content = path.read_bytes()
+    if content.startswith(SEALED):
+        if identity is None:
+            raise BackupFailed(f"{path} is encrypted; --identity FILE names the key, as age-keygen wrote it")
+        content = _age("--decrypt", "--identity", str(identity), given=content)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
+            first = tar.next()
+            if first is None or first.name != ABOUT:
+                raise ValueError(f"it does not begin with {ABOUT}, so kepd did not write it")
+            return read_about(_bytes(tar, first)), [_member(tar, one) for one in _rest(tar)]
+    except (ValueError, tarfile.TarError, EOFError, OSError) as error:
+        raise BackupFailed(f"{path}: {error}; nothing was changed") from error
+
+
+def _rest(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for count, one in enumerate(iter(tar.next, None)):
+        if count >= MOST_MEMBERS:
+            raise ValueError(f"it has more than {MOST_MEMBERS} files")
+        yield one
+
+
+def _member(tar: tarfile.TarFile, one: tarfile.TarInfo) -> Member:
+    return Member(*place_of(one.name), one.mode & 0o777, _bytes(tar, one))
+
+
+def _bytes(tar: tarfile.TarFile, one: tarfile.TarInfo) -> bytes:
+    # What was read before counts too: a small archive may unpack to anything.
+    file = tar.extractfile(one) if one.isfile() and one.offset_data + one.size <= MOST_TOTAL_BYTES else None
+    if file is None:
+        raise ValueError(f"{one.name!r} is no file, or the archive unpacks to more than {MOST_TOTAL_BYTES >> 20} MiB")
+    return file.read()
+
+
+def _age(*words: str, given: bytes) -> bytes:
+    program = shutil.which(AGE)
+    if program is None:
+        raise BackupFailed("the program age is not installed here, which encrypts and decrypts; apt-get install age")
+    done = subprocess.run([program, *words], input=given, capture_output=True, check=False, timeout=RUN_S)
+    if done.returncode:
+        raise BackupFailed(f"age: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
