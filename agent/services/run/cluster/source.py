@@ -30,7 +30,8 @@ from agent.drivers.kube.resource import (
 )
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
-from agent.services.objects.bounds import Doubts, doubt
+from agent.services.objects.bounds import Doubts
+from agent.services.objects.list_doubts import ListDoubts
 from agent.services.objects.reading_service import PROXY_LABEL, ReadService, read_service
 from agent.services.run.intake import ServiceInputs
 
@@ -84,8 +85,7 @@ class KubeServices:
         self._follower = follower
         self._silent: dict[str, bool] = {}
         """Kind → whether no server gives news of it."""
-        self._doubted_s: dict[str, float] = {}
-        """Kind → since when its lists are doubted."""
+        self._doubted = ListDoubts()
         self._find = find
         self._client: KubeClient | None = None
         self._intake = intake
@@ -164,26 +164,24 @@ class KubeServices:
                         pass
 
     def _note(self, kind: str, *, is_silent: bool) -> None:
-        if self._follower is None or is_silent is self._silent.get(kind):
+        if is_silent is self._silent.get(kind):
             return
         self._silent[kind] = is_silent
-        if is_silent:
-            self._follower.lost(kind)
-        else:
-            self._follower.heard(kind)
+        now_s, follower = asyncio.get_running_loop().time(), self._follower
+        (self._doubted.silent if is_silent else self._doubted.heard)(kind, now_s)
+        if follower is not None:
+            (follower.lost if is_silent else follower.heard)(kind)
 
     def _believes(self, kind: str, known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]]) -> bool:
         doubts, now_s = self._doubts(), asyncio.get_running_loop().time()
-        why = doubt(known, listed, has_rules=self._has_rules(), shrink=doubts.shrink)
-        since_s = self._doubted_s.setdefault(kind, now_s)
-        is_believed = not why or now_s - since_s >= doubts.time_s
+        why = self._doubted.why(kind, known, listed, now_s, doubts, has_rules=self._has_rules())
         if self._follower is not None:
-            self._follower.doubts(kind, is_doubted=not is_believed)
-        if is_believed:
-            del self._doubted_s[kind]
+            self._follower.doubts(kind, is_doubted=bool(why))
+        if not why:
             self._intake.doubted(kind, "")
             return True
         times = f"listed again every {self._again_s:.0f} s and believed after {doubts.time_s:.0f} s"
+        times += " (services.listDoubt; a shorter one counts after a reload)"
         effect = f"what is programmed stays; {times}"
         log.warning("service_list_doubted", kind=kind, problem=why, effect=effect)
         self._intake.doubted(kind, f"{kind}: {why}; {effect}")
