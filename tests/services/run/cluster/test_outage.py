@@ -5,6 +5,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from agent.model.event import Event
 from agent.model.services.check import Asked, Outcome
@@ -77,7 +78,7 @@ class Outage:
         for kind in KINDS:
             self.keeper.heard(kind)
 
-    def put(self, name: str = "web", ip: str = "10.96.0.10", ends: Sequence[object] = ENDS, **spec: object) -> None:
+    def put(self, name: str = "web", ip: str = "10.96.0.10", ends: Sequence[object] = ENDS, **spec: Any) -> None:
         self.node.intake.put_service(make_service(name, ip=ip, **spec))
         self.node.intake.put_slice(make_slice(ends, service=name))  # type: ignore[arg-type]
         self.node.intake.complete("services")
@@ -108,7 +109,7 @@ class Outage:
 
 
 @asynccontextmanager
-async def running(mode: str = "judge", **spec: object) -> AsyncIterator[Outage]:
+async def running(mode: str = "judge", **spec: Any) -> AsyncIterator[Outage]:
     made = Outage(mode)
     made.put(**spec)
     await made.node.sync()
@@ -178,6 +179,36 @@ async def test_a_network_that_lies_of_all_leaves_all_of_them() -> None:
             one.lose()
             await one.later(AFTER_S + 6)
             assert one.used == list(ENDS), lie
+
+
+async def test_keys_that_choose_among_few_never_choose_none() -> None:
+    """SVN-124: with a key for each node, and with a least number in the zone that only the dead make full."""
+    here, near = {"ip": "10.1.0.1", "nodeName": "here"}, {"ip": "10.1.0.2", "nodeName": "here"}
+    ends = [here, near, {"ip": "10.1.0.3", "nodeName": "there"}]
+    keys = {"kepd.dev/topology-keys": "kubernetes.io/hostname"}
+    for least, dead, used in (("1", (1,), [2]), ("1", (1, 2), [1, 2]), ("2", (1,), [2])):
+        meta = {"annotations": {**keys, "kepd.dev/topology-min-endpoints": least}}
+        async with running(ends=ends, meta=meta) as one:
+            assert one.used == ["10.1.0.1", "10.1.0.2"]
+            one.lose()
+            await one.later(AFTER_S + 1)
+            one.world.answers.update({f"10.1.0.{number}": "refused" for number in dead})
+            await one.later(3.0)
+            assert one.used == [f"10.1.0.{number}" for number in used], (least, dead)
+
+
+async def test_no_lie_takes_a_node_away_from_a_load_balancer_but_its_own_dead_endpoint_does() -> None:
+    """SVN-124."""
+    ends = [{"ip": "10.1.0.1", "nodeName": "here"}, {"ip": "10.1.0.2", "nodeName": "there"}]
+    outside = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30999}
+    for answers, count in (({"10.1.0.1": "refused"}, 0), ({"10.1.0.1": "refused", "10.1.0.2": "silent"}, 1)):
+        async with running(ends=ends, status={"loadBalancer": {"ingress": [{"ip": "203.0.113.5"}]}}, **outside) as one:
+            ports = one.node.plane.families["IPv4"].desired.health_ports
+            assert ports[WEB].local_endpoints == 1
+            one.world.answers.update(answers)  # type: ignore[arg-type]
+            one.lose()
+            await one.later(AFTER_S + 4)
+            assert ports[WEB].local_endpoints == count
 
 
 async def test_what_the_runtime_says_of_a_pod_here_counts_at_once() -> None:
