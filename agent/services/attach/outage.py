@@ -21,7 +21,8 @@ from agent.services.run.plane import ServicesPlane
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
 
-WEEK_S = 7 * 86400.0
+DAY_S = 86400.0
+WEEK_S = 7 * DAY_S
 
 
 def outage_settings(configuration: Configuration) -> OutageSettings:
@@ -43,6 +44,7 @@ def expected(configuration: Configuration, find: "Callable[[], KubeClient | None
         read_by=(__version__, node.name, services.proxy_name, str(services.strict_source_ranges)),
         cluster=kube.cluster if kube is not None else "",
         longest_age_s=services.snapshot_age or (WEEK_S if is_kept else LONGEST_AGE_S),
+        most_ahead_s=DAY_S if is_kept else 0.0,
         most_bytes=MOST_ENTRY_BYTES * most_entries(services.elements_max),
     )
 
@@ -81,4 +83,5 @@ def snapshot_of(
         tell=tell,
     )
     keeper.restore = made.restore
+    keeper.unwritten = lambda: made.problem
     return made

@@ -59,10 +59,12 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     read_by: tuple[str, ...]
     cluster: str = ""
     longest_age_s: float = LONGEST_AGE_S
+    most_ahead_s: float = 0.0
+    """How far the clock may be behind that of whoever wrote it: one without a battery is, after a boot."""
     most_bytes: int = 1 << 28
 
 
-Refusal = Literal["old", "other settings", "damaged", "another cluster", "too large"]
+Refusal = Literal["old", "from the future", "other settings", "damaged", "another cluster", "too large"]
 _ENCODER = msgspec.msgpack.Encoder()
 _LENGTH_BYTES = 4
 _PREFIX_BYTES = 8
@@ -85,9 +87,9 @@ def framed(what: object) -> bytes:
 
 
 def read_snapshot(content: bytes, changes: bytes, expected: Expected, age_s: float) -> ServiceSnapshot | Refusal:
-    """`age_s` since sources last said that all of it holds. One from the future is as old as any."""
-    if not 0 <= age_s <= expected.longest_age_s:
-        return "old"
+    """`age_s` since sources last said that all of it holds. One from the future may be as old as any."""
+    if not -expected.most_ahead_s <= age_s <= expected.longest_age_s:
+        return "from the future" if age_s < 0 else "old"
     if len(content) > expected.most_bytes or len(changes) > expected.most_bytes:
         return "too large"
     try:

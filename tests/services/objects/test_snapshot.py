@@ -69,7 +69,16 @@ def test_it_comes_back_as_it_was(count: int) -> None:
 
 @pytest.mark.parametrize("age_s", [LONGEST_AGE_S + 1, -1.0, float("inf"), float("nan")])
 def test_an_old_one_and_one_of_the_future_are_not_read(age_s: float) -> None:
-    assert read_snapshot(written(services(1), []), b"", EXPECTED, age_s) == "old"
+    why = "from the future" if age_s < 0 else "old"
+    assert read_snapshot(written(services(1), []), b"", EXPECTED, age_s) == why
+
+
+def test_a_clock_may_be_behind_as_far_as_is_expected() -> None:
+    """SVN-128: after a boot without a battery, and without a server of time."""
+    content, patient = written(services(1), []), replace(EXPECTED, most_ahead_s=60.0)
+
+    assert isinstance(read_snapshot(content, b"", patient, -60.0), ServiceSnapshot)
+    assert read_snapshot(content, b"", patient, -61.0) == "from the future"
 
 
 def test_other_settings_and_another_version_are_no_match() -> None:

@@ -98,6 +98,8 @@ class OutageKeeper:
         self.snapshot_s = 0.0
         self.restore: Callable[[], Awaitable[None]] = _nothing
         """Takes what a snapshot has, where no list has come."""
+        self.unwritten: Callable[[], str] = str
+        """Why there is no snapshot of what is known."""
 
     @property
     def is_alone(self) -> bool:
@@ -149,8 +151,10 @@ class OutageKeeper:
             return
         phase, mode = self._silence.phase, self._settings().mode
         log.warning("service_outage_phase", phase=str(phase), mode=mode)
-        if phase is Phase.ALONE:
+        if phase is not Phase.WITH_SERVER:
+            # A doubted list leaves a process that has just begun with nothing as well.
             await self.restore()
+        if phase is Phase.ALONE:
             text = f"no API server has answered for {self._silence.after_s:.0f} s; {self._effect()}"
             self._tell(Event(is_warning=True, reason="ServersSilent", message=text, plane="services"))
         elif phase is Phase.WITH_SERVER:
@@ -305,6 +309,8 @@ class OutageKeeper:
         else:
             yield self._effect()
         yield from (text for kind, text in self._doubted())
+        if problem := self.unwritten():
+            yield f"a boot would begin with what was known before, for the snapshot is not written: {problem}"
         if judgement is not None:
             yield f"checks: {len(judgement)} endpoints, each once in {judgement.round_s:.1f} s"
 

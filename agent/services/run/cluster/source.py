@@ -174,10 +174,12 @@ class KubeServices:
 
     def _believes(self, kind: str, known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]]) -> bool:
         doubts, now_s = self._doubts(), asyncio.get_running_loop().time()
+        known = known or self._intake.remembered.get(kind, frozenset())
         why = self._doubted.why(kind, known, listed, now_s, doubts, has_rules=self._has_rules())
         if self._follower is not None:
             self._follower.doubts(kind, is_doubted=bool(why))
         if not why:
+            self._intake.remembered.pop(kind, None)
             self._intake.doubted(kind, "")
             return True
         times = f"listed again every {self._again_s:.0f} s and believed after {doubts.time_s:.0f} s"

@@ -244,6 +244,23 @@ async def test_what_the_api_takes_on_the_way_back_stays_away() -> None:
         assert one.used == ["10.1.0.1", "10.1.0.4"]
 
 
+async def test_who_has_just_begun_takes_the_snapshot_when_the_first_list_is_doubted() -> None:
+    """SVN-129: and tells where none is written."""
+    made, taken = Outage("keep"), list[bool]()
+
+    async def take() -> None:
+        taken.append(True)
+
+    made.keeper.restore, made.keeper.unwritten = take, lambda: "/x: no space"
+    task = asyncio.create_task(made.keeper.run())
+    made.keeper.doubts("Service", is_doubted=True)
+    await made.node.clock.advance(0.1)
+    task.cancel()
+
+    assert (taken, made.keeper.report().phase) == ([True], "returning")
+    assert "the snapshot is not written: /x: no space" in made.keeper.report().lines[-1]
+
+
 async def test_a_doubted_list_keeps_judging() -> None:
     """SVN-129."""
     async with running() as one:

@@ -281,6 +281,27 @@ async def test_at_a_start_an_empty_list_takes_no_rules_away(server: ApiServer, m
     assert made.services() == {"web"}
 
 
+async def test_at_a_start_a_list_is_compared_with_what_an_earlier_process_knew(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVN-129."""
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
+    server.objects.put("services", service("web"))
+    made = Following()
+    made.intake.remembered = {"Service": frozenset(("default", name) for name in ("web", "a", "b", "c"))}
+    async with client_of(server, clock=QuickClock()) as client:
+        source = KubeServices(lambda: client, made.intake, "node-a", doubts=lambda: made.doubts)
+        running = asyncio.create_task(source.run())
+        await made.until(lambda: "Service" in doubts(made))
+        assert "services" in made.intake.missing
+        server.objects.put("services", service("a"))
+        await made.until(lambda: "services" not in made.intake.missing)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert (made.services(), made.intake.remembered) == ({"web", "a"}, {})
+
+
 @pytest.mark.parametrize(
     ("known", "listed", "has_rules", "why"),
     [
