@@ -243,9 +243,14 @@ class OutageKeeper:
 
     async def _follow_ends(self) -> None:
         """What the runtime of this node says counts at once."""
-        async for _ in self._ends.changes():
-            if self._judgement is not None:
-                self._note_ends(self._judgement)
+        while True:
+            try:
+                async for _ in self._ends.changes():
+                    if self._judgement is not None:
+                        self._note_ends(self._judgement)
+            except Exception as error:  # noqa: BLE001  # whoever tells of pods here stops no check
+                log.warning("service_local_ends_lost", error=repr(error), effect="checks go on", retry_s=TELL_S)
+            await self._clock.sleep(TELL_S)
 
     def _note_ends(self, judgement: Judgement) -> None:
         self._here = self._ends.ended()

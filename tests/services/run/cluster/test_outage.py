@@ -11,7 +11,7 @@ from agent.model.event import Event
 from agent.model.services.check import Asked, Outcome
 from agent.model.services.service import ServiceKey
 from agent.services.outage.silence import KINDS
-from agent.services.run.cluster.outage import GATHER_S, OutageKeeper, OutageSettings
+from agent.services.run.cluster.outage import GATHER_S, TELL_S, OutageKeeper, OutageSettings
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_metrics import Node
 
@@ -51,12 +51,16 @@ class Ends:
     def __init__(self) -> None:
         self.gone: dict[bytes, str] = {}
         self.bell = asyncio.Event()
+        self.fails = 0
 
     def ended(self) -> Mapping[bytes, str]:
         return self.gone
 
     async def changes(self) -> AsyncIterator[None]:
         while True:
+            if self.fails:
+                self.fails -= 1
+                raise ValueError("no such thing")
             await self.bell.wait()
             self.bell.clear()
             yield
@@ -226,6 +230,19 @@ async def test_what_the_runtime_says_of_a_pod_here_counts_at_once() -> None:
         one.ends.bell.set()
         await one.later(0.1)
         assert one.used == list(ENDS)
+
+
+async def test_who_fails_to_tell_of_pods_here_is_asked_again() -> None:
+    """SVN-130."""
+    async with running(ends=[{"ip": "10.1.0.1", "nodeName": "here"}, "10.1.0.3"]) as one:
+        one.ends.fails = 2
+        one.lose()
+        one.ends.bell.set()
+        await one.later(AFTER_S + 1 + 2 * TELL_S)
+        one.ends.gone = {bytes((10, 1, 0, 1)): "its container main ended"}
+        one.ends.bell.set()
+        await one.later(0.2)
+        assert (one.ends.fails, one.used) == (0, ["10.1.0.3"])
 
 
 async def test_what_the_api_takes_on_the_way_back_stays_away() -> None:
