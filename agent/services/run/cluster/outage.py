@@ -133,6 +133,8 @@ class OutageKeeper:
 
     def reloaded(self) -> None:
         self._silence.after_s = self._settings().after_s
+        if self._judgement is not None:
+            self._judgement.set_pace(Pace(per_s=self._settings().checks_per_s))
         self._wake.set()
 
     async def run(self) -> None:

@@ -168,6 +168,20 @@ async def test_nothing_is_asked_before_the_silence_has_lasted_and_nothing_with_k
         assert kept.reasons == ["ServersSilent"]
 
 
+async def test_fewer_checks_are_a_matter_of_a_reload() -> None:
+    """SVN-121."""
+    settings = [OutageSettings("judge", AFTER_S)]
+    async with running(ends=[f"10.1.0.{one}" for one in range(1, 200)]) as one:
+        one.keeper._settings = lambda: settings[0]
+        one.lose()
+        await one.later(AFTER_S + 3)
+        settings[0] = OutageSettings("judge", AFTER_S, 1.0)
+        one.keeper.reloaded()
+        before = len(one.world.asked)
+        await one.later(10.0)
+        assert len(one.world.asked) - before <= 11
+
+
 async def test_switched_off_it_ends_at_once() -> None:
     made = Outage("off")
     await asyncio.wait_for(made.keeper.run(), 1.0)
