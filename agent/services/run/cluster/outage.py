@@ -17,13 +17,14 @@ import structlog
 
 from agent.model.clock import Clock, rung
 from agent.model.event import Event
+from agent.model.finding import printable
 from agent.model.services.check import Asked, Outcome
 from agent.model.services.outage import DeadEndpoint, OutageReport
 from agent.model.services.service import ServiceKey
 from agent.services.nftables.trace import told_endpoint
 from agent.services.outage.judged import targets_of
 from agent.services.outage.judgement import Judgement, Pace
-from agent.services.outage.silence import Phase, Silence
+from agent.services.outage.silence import KINDS, Phase, Silence
 from agent.services.ports import EndpointChecks, LocalEnds
 from agent.services.run.intake import LIST
 from agent.services.run.plane import ServicesPlane
@@ -37,6 +38,7 @@ GATHER_S = 5.0
 """While lists come in, endpoints are gathered again no more often."""
 TELL_S = 10.0
 MOST_SHOWN = 200
+LONGEST_FAILURE = 300
 WHY: Mapping[Outcome, str] = {
     "refused": "it refuses connections",
     "unreachable": "its host cannot be reached",
@@ -84,6 +86,8 @@ class OutageKeeper:
         self._ends: LocalEnds = ends or NoLocalEnds()
         self._silence = Silence(settings().after_s, clock.now_s())
         self._wake = asyncio.Event()
+        self._failures: dict[str, str] = {}
+        """Kind → why there are no news of it."""
         self._told: tuple[float, int] = (float("-inf"), 0)
         self._judgement: Judgement | None = None
         self._whose: dict[Asked, tuple[ServiceKey, str]] = {}
@@ -115,10 +119,13 @@ class OutageKeeper:
         return self._judgement.dead if self._judgement is not None else ()
 
     def heard(self, kind: str) -> None:
+        self._failures.pop(kind, None)
         self._silence.heard(kind)
         self._wake.set()
 
-    def lost(self, kind: str) -> None:
+    def lost(self, kind: str, why: str) -> None:
+        if kind in KINDS:
+            self._failures[kind] = printable(why)[:LONGEST_FAILURE]
         self._silence.lost(kind, self._clock.now_s())
         self._wake.set()
 
@@ -157,10 +164,11 @@ class OutageKeeper:
             # A doubted list leaves a process that has just begun with nothing as well.
             await self.restore()
         if phase is Phase.ALONE:
-            text = f"no API server has answered for {self._silence.after_s:.0f} s; {self._effect()}"
+            why = "".join(f" ({text})" for text in tuple(self._failures.values())[:1])
+            text = f"no API server gives news of Services{why}; {self._effect()}"
             self._tell(Event(is_warning=True, reason="ServersSilent", message=text, plane="services"))
         elif phase is Phase.WITH_SERVER:
-            text = "an API server answers again, and what it says counts"
+            text = "an API server gives news again, and what it says counts"
             self._tell(Event(is_warning=False, reason="ServerReturned", message=text, plane="services"))
         self.plane.remark(self._remark())
         for follower in self.followers:
@@ -312,9 +320,10 @@ class OutageKeeper:
     def _lines(self, judgement: Judgement | None) -> Iterable[str]:
         silence = self._silence
         if silence.phase is Phase.WITH_SERVER:
-            yield f"alone once no server has answered for {silence.after_s:.0f} s"
+            yield f"alone once no server has given news for {silence.after_s:.0f} s"
         else:
             yield self._effect()
+        yield from (f"no news of {kind}: {text}" for kind, text in sorted(self._failures.items()))
         yield from (text for kind, text in self._doubted())
         if problem := self.unwritten():
             yield f"a boot would begin with what was known before, for the snapshot is not written: {problem}"

@@ -55,12 +55,12 @@ TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
 
 
 class ServerFollower(Protocol):
-    """Hears whether the server speaks, when that changes, of each kind that is followed."""
+    """Hears whether the server speaks, of each kind that is followed."""
 
     def heard(self, kind: str) -> None: ...
 
-    def lost(self, kind: str) -> None:
-        """No server that is configured gives news of it."""
+    def lost(self, kind: str, why: str) -> None:
+        """No server that is configured gives news of it; told anew with each failure."""
 
     def doubts(self, kind: str, *, is_doubted: bool) -> None: ...
 
@@ -148,7 +148,7 @@ class KubeServices:
             async for one in news:
                 if not isinstance(one, Disconnected):
                     self._heard_s[kind] = asyncio.get_running_loop().time()
-                self._note(kind, is_silent=isinstance(one, Disconnected))
+                self._note(kind, str(one.error) if isinstance(one, Disconnected) else "")
                 match one:
                     case Malformed(key=key, is_gone=True):
                         self._intake.gone(kind, key.namespace, key.name)
@@ -163,14 +163,17 @@ class KubeServices:
                     case _:
                         pass
 
-    def _note(self, kind: str, *, is_silent: bool) -> None:
+    def _note(self, kind: str, failure: str) -> None:
+        """No failure: the server speaks."""
+        is_silent, now_s, follower = bool(failure), asyncio.get_running_loop().time(), self._follower
+        if is_silent and follower is not None:
+            follower.lost(kind, failure)
         if is_silent is self._silent.get(kind):
             return
         self._silent[kind] = is_silent
-        now_s, follower = asyncio.get_running_loop().time(), self._follower
         (self._doubted.silent if is_silent else self._doubted.heard)(kind, now_s)
-        if follower is not None:
-            (follower.lost if is_silent else follower.heard)(kind)
+        if not is_silent and follower is not None:
+            follower.heard(kind)
 
     def _believes(self, kind: str, known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]]) -> bool:
         doubts, now_s = self._doubts(), asyncio.get_running_loop().time()

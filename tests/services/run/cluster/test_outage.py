@@ -90,7 +90,7 @@ class Outage:
 
     def lose(self) -> None:
         for kind in KINDS:
-            self.keeper.lost(kind)
+            self.keeper.lost(kind, f"{kind}: 403 \x1b[2Jforbidden")
 
     def hear(self) -> None:
         for kind in KINDS:
@@ -153,6 +153,21 @@ async def test_a_dead_endpoint_gets_no_traffic_while_alone_and_all_of_it_when_th
         }
         assert one.reasons[-1] == "ServerReturned"
         assert one.world.is_closed
+
+
+async def test_it_says_why_there_are_no_news() -> None:
+    """SVN-125: a server that refuses answers as well. Nothing of what it says acts upon a terminal."""
+    async with running("keep") as one:
+        one.lose()
+        await one.later(1.0)
+        assert "no news of Service: Service: 403 ?[2Jforbidden" in one.keeper.report().lines
+        await one.later(AFTER_S)
+        assert one.events[0].message.startswith("no API server gives news of Services (Service: 403 ?[2Jforbidden); ")
+        one.keeper.lost("EndpointSlice", "429")
+        assert "no news of EndpointSlice: 429" in one.keeper.report().lines
+        one.hear()
+        await one.later(0.2)
+        assert not [line for line in one.keeper.report().lines if line.startswith("no news")]
 
 
 async def test_nothing_is_asked_before_the_silence_has_lasted_and_nothing_with_keep() -> None:

@@ -281,6 +281,41 @@ async def test_at_a_start_an_empty_list_takes_no_rules_away(server: ApiServer, m
     assert made.services() == {"web"}
 
 
+class Told:
+    """A follower that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard_of: list[str] = []
+        self.lost_for: list[tuple[str, str]] = []
+
+    def heard(self, kind: str) -> None:
+        self.heard_of.append(kind)
+
+    def lost(self, kind: str, why: str) -> None:
+        self.lost_for.append((kind, why))
+
+    def doubts(self, kind: str, *, is_doubted: bool) -> None: ...
+
+
+async def test_a_follower_hears_of_each_failure_and_of_the_first_word_after_it(server: ApiServer) -> None:
+    """SVN-125."""
+    made, told = Following(), Told()
+    async with client_of(server, clock=QuickClock()) as client:
+        source = KubeServices(lambda: client, made.intake, "node-a", follower=told)
+        running = asyncio.create_task(source.run())
+        await made.until(lambda: set(told.heard_of) >= {"Service", "EndpointSlice"})
+        await server.refuse()
+        await made.until(lambda: [kind for kind, _ in told.lost_for].count("Service") >= 3)
+        told.heard_of.clear()
+        await server.accept()
+        await made.until(lambda: "Service" in told.heard_of)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert all(why for _, why in told.lost_for)
+    assert told.heard_of.count("Service") == 1
+
+
 async def test_at_a_start_a_list_is_compared_with_what_an_earlier_process_knew(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
