@@ -30,9 +30,10 @@ from agent.drivers.kube.resource import (
 )
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
-from agent.services.objects.bounds import Doubts
+from agent.services.objects.bounds import KUBERNETES, Doubts
 from agent.services.objects.list_doubts import ListDoubts
 from agent.services.objects.reading_service import PROXY_LABEL, ReadService, read_service
+from agent.services.objects.reading_slice import ReadSlice
 from agent.services.run.intake import ServiceInputs
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ ACCESS_RETRY_S = 10.0
 AGAIN_S = 60.0
 # A doubted list is asked for so often at least before it counts.
 OPINIONS = 5
+EMPTIED = ", without those that lost all ready endpoints"
 # What is kept of other nodes beside the labels that annotations name.
 TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
 
@@ -188,6 +190,7 @@ class KubeServices:
         times = f"listed again every {self._again_s:.0f} s and believed after {doubts.time_s:.0f} s"
         times += " (services.listDoubt; a shorter one counts after a reload)"
         effect = f"what is programmed stays; {times}"
+        why += EMPTIED if kind == "EndpointSlice" else ""
         log.warning("service_list_doubted", kind=kind, problem=why, effect=effect)
         self._intake.doubted(kind, f"{kind}: {why}; {effect}")
         return False
@@ -215,13 +218,21 @@ class KubeServices:
             match one:
                 case Replaced(items=items, unreadable=unreadable):
                     kept = {(key.namespace, key.name) for key in unreadable}
-                    listed = kept.union((item.namespace, item.name) for item in items)
+                    listed = kept.union((one.namespace, one.name) for one in items if not self._is_emptied(one))
                     if self._believes("EndpointSlice", self._intake.fold.slice_keys, listed):
                         self._intake.replace_slices(items, kept)
                 case Changed(change=ChangeType.DELETED, object=item):
                     self._intake.drop_slice(item.namespace, item.name)
                 case Changed(object=item):
                     self._intake.put_slice(item)
+
+    def _is_emptied(self, item: ReadSlice) -> bool:
+        """A store that is old, or has no pods yet, has the slice and none of what was in it. A server that has just
+        begun is not among its own endpoints for a moment."""
+        had = self._intake.fold.slice_of(item.namespace, item.name)
+        if had is None or (item.namespace, item.name) == KUBERNETES or not any(one.is_ready for one in had.endpoints):
+            return False
+        return item.facts is None or not any(one.is_ready for one in item.facts.endpoints)
 
     async def _follow_node(self) -> None:
         async for one in self._news(self._node, lambda item: item, "Node"):

@@ -281,6 +281,29 @@ async def test_at_a_start_an_empty_list_takes_no_rules_away(server: ApiServer, m
     assert made.services() == {"web"}
 
 
+async def test_slices_that_are_listed_without_their_endpoints_are_not_there(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVN-129: an old store has them from before the pods. What a watch says of one counts at once."""
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
+    names = ("web", "a", "b", "c")
+    for name in names:
+        server.objects.put("endpointslices", slice_of(name, "10.1.0.1"))
+    async with following(server) as found:
+        await found.until(lambda: all(found.addresses(name) for name in names))
+        await server.refuse()
+        for name in names[1:]:
+            server.objects.put("endpointslices", slice_of(name))
+        server.objects.compact()
+        await server.accept()
+        await found.until(lambda: "EndpointSlice" in doubts(found))
+        assert all(found.addresses(name) for name in names)
+        server.objects.put("endpointslices", slice_of("web", "10.1.0.9"))
+        await found.until(lambda: found.addresses("web") == ["10.1.0.9"])
+        found.doubts = Doubts(time_s=0.0)
+        await found.until(lambda: not any(map(found.addresses, names[1:])))
+
+
 class Told:
     """A follower that writes down what it hears."""
 
