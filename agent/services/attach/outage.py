@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from agent import __version__
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
@@ -17,6 +19,8 @@ from agent.services.run.cluster.outage import OutageKeeper, OutageSettings
 from agent.services.run.cluster.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from agent.services.run.cluster.source import KubeServices
 from agent.services.run.plane import ServicesPlane
+
+log = structlog.get_logger(plane="services")
 
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
@@ -56,6 +60,9 @@ def outage(
     plane: ServicesPlane,
     ends: LocalEnds | None,
 ) -> OutageKeeper:
+    wanted = current[0].services.outage
+    if wanted != outage_settings(current[0]).mode:
+        log.warning("services_outage_unused", wanted=wanted, reason="Services come from files, without any API server")
     return OutageKeeper(plane, clock, tell, lambda: outage_settings(current[0]), EndpointChecks, ends=ends)
 
 

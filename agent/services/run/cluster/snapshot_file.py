@@ -96,12 +96,18 @@ class SnapshotFile(Beside):
     async def begin(self) -> None:
         """Before the sources say anything."""
         if not self._is_on:
-            for file in (self._file, self._changes_file):
-                await asyncio.to_thread(file.unlink, missing_ok=True)
+            await asyncio.to_thread(self._remove)
         elif not await self._plane.has_rules():
             await self.restore()
         elif self._keeps_changes:
             await self._remember()
+
+    def _remove(self) -> None:
+        for file in (self._file, self._changes_file):
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("service_snapshot_not_removed", path=str(file), error=str(error))
 
     async def _remember(self) -> None:
         """What there was, for a first list that lacks most of it."""
@@ -252,13 +258,15 @@ class SnapshotFile(Beside):
 
 
 def _content(file: Path, most: int) -> tuple[float, bytes]:
-    """When it was written, and one byte more than there may be where there are too many. Raises OSError."""
+    """When it was written, and what it says. Raises OSError; nothing is read of one that is too large."""
     with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
         about = os.fstat(opened.fileno())
         is_ours = about.st_uid in (0, os.geteuid()) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         if not stat.S_ISREG(about.st_mode) or not is_ours:
             found = f"is {stat.filemode(about.st_mode)} of uid {about.st_uid}"
             raise PermissionError(errno.EPERM, f"{found}; expected a file that root alone can write", str(file))
+        if about.st_size > most:
+            raise OSError(errno.EFBIG, f"too large: {about.st_size} bytes; expected at most {most}", str(file))
         return about.st_mtime, opened.read(most + 1)
 
 

@@ -168,6 +168,14 @@ async def test_switched_off_it_leaves_no_file(file: Path) -> None:
     assert not is_there(file)
 
 
+async def test_what_cannot_be_removed_stops_nothing(file: Path) -> None:
+    """As on a disk that is read-only by now."""
+    spoil(file, "folder")
+    await Process(file, is_on=False).file.begin()
+
+    assert is_there(file)
+
+
 def is_there(file: Path) -> bool:
     return file.exists()
 
