@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods of this node that serve no longer, as the runtime tells, and those of kepd by their readiness.
 
-A container counts once it was seen running: one that prepares a pod ends by itself before that pod is an endpoint. Of
-pods that a kubelet runs no readiness is known here; checks find what the runtime does not tell.
+A container counts once it was seen running beside all others of its pod: one that prepares a pod ends by itself before
+they are made. Of pods that a kubelet runs no readiness is known here; checks find what the runtime does not tell.
 """
 
 import asyncio
@@ -47,8 +47,8 @@ class RuntimeEnds:
         self._runtime, self._events = runtime, events
         self._addresses: dict[str, tuple[bytes, ...]] = {}
         """Of sandboxes that were seen ready."""
-        self._ran: dict[str, set[str]] = {}
-        """Their containers that were seen running."""
+        self._ran: dict[str, dict[str, set[str]]] = {}
+        """Their containers that were seen running, and beside which others."""
         self._ended: Mapping[bytes, str] = {}
 
     def ended(self) -> Mapping[bytes, str]:
@@ -81,8 +81,9 @@ class RuntimeEnds:
                 # It may be gone by now; others are not to wait for it.
                 log.info("service_local_end_unknown", sandbox=one_id, error=str(error), effect="checks go on")
         for one_id in self._addresses:
-            here = running.get(one_id, {}).items()
-            self._ran.setdefault(one_id, set()).update(name for name, (_, is_running) in here if is_running)
+            here, ran = running.get(one_id, {}), self._ran.setdefault(one_id, {})
+            for name in (name for name, (_, is_running) in here.items() if is_running):
+                ran.setdefault(name, set()).update(here)
         self._ended = dict(self._found(ready, running))
 
     def _found(
@@ -95,7 +96,8 @@ class RuntimeEnds:
                 yield from ((one, "its sandbox ended") for one in addresses if one not in taken)
                 continue
             here = running.get(one_id, {})
-            name = next((one for one in sorted(self._ran[one_id]) if not here.get(one, (0, False))[1]), "")
+            ended = (one for one, beside in sorted(self._ran[one_id].items()) if here.keys() <= beside)
+            name = next((one for one in ended if not here.get(one, (0, False))[1]), "")
             if name:
                 yield from ((one, f"its container {printable(name)} ended") for one in addresses)
 

@@ -80,6 +80,25 @@ async def test_a_container_that_ran_and_ended_or_a_sandbox_that_did_ends_its_add
     assert ends.ended() == {}, "another pod has the address"
 
 
+async def test_a_container_that_was_seen_preparing_a_pod_has_not_ended_it() -> None:
+    """A server that is doubted has pods that begin."""
+    runtime = Runtime()
+    ends = RuntimeEnds(runtime, runtime)
+    runtime.sandboxes = {"a": (True, "10.1.0.1", False)}
+    side = ("a", "side", 0, True)
+    for containers in (
+        [("a", "init", 0, True), side],
+        [("a", "init", 0, False), side, ("a", "main", 0, True)],
+    ):
+        runtime.containers = containers
+        await ends.look()
+    assert ends.ended() == {}
+
+    runtime.containers = [("a", "init", 0, False), ("a", "side", 0, False), ("a", "main", 0, True)]
+    await ends.look()
+    assert ends.ended()[FIRST] == "its container side ended"
+
+
 async def test_a_sandbox_of_which_nothing_is_told_hides_no_other() -> None:
     runtime = Runtime()
     ends = RuntimeEnds(runtime, runtime)

@@ -152,7 +152,7 @@ class OutageKeeper:
             await rung(self._wake, self._clock, due_s if due_s != float("inf") else None)
             self._wake.clear()
             await self._look()
-            if self.is_alone and self._settings().mode == "judge":
+            while self.is_alone and self._settings().mode == "judge":
                 await self._judge()
 
     async def _look(self) -> None:
@@ -187,7 +187,13 @@ class OutageKeeper:
 
     async def _judge(self) -> None:
         """Until the server is back."""
-        checks = self._make_checks()
+        try:
+            checks = self._make_checks()
+        except OSError as error:
+            log.warning("endpoint_checks_missing", error=str(error), effect="none is judged", retry_s=TELL_S)
+            await self._clock.sleep(TELL_S)
+            await self._look()
+            return
         pace = Pace(per_s=self._settings().checks_per_s)
         judgement = self._judgement = Judgement(pace, self._clock.now_s(), self._luck)
         for sync in self.plane.families.values():

@@ -2,6 +2,7 @@
 """SVN-120 to SVN-126: a plane whose server goes away, loses endpoints meanwhile, and gets its server back."""
 
 import asyncio
+import errno
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -259,6 +260,24 @@ async def test_what_the_runtime_says_of_a_pod_here_counts_at_once() -> None:
         one.ends.bell.set()
         await one.later(0.1)
         assert one.used == list(ENDS)
+
+
+async def test_a_node_without_a_file_left_checks_later() -> None:
+    """SVN-125."""
+    async with running() as one:
+        made, fails = one.keeper._make_checks, [OSError(errno.EMFILE, "Too many open files")]
+
+        def make() -> Any:
+            if fails:
+                raise fails.pop()
+            return made()
+
+        one.keeper._make_checks = make
+        one.lose()
+        await one.later(AFTER_S + 1)
+        assert one.world.asked == []
+        await one.later(TELL_S + 1)
+        assert one.world.asked
 
 
 async def test_who_fails_to_tell_of_pods_here_is_asked_again() -> None:
