@@ -316,7 +316,7 @@ class OutageKeeper:
             mode=mode,
             phase=str(silence.phase),
             since_s=self._clock.wall_s() - (self._clock.now_s() - silence.since_s),
-            snapshot_s=self.snapshot_s,
+            snapshot_s=self.snapshot_s if self.is_alone else 0.0,
             lines=tuple(self._lines(judgement)),
             checked=len(judgement) if judgement is not None else 0,
             dead=tuple(shown[:MOST_SHOWN]),

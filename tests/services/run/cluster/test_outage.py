@@ -326,6 +326,18 @@ async def test_who_has_just_begun_takes_the_snapshot_when_the_first_list_is_doub
     assert "the snapshot is not written: /x: no space" in made.keeper.report().lines[-1]
 
 
+async def test_a_snapshot_is_told_of_until_the_server_has_spoken() -> None:
+    """SVN-125."""
+    async with running("keep") as one:
+        one.keeper.began_with(5.0)
+        one.lose()
+        await one.later(AFTER_S + 1)
+        assert one.keeper.report().snapshot_s == 5.0
+        one.hear()
+        await one.later(0.1)
+        assert one.keeper.report().snapshot_s == 0.0
+
+
 async def test_a_doubted_list_keeps_judging() -> None:
     """SVN-129."""
     async with running() as one:
