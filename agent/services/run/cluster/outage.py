@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from heapq import nsmallest
 
 import msgspec
 import structlog
@@ -284,13 +285,13 @@ class OutageKeeper:
             return
         self._told = now_s, len(judgement.dead)
         if len(judgement.dead) > count:
-            first = next(iter(self._shown(judgement)))
+            first = next(iter(self._shown(judgement, judgement.dead)))
             text = f"{len(judgement.dead)} of {len(judgement)} endpoints are dead and get no traffic while others live"
             text += f", such as {first.endpoint}/{first.protocol} of {first.service}: {first.why}"
             self._tell(Event(is_warning=True, reason="EndpointsJudged", message=text, plane="services"))
 
-    def _shown(self, judgement: Judgement) -> Iterable[DeadEndpoint]:
-        for asked in judgement.dead:
+    def _shown(self, judgement: Judgement, some: Iterable[Asked]) -> Iterable[DeadEndpoint]:
+        for asked in some:
             key, node = self._whose.get(asked, (ServiceKey("", ""), ""))
             why = self._here.get(asked.data[:-4], "") or WHY.get(judgement.last_failure(asked), "")
             yield DeadEndpoint(
@@ -311,7 +312,9 @@ class OutageKeeper:
         silence, judgement = self._silence, self._judgement
         shown: list[DeadEndpoint] = []
         if judgement is not None:
-            shown = sorted(self._shown(judgement), key=lambda one: (one.service, one.endpoint))
+            nobody = ServiceKey("", ""), ""
+            first = nsmallest(MOST_SHOWN, judgement.dead, key=lambda one: (self._whose.get(one, nobody)[0], one))
+            shown += self._shown(judgement, first)
         return OutageReport(
             mode=mode,
             phase=str(silence.phase),
@@ -319,8 +322,8 @@ class OutageKeeper:
             snapshot_s=self.snapshot_s if self.is_alone else 0.0,
             lines=tuple(self._lines(judgement)),
             checked=len(judgement) if judgement is not None else 0,
-            dead=tuple(shown[:MOST_SHOWN]),
-            dead_total=len(shown),
+            dead=tuple(shown),
+            dead_total=len(self.dead),
         )
 
     def _lines(self, judgement: Judgement | None) -> Iterable[str]:

@@ -326,6 +326,20 @@ async def test_who_has_just_begun_takes_the_snapshot_when_the_first_list_is_doub
     assert "the snapshot is not written: /x: no space" in made.keeper.report().lines[-1]
 
 
+async def test_of_many_dead_ones_the_first_by_name_are_shown() -> None:
+    """SVN-125: none of the others is put into words."""
+    async with running() as one:
+        for number in range(2):
+            ends = [f"10.{number}.2.{end}" for end in range(1, 121)]
+            one.put(f"{'ba'[number]}", f"10.96.0.{20 + number}", ends)
+        one.world.everything = "refused"
+        one.lose()
+        await one.later(AFTER_S + 15)
+        report = one.keeper.report()
+        assert (report.dead_total, len(report.dead)) == (243, 200)
+        assert [one.service for one in report.dead] == ["shop/a"] * 120 + ["shop/b"] * 80
+
+
 async def test_a_snapshot_is_told_of_until_the_server_has_spoken() -> None:
     """SVN-125."""
     async with running("keep") as one:
