@@ -70,7 +70,7 @@ async def rows(per_s: int) -> list[Row]:
     await asyncio.sleep(5.0)
     idle_s = (time.process_time() - idle_s) / 5.0
     for kind in KINDS:
-        keeper.lost(kind)
+        keeper.lost(kind, "x")
     begun_s = time.process_time()
     while not seconds:
         await asyncio.sleep(0.05)

@@ -58,7 +58,7 @@ def faults_of_sections(configuration: Configuration, given: frozenset[str]) -> I
     if "services" in meant:
         from agent.services.settings_check import services_faults
 
-        yield from services_faults(configuration.services)
+        yield from services_faults(configuration.services, given)
 
 
 def faults_of_packages(configuration: Configuration, given: frozenset[str]) -> Iterator[Finding]:

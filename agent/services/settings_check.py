@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks values of `services.` that are wrong only in combination."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from agent.config.sections.services import Services
 from agent.model.finding import Finding, shown
@@ -11,10 +11,16 @@ from agent.services.objects.node_state import PRIMARY
 from agent.services.routes.relays import LOCALHOST
 
 
-def services_faults(services: Services) -> Iterator[Finding]:
+def services_faults(services: Services, given: Collection[str] = ()) -> Iterator[Finding]:
+    """`given`: keys that somebody set. Elsewhere the source may be another by default."""
     yield from _node_ports(services)
     yield from _detection(services)
     yield from _flowtable(services)
+    if services.outage != "off" and services.source == "manifests" and "services.source" in given:
+        text = (
+            f"{services.outage} needs services.source kubernetes: files are there without any API server; expected off"
+        )
+        yield Finding("", "services.outage", text)
     if services.min_sync_period > services.sync_period:
         text = f"{services.min_sync_period:g} s is longer than syncPeriod, {services.sync_period:g} s; expected less"
         yield Finding("", "services.minSyncPeriod", text)

@@ -138,10 +138,9 @@ def restore(
     for name in about.left_out:
         click.echo(f"{printable(name)} is not in the archive: it held a secret")
     if about.node != configuration.node.name:
-        click.echo(
-            f"the archive is of node {printable(about.node)}, this one is {configuration.node.name}: pods get new names "
-            f"unless node.name says {printable(about.node)}"
-        )
+        theirs = printable(about.node)
+        click.echo(f"the archive is of node {theirs}, this one is {configuration.node.name}")
+        click.echo(f"pods get new names, unless node.name says {theirs}")
 
 
 def _write(members: "Sequence[Member]", roots: dict[str, Path], *, is_dry: bool, replaces: bool) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a backup has: configuration, manifests and state, each by where it lies below its root; and what of it is secret.
+"""What a backup has: configuration, manifests and state, each by its place below its root; and what of it is secret.
 
-Data of pods, their logs and their claims stay out: they are as large as they like, and not kepd's. So does what tells of
-this boot or process.
+Data of pods, their logs and their claims stay out: they are as large as they like, and not kepd's. So does what tells
+of this boot or process.
 Never: touches a file.
 """
 

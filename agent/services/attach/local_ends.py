@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pods of this node that serve no longer, as the runtime tells, and those of kepd by their readiness.
 
-A container counts once it was seen running: one that prepares a pod ends by itself before that pod is an endpoint. Of
-pods that a kubelet runs no readiness is known here; checks find what the runtime does not tell.
+A container counts once it was seen running beside all others of its pod: one that prepares a pod ends by itself before
+they are made. Of pods that a kubelet runs no readiness is known here; checks find what the runtime does not tell.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.event import RuntimeEvent
 from agent.services.attach.files import PodsHere
 from agent.services.attach.pods import FINISHED, local_pods
+from agent.services.objects.addresses import read_address
 from agent.services.ports import LocalEnds
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -46,15 +47,16 @@ class RuntimeEnds:
         self._runtime, self._events = runtime, events
         self._addresses: dict[str, tuple[bytes, ...]] = {}
         """Of sandboxes that were seen ready."""
-        self._ran: dict[str, set[str]] = {}
-        """Their containers that were seen running."""
+        self._ran: dict[str, dict[str, set[str]]] = {}
+        """Their containers that were seen running, and beside which others."""
         self._ended: Mapping[bytes, str] = {}
 
     def ended(self) -> Mapping[bytes, str]:
         return self._ended
 
     async def changes(self) -> AsyncIterator[None]:
-        """The first event stands for whatever came before."""
+        """The first event stands for whatever came before. What was known in an earlier absence is of no account."""
+        self._addresses, self._ran, self._ended = {}, {}, {}
         async with aclosing(self._events.listen()) as told:  # type: ignore[type-var]
             async for _ in told:
                 try:
@@ -73,23 +75,29 @@ class RuntimeEnds:
             newest[one.metadata.name] = max(newest.get(one.metadata.name, (-1, False)), now)
         ready = {one.id for one in sandboxes if one.state == pb.SANDBOX_READY}
         for one_id in ready - self._addresses.keys():
-            self._addresses[one_id] = _addresses(await self._runtime.sandbox_status(one_id))
+            try:
+                self._addresses[one_id] = _addresses(await self._runtime.sandbox_status(one_id))
+            except RuntimeCallFailed as error:
+                # It may be gone by now; others are not to wait for it.
+                log.info("service_local_end_unknown", sandbox=one_id, error=str(error), effect="checks go on")
         for one_id in self._addresses:
-            here = running.get(one_id, {}).items()
-            self._ran.setdefault(one_id, set()).update(name for name, (_, is_running) in here if is_running)
+            here, ran = running.get(one_id, {}), self._ran.setdefault(one_id, {})
+            for name in (name for name, (_, is_running) in here.items() if is_running):
+                ran.setdefault(name, set()).update(here)
         self._ended = dict(self._found(ready, running))
 
     def _found(
         self, ready: set[str], running: Mapping[str, Mapping[str, tuple[int, bool]]]
     ) -> Iterable[tuple[bytes, str]]:
         # An address may be another pod's by now.
-        taken = {address for one_id in ready for address in self._addresses[one_id]}
+        taken = {address for one_id in ready for address in self._addresses.get(one_id, ())}
         for one_id, addresses in self._addresses.items():
             if one_id not in ready:
                 yield from ((one, "its sandbox ended") for one in addresses if one not in taken)
                 continue
             here = running.get(one_id, {})
-            name = next((one for one in sorted(self._ran[one_id]) if not here.get(one, (0, False))[1]), "")
+            ended = (one for one, beside in sorted(self._ran[one_id].items()) if here.keys() <= beside)
+            name = next((one for one in ended if not here.get(one, (0, False))[1]), "")
             if name:
                 yield from ((one, f"its container {printable(name)} ended") for one in addresses)
 
@@ -99,7 +107,7 @@ def _addresses(status: pb.PodSandboxStatus) -> tuple[bytes, ...]:
     if status.linux.namespaces.options.network == pb.NODE:
         return ()
     texts = (status.network.ip, *(one.ip for one in status.network.additional_ips))
-    return tuple(ip_address(one).packed for one in texts if one)
+    return tuple(one.packed for one in map(read_address, texts) if one is not None)
 
 
 class OwnPodEnds:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import structlog
+
 from agent import __version__
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
@@ -18,10 +20,13 @@ from agent.services.run.cluster.snapshot_file import SNAPSHOT_FILE, SnapshotFile
 from agent.services.run.cluster.source import KubeServices
 from agent.services.run.plane import ServicesPlane
 
+log = structlog.get_logger(plane="services")
+
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
 
-WEEK_S = 7 * 86400.0
+DAY_S = 86400.0
+WEEK_S = 7 * DAY_S
 
 
 def outage_settings(configuration: Configuration) -> OutageSettings:
@@ -43,6 +48,7 @@ def expected(configuration: Configuration, find: "Callable[[], KubeClient | None
         read_by=(__version__, node.name, services.proxy_name, str(services.strict_source_ranges)),
         cluster=kube.cluster if kube is not None else "",
         longest_age_s=services.snapshot_age or (WEEK_S if is_kept else LONGEST_AGE_S),
+        most_ahead_s=DAY_S if is_kept else 0.0,
         most_bytes=MOST_ENTRY_BYTES * most_entries(services.elements_max),
     )
 
@@ -54,6 +60,9 @@ def outage(
     plane: ServicesPlane,
     ends: LocalEnds | None,
 ) -> OutageKeeper:
+    wanted = current[0].services.outage
+    if wanted != outage_settings(current[0]).mode:
+        log.warning("services_outage_unused", wanted=wanted, reason="Services come from files, without any API server")
     return OutageKeeper(plane, clock, tell, lambda: outage_settings(current[0]), EndpointChecks, ends=ends)
 
 
@@ -81,4 +90,5 @@ def snapshot_of(
         tell=tell,
     )
     keeper.restore = made.restore
+    keeper.unwritten = lambda: made.problem
     return made

@@ -86,6 +86,8 @@ class Endpoints(msgspec.Struct, frozen=True, gc=False):
 
     whole: tuple[Backend, ...] = ()
     many: Merged | None = None
+    unjudged: tuple[Backend, ...] = ()
+    """As the API server has them, where some are set back because they are dead."""
 
 
 def _is_odd(one: Backend) -> bool:

@@ -15,7 +15,9 @@ from zlib import crc32
 
 import msgspec
 
+from agent.model.services.nft_table import Family
 from agent.model.services.service import Address, Backend, Range, ServiceFacts, ServiceKey, SliceFacts
+from agent.services.objects.addresses import unfit_endpoint
 from agent.services.objects.node_state import NodeSight
 
 FORMAT = 2
@@ -59,15 +61,20 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
     read_by: tuple[str, ...]
     cluster: str = ""
     longest_age_s: float = LONGEST_AGE_S
+    most_ahead_s: float = 0.0
+    """How far the clock may be behind that of whoever wrote it: one without a battery is, after a boot."""
     most_bytes: int = 1 << 28
 
 
-Refusal = Literal["old", "other settings", "damaged", "another cluster", "too large"]
+Refusal = Literal["old", "from the future", "other settings", "damaged", "another cluster", "too large"]
 _ENCODER = msgspec.msgpack.Encoder()
 _LENGTH_BYTES = 4
 _PREFIX_BYTES = 8
 _PACKED = {"IPv4": 4, "IPv6": 16}
+_TAIL_BYTES = 4
+"""Of the port of an endpoint."""
 _LONGEST_NAME = 253
+_LONGEST_LABEL = _LONGEST_NAME + 64
 _HIGHEST_PORT = 65535
 
 
@@ -85,9 +92,9 @@ def framed(what: object) -> bytes:
 
 
 def read_snapshot(content: bytes, changes: bytes, expected: Expected, age_s: float) -> ServiceSnapshot | Refusal:
-    """`age_s` since sources last said that all of it holds. One from the future is as old as any."""
-    if not 0 <= age_s <= expected.longest_age_s:
-        return "old"
+    """`age_s` since sources last said that all of it holds. One from the future may be as old as any."""
+    if not -expected.most_ahead_s <= age_s <= expected.longest_age_s:
+        return "from the future" if age_s < 0 else "old"
     if len(content) > expected.most_bytes or len(changes) > expected.most_bytes:
         return "too large"
     try:
@@ -99,7 +106,8 @@ def read_snapshot(content: bytes, changes: bytes, expected: Expected, age_s: flo
             return "another cluster"
         services, slices = _objects(head, frames[1:])
         services, slices = _changed(services, slices, head.mark, changes)
-        if any(map(_is_impossible_service, services)) or any(map(_is_impossible_slice, slices)):
+        is_impossible = any(map(_is_impossible_service, services)) or any(map(_is_impossible_slice, slices))
+        if is_impossible or _is_impossible_head(head):
             return "damaged"
     except (msgspec.DecodeError, ValueError, IndexError, RecursionError):
         return "damaged"
@@ -152,6 +160,13 @@ def _frames(content: bytes, *, may_be_torn: bool = False) -> Iterator[bytes]:
         at = end
 
 
+def _is_impossible_head(head: SnapshotHead) -> bool:
+    sight = head.sight
+    known: tuple[Address | Range, ...] = (*sight.addresses, *sight.pod_ranges)
+    texts = (*chain(*sight.labels.items()), *sight.taints, *head.service_ranges)
+    return any(map(_is_odd_label, texts)) or any(_is_impossible_address(one, one.family) for one in known)
+
+
 def _is_impossible_service(one: ServiceFacts) -> bool:
     """Nothing that kepd wrote; what comes from elsewhere reaches neither kernel nor terminal."""
     for family in ("IPv4", "IPv6"):
@@ -164,8 +179,9 @@ def _is_impossible_service(one: ServiceFacts) -> bool:
         if any(_is_impossible_address(address, family) for address in addresses):
             return True
     ports = any(not 0 < port.port <= _HIGHEST_PORT or not 0 <= port.node_port <= _HIGHEST_PORT for port in one.ports)
+    options = (*one.options.topology_keys, *(text for text, _ in one.options.weights))
     texts = (*one.key, one.type, one.uid, one.created, *(port.name for port in one.ports))
-    return ports or any(map(_is_odd_text, texts))
+    return ports or any(map(_is_odd_text, texts)) or any(map(_is_odd_label, options))
 
 
 def _is_impossible_address(one: Address | Range, family: str) -> bool:
@@ -174,15 +190,27 @@ def _is_impossible_address(one: Address | Range, family: str) -> bool:
 
 
 def _is_impossible_slice(one: SliceFacts) -> bool:
-    size = _PACKED[one.family] + 4
+    size = _PACKED[one.family] + _TAIL_BYTES
     numbers = any(not 0 < number <= _HIGHEST_PORT for _, number in one.ports)
     names = (*one.service, one.name, *(key.name for key, _ in one.ports))
-    return numbers or any(map(_is_odd_text, names)) or any(_is_impossible_end(end, size) for end in one.endpoints)
+    return (
+        numbers
+        or any(map(_is_odd_text, names))
+        or any(_is_impossible_end(end, size, one.family) for end in one.endpoints)
+    )
 
 
-def _is_impossible_end(one: Backend, size: int) -> bool:
-    return len(one.data) != size or any(map(_is_odd_text, (one.key, one.node, *one.zones, *one.nodes)))
+def _is_impossible_end(one: Backend, size: int, family: Family) -> bool:
+    texts = (one.key, one.node, *one.zones, *one.nodes)
+    if len(one.data) != size or any(map(_is_odd_text, texts)):
+        return True
+    return bool(unfit_endpoint(Address(family, "", one.data[:-_TAIL_BYTES])))
 
 
 def _is_odd_text(text: str) -> bool:
     return len(text) > _LONGEST_NAME or not text.isprintable()
+
+
+def _is_odd_label(text: str) -> bool:
+    """Its key has a domain before the name."""
+    return len(text) > _LONGEST_LABEL or not text.isprintable()

@@ -45,5 +45,6 @@ def judged(found: Endpoints, protocol: Protocol, dead: Dead) -> Endpoints:
                 else one
                 for one in found.whole
             ]
-        )
+        ),
+        unjudged=found.whole,
     )

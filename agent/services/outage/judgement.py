@@ -4,7 +4,8 @@
 An endpoint is dead after two checks in a row that fail, alive again after two that do not. Whoever has failed once is
 asked again soon, all others once in a round. A round lasts a second, longer where there are many endpoints, or many
 nodes that all check the same ones. Two buckets bound what leaves this node: one for all, one for each node that is
-asked. Chance spreads first checks over a round and each later one by a tenth.
+asked, or one address where no node is known or more than one is named. Chance spreads first checks over a round and
+each later one by a tenth.
 Never: connects, reads a clock, rolls dice, or decides what a dead endpoint means for its Service.
 """
 
@@ -40,7 +41,8 @@ class Pace(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct):
     """`streak`: answers in a row that say the same, negative where they fail."""
 
-    node: str
+    place: str | bytes
+    """Its node, or its address where that is not known for sure."""
     streak: int = 0
     is_dead: bool = False
     has_answered: bool = False
@@ -54,10 +56,14 @@ class Verdict(msgspec.Struct):
 class _Bucket:
     """So many checks a second, and those of a short moment at once."""
 
+    __slots__ = ("_at_s", "_left", "_most", "_per_s")
+
     def __init__(self, per_s: float, now_s: float) -> None:
-        self._per_s = per_s
-        self._most = max(per_s * BURST_S, 1.0)
+        self.change(per_s)
         self._left, self._at_s = self._most, now_s
+
+    def change(self, per_s: float) -> None:
+        self._per_s, self._most = per_s, max(per_s * BURST_S, 1.0)
 
     def take(self, now_s: float) -> bool:
         self._left = min(self._most, self._left + (now_s - self._at_s) * self._per_s)
@@ -84,7 +90,9 @@ class Judgement:
         self._due: list[tuple[float, Asked]] = []
         self._soon: list[tuple[float, Asked]] = []
         self._all = _Bucket(pace.per_s, now_s)
-        self._nodes: dict[str, _Bucket] = {}
+        self._places: dict[str | bytes, _Bucket] = {}
+        """Of nodes, and of addresses."""
+        self._node_count = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -92,22 +100,31 @@ class Judgement:
     @property
     def round_s(self) -> float:
         by_count = len(self._known) / (self._pace.per_s * FILL)
-        return max(self._pace.round_s, by_count, (len(self._nodes) + 1) / NODES_PER_S)
+        return max(self._pace.round_s, by_count, (self._node_count + 1) / NODES_PER_S)
+
+    def set_pace(self, pace: Pace) -> None:
+        """From now on."""
+        self._pace = pace
+        self._all.change(pace.per_s)
+        for one in self._places.values():
+            one.change(pace.per_s * NODE_SHARE)
 
     def follow(self, targets: Mapping[Asked, str], now_s: float) -> set[Asked]:
         """These and no others, each with its node. Returns those that were dead and are forgotten."""
         forgotten = self.dead - targets.keys()
         self.dead -= forgotten
         fresh = [one for one in targets if one not in self._known]
-        self._known = {one: self._known.get(one) or Verdict(node) for one, node in targets.items()}
+        places = _places(targets)
+        self._known = {one: self._known.get(one) or Verdict("") for one in targets}
+        for one, verdict in self._known.items():
+            verdict.place = places[one.data[:-PORT_BYTES]]
         self._beside = {one.data[:-PORT_BYTES]: [] for one in targets if one.protocol == "UDP"}
         for one in targets:
             if one.protocol == "TCP" and (found := self._beside.get(one.data[:-PORT_BYTES])) is not None:
                 found.append(one)
-        named = set(targets.values())
-        self._nodes = {
-            node: self._nodes.get(node) or _Bucket(self._pace.per_s * NODE_SHARE, now_s) for node in named if node
-        }
+        share = self._pace.per_s * NODE_SHARE
+        self._places = {one: self._places.get(one) or _Bucket(share, now_s) for one in set(places.values())}
+        self._node_count = sum(isinstance(one, str) for one in self._places)
         round_s = self.round_s
         self._due = [item for item in self._due if item[1] in self._known]
         self._due += [(now_s + round_s * self._luck(), one) for one in fresh]
@@ -128,8 +145,8 @@ class Judgement:
                 if not self._all.take(now_s):
                     break
                 heappop(waiting)
-                bucket = self._nodes.get(found.node)
-                if bucket is not None and not bucket.take(now_s):
+                bucket = self._places[found.place]
+                if not bucket.take(now_s):
                     # Its node has had its share; the next moment is another endpoint's turn.
                     self._all.put_back()
                     later.append((now_s + SOON_S * (1 + self._luck()), target))
@@ -180,6 +197,16 @@ class Judgement:
     def last_failure(self, target: Asked) -> Outcome:
         found = self._known.get(target)
         return found.last if found is not None else "unknown"
+
+
+def _places(targets: Mapping[Asked, str]) -> dict[bytes, str | bytes]:
+    """Of each address what is asked with it."""
+    found: dict[bytes, str | bytes] = {}
+    for asked, node in targets.items():
+        address = asked.data[:-PORT_BYTES]
+        if found.setdefault(address, node or address) != (node or address):
+            found[address] = address
+    return found
 
 
 def _step(protocol: Protocol, known: Verdict, outcome: Outcome, *, is_mute: bool) -> int:

@@ -263,7 +263,7 @@ class Desired:
 
     def _note_health(self, key: ServiceKey, plan: ServicePlan | None) -> None:
         """The port of a health check may change where no plan does."""
-        one = health_port(plan) if plan is not None else None
+        one = health_port(plan, self.dead) if plan is not None else None
         if one is not None:
             self.health_ports[key] = one
         else:

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from agent.model.services.check import Asked
 from agent.model.services.nft_table import Family, Hashing
 from agent.model.services.service import (
     DEFAULT_OPTIONS,
@@ -29,7 +30,7 @@ from agent.model.services.service import (
 from agent.services.objects.addresses import whole
 from agent.services.objects.merged import Endpoints, Step
 from agent.services.routes.maglev import MOST_ENDPOINTS
-from agent.services.routes.selection import Place, Selection, is_local, select, use_of
+from agent.services.routes.selection import Place, Selection, is_local, living_of, select, use_of
 
 DNS_PORT = 53
 Kind = Literal["clusterIP", "externalIP", "loadBalancer", "nodePort"]
@@ -122,6 +123,8 @@ def plan_service(
         many = found.many
         are_plain = many is not None and many.is_plain
         selection = select(found.whole, use, place, service.options, are_plain=are_plain)
+        if found.unjudged and not selection.cluster and use.cluster:
+            selection = living_of(select(found.unjudged, use, place, service.options), found.whole)
         if many is not None and selection.everyone is many.whole and not place.is_alone:
             step, local = many.step, many.here(place.node) if place.node else ()
         else:
@@ -177,11 +180,15 @@ def _ranges(
     return ranges
 
 
-def health_port(plan: ServicePlan) -> HealthPort | None:
-    """None: this Service has no health check of its own."""
+def health_port(plan: ServicePlan, dead: Collection[Asked] = ()) -> HealthPort | None:
+    """None: this Service has no health check of its own. Where all are dead nobody believes it, and a balancer that
+    heard of none here would leave out one node after the other."""
     if not plan.health_port:
         return None
-    ready = {backend.address for port in plan.ports for backend in port.local if backend.is_ready}
+    ready = set()
+    for port in plan.ports:
+        doubtful = dead if port.selection.last_resort else ()
+        ready |= {one.address for one in port.local if one.is_ready or (port.port.protocol, one.data) in doubtful}
     return HealthPort(plan.health_port, len(ready))
 
 

@@ -120,6 +120,13 @@ def select(
     return Selection(cluster, local, _union(cluster, local), has_any, mode, level, last_resort, ignored)
 
 
+def living_of(selection: Selection, judged: Iterable[Backend]) -> Selection:
+    """A choice that is empty without the dead falls on them too, as they may be alive: on those that live, if any."""
+    living = {one.key for one in judged if one.is_ready}
+    cluster = tuple([one for one in selection.cluster or () if one.key in living]) or selection.cluster
+    return msgspec.structs.replace(selection, cluster=cluster, everyone=_union(cluster, selection.local))
+
+
 def _all_unready(backends: Sequence[Backend]) -> tuple[Backend, ...]:
     """All that stay, where none of them is ready and none on its way out serves: a check that fails everywhere at once
     speaks of what all of them need, and whoever is left out makes it worse for the others."""

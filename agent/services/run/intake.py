@@ -18,7 +18,7 @@ from agent.model.services.nft_table import Family
 from agent.model.services.service import Address, ServiceKey
 from agent.services.objects.addresses import FAMILIES
 from agent.services.objects.bounds import KUBERNETES, ServiceRoom, most_entries, service_entries, slice_entries
-from agent.services.objects.fold import ServiceIndex
+from agent.services.objects.fold import ServiceIndex, SliceKey
 from agent.services.objects.node_state import FamilyFacts, NodeSettings, NodeSight, family_facts, node_sight
 from agent.services.objects.reading_service import ReadService
 from agent.services.objects.reading_slice import ReadSlice, read_slice
@@ -69,6 +69,8 @@ class ServiceInputs:
         """Everything that was waited for is there."""
         self.unconfirmed: set[str] = set()
         """Of what a snapshot said, the kinds that no source has listed yet."""
+        self.remembered: dict[str, frozenset[SliceKey]] = {}
+        """Kind → what an earlier process had of it, where its rules stand: what first lists are compared with."""
         self.asks_labels = asyncio.Event()
         """Other labels of nodes may be wanted than before."""
         self._node_labels: Mapping[str, Mapping[str, str]] = {}
@@ -138,20 +140,24 @@ class ServiceInputs:
         return self._service_ranges
 
     def restore(self, snapshot: ServiceSnapshot) -> None:
-        """What an earlier process was told, until sources say what is true. What they list replaces it; what
-        they have said by now stays."""
-        for facts in snapshot.services:
-            self.fold.put_service(ReadService(facts.key, facts, (), facts.uid))
-        for one in snapshot.slices:
-            self.fold.put_slice(ReadSlice(one.service.namespace, one.name, one, ()))
-        self.sight = snapshot.head.sight
-        self._service_ranges = snapshot.head.service_ranges
+        """What an earlier process was told, until sources say what is true. What they list replaces it; of a kind that
+        they have listed by now nothing is taken."""
+        fresh = self._missing.intersection(("services", "slices"))
+        for facts in snapshot.services if "services" in fresh else ():
+            if facts.key not in self.fold.services:
+                self.fold.put_service(ReadService(facts.key, facts, (), facts.uid))
+        for one in snapshot.slices if "slices" in fresh else ():
+            if self.fold.slice_of(one.service.namespace, one.name) is None:
+                self.fold.put_slice(ReadSlice(one.service.namespace, one.name, one, ()))
+        if not self.sight.is_known:
+            self.sight = snapshot.head.sight
+        self._service_ranges = self._service_ranges or snapshot.head.service_ranges
         self._follow_api_servers(KUBERNETES[0])
         self._changed()
         self._node_changed()
         for what in ("services", "slices", "node"):
             self.complete(what)
-        self.unconfirmed = {"services", "slices"}
+        self.unconfirmed = fresh
 
     def set_aliases(self, key: ServiceKey, addresses: Iterable[Address]) -> None:
         """Addresses that also lead to the DNS of that Service; before any source runs."""

@@ -143,7 +143,7 @@ def test_another_machine_gets_it_where_its_own_files_are_and_is_told_of_names(no
             tar.addfile(one, io.BytesIO(content))
     moved = other.ask("restore", str(tmp_path / "b"))
     assert moved.exit_code == 0, moved.output
-    assert "the archive is of node n1, this one is n2: pods get new names unless node.name says n1" in moved.output
+    assert "the archive is of node n1, this one is n2\npods get new names, unless node.name says n1" in moved.output
     assert other.files()["state/pods/records/web.json"] == ('{"restarts": 3}', 0o600)
 
 

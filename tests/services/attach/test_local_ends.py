@@ -21,6 +21,8 @@ class Runtime:
         """Whether it is ready, its address, whether it is on the node's network."""
         self.containers: list[tuple[str, str, int, bool]] = []
         self.is_away = False
+        self.vanished: set[str] = set()
+        """Listed, and gone when they are asked for."""
         self.events: asyncio.Queue[RuntimeEvent] = asyncio.Queue()
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
@@ -40,6 +42,8 @@ class Runtime:
         ]
 
     async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
+        if sandbox_id in self.vanished:
+            raise Unavailable("PodSandboxStatus", "NOT_FOUND", "gone")
         _, ip, is_host = self.sandboxes[sandbox_id]
         options = pb.NamespaceOption(network=pb.NODE if is_host else pb.POD)
         return pb.PodSandboxStatus(
@@ -74,6 +78,62 @@ async def test_a_container_that_ran_and_ended_or_a_sandbox_that_did_ends_its_add
     runtime.sandboxes["b"] = (True, "10.1.0.1", False)
     await ends.look()
     assert ends.ended() == {}, "another pod has the address"
+
+
+async def test_a_container_that_was_seen_preparing_a_pod_has_not_ended_it() -> None:
+    """A server that is doubted has pods that begin."""
+    runtime = Runtime()
+    ends = RuntimeEnds(runtime, runtime)
+    runtime.sandboxes = {"a": (True, "10.1.0.1", False)}
+    side = ("a", "side", 0, True)
+    for containers in (
+        [("a", "init", 0, True), side],
+        [("a", "init", 0, False), side, ("a", "main", 0, True)],
+    ):
+        runtime.containers = containers
+        await ends.look()
+    assert ends.ended() == {}
+
+    runtime.containers = [("a", "init", 0, False), ("a", "side", 0, False), ("a", "main", 0, True)]
+    await ends.look()
+    assert ends.ended()[FIRST] == "its container side ended"
+
+
+async def test_a_sandbox_of_which_nothing_is_told_hides_no_other() -> None:
+    runtime = Runtime()
+    ends = RuntimeEnds(runtime, runtime)
+    runtime.sandboxes = {"a": (True, "10.1.0.1", False), "odd": (True, "no address", False)}
+    runtime.containers = [("a", "main", 0, True)]
+    await ends.look()
+    runtime.vanished = {"b"}
+    runtime.sandboxes["b"] = (True, "10.1.0.2", False)
+    runtime.containers = [("a", "main", 0, False), ("b", "main", 0, True)]
+    await ends.look()
+    assert ends.ended().get(FIRST) == "its container main ended"
+
+    runtime.vanished = set()
+    await ends.look()
+    runtime.sandboxes["b"] = (False, "", False)
+    await ends.look()
+    assert ends.ended().get(SECOND) == "its sandbox ended"
+
+
+async def test_a_new_absence_begins_with_nothing_of_the_last_one() -> None:
+    """The runtime may not answer at once, and the container runs again."""
+    runtime = Runtime()
+    ends = RuntimeEnds(runtime, runtime)
+    runtime.sandboxes = {"a": (True, "10.1.0.1", False)}
+    for is_running in (True, False):
+        runtime.containers = [("a", "main", 0, is_running)]
+        await ends.look()
+    assert FIRST in ends.ended()
+    runtime.is_away = True
+    runtime.events.put_nowait(RuntimeEvent(EventKind.LOST))
+    news = ends.changes()
+    await asyncio.wait_for(anext(news), 5.0)
+
+    assert ends.ended() == {}
+    await news.aclose()  # type: ignore[attr-defined]
 
 
 class Pods:

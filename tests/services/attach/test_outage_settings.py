@@ -11,6 +11,7 @@ from agent.services.attach.outage import WEEK_S, doubts, expected, outage_settin
 from agent.services.objects.bounds import Doubts
 from agent.services.objects.snapshot import LONGEST_AGE_S
 from agent.services.run.cluster.outage import OutageSettings
+from agent.services.settings_check import services_faults
 from tests.fakes.clock import FakeClock
 
 
@@ -33,6 +34,16 @@ def test_a_snapshot_lasts_an_hour_a_week_in_an_outage_or_what_is_said() -> None:
 
     assert ages == [LONGEST_AGE_S, WEEK_S, 90.0]
     assert expected(configured(elements_max=1000), None).most_bytes < expected(configured(), None).most_bytes
+
+
+def test_it_is_refused_where_there_is_no_api_server() -> None:
+    for source, count in (("manifests", 1), ("kubernetes", 0)):
+        services = replace(Configuration().services, source=source, outage="judge")
+        assert len(list(services_faults(services, {"services.source"}))) == count
+        assert not list(services_faults(services)), "on the node the source may be another one"
+    plain = replace(Configuration().services, source="manifests")
+
+    assert not list(services_faults(plain, {"services.source"}))
 
 
 def client(ca: str, *servers: str) -> KubeClient:

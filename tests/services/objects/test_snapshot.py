@@ -51,7 +51,7 @@ def slices(count: int) -> list[SliceFacts]:
 
 
 def written(some: list[ServiceFacts], others: list[SliceFacts], **changed: Any) -> bytes:
-    sight = NodeSight(is_known=True, labels={"zone": "a"}, taints=("x",))
+    sight = NodeSight(is_known=True, labels={"zone": "a", f"{'d' * 253}/{'n' * 63}": "x"}, taints=("x",))
     given_ = {"services": len(some), "slices": len(others), **changed}
     head = SnapshotHead(read_by=READ_BY, sight=sight, service_ranges=("10.96.0.0/16",), **given_)
     return b"".join(pieces(head, some, others))
@@ -64,12 +64,21 @@ def test_it_comes_back_as_it_was(count: int) -> None:
 
     assert isinstance(found, ServiceSnapshot)
     assert (list(found.services), list(found.slices)) == (some, others)
-    assert found.head.sight.labels == {"zone": "a"}
+    assert found.head.sight.labels["zone"] == "a"
 
 
 @pytest.mark.parametrize("age_s", [LONGEST_AGE_S + 1, -1.0, float("inf"), float("nan")])
 def test_an_old_one_and_one_of_the_future_are_not_read(age_s: float) -> None:
-    assert read_snapshot(written(services(1), []), b"", EXPECTED, age_s) == "old"
+    why = "from the future" if age_s < 0 else "old"
+    assert read_snapshot(written(services(1), []), b"", EXPECTED, age_s) == why
+
+
+def test_a_clock_may_be_behind_as_far_as_is_expected() -> None:
+    """SVN-128: after a boot without a battery, and without a server of time."""
+    content, patient = written(services(1), []), replace(EXPECTED, most_ahead_s=60.0)
+
+    assert isinstance(read_snapshot(content, b"", patient, -60.0), ServiceSnapshot)
+    assert read_snapshot(content, b"", patient, -61.0) == "from the future"
 
 
 def test_other_settings_and_another_version_are_no_match() -> None:
@@ -170,6 +179,9 @@ IMPOSSIBLE: list[Callable[[ServiceFacts, SliceFacts], tuple[ServiceFacts, SliceF
     lambda one, other: (one, replace(other, ports=((PortKey("http", "TCP"), 0),))),
     lambda one, other: (one, replace(other, endpoints=(Backend("10.1.0.1:80", b"short"),))),
     lambda one, other: (one, replace(other, endpoints=(Backend("\n", bytes(8)),))),
+    lambda one, other: (one, replace(other, endpoints=(Backend("127.0.0.1:22", bytes((127, 0, 0, 1, 0, 22, 0, 0))),))),
+    lambda one, other: (one, replace(other, endpoints=(Backend("x", bytes((169, 254, 169, 254, 0, 80, 0, 0))),))),
+    lambda one, other: (replace(one, options=replace(one.options, topology_keys=("\x1b[2J",))), other),
 ]
 
 
@@ -181,6 +193,22 @@ def test_values_that_kepd_never_wrote_are_refused(
     one, other = spoil(services(1)[0], slices(1)[0])
 
     assert read_snapshot(written([one], [other]), b"", EXPECTED, 0.0) == "damaged"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"service_ranges": ("\x1b[2J",)},
+        {"sight": NodeSight(labels={"topology.kubernetes.io/zone": "\x1b[2J"})},
+        {"sight": NodeSight(addresses=(Address("IPv4", "192.0.2.1", b"xy"),))},
+    ],
+)
+def test_a_node_that_kepd_never_saw_is_refused(changed: dict[str, Any]) -> None:
+    """SVN-128."""
+    given_ = {"sight": NodeSight(), "service_ranges": (), **changed}
+    content = framed(SnapshotHead(read_by=READ_BY, services=0, slices=0, **given_))
+
+    assert read_snapshot(content, b"", EXPECTED, 0.0) == "damaged"
 
 
 def test_too_large_and_another_cluster_are_refused_by_name() -> None:

@@ -3,6 +3,7 @@
 
 import random
 from collections import Counter, deque
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -75,6 +76,36 @@ def most_in_a_second(moments: list[float]) -> int:
             window.popleft()
         most = max(most, len(window))
     return most
+
+
+@pytest.mark.parametrize("node", [lambda _: "", lambda port: f"n{port}"])
+def test_one_address_gets_no_more_whatever_its_endpoints_say_of_nodes(node: Callable[[int], str]) -> None:
+    """SVN-121: thousands of ports at one address, without a node or each at another."""
+    one = Judgement(Pace(), 0.0, random.Random(1).random)
+    ports = range(1, 3001)
+    one.follow(
+        {Asked("TCP", bytes((10, 1, 0, 1)) + port.to_bytes(2, "big") + bytes(2)): node(port) for port in ports}, 0.0
+    )
+    asked = [now_s for now_s, _ in run(one, {}, 0.0, 20.0)]
+
+    assert most_in_a_second(asked) <= 100 + 10
+
+
+def test_another_pace_holds_at_once() -> None:
+    """SVN-121: who turns it down does so while it disturbs."""
+    one = watched(1000)
+    assert len(run(one, {}, 0.0, 10.0)) > 1000
+    one.set_pace(Pace(per_s=10.0))
+
+    assert len(run(one, {}, 10.0, 20.0)) <= 10 * 10 + 1
+
+
+def test_an_endpoint_that_moves_counts_for_its_new_node() -> None:
+    """SVN-121."""
+    one = watched(1)
+    one.follow({target(0): "elsewhere"}, 1.0)
+
+    assert {found for _, found in run(one, {}, 1.0, 5.0)} == {target(0)}
 
 
 def test_a_round_comes_to_everybody_and_no_two_rounds_fall_together() -> None:

@@ -11,19 +11,21 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from heapq import nsmallest
 
 import msgspec
 import structlog
 
 from agent.model.clock import Clock, rung
 from agent.model.event import Event
+from agent.model.finding import printable
 from agent.model.services.check import Asked, Outcome
 from agent.model.services.outage import DeadEndpoint, OutageReport
 from agent.model.services.service import ServiceKey
 from agent.services.nftables.trace import told_endpoint
 from agent.services.outage.judged import targets_of
 from agent.services.outage.judgement import Judgement, Pace
-from agent.services.outage.silence import Phase, Silence
+from agent.services.outage.silence import KINDS, Phase, Silence
 from agent.services.ports import EndpointChecks, LocalEnds
 from agent.services.run.intake import LIST
 from agent.services.run.plane import ServicesPlane
@@ -37,6 +39,7 @@ GATHER_S = 5.0
 """While lists come in, endpoints are gathered again no more often."""
 TELL_S = 10.0
 MOST_SHOWN = 200
+LONGEST_FAILURE = 300
 WHY: Mapping[Outcome, str] = {
     "refused": "it refuses connections",
     "unreachable": "its host cannot be reached",
@@ -84,6 +87,8 @@ class OutageKeeper:
         self._ends: LocalEnds = ends or NoLocalEnds()
         self._silence = Silence(settings().after_s, clock.now_s())
         self._wake = asyncio.Event()
+        self._failures: dict[str, str] = {}
+        """Kind → why there are no news of it."""
         self._told: tuple[float, int] = (float("-inf"), 0)
         self._judgement: Judgement | None = None
         self._whose: dict[Asked, tuple[ServiceKey, str]] = {}
@@ -98,6 +103,8 @@ class OutageKeeper:
         self.snapshot_s = 0.0
         self.restore: Callable[[], Awaitable[None]] = _nothing
         """Takes what a snapshot has, where no list has come."""
+        self.unwritten: Callable[[], str] = str
+        """Why there is no snapshot of what is known."""
 
     @property
     def is_alone(self) -> bool:
@@ -113,10 +120,13 @@ class OutageKeeper:
         return self._judgement.dead if self._judgement is not None else ()
 
     def heard(self, kind: str) -> None:
+        self._failures.pop(kind, None)
         self._silence.heard(kind)
         self._wake.set()
 
-    def lost(self, kind: str) -> None:
+    def lost(self, kind: str, why: str) -> None:
+        if kind in KINDS:
+            self._failures[kind] = printable(why)[:LONGEST_FAILURE]
         self._silence.lost(kind, self._clock.now_s())
         self._wake.set()
 
@@ -131,6 +141,8 @@ class OutageKeeper:
 
     def reloaded(self) -> None:
         self._silence.after_s = self._settings().after_s
+        if self._judgement is not None:
+            self._judgement.set_pace(Pace(per_s=self._settings().checks_per_s))
         self._wake.set()
 
     async def run(self) -> None:
@@ -141,7 +153,7 @@ class OutageKeeper:
             await rung(self._wake, self._clock, due_s if due_s != float("inf") else None)
             self._wake.clear()
             await self._look()
-            if self.is_alone and self._settings().mode == "judge":
+            while self.is_alone and self._settings().mode == "judge":
                 await self._judge()
 
     async def _look(self) -> None:
@@ -149,12 +161,15 @@ class OutageKeeper:
             return
         phase, mode = self._silence.phase, self._settings().mode
         log.warning("service_outage_phase", phase=str(phase), mode=mode)
-        if phase is Phase.ALONE:
+        if phase is not Phase.WITH_SERVER:
+            # A doubted list leaves a process that has just begun with nothing as well.
             await self.restore()
-            text = f"no API server has answered for {self._silence.after_s:.0f} s; {self._effect()}"
+        if phase is Phase.ALONE:
+            why = "".join(f" ({text})" for text in tuple(self._failures.values())[:1])
+            text = f"no API server gives news of Services{why}; {self._effect()}"
             self._tell(Event(is_warning=True, reason="ServersSilent", message=text, plane="services"))
         elif phase is Phase.WITH_SERVER:
-            text = "an API server answers again, and what it says counts"
+            text = "an API server gives news again, and what it says counts"
             self._tell(Event(is_warning=False, reason="ServerReturned", message=text, plane="services"))
         self.plane.remark(self._remark())
         for follower in self.followers:
@@ -173,7 +188,13 @@ class OutageKeeper:
 
     async def _judge(self) -> None:
         """Until the server is back."""
-        checks = self._make_checks()
+        try:
+            checks = self._make_checks()
+        except OSError as error:
+            log.warning("endpoint_checks_missing", error=str(error), effect="none is judged", retry_s=TELL_S)
+            await self._clock.sleep(TELL_S)
+            await self._look()
+            return
         pace = Pace(per_s=self._settings().checks_per_s)
         judgement = self._judgement = Judgement(pace, self._clock.now_s(), self._luck)
         for sync in self.plane.families.values():
@@ -239,9 +260,14 @@ class OutageKeeper:
 
     async def _follow_ends(self) -> None:
         """What the runtime of this node says counts at once."""
-        async for _ in self._ends.changes():
-            if self._judgement is not None:
-                self._note_ends(self._judgement)
+        while True:
+            try:
+                async for _ in self._ends.changes():
+                    if self._judgement is not None:
+                        self._note_ends(self._judgement)
+            except Exception as error:  # noqa: BLE001  # whoever tells of pods here stops no check
+                log.warning("service_local_ends_lost", error=repr(error), effect="checks go on", retry_s=TELL_S)
+            await self._clock.sleep(TELL_S)
 
     def _note_ends(self, judgement: Judgement) -> None:
         self._here = self._ends.ended()
@@ -259,13 +285,13 @@ class OutageKeeper:
             return
         self._told = now_s, len(judgement.dead)
         if len(judgement.dead) > count:
-            first = next(iter(self._shown(judgement)))
+            first = next(iter(self._shown(judgement, judgement.dead)))
             text = f"{len(judgement.dead)} of {len(judgement)} endpoints are dead and get no traffic while others live"
             text += f", such as {first.endpoint}/{first.protocol} of {first.service}: {first.why}"
             self._tell(Event(is_warning=True, reason="EndpointsJudged", message=text, plane="services"))
 
-    def _shown(self, judgement: Judgement) -> Iterable[DeadEndpoint]:
-        for asked in judgement.dead:
+    def _shown(self, judgement: Judgement, some: Iterable[Asked]) -> Iterable[DeadEndpoint]:
+        for asked in some:
             key, node = self._whose.get(asked, (ServiceKey("", ""), ""))
             why = self._here.get(asked.data[:-4], "") or WHY.get(judgement.last_failure(asked), "")
             yield DeadEndpoint(
@@ -286,25 +312,30 @@ class OutageKeeper:
         silence, judgement = self._silence, self._judgement
         shown: list[DeadEndpoint] = []
         if judgement is not None:
-            shown = sorted(self._shown(judgement), key=lambda one: (one.service, one.endpoint))
+            nobody = ServiceKey("", ""), ""
+            first = nsmallest(MOST_SHOWN, judgement.dead, key=lambda one: (self._whose.get(one, nobody)[0], one))
+            shown += self._shown(judgement, first)
         return OutageReport(
             mode=mode,
             phase=str(silence.phase),
             since_s=self._clock.wall_s() - (self._clock.now_s() - silence.since_s),
-            snapshot_s=self.snapshot_s,
+            snapshot_s=self.snapshot_s if self.is_alone else 0.0,
             lines=tuple(self._lines(judgement)),
             checked=len(judgement) if judgement is not None else 0,
-            dead=tuple(shown[:MOST_SHOWN]),
-            dead_total=len(shown),
+            dead=tuple(shown),
+            dead_total=len(self.dead),
         )
 
     def _lines(self, judgement: Judgement | None) -> Iterable[str]:
         silence = self._silence
         if silence.phase is Phase.WITH_SERVER:
-            yield f"alone once no server has answered for {silence.after_s:.0f} s"
+            yield f"alone once no server has given news for {silence.after_s:.0f} s"
         else:
             yield self._effect()
+        yield from (f"no news of {kind}: {text}" for kind, text in sorted(self._failures.items()))
         yield from (text for kind, text in self._doubted())
+        if problem := self.unwritten():
+            yield f"a boot would begin with what was known before, for the snapshot is not written: {problem}"
         if judgement is not None:
             yield f"checks: {len(judgement)} endpoints, each once in {judgement.round_s:.1f} s"
 

@@ -8,8 +8,10 @@ word. For an outage changes are kept too, as they come, in a file beside it.
 """
 
 import asyncio
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +20,7 @@ import structlog
 from agent.drivers.atomic_files import write_file
 from agent.model.clock import Clock
 from agent.model.event import Event
+from agent.model.finding import printable
 from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
 from agent.services.objects.addresses import FAMILIES
@@ -42,6 +45,7 @@ CHANGES_FILE = "changes.bin"
 """Beside it."""
 FIRST_S = 60.0
 EVERY_S = 600.0
+RETRY_S = 30.0
 CHANGES_S = 1.0
 FIRST_CHANGES_S = 5.0
 LEAST_ROUND_BYTES = 4 << 20
@@ -75,7 +79,11 @@ class SnapshotFile(Beside):
         self._is_on = is_on
         self._keeps_changes = is_on and keeps_changes
         self._restored, self._tell = restored, tell
-        self._written: tuple[int, int] | None = None
+        self._written: object = None
+        """What was known when the file was written."""
+        self._due_s = 0.0
+        self.problem = ""
+        """Why what is known is not in the file; empty: it is, or will be in a moment."""
         self._changed: set[ServiceKey] | None = None
         """Since what is written."""
         self._sizes = 0, 0
@@ -88,46 +96,62 @@ class SnapshotFile(Beside):
     async def begin(self) -> None:
         """Before the sources say anything."""
         if not self._is_on:
-            for file in (self._file, self._changes_file):
-                await asyncio.to_thread(file.unlink, missing_ok=True)
-            return
-        if not await self._plane.has_rules():
+            await asyncio.to_thread(self._remove)
+        elif not await self._plane.has_rules():
             await self.restore()
+        elif self._keeps_changes:
+            await self._remember()
+
+    def _remove(self) -> None:
+        for file in (self._file, self._changes_file):
+            try:
+                file.unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("service_snapshot_not_removed", path=str(file), error=str(error))
+
+    async def _remember(self) -> None:
+        """What there was, for a first list that lacks most of it."""
+        found, _ = await asyncio.to_thread(self._read)
+        if isinstance(found, ServiceSnapshot):
+            self._intake.remembered = {
+                "Service": frozenset(one.key for one in found.services),
+                "EndpointSlice": frozenset((one.service.namespace, one.name) for one in found.slices),
+            }
 
     async def restore(self) -> None:
         """What is in the files, unless lists were there first."""
         if not self._is_on or self._intake.arrived.is_set():
             return
-        found = await asyncio.to_thread(self._read)
-        if found is None or self._intake.arrived.is_set():
+        snapshot, when_s = await asyncio.to_thread(self._read)
+        if isinstance(snapshot, str):
+            self._refuse(snapshot, when_s)
+        if not isinstance(snapshot, ServiceSnapshot) or self._intake.arrived.is_set():
             return
-        snapshot, when_s = found
         self._intake.restore(snapshot)
         # It would come after the rules whose absence it stands for.
         self._intake.complete(TAINT)
         log.info("services_from_snapshot", services=len(snapshot.services), slices=len(snapshot.slices), v=0)
         self._restored(when_s)
 
-    def _read(self) -> tuple[ServiceSnapshot, float] | None:
+    def _read(self) -> tuple[ServiceSnapshot | str | None, float]:
+        """What is in the files, or why it is refused, and of when."""
         expected = self._expected()
         try:
-            about = self._file.stat()
-            age_s = self._clock.wall_s() - about.st_mtime
-            content = _content(self._file, expected.most_bytes)
-            changes = _content(self._changes_file, expected.most_bytes) if self._changes_file.exists() else b""
-            found = read_snapshot(content, changes, expected, age_s)
+            when_s, content = _content(self._file, expected.most_bytes)
+            changes = _content(self._changes_file, expected.most_bytes)[1] if self._changes_file.exists() else b""
         except FileNotFoundError:
-            return None
+            return None, 0.0
         except OSError as error:
-            log.warning("service_snapshot_unread", path=str(self._file), error=str(error))
-            return None
-        if isinstance(found, str):
-            log.warning("service_snapshot_unused", path=str(self._file), reason=found, age_s=round(age_s))
-            effect = "Services come from the API server alone"
-            text = f"{self._file}: the snapshot of Services is refused: {found}, {age_s:.0f} s old; {effect}"
-            self._tell(Event(is_warning=True, reason="SnapshotRefused", message=text, plane="services"))
-            return None
-        return found, about.st_mtime
+            return printable(str(error)), 0.0
+        return read_snapshot(content, changes, expected, self._clock.wall_s() - when_s), when_s
+
+    def _refuse(self, reason: str, when_s: float) -> None:
+        away_s = round(self._clock.wall_s() - when_s)
+        log.warning("service_snapshot_unused", path=str(self._file), reason=reason, age_s=away_s)
+        age = f", {away_s} s old" if away_s >= 0 else f", by {-away_s} s: is the clock of this node right?"
+        text = f"{self._file}: the snapshot of Services is refused: {reason}{age if when_s else ''}"
+        effect = "Services come from the API server alone"
+        self._tell(Event(is_warning=True, reason="SnapshotRefused", message=f"{text}; {effect}", plane="services"))
 
     async def run(self) -> None:
         if not self._keeps_changes:
@@ -138,13 +162,12 @@ class SnapshotFile(Beside):
                 await self.write()
         await self._intake.arrived.wait()
         await self._clock.sleep(FIRST_CHANGES_S)
-        due_s = 0.0
         while True:
-            if self._clock.now_s() >= due_s and await self.write():
-                due_s = self._clock.now_s() + EVERY_S
+            if self._clock.now_s() >= self._due_s:
+                await self.write()
             await self._clock.sleep(CHANGES_S)
             if await self.write_changes() > max(LEAST_ROUND_BYTES, self._sizes[0]):
-                due_s = 0.0
+                self._due_s = 0.0
 
     async def end(self) -> None:
         """What the next boot begins with."""
@@ -153,10 +176,13 @@ class SnapshotFile(Beside):
     async def write(self) -> bool:
         """Nothing while a snapshot is all that is known: it does not get younger by being written again. Whether all
         that is known is in the file."""
-        fold = self._intake.fold
-        if not self._is_on or not self._intake.arrived.is_set() or self._intake.unconfirmed:
+        intake = self._intake
+        if not self._is_on or not intake.arrived.is_set() or intake.unconfirmed:
             return False
-        now = fold.service_changes, fold.slice_changes
+        now = (
+            *(intake.fold.service_changes, intake.fold.slice_changes),
+            *(intake.sight, intake.service_ranges, self._expected()),
+        )
         heard_s = self._clock.wall_s() - self._silent_s()
         try:
             if self._written != now:
@@ -164,10 +190,21 @@ class SnapshotFile(Beside):
                 self._written = now
             await asyncio.to_thread(os.utime, self._file, (heard_s, heard_s))
         except (OSError, OverflowError) as error:
-            self._written = None
-            log.warning("service_snapshot_not_written", path=str(self._file), error=str(error))
+            self._failed(self._file, error)
             return False
+        self.problem, self._due_s = "", self._clock.now_s() + EVERY_S
         return True
+
+    def _failed(self, file: Path, error: Exception) -> None:
+        """All of it is tried again, not too often: it may be much."""
+        self._written, self._due_s = None, self._clock.now_s() + RETRY_S
+        problem = f"{file}: {printable(str(error))}"
+        log.warning("service_snapshot_not_written", path=str(file), error=str(error), retry_s=RETRY_S)
+        if not self.problem:
+            effect = "after a boot kepd would begin with what was known before; tried again"
+            text = f"the snapshot of Services is not written: {problem}; {effect} every {RETRY_S:.0f} s"
+            self._tell(Event(is_warning=True, reason="SnapshotNotWritten", message=text, plane="services"))
+        self.problem = problem
 
     async def _write_all(self) -> None:
         """The file of changes is begun anew last: until then it is of another snapshot, and of no account."""
@@ -197,8 +234,7 @@ class SnapshotFile(Beside):
             await asyncio.to_thread(_append, self._changes_file, self._sizes[1], content)
             self._sizes = self._sizes[0], self._sizes[1] + len(content)
         except OSError as error:
-            self._written = None
-            log.warning("service_snapshot_not_written", path=str(self._changes_file), error=str(error))
+            self._failed(self._changes_file, error)
             await self.write()
         return self._sizes[1]
 
@@ -221,10 +257,17 @@ class SnapshotFile(Beside):
         return b"".join(found)
 
 
-def _content(file: Path, most: int) -> bytes:
-    """One byte more than there may be shows that there are too many."""
-    with file.open("rb") as opened:
-        return opened.read(most + 1)
+def _content(file: Path, most: int) -> tuple[float, bytes]:
+    """When it was written, and what it says. Raises OSError; nothing is read of one that is too large."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+        about = os.fstat(opened.fileno())
+        is_ours = about.st_uid in (0, os.geteuid()) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not stat.S_ISREG(about.st_mode) or not is_ours:
+            found = f"is {stat.filemode(about.st_mode)} of uid {about.st_uid}"
+            raise PermissionError(errno.EPERM, f"{found}; expected a file that root alone can write", str(file))
+        if about.st_size > most:
+            raise OSError(errno.EFBIG, f"too large: {about.st_size} bytes; expected at most {most}", str(file))
+        return about.st_mtime, opened.read(most + 1)
 
 
 def _append(file: Path, at: int, content: bytes) -> None:

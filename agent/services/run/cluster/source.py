@@ -30,8 +30,10 @@ from agent.drivers.kube.resource import (
 )
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
-from agent.services.objects.bounds import Doubts, doubt
+from agent.services.objects.bounds import KUBERNETES, Doubts
+from agent.services.objects.list_doubts import ListDoubts
 from agent.services.objects.reading_service import PROXY_LABEL, ReadService, read_service
+from agent.services.objects.reading_slice import ReadSlice
 from agent.services.run.intake import ServiceInputs
 
 if TYPE_CHECKING:
@@ -49,17 +51,18 @@ ACCESS_RETRY_S = 10.0
 AGAIN_S = 60.0
 # A doubted list is asked for so often at least before it counts.
 OPINIONS = 5
+EMPTIED = ", without those that lost all ready endpoints"
 # What is kept of other nodes beside the labels that annotations name.
 TOPOLOGY_LABELS = frozenset({HOSTNAME_LABEL, ZONE_LABEL, REGION_LABEL})
 
 
 class ServerFollower(Protocol):
-    """Hears whether the server speaks, when that changes, of each kind that is followed."""
+    """Hears whether the server speaks, of each kind that is followed."""
 
     def heard(self, kind: str) -> None: ...
 
-    def lost(self, kind: str) -> None:
-        """No server that is configured gives news of it."""
+    def lost(self, kind: str, why: str) -> None:
+        """No server that is configured gives news of it; told anew with each failure."""
 
     def doubts(self, kind: str, *, is_doubted: bool) -> None: ...
 
@@ -84,8 +87,7 @@ class KubeServices:
         self._follower = follower
         self._silent: dict[str, bool] = {}
         """Kind → whether no server gives news of it."""
-        self._doubted_s: dict[str, float] = {}
-        """Kind → since when its lists are doubted."""
+        self._doubted = ListDoubts()
         self._find = find
         self._client: KubeClient | None = None
         self._intake = intake
@@ -148,7 +150,7 @@ class KubeServices:
             async for one in news:
                 if not isinstance(one, Disconnected):
                     self._heard_s[kind] = asyncio.get_running_loop().time()
-                self._note(kind, is_silent=isinstance(one, Disconnected))
+                self._note(kind, str(one.error) if isinstance(one, Disconnected) else "")
                 match one:
                     case Malformed(key=key, is_gone=True):
                         self._intake.gone(kind, key.namespace, key.name)
@@ -163,28 +165,32 @@ class KubeServices:
                     case _:
                         pass
 
-    def _note(self, kind: str, *, is_silent: bool) -> None:
-        if self._follower is None or is_silent is self._silent.get(kind):
+    def _note(self, kind: str, failure: str) -> None:
+        """No failure: the server speaks."""
+        is_silent, now_s, follower = bool(failure), asyncio.get_running_loop().time(), self._follower
+        if is_silent and follower is not None:
+            follower.lost(kind, failure)
+        if is_silent is self._silent.get(kind):
             return
         self._silent[kind] = is_silent
-        if is_silent:
-            self._follower.lost(kind)
-        else:
-            self._follower.heard(kind)
+        (self._doubted.silent if is_silent else self._doubted.heard)(kind, now_s)
+        if not is_silent and follower is not None:
+            follower.heard(kind)
 
     def _believes(self, kind: str, known: Collection[tuple[str, str]], listed: Collection[tuple[str, str]]) -> bool:
         doubts, now_s = self._doubts(), asyncio.get_running_loop().time()
-        why = doubt(known, listed, has_rules=self._has_rules(), shrink=doubts.shrink)
-        since_s = self._doubted_s.setdefault(kind, now_s)
-        is_believed = not why or now_s - since_s >= doubts.time_s
+        known = known or self._intake.remembered.get(kind, frozenset())
+        why = self._doubted.why(kind, known, listed, now_s, doubts, has_rules=self._has_rules())
         if self._follower is not None:
-            self._follower.doubts(kind, is_doubted=not is_believed)
-        if is_believed:
-            del self._doubted_s[kind]
+            self._follower.doubts(kind, is_doubted=bool(why))
+        if not why:
+            self._intake.remembered.pop(kind, None)
             self._intake.doubted(kind, "")
             return True
         times = f"listed again every {self._again_s:.0f} s and believed after {doubts.time_s:.0f} s"
+        times += " (services.listDoubt; a shorter one counts after a reload)"
         effect = f"what is programmed stays; {times}"
+        why += EMPTIED if kind == "EndpointSlice" else ""
         log.warning("service_list_doubted", kind=kind, problem=why, effect=effect)
         self._intake.doubted(kind, f"{kind}: {why}; {effect}")
         return False
@@ -212,13 +218,21 @@ class KubeServices:
             match one:
                 case Replaced(items=items, unreadable=unreadable):
                     kept = {(key.namespace, key.name) for key in unreadable}
-                    listed = kept.union((item.namespace, item.name) for item in items)
+                    listed = kept.union((one.namespace, one.name) for one in items if not self._is_emptied(one))
                     if self._believes("EndpointSlice", self._intake.fold.slice_keys, listed):
                         self._intake.replace_slices(items, kept)
                 case Changed(change=ChangeType.DELETED, object=item):
                     self._intake.drop_slice(item.namespace, item.name)
                 case Changed(object=item):
                     self._intake.put_slice(item)
+
+    def _is_emptied(self, item: ReadSlice) -> bool:
+        """A store that is old, or has no pods yet, has the slice and none of what was in it. A server that has just
+        begun is not among its own endpoints for a moment."""
+        had = self._intake.fold.slice_of(item.namespace, item.name)
+        if had is None or (item.namespace, item.name) == KUBERNETES or not any(one.is_ready for one in had.endpoints):
+            return False
+        return item.facts is None or not any(one.is_ready for one in item.facts.endpoints)
 
     async def _follow_node(self) -> None:
         async for one in self._news(self._node, lambda item: item, "Node"):

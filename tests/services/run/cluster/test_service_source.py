@@ -281,6 +281,85 @@ async def test_at_a_start_an_empty_list_takes_no_rules_away(server: ApiServer, m
     assert made.services() == {"web"}
 
 
+async def test_slices_that_are_listed_without_their_endpoints_are_not_there(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVN-129: an old store has them from before the pods. What a watch says of one counts at once."""
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
+    names = ("web", "a", "b", "c")
+    for name in names:
+        server.objects.put("endpointslices", slice_of(name, "10.1.0.1"))
+    async with following(server) as found:
+        await found.until(lambda: all(found.addresses(name) for name in names))
+        await server.refuse()
+        for name in names[1:]:
+            server.objects.put("endpointslices", slice_of(name))
+        server.objects.compact()
+        await server.accept()
+        await found.until(lambda: "EndpointSlice" in doubts(found))
+        assert all(found.addresses(name) for name in names)
+        server.objects.put("endpointslices", slice_of("web", "10.1.0.9"))
+        await found.until(lambda: found.addresses("web") == ["10.1.0.9"])
+        found.doubts = Doubts(time_s=0.0)
+        await found.until(lambda: not any(map(found.addresses, names[1:])))
+
+
+class Told:
+    """A follower that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.heard_of: list[str] = []
+        self.lost_for: list[tuple[str, str]] = []
+
+    def heard(self, kind: str) -> None:
+        self.heard_of.append(kind)
+
+    def lost(self, kind: str, why: str) -> None:
+        self.lost_for.append((kind, why))
+
+    def doubts(self, kind: str, *, is_doubted: bool) -> None: ...
+
+
+async def test_a_follower_hears_of_each_failure_and_of_the_first_word_after_it(server: ApiServer) -> None:
+    """SVN-125."""
+    made, told = Following(), Told()
+    async with client_of(server, clock=QuickClock()) as client:
+        source = KubeServices(lambda: client, made.intake, "node-a", follower=told)
+        running = asyncio.create_task(source.run())
+        await made.until(lambda: set(told.heard_of) >= {"Service", "EndpointSlice"})
+        await server.refuse()
+        await made.until(lambda: [kind for kind, _ in told.lost_for].count("Service") >= 3)
+        told.heard_of.clear()
+        await server.accept()
+        await made.until(lambda: "Service" in told.heard_of)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert all(why for _, why in told.lost_for)
+    assert told.heard_of.count("Service") == 1
+
+
+async def test_at_a_start_a_list_is_compared_with_what_an_earlier_process_knew(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVN-129."""
+    monkeypatch.setattr("agent.services.run.cluster.source.AGAIN_S", 0.01)
+    server.objects.put("services", service("web"))
+    made = Following()
+    made.intake.remembered = {"Service": frozenset(("default", name) for name in ("web", "a", "b", "c"))}
+    async with client_of(server, clock=QuickClock()) as client:
+        source = KubeServices(lambda: client, made.intake, "node-a", doubts=lambda: made.doubts)
+        running = asyncio.create_task(source.run())
+        await made.until(lambda: "Service" in doubts(made))
+        assert "services" in made.intake.missing
+        server.objects.put("services", service("a"))
+        await made.until(lambda: "services" not in made.intake.missing)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert (made.services(), made.intake.remembered) == ({"web", "a"}, {})
+
+
 @pytest.mark.parametrize(
     ("known", "listed", "has_rules", "why"),
     [

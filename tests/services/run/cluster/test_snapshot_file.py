@@ -2,6 +2,7 @@
 """SVN-25: a boot begins with the Services that were known, and what the server lists takes their place."""
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from agent.model.event import Event
 from agent.model.services.service import PortKey, ServiceKey
-from agent.services.objects.node_state import NodeSettings
+from agent.services.objects.node_state import NodeSettings, NodeSight
 from agent.services.objects.snapshot import Expected
 from agent.services.run.cluster.snapshot_file import (
     CHANGES_FILE,
@@ -18,6 +19,7 @@ from agent.services.run.cluster.snapshot_file import (
     EVERY_S,
     FIRST_CHANGES_S,
     FIRST_S,
+    RETRY_S,
     SnapshotFile,
 )
 from agent.services.run.intake import ServiceInputs
@@ -166,6 +168,14 @@ async def test_switched_off_it_leaves_no_file(file: Path) -> None:
     assert not is_there(file)
 
 
+async def test_what_cannot_be_removed_stops_nothing(file: Path) -> None:
+    """As on a disk that is read-only by now."""
+    spoil(file, "folder")
+    await Process(file, is_on=False).file.begin()
+
+    assert is_there(file)
+
+
 def is_there(file: Path) -> bool:
     return file.exists()
 
@@ -246,6 +256,119 @@ async def test_where_rules_stand_it_is_taken_when_the_server_stays_silent(file: 
     await after.file.restore()
 
     assert after.intake.arrived.is_set()
+
+
+async def test_what_a_list_said_before_the_silence_is_not_taken_back(file: Path) -> None:
+    """SVN-127: Services were listed, slices were not, and then the server was gone."""
+    after = Process(file, keeps_changes=True)
+    after.intake.replace_services([make_service("web", ip="10.96.0.77")])
+    await after.file.restore()
+    part = after.intake.fold.services[WEB].v4
+
+    assert set(after.intake.fold.services) == {WEB}
+    assert part is not None
+    assert part.cluster_ip.text == "10.96.0.77"
+    assert after.intake.fold.slice_keys == [("shop", "web-1"), ("shop", "gone-1")]
+    assert after.intake.unconfirmed == {"slices"}
+
+
+async def test_rules_that_stand_are_remembered_for_the_first_list(file: Path) -> None:
+    """SVN-129: nothing is programmed of it, and nothing is said of one that does not fit."""
+    first = Process(file)
+    first.list("web")
+    await first.sync()
+    after, other = (Process(file, first.kernel, keeps_changes=True, cluster=name) for name in ("c", "another"))
+    await after.file.begin()
+    await other.file.begin()
+
+    assert after.intake.remembered["Service"] == {WEB, GONE}
+    assert after.intake.remembered["EndpointSlice"] == {("shop", "web-1"), ("shop", "gone-1")}
+    assert (after.intake.arrived.is_set(), other.intake.remembered, other.told) == (False, {}, [])
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_full_disk_is_told_once_costs_little_and_loses_no_change(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SVN-127."""
+    known, tries = Process(file, keeps_changes=True), list[object]()
+    known.list("web", "gone")
+    running = asyncio.create_task(known.file.run())
+    await known.clock.advance(FIRST_CHANGES_S)
+    await until(lambda: (file.parent / CHANGES_FILE).exists())
+
+    def refuse_all(*_: object) -> None:
+        tries.append(None)
+        refuse()
+
+    with monkeypatch.context() as full:
+        full.setattr("agent.services.run.cluster.snapshot_file._append", refuse_all)
+        full.setattr("agent.services.run.cluster.snapshot_file.write_file", refuse_all)
+        known.intake.drop_service("shop", "gone")
+        known.intake.drop_slice("shop", "gone-1")
+        for _ in range(60):
+            await known.clock.advance(CHANGES_S)
+            await asyncio.sleep(0.002)
+        (event,) = known.told
+        assert (event.reason, "No space left" in event.message) == ("SnapshotNotWritten", True)
+        assert "No space left" in known.file.problem
+        assert len(tries) <= 5
+    while known.file.problem:
+        await known.clock.advance(RETRY_S)
+        await asyncio.sleep(0.002)
+    running.cancel()
+    after = Process(file, keeps_changes=True)
+    await after.clock.advance(known.clock.now_s())
+    await after.file.begin()
+
+    assert set(after.intake.fold.services) == {WEB}
+
+
+async def test_it_is_written_again_when_the_node_is_another(file: Path) -> None:
+    known = Process(file)
+    known.list("web")
+    await known.file.write()
+    first = file_number(file)
+    known.intake.sight = NodeSight(is_known=True, labels={"topology.kubernetes.io/zone": "b"})
+    await known.file.write()
+
+    assert file_number(file) != first
+
+
+def spoil(file: Path, kind: str) -> None:
+    aside = file.rename(file.parent / "aside")
+    match kind:
+        case "pipe":
+            os.mkfifo(file)
+        case "link":
+            file.symlink_to(aside)
+        case "writable":
+            aside.rename(file).chmod(0o622)
+        case _:
+            file.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "writable", "folder"])
+async def test_one_that_others_may_have_put_there_is_refused(file: Path, kind: str) -> None:
+    """SVN-128: and holds up nothing."""
+    spoil(file, kind)
+    after = Process(file)
+    await asyncio.wait_for(after.file.begin(), 10.0)
+
+    assert not after.intake.arrived.is_set()
+    assert [one.reason for one in after.told] == ["SnapshotRefused"]
+
+
+async def test_one_from_the_future_asks_for_the_clock(file: Path) -> None:
+    """SVN-128."""
+    after = Process(file)
+    os.utime(file, (after.clock.wall_s() + 30.0,) * 2)
+    await after.file.begin()
+
+    assert "from the future, by 30 s: is the clock of this node right?" in after.told[0].message
 
 
 async def until(condition: Any) -> None:
