@@ -43,11 +43,14 @@ def test_a_node_outlives_its_control_plane(short_path: Path, backend: str) -> No
         network.node.caller.run(lambda: asyncio.run(Story(network, short_path, backend).play()), 170.0)
 
 
-@pytest.mark.parametrize("left", [0, 1])
-def test_a_list_that_is_empty_or_a_tenth_loses_nothing_until_its_time_is_over(short_path: Path, left: int) -> None:
-    """SVN-129."""
+@pytest.mark.parametrize(("left", "is_killed"), [(0, False), (1, False), (0, True), (1, True)])
+def test_a_list_that_is_empty_or_a_tenth_loses_nothing_until_its_time_is_over(
+    short_path: Path, left: int, is_killed: bool
+) -> None:
+    """SVN-129: also where kepd was killed meanwhile, and knows what there was by its snapshot alone."""
     with Network(pods=1, far_pods=1) as network:
-        network.node.caller.run(lambda: asyncio.run(shrinking(network, short_path, left)), 170.0)
+        work = shrinking(network, short_path, left, is_killed=is_killed)
+        network.node.caller.run(lambda: asyncio.run(work), 170.0)
 
 
 @pytest.mark.beside("KEPD_APISERVER")
@@ -299,7 +302,7 @@ def put_web(server: "ApiServer | RealServer", network: Network, names: list[str]
         )
 
 
-async def shrinking(network: Network, folder: Path, left: int) -> None:
+async def shrinking(network: Network, folder: Path, left: int, *, is_killed: bool) -> None:
     certificates = make_certificates(folder)
     space = network.node.namespace
     addresses = [f"10.96.1.{number}" for number in range(10)]
@@ -311,13 +314,19 @@ async def shrinking(network: Network, folder: Path, left: int) -> None:
         with daemon(folder, space, server.url, str(certificates.ca), MORE.format("nftables")) as kepd:
             await asyncio.to_thread(kepd.start, "--planes", "services")
             await until(lambda: all(f" {one} " in rules(space) for one in addresses))
+            await until((folder / "state" / "services" / "changes.bin").exists)
             await server.refuse()
-            await until(lambda: '"alone"' in kepd.ctl("explain", "outage", "-o", "json").stdout)
+            if is_killed:
+                await asyncio.to_thread(kepd.end, signal.SIGKILL)
+            else:
+                await until(lambda: '"alone"' in kepd.ctl("explain", "outage", "-o", "json").stdout)
             server.objects.delete("services", "default", "web")
             for number in range(left, 10):
                 server.objects.delete("services", "default", f"s{number}")
             server.objects.compact()
             await server.accept()
+            if is_killed:
+                await asyncio.to_thread(kepd.start, "--planes", "services")
             await until(lambda: "ListDoubted" in kepd.ctl("events").stdout)
             assert all(f" {one} " in rules(space) for one in addresses)
             told = await asyncio.to_thread(kepd.ctl, "explain", "outage")

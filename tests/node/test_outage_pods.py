@@ -79,18 +79,14 @@ async def story(lab: Lab, folder: Path, image: str, pods: dict[str, Pod]) -> Non
             await until(lambda: report(kepd).get("phase") == "alone")
             assert report(kepd).get("deadTotal", 0) == 0
 
-            worker = next(
-                one.id
-                for one in lab.cri.call("ListContainers", cri_pb.ListContainersRequest()).containers
-                if one.pod_sandbox_id == pods["halved"].id and one.metadata.name == "worker"
-            )
+            worker = container(lab, "worker", pods["halved"].id)
             lab.cri.call("StopContainer", cri_pb.StopContainerRequest(container_id=worker, timeout=0))
             await until(lambda: whys(kepd) == {"its container worker ended"})
             await until(lambda: answers(lab) == {"whole", "probed"})
             assert answers(lab, f"{pods['halved'].ip}:{PORT}", 1) == {"halved"}, "its port answers all the time"
 
-            done = await asyncio.to_thread(kepd.ctl, "exec", "probed", "--", "rm", "/ready")
-            assert done.returncode == 0, done.stderr
+            remove = cri_pb.ExecSyncRequest(container_id=container(lab, "main"), cmd=["rm", "/ready"], timeout=10)
+            assert lab.cri.call("ExecSync", remove).exit_code == 0
             await until(lambda: whys(kepd) == {"its container worker ended", "its pod is not ready"})
             await until(lambda: answers(lab) == {"whole"})
 
@@ -100,6 +96,11 @@ async def story(lab: Lab, folder: Path, image: str, pods: dict[str, Pod]) -> Non
             (kepd.manifests / "probed.yaml").unlink()
             await until(lambda: not kepd.pods())
             await asyncio.to_thread(kepd.end)
+
+
+def container(lab: Lab, name: str, sandbox: str = "") -> str:
+    listed = lab.cri.call("ListContainers", cri_pb.ListContainersRequest()).containers
+    return next(str(one.id) for one in listed if one.metadata.name == name and sandbox in ("", one.pod_sandbox_id))
 
 
 async def until(holds: Callable[[], object]) -> None:

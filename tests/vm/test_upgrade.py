@@ -148,3 +148,22 @@ def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -
     assert {name: after[name] for name in before} == before, said
     assert older.run("sort /run/answers | uniq").splitlines() == ["answered"], said
     assert older.run(f"cat {PLACE}/ordered").split("\n")[-4:-1] == ["hook", "main term", "sidecar term"]
+
+
+def test_a_node_comes_back_from_its_backup_alone(older: Machine, versions: list[str]) -> None:
+    """As on another machine: nothing but the archive outlives a purge. What was given out and cordoned is as before."""
+    older.run("kepctl --timeout 60 cordon --reason moves")
+    before = older.run("cd /etc/kepd && find . -type f | sort | xargs sha256sum")
+    older.run("kepd backup -o /root/node.tar.gz --without-secrets")
+    older.run("systemctl disable --now kepd.socket kepd; kepd cleanup --all; apt-get purge -y kepd")
+    gone = older.attempt("ls /etc/kepd /var/lib/kepd")
+    older.run(f"{INSTALL} kepd={versions[1]}; kepd setup --yes", within_s=900)
+    said = older.run("kepd restore /root/node.tar.gz --replace; kepd setup --yes --now")
+    older.until_prints("kepctl --timeout 60 status", "cordoned by")
+    older.run("kepctl --timeout 60 uncordon")
+    until_ready(older, "web")
+
+    assert gone.returncode != 0
+    assert "wrote /etc/kepd/manifests/web.yaml" in said
+    assert older.run("cd /etc/kepd && find . -type f | sort | xargs sha256sum") == before
+    older.until_prints("curl -fs http://10.96.0.10/hostname", "web")
