@@ -280,8 +280,8 @@ def test_one_command_makes_a_release_and_leaves_the_tree_as_it_is(builder: Build
 
     assert {one for one in names if not one.startswith("kepd_")} == {
         "kepd-9.0.0.oci.tar", "kepd-9.0.0-deploy.tar", "kepd-9.0.0.tar.gz", "kepd-9.0.0-py3-none-any.whl", "apt",
-        "kepd.spdx.json", "provenance.json", "provenance.json.asc", "CHANGELOG.md", "NOTES.md", "SHA256SUMS",
-        "SHA256SUMS.asc",
+        "kepd-chart-9.0.0.tgz", "kepd.spdx.json", "provenance.json", "provenance.json.asc", "CHANGELOG.md", "NOTES.md",
+        "SHA256SUMS", "SHA256SUMS.asc",
     }  # fmt: skip
     assert sums.returncode == 0, sums.stderr
     assert names - summed == {"apt", "SHA256SUMS", "SHA256SUMS.asc", "provenance.json.asc"}
