@@ -176,6 +176,8 @@ def test_what_is_gone_can_be_ignored(shop: Shop) -> None:
 
 def test_an_object_is_edited_in_its_file(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     (shop.manifests / "all.yaml").write_bytes(POD + SERVICE)
+    shop.work.mkdir()
+    monkeypatch.setenv("TMPDIR", str(shop.work))
     monkeypatch.setenv("KUBE_EDITOR", "sed -i s/80/82/")
     edited, again = shop.out("edit", "svc/web"), shop.out("edit", "svc", "web")
     monkeypatch.setenv("KUBE_EDITOR", "sed -i s/ports/prots/")
@@ -188,7 +190,6 @@ def test_an_object_is_edited_in_its_file(shop: Shop, monkeypatch: pytest.MonkeyP
     assert "prots: unknown field" in faulty.stderr
     kept = Path(faulty.stderr.rpartition("your text is kept in ")[2].strip())
     assert b"prots" in kept.read_bytes()
-    kept.unlink()
     assert "expected service/default/web. Use apply for other objects" in renamed.stderr
 
 
