@@ -24,7 +24,7 @@ from typing import NoReturn
 import click
 from msgspec.structs import replace
 
-from agent.config.document import API_VERSION, KIND, Configuration
+from agent.config.document import API_VERSION, KIND, Configuration, RuntimeSection
 from agent.config.sources import FurtherCheck, Sources, host_facts, load
 from agent.drivers.manifests.trust import Distrusted, Trust
 from agent.kit.plane_lock import PlaneTaken, held_plane_lock
@@ -179,7 +179,7 @@ def _take_away(configuration: Configuration) -> None:
     """What the daemon leaves where it was killed or hurried, and the rules that a daemon always leaves."""
     with suppress(FileNotFoundError):
         instance = (Path(configuration.node.state_directory) / "instance").read_text("ascii").strip()
-        asyncio.run(_remove_pods(configuration.runtime.endpoint, instance))
+        asyncio.run(_remove_pods(configuration.runtime, instance))
     from agent.host.upkeep import cleanup_policies
 
     # Another kepd enforces policies here; or there is nothing that could.
@@ -194,11 +194,14 @@ def _take_away(configuration: Configuration) -> None:
     _remove_groups(configuration.pods.cgroup_root)
 
 
-async def _remove_pods(endpoint: str, instance: str) -> None:
-    from agent.drivers.cri.driver import CriRuntime
+async def _remove_pods(settings: RuntimeSection, instance: str) -> None:
+    from agent.drivers.containerd.driver import Containerd
+    from agent.kit.removal import RemovingRuntime
     from agent.model.runtime.error import RuntimeCallFailed
 
-    runtime = CriRuntime(endpoint)
+    endpoint = settings.endpoint
+    containerd = Containerd(endpoint, settings.containerd_namespace)
+    runtime = RemovingRuntime(endpoint, "", containerd)
     try:
         for pod in await runtime.list_sandboxes():
             if pod.annotations.get("kepd.dev/instance") == instance:
@@ -208,6 +211,7 @@ async def _remove_pods(endpoint: str, instance: str) -> None:
         say(f"{endpoint}: {error}; pods with the annotation kepd.dev/instance={instance} may be left")
     finally:
         await runtime.close()
+        await containerd.close()
 
 
 def _remove_groups(root: str) -> None:

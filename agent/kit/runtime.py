@@ -15,6 +15,7 @@ from agent.config.document import RuntimeSection
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.cri.polling import poll_events
+from agent.kit.removal import RemovingRuntime
 from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.runtime.error import NotImplementedByRuntime, RuntimeCallFailed, Unavailable
@@ -215,10 +216,14 @@ class Runtime:
         observe_other: Callable[[str, str, float], None],
     ) -> None:
         endpoint = settings.endpoint
-        self.cri = CriRuntime(
-            endpoint, settings.image_endpoint, request_timeout_s=settings.request_timeout, observe=observe
-        )
         self.containerd = Containerd(endpoint, settings.containerd_namespace, observe=observe_other)
+        self.cri = RemovingRuntime(
+            endpoint,
+            settings.image_endpoint,
+            self.containerd,
+            request_timeout_s=settings.request_timeout,
+            observe=observe,
+        )
         self.watch = RuntimeWatch(self.cri, endpoint, clock.now_s)
         self.events = RuntimeEvents(self.cri, self.containerd, self.watch, clock)
 

@@ -90,7 +90,7 @@ def kepd(lab: Lab, short_path: Path) -> Iterator[Kepd]:
         f"pods: {{logDirectory: {short_path}/logs, cgroupRoot: '{lab.place.cgroup_parent.strip('/')}'}}\n"
         "services: {healthzAddress: '', conntrack: {maxPerCore: 0}}\n"
         f"devices: {{manager: {{registry: '', slices: ''}}, podResources: '',\n"
-        f"  cdi: {{directories: [{short_path}/cdi], output: {short_path}/cdi}}}}\n"
+        f"  cdi: {{directories: [{lab.place.cdi}], output: {lab.place.cdi}}}}}\n"
     )
     # What `kepd setup` of the tutorial writes; on this machine it would find other addresses.
     (short_path / "config.d").mkdir()

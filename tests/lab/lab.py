@@ -7,6 +7,7 @@ Never: uses the machine's containerd, network or default directories.
 """
 
 import os
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ THROTTLE_PORT = 5056
 OUTWARD_PORT = 5057
 PAUSE = Image(name="lab/pause", command=("/bin/busybox", "tail", "-f", "/dev/null"))
 PODS_END_WITHIN_S = 40.0
+IMAGE_SHOWS_WITHIN_S, POLL_S = 10.0, 0.005
 
 
 class Lab:
@@ -116,6 +118,12 @@ class Lab:
             self.containerd.import_archive(self.build(image).archive(reference, archive))
         finally:
             archive.unlink(missing_ok=True)
+        # CRI of 2.x hears of it by an event.
+        until_s = time.monotonic() + IMAGE_SHOWS_WITHIN_S
+        while not self.cri.has_image(reference):
+            if time.monotonic() > until_s:
+                raise LabError(f"{reference}: imported, and CRI shows no image after {IMAGE_SHOWS_WITHIN_S} s")
+            time.sleep(POLL_S)
         return reference
 
     def run_pod(self, name: str, labels: Mapping[str, str] | None = None) -> Pod:

@@ -174,7 +174,8 @@ def test_the_next_lab_cleans_up_after_one_whose_owner_was_killed(parent: Path) -
         Pod(place, cri, "orphan")
         os.kill(process.pid, signal.SIGKILL)
         process.wait(10)
-    assert {"containerd", "docker-registry", "busybox"} <= {name_of(pid) for pid in lab_processes(place)}
+    there = {"containerd", "docker-registry", "busybox"}
+    eventually(lambda: there <= {name_of(pid) for pid in lab_processes(place)})
     with Lab.start(parent=parent):
         pass
     assert leftovers(place) == []

@@ -132,7 +132,7 @@ def test_what_is_taken_out_of_a_manifest_ends_with_its_pre_stop_and_the_rest_run
 
 
 def test_a_pod_ends_although_a_power_cut_emptied_what_cni_wrote_down(stage: Stage, lab: Lab) -> None:
-    """FP-30."""
+    """FP-30. An older runtime stumbles over the empty result and needs kepd's help; 2.x needs none."""
     stage.begin([Actor("app", 0.1)])
     listed = lab.cri.call("ListPodSandbox", pb.ListPodSandboxRequest()).items
     (sandbox,) = [one.id for one in listed if one.metadata.name == f"{stage.name}-n1"]
@@ -145,8 +145,10 @@ def test_a_pod_ends_although_a_power_cut_emptied_what_cni_wrote_down(stage: Stag
     stage.remove()
     stage.wait_gone()
     assert [path for path in results if path.exists()] == []
-    (aside,) = (RESULTS.parent / "unreadable").glob(f"*{sandbox}-eth0")
-    aside.unlink()
+    aside = list((RESULTS.parent / "unreadable").glob(f"*{sandbox}-eth0"))
+    for path in aside:
+        path.unlink()
+    assert len(aside) == (1 if lab.containerd.version < (2, 0) else 0)
 
 
 def test_a_changed_container_starts_again_where_nothing_is_ever_restarted(stage: Stage) -> None:

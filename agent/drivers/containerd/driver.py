@@ -2,12 +2,14 @@
 """containerd's own services: what a pull has fetched, leases, image names and labels, its event bus, and transfers.
 
 Never: sends a request without its sub-message; some versions of containerd crash on those. Never touches pods:
-that is CRI's.
+that is CRI's, but for a task that CRI has lost.
 """
 
 import asyncio
+import signal
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -33,6 +35,7 @@ from agent.wire.containerd import (
     introspection_v1_pb2,
     leases_v1_pb2,
     streaming_v1_pb2,
+    tasks_v1_pb2,
     transfer_v1_pb2,
     types_pb2,
     types_transfer_pb2,
@@ -218,6 +221,17 @@ class Containerd:
     async def abort_ingest(self, ref: str) -> None:
         """Throw a half-written blob away. Raises NotFound."""
         await self._call("content.v1.Content/Abort", content_v1_pb2.AbortRequest(ref=ref), Empty)
+
+    async def end_task(self, container_id: str) -> None:
+        """Kill what runs as a container, and forget that it ran. One that is gone, or has ended, is fine."""
+        with suppress(NotFound):
+            kill = tasks_v1_pb2.KillRequest(container_id=container_id, signal=signal.SIGKILL)
+            await self._call("tasks.v1.Tasks/Kill", kill, Empty)
+            wait = tasks_v1_pb2.WaitRequest(container_id=container_id)
+            await self._call("tasks.v1.Tasks/Wait", wait, tasks_v1_pb2.WaitResponse)
+        with suppress(NotFound):
+            delete = tasks_v1_pb2.DeleteTaskRequest(container_id=container_id)
+            await self._call("tasks.v1.Tasks/Delete", delete, tasks_v1_pb2.DeleteResponse)
 
     async def store_events(self) -> AsyncIterator[StoreEvent]:
         """News of snapshots and names from the event bus, until the stream breaks."""

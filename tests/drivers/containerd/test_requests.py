@@ -27,6 +27,7 @@ CALLS = {
     "delete_lease": ("lease",),
     "add_to_lease": ("lease", "ingests", "1"),
     "abort_ingest": ("ref",),
+    "end_task": ("container",),
     "list_blobs": ("label",),
     "read_blob": ("sha256:1", 10),
 }

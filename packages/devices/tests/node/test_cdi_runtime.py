@@ -5,7 +5,6 @@ The lab's own containerd, or with KEPD_LAB_BIN a newer one: it resolves ids from
 """
 
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -120,19 +119,16 @@ def test_what_does_not_resolve_makes_no_container_on_a_runtime_that_resolves(lab
     assert "failed to stat CDI host device" in sandbox.refusal("example.com/nic=0")
 
 
-def test_a_kind_of_one_sign_ends_the_runtime_and_never_gets_there(lab: Lab) -> None:
-    """DVC-9: this is why kepd writes and passes on none."""
+def test_a_kind_of_one_sign_ends_some_runtimes_and_never_gets_there(lab: Lab, sandbox: Sandbox) -> None:
+    """DVC-9: this is why kepd writes and passes on none. Builds with a newer library of CDI take it as any other."""
     if not is_modern(lab):
         return
-    lab.place.cdi.mkdir(exist_ok=True)
-    path = lab.place.cdi / "short.json"
-    device = {"name": "0", "containerEdits": {"env": ["A=1"]}}
-    path.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "a/b", "devices": [device]}))
-    until_s = time.monotonic() + 10
-    while lab.containerd.is_running and time.monotonic() < until_s:
-        time.sleep(0.05)
-    was_running = lab.containerd.is_running
-    path.unlink()
-    lab.containerd.restart()
-
-    assert not was_running
+    sandbox.write("short.json", {"env": ["A=1"]}, kind="a/b")
+    try:
+        made = sandbox.make("a/b=0")
+    except grpc.RpcError as error:
+        (lab.place.cdi / "short.json").unlink()
+        lab.containerd.restart()
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+    else:
+        assert "A=1" in sandbox.seen(made)
