@@ -235,8 +235,8 @@ async def test_an_outage_is_told_to_the_process_at_once(cluster: Cluster) -> Non
     """SVN-131."""
     keeper = cluster.services.keeper
     assert len(keeper.followers) == 1
-    keeper.lost("Service")
-    keeper.lost("EndpointSlice")
+    keeper.lost("Service", "")
+    keeper.lost("EndpointSlice", "")
     keeper._silence.look(keeper._clock.now_s() + 3600.0)
     for follower in keeper.followers:
         follower()
