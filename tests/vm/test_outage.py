@@ -107,6 +107,10 @@ for one in files:
     one.flush()
 print([one.readline() for one in files].count("still there\\n"))
 """
+FIRST = (
+    "journalctl -b -o cat -u kepd -u containerd | "
+    "grep -m 1 -E 'service_sync_finished.*family=IPv4|StartContainer for .* returns successfully'"
+)
 FAR_UNIT = f"""
 [Unit]
 Before=kepd.service
@@ -178,6 +182,7 @@ def test_a_machine_that_boots_without_its_server_serves_on(beside: Machine, tmp_
             told = report(beside)
             assert (told["phase"], told["deadTotal"]) == ("alone", 2 * len(LOST))
             until_ready(beside, "web")
+            assert "service_sync_finished" in beside.run(FIRST), "no pod starts before its Services are there"
 
         beside.run(f"rm -f /run/held /run/go; nohup python3 {PLACE}/hold.py >/run/kept 2>&1 </dev/null &")
         beside.until_prints("cat /run/held", "20")

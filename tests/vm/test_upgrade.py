@@ -28,6 +28,8 @@ apt-get update -o Dir::Etc::SourceList=sources.list.d/kepd.sources -o Dir::Etc::
     -o APT::Update::Error-Mode=any
 """
 INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get install -y --allow-downgrades -o Dpkg::Options::=--force-confold"
+# But what dpkg puts beside a file that was kept.
+SUMS = "cd /etc/kepd && find . -name '*.yaml' | sort | xargs sha256sum"
 LOAD = """
 while [ -e /run/load ]; do
     curl -fs --max-time 30 http://10.96.0.10/hostname >/dev/null && echo answered || echo failed $? at $(date +%T)
@@ -153,7 +155,7 @@ def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -
 def test_a_node_comes_back_from_its_backup_alone(older: Machine, versions: list[str]) -> None:
     """As on another machine: nothing but the archive outlives a purge. What was given out and cordoned is as before."""
     older.run("kepctl --timeout 60 cordon --reason moves")
-    before = older.run("cd /etc/kepd && find . -type f | sort | xargs sha256sum")
+    before = older.run(SUMS)
     older.run("kepd backup -o /root/node.tar.gz --without-secrets")
     older.run("systemctl disable --now kepd.socket kepd; kepd cleanup --all; apt-get purge -y kepd")
     gone = older.attempt("ls /etc/kepd /var/lib/kepd")
@@ -165,5 +167,5 @@ def test_a_node_comes_back_from_its_backup_alone(older: Machine, versions: list[
 
     assert gone.returncode != 0
     assert "wrote /etc/kepd/manifests/web.yaml" in said
-    assert older.run("cd /etc/kepd && find . -type f | sort | xargs sha256sum") == before
+    assert older.run(SUMS) == before
     older.until_prints("curl -fs http://10.96.0.10/hostname", "web")
