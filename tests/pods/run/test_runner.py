@@ -365,7 +365,10 @@ class TestOnePodsTroubles:
         async with running(cri, manifests, tmp_path) as plane:
             await plane.until_phases(web="Running")
             manifests.put("/m/a.yaml", manifest("web", "j", grace_s=7))
-            await plane.until(lambda: plane.pod().containers[0].image == "j", "another pod")
+            # Between the two there is none.
+            await plane.until(
+                lambda: any(pod.containers[0].image == "j" for pod in plane.runner.pods.items.values()), "another pod"
+            )
             await plane.until_phases(web="Running")
 
         assert len(set(boxes)) == 1

@@ -43,8 +43,9 @@ class PodsApi:
         try:
             await server.wait_for_termination()
         finally:
-            await server.stop(0)
+            # First, for the end of a server may itself be cut off.
             self._path.unlink(missing_ok=True)
+            await server.stop(0)
 
     async def _list(self, _request: pb.ListPodsRequest, _context: object) -> pb.ListPodsResponse:
         return pb.ListPodsResponse(pods=[_pod(one) for one in await self._pods.seen()])
