@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Short names for the scripts; nothing here that the scripts cannot do without make.
-.PHONY: run test test-kube lint format proto bench docs site locks install uninstall image kind-up kind-test kind-down vm-up vm-ssh vm-test vm-down clean
+.PHONY: run test test-kube lint format proto bench docs site locks install uninstall image kind-up kind-test kind-down vm-up vm-ssh vm-test vm-down vm-arm64 clean
 BIN := .venv/bin
 
 run:
@@ -74,6 +74,10 @@ vm-test:
 
 vm-down:
 	scripts/vm down
+
+# By hand: an hour and more in emulation.
+vm-arm64:
+	scripts/vm --arch arm64 up && { scripts/vm suite; code=$$?; scripts/vm down; exit $$code; }
 
 clean:
 	rm -rf .venv agent/wire dist build

@@ -28,6 +28,7 @@ MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+THIS = ARCHITECTURES.get(platform.machine(), platform.machine())
 DIRECTORIES = ("bin", "dev", "etc", "proc", "run", "sys", "tmp", "var")
 APPLETS = (
     *(
@@ -113,14 +114,15 @@ def cache_directory(fallback: Path) -> Path:
     return directory
 
 
-def build(image: Image, busybox: Path, folder: Path) -> OciImage:
-    """The layout of `image`, from the cache if it is there; several processes may build the same at once."""
+def build(image: Image, busybox: Path, folder: Path, architecture: str = "") -> OciImage:
+    """The layout of `image`, from the cache if it is there; several processes may build the same at once. Without an
+    architecture it is for this machine, which each busybox tells from the others."""
     description = json.dumps([FORMAT, asdict(image), _digest_of(busybox)], sort_keys=True)
     layout = folder / _sha256(description.encode())[:24]
     if not layout.is_dir():
         draft = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
         try:
-            _write_layout(image, busybox, draft)
+            _write_layout(image, busybox, draft, architecture or THIS)
             draft.rename(layout)
         except OSError:
             if not layout.is_dir():  # otherwise another process was faster
@@ -141,7 +143,7 @@ def _read_layout(layout: Path) -> OciImage:
     )
 
 
-def _write_layout(image: Image, busybox: Path, layout: Path) -> None:
+def _write_layout(image: Image, busybox: Path, layout: Path, architecture: str) -> None:
     (layout / "blobs" / "sha256").mkdir(parents=True)
     tars = [_sized_tar(layer) for layer in image.layers]
     base, first = _base_layer(busybox)
@@ -150,7 +152,7 @@ def _write_layout(image: Image, busybox: Path, layout: Path) -> None:
     layers = [_blob(layout, LAYER_TYPE, content) for content in packed]
     digests = [base, *(_sha256(tar) for tar in tars)]
     config = {
-        "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
+        "architecture": architecture,
         "os": "linux",
         "config": {
             "Cmd": list(image.command),

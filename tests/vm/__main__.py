@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine for people: `scripts/vm up|ssh|down`, and `scripts/vm test` for its tests. State is in build/vm. `packages`
-alone fetches what a disk is made of, which is kept for later."""
+alone fetches what a disk is made of, which is kept for later. `suite` runs the tree's own tests in the machine that is
+up, for `--arch arm64 up` makes one that has what they need."""
 
 import os
 import shutil
@@ -14,9 +15,10 @@ from pathlib import Path
 import msgspec
 
 from tests.host.process import ROOT
-from tests.vm.disk import Disk, make, packages_of
+from tests.vm.disk import LONGEST_S, Disk, make, packages_of
 from tests.vm.machine import SSH, Machine
 from tests.vm.release import chosen
+from tests.vm.suite import suite
 
 PLACE = ROOT / "build/vm"
 STATE = PLACE / "state.json"
@@ -52,17 +54,18 @@ def up() -> None:
         print("the machine is up; scripts/vm ssh leads in")
         return
     shutil.rmtree(PLACE, ignore_errors=True)
-    release = chosen()
+    release, began_s = chosen(), time.monotonic()
     print(f"making a disk of Debian {release.number}: some minutes the first time", flush=True)
     disk: Disk = make(release, PLACE / "disk")
     (PLACE / "run").mkdir()
     machine = Machine(disk, PLACE / "run")
-    print("starting it", flush=True)
+    print(f"made in {time.monotonic() - began_s:.0f} s; starting it", flush=True)
     machine.start()
+    print(f"up after {time.monotonic() - began_s:.0f} s", flush=True)
     STATE.write_bytes(msgspec.json.encode(Kept(machine.pid, machine.port, str(disk.key))))
     machine.run("for archive in /root/images/*.tar; do ctr -n k8s.io images import $archive; done")
     steps = (f"sh /vagrant/deploy/vagrant/{step}" for step in ("cgroups.sh", "bare.sh", "check.sh bare"))
-    print(machine.run(" && ".join(steps)), end="")
+    print(machine.run(" && ".join(steps), within_s=LONGEST_S), end="")
 
 
 def ssh(arguments: list[str]) -> None:
@@ -84,19 +87,26 @@ def down() -> None:
 
 def main(arguments: list[str]) -> None:
     match arguments:
+        case ["--arch", name, *rest]:
+            os.environ["KEPD_VM_ARCH"] = name
+            main(rest)
         case ["up"]:
             up()
         case ["ssh", *rest]:
             ssh(rest)
         case ["test", *rest]:
             os.execv(sys.executable, [sys.executable, "-m", "pytest", "-q", "-m", "vm", *(rest or ALL)])
+        case ["suite", *rest]:
+            machine = kept() or sys.exit("no machine is up; scripts/vm --arch arm64 up makes one")
+            sys.exit(suite(machine.command(), rest))
         case ["down"]:
             down()
         case ["packages"]:
             print(packages_of(chosen()))
         case _:
             sys.exit(
-                "scripts/vm up | ssh [COMMAND] | test [PYTEST ARGUMENTS] | down | packages; KEPD_VM_RELEASE=12|13|forky"
+                "scripts/vm [--arch amd64|arm64] up | ssh [COMMAND] | test [PYTEST ARGUMENTS] | suite [TESTS] | down | "
+                "packages; KEPD_VM_RELEASE=12|13|forky"
             )
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.vm.architecture import chosen as chosen_architecture
 from tests.vm.disk import Disk, make
 from tests.vm.drop_in import GUARD, SETTINGS, settle
 from tests.vm.extent import IS_WHOLE
-from tests.vm.machine import QEMU, Machine
+from tests.vm.machine import Machine
 from tests.vm.pods import until_ready
 from tests.vm.release import Release, chosen
 
@@ -32,7 +33,7 @@ EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS
 PAUSE = "registry.k8s.io/pause:3.10"
 # One of several that share the tests has a name.
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "")
-NEEDED = (QEMU, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
+NEEDED = (chosen_architecture().qemu, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tests.host.process import ROOT
 from tests.lab.images import STAY, Image, build
-from tests.lab.packages import find_programs
 from tests.vm.release import Release
 
 PROVISION = Path(__file__).with_name("provision.sh")
@@ -48,6 +47,8 @@ def cache() -> Path:
 def packages_of(release: Release) -> Path:
     """An archive with the packages of a release, made once."""
     archive = cache() / f"{release.key}.tar"
+    if missing := release.architecture.missing():
+        raise SystemExit(missing)
     if not archive.exists():
         draft = archive.with_suffix(f".{os.getpid()}.tar")
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(release.packages)}"]
@@ -74,7 +75,7 @@ def make(release: Release, folder: Path, earlier: Mapping[str, str] | None = Non
     _copy_project(tree / "vagrant")
     for name, commit in (earlier or {}).items():
         _copy_commit(commit, tree / "usr/src" / name)
-    _add_images(tree / "root/images", folder)
+    _add_images(tree, folder, release.architecture.name)
     key = folder / "key"
     _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "throw-away", "-f", str(key)])
     _run([str(PROVISION), str(tree), f"{key}.pub"])
@@ -110,13 +111,14 @@ def _copy_commit(commit: str, place: Path) -> None:
     archive.unlink()
 
 
-def _add_images(place: Path, folder: Path) -> None:
+def _add_images(tree: Path, folder: Path, architecture: str) -> None:
+    """Of the machine's own busybox, which may be of another processor."""
+    place = tree / "root/images"
     place.mkdir(parents=True)
-    busybox = find_programs().paths["busybox"]
     layouts = folder / "layouts"
     layouts.mkdir()
     for number, (reference, image) in enumerate(IMAGES.items()):
-        build(image, busybox, layouts).archive(reference, place / f"{number}.tar")
+        build(image, tree / "bin/busybox", layouts, architecture).archive(reference, place / f"{number}.tar")
 
 
 def _newest(place: Path, pattern: str, folder: Path) -> Path:

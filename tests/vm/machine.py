@@ -18,22 +18,19 @@ from typing import Self
 
 from tests.host.forked_kepctl import forked_kepctl
 from tests.ports import take_port
+from tests.vm.architecture import Architecture, chosen
 from tests.vm.disk import Disk
 
-QEMU = "qemu-system-x86_64"
 MEMORY_MIB = 3072
 BOOT_S, END_S, CALL_S = 600.0, 400.0, 300.0
 # A look by the shell costs an emulated machine most of a second of its processor.
 POLL_S = 2.0
 KVM_TRIAL_S = 15.0
 GREETING_S = 3.0
-# cmpxchg16b of the emulation is not what newer kernels expect; a fifth level of page tables makes each miss dearer.
-PROCESSOR = "max,-cx16,-la57,+invtsc"
-# What guards a kernel against its real processor, and a clock that is a device, cost an emulated machine a third of its
-# time.
+# What guards a kernel against its real processor, and checks of itself, cost an emulated machine a third of its time.
 APPEND = (
-    "root=/dev/vda rw console=ttyS0 panic=-1 quiet systemd.show_status=0 mitigations=off tsc=reliable init_on_alloc=0 "
-    "no5lvl nowatchdog audit=0 rcupdate.rcu_expedited=1"
+    "root=/dev/vda rw panic=-1 quiet systemd.show_status=0 mitigations=off init_on_alloc=0 nowatchdog audit=0 "
+    "rcupdate.rcu_expedited=1"
 )
 SSH = (
     "-q", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20",
@@ -88,10 +85,7 @@ class Machine:
     def start(self, *, waits: bool = True) -> None:
         self.port = take_port()
         command = [
-            QEMU, *accelerator(self.disk), "-smp", "2", "-m", str(MEMORY_MIB), "-no-reboot",
-            "-display", "none", "-monitor", "none",
-            "-kernel", str(self.disk.kernel), "-initrd", str(self.disk.initrd),
-            "-append", APPEND,
+            *command_of(chosen(), self.disk),
             "-drive", f"file={self._layer},if=virtio,format=qcow2,cache=unsafe",
             "-netdev", f"user,id=lan,restrict=on,hostfwd=tcp:127.0.0.1:{self.port}-:22",
             "-device", "virtio-net-pci,netdev=lan", "-device", "virtio-rng-pci",
@@ -220,22 +214,30 @@ class Machine:
         return (self._folder / "qemu.log").read_text(errors="replace")[-1000:] + self.console[-3000:]
 
 
+def command_of(architecture: Architecture, disk: Disk) -> list[str]:
+    """Its board, processor and kernel."""
+    return [
+        architecture.qemu, *accelerator(architecture, disk), "-smp", "2", "-m", str(MEMORY_MIB), "-no-reboot",
+        "-display", "none", "-monitor", "none", "-kernel", str(disk.kernel), "-initrd", str(disk.initrd),
+        "-append", f"{APPEND} {architecture.append}",
+    ]  # fmt: skip
+
+
 @cache
-def accelerator(disk: Disk) -> tuple[str, ...]:
+def accelerator(architecture: Architecture, disk: Disk) -> tuple[str, ...]:
     """KVM where a guest's own kernel starts and ends under it: it opens on machines where none does, and on others a
     kernel stops at an instruction that an emulated KVM does not know."""
-    emulation = ("-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", PROCESSOR)
-    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
-        return emulation
-    with_kvm = ("-machine", "q35", "-accel", "kvm", "-cpu", "host")
+    if not architecture.is_ours or not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return architecture.emulation
+    with_kvm = ("-machine", architecture.board, "-accel", "kvm", "-cpu", "host")
     # A first process that ends at once is a panic, which ends the machine.
     trial = [
-        QEMU, *with_kvm, "-smp", "2", "-m", "512", "-no-reboot", "-display", "none", "-monitor", "none",
+        architecture.qemu, *with_kvm, "-smp", "2", "-m", "512", "-no-reboot", "-display", "none", "-monitor", "none",
         "-kernel", str(disk.kernel), "-initrd", str(disk.initrd), "-append", "rdinit=/bin/true panic=-1",
         "-serial", "none",
     ]  # fmt: skip
     try:
         done = subprocess.run(trial, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=KVM_TRIAL_S)
     except subprocess.TimeoutExpired:
-        return emulation
-    return with_kvm if done.returncode == 0 and b"KVM internal error" not in done.stderr else emulation
+        return architecture.emulation
+    return with_kvm if done.returncode == 0 and b"KVM internal error" not in done.stderr else architecture.emulation

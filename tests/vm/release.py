@@ -3,7 +3,10 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from tests.vm.architecture import ARCHITECTURES, Architecture
+from tests.vm.architecture import chosen as chosen_architecture
 
 # systemd with everything it shows a user, a kernel, what a node of pods needs, and a way in.
 PACKAGES = (
@@ -11,6 +14,11 @@ PACKAGES = (
     "containernetworking-plugins", "nftables", "iptables", "conntrack", "python3", "python3-venv", "python3-iptables",
     "ca-certificates", "iproute2", "procps", "kmod", "apparmor", "openssh-server", "netbase", "curl", "gpg", "rsync",
     "make", "busybox-static",
+)  # fmt: skip
+# What scripts/prepare would install: where no program runs by itself, the tests run in the machine.
+TOOLS = (
+    "docker-registry", "shellcheck", "buildah", "tmux", "mmdebstrap", "ruby", "lintian", "prometheus", "musl-tools",
+    "kubernetes-client", "age", "systemd-journal-remote", "git", "e2fsprogs",
 )  # fmt: skip
 
 
@@ -22,6 +30,7 @@ class Release:
     suite: str
     packages: tuple[str, ...] = PACKAGES
     options: tuple[str, ...] = ()
+    architecture: Architecture = ARCHITECTURES["amd64"]
 
     @property
     def key(self) -> str:
@@ -46,8 +55,16 @@ RELEASES = {
 }
 
 
+def for_processor(release: Release, architecture: Architecture) -> Release:
+    if architecture is release.architecture:
+        return release
+    packages = (one.replace("-amd64", f"-{architecture.name}") for one in release.packages)
+    options = (*release.options, f"--architectures={architecture.name}")
+    return replace(release, packages=(*packages, *TOOLS), options=options, architecture=architecture)
+
+
 def chosen() -> Release:
     number = os.environ.get("KEPD_VM_RELEASE", "12")
     if number not in RELEASES:
         raise SystemExit(f"KEPD_VM_RELEASE is {number!r}; expected: one of {', '.join(RELEASES)}")
-    return RELEASES[number]
+    return for_processor(RELEASES[number], chosen_architecture())
