@@ -12,7 +12,7 @@ from agent.services.routes.relays import LOCALHOST
 
 
 def services_faults(services: Services, given: Collection[str] = ()) -> Iterator[Finding]:
-    """`given`: keys that somebody set. Elsewhere the source may be another by default."""
+    """`given`: the keys that were set. Where the source is not, its default depends on where kepd runs."""
     yield from _node_ports(services)
     yield from _detection(services)
     yield from _flowtable(services)

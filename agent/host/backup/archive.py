@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -33,14 +34,17 @@ class Member(msgspec.Struct, frozen=True):
 
 
 def found_below(roots: Mapping[str, Path]) -> Iterator[Member]:
-    """All files to keep. What is neither file nor directory, such as a socket or a link, is nobody's settings."""
+    """Every file to keep. Sockets, pipes and links are left out: they hold no settings."""
     for name, root in roots.items():
         nested = [other for other in roots.values() if other != root and other.is_relative_to(root)]
         for path in sorted(root.rglob("*")):
             relative = PurePosixPath(path.relative_to(root))
             if any(path.is_relative_to(one) for one in nested) or not is_kept(name, relative):
                 continue
-            if path.is_file() and not path.is_symlink():
+            if not path.is_file() or path.is_symlink():
+                continue
+            # A kepd that runs may remove one at any moment.
+            with suppress(FileNotFoundError):
                 status = path.stat()
                 if status.st_size > MOST_BYTES:
                     most = f"a file of kepd has {MOST_BYTES >> 20} at most"
@@ -58,6 +62,8 @@ def write_archive(path: Path, about: About, members: Sequence[Member], recipient
             made = tarfile.TarInfo(name)
             made.size, made.mode = len(content), mode
             tar.addfile(made, io.BytesIO(content))
+        if tar.offset > MOST_TOTAL_BYTES:
+            raise BackupFailed(f"{tar.offset >> 20} MiB are more than the {MOST_TOTAL_BYTES >> 20} that restore takes")
     content = packed.getvalue()
     if recipients:
         content = _age(*(word for one in recipients for word in ("--recipient", one)), given=content)
@@ -104,7 +110,10 @@ def _age(*words: str, given: bytes) -> bytes:
     program = shutil.which(AGE)
     if program is None:
         raise BackupFailed("the program age is not installed here, which encrypts and decrypts; apt-get install age")
-    done = subprocess.run([program, *words], input=given, capture_output=True, check=False, timeout=RUN_S)
+    try:
+        done = subprocess.run([program, *words], input=given, capture_output=True, check=False, timeout=RUN_S)
+    except subprocess.TimeoutExpired as error:
+        raise BackupFailed(f"age did not end within {RUN_S} s; nothing was changed") from error
     if done.returncode:
         raise BackupFailed(f"age: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepd backup` and `kepd restore`: a node in one file, and a node from one; also another machine's."""
 
+import os
 import sys
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -144,18 +145,36 @@ def restore(
 
 
 def _write(members: "Sequence[Member]", roots: dict[str, Path], *, is_dry: bool, replaces: bool) -> None:
-    """All of them or, where one is in the way, none."""
+    """All of them or, where one is in the way, none. Each belongs to whom its directory belongs."""
     from agent.drivers.atomic_files import write_file
     from agent.host.backup.archive import BackupFailed
 
     wanted = list(_differing(members, roots))
     taken = [path for path, _ in wanted if path.exists()]
     if taken and not (replaces or is_dry):
-        raise BackupFailed(f"{taken[0]} is there with other content; --replace writes over it. Nothing was changed")
+        kept = ", ".join(sorted({str(roots[one.root]) for _, one in wanted}))
+        raise BackupFailed(f"{taken[0]} is there with other content; --replace writes over it. Unchanged: {kept}")
     for path, one in wanted:
         if not is_dry:
+            _make_folder(path.parent)
             write_file(path, one.content, mode=one.mode)
+            _give(path)
         click.echo(f"{'would write' if is_dry else 'wrote'} {printable(str(path))}")
+
+
+def _make_folder(folder: Path) -> None:
+    """As the one above it is."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir()
+    folder.chmod(folder.parent.stat().st_mode & 0o777)
+    _give(folder)
+
+
+def _give(path: Path) -> None:
+    above = path.parent.stat()
+    os.chown(path, above.st_uid, above.st_gid)
 
 
 def _differing(members: "Sequence[Member]", roots: dict[str, Path]) -> "Iterator[tuple[Path, Member]]":

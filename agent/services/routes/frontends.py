@@ -181,8 +181,8 @@ def _ranges(
 
 
 def health_port(plan: ServicePlan, dead: Collection[Asked] = ()) -> HealthPort | None:
-    """None: this Service has no health check of its own. Where all are dead nobody believes it, and a balancer that
-    heard of none here would leave out one node after the other."""
+    """None: this Service has no health check of its own. Where all endpoints are dead the verdict is in doubt, so they
+    count as alive: else a balancer would leave out every node in turn."""
     if not plan.health_port:
         return None
     ready = set()

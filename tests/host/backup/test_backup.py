@@ -3,6 +3,8 @@
 
 import io
 import json
+import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -133,7 +135,7 @@ def test_another_machine_gets_it_where_its_own_files_are_and_is_told_of_names(no
     shown = other.ask("restore", str(tmp_path / "a"), "--dry-run")
 
     assert kept.exit_code == FAILURE
-    assert f"{other.file} is there with other content; --replace writes over it. Nothing was changed" in kept.output
+    assert f"{other.file} is there with other content; --replace writes over it. Unchanged: {other.etc}" in kept.output
     assert f"would write {other.file}" in shown.output
     assert [*other.files()] == ["etc/config.yaml"]
     with tarfile.open(tmp_path / "a") as tar:
@@ -145,6 +147,21 @@ def test_another_machine_gets_it_where_its_own_files_are_and_is_told_of_names(no
     assert moved.exit_code == 0, moved.output
     assert "the archive is of node n1, this one is n2\npods get new names, unless node.name says n1" in moved.output
     assert other.files()["state/pods/records/web.json"] == ('{"restarts": 3}', 0o600)
+
+
+def test_what_is_written_belongs_to_whom_its_directory_belongs(node: Node, tmp_path: Path) -> None:
+    """The group of the configuration may read it, where kepd does not run as root."""
+    node.ask("backup", "-o", str(tmp_path / "a"))
+    node.file.unlink()
+    shutil.rmtree(node.etc / "config.d")
+    os.chown(node.etc, 0, 12345)
+    done = node.ask("restore", str(tmp_path / "a"))
+
+    assert done.exit_code == 0, done.output
+    assert {path.stat().st_gid for path in (node.file, node.etc / "config.d", node.etc / "config.d/more.yaml")} == {
+        12345
+    }
+    assert (node.etc / "config.d").stat().st_mode & 0o777 == 0o750
 
 
 def test_beside_a_kepd_that_runs_nothing_is_written(node: Node, tmp_path: Path) -> None:
