@@ -9,8 +9,9 @@ from tests.vm.pods import until_ready
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(1800)]
 
-# But where the tests put the project, and what the journal says.
-LEFT = "find / -xdev '(' -path /usr/src -o -path /vagrant -o -path /var/log ')' -prune -o -name '*kepd*' -print | sort"
+# But where the tests put the project and a repository of its packages, and what the journal says.
+NOT_THERE = " -o ".join(f"-path {one}" for one in ("/usr/src", "/vagrant", "/srv/apt", "/var/log"))
+LEFT = f"find / -xdev '(' {NOT_THERE} ')' -prune -o -name '*kepd*' -print | sort"
 # What a machine that loses its power leaves of a pod that had just got its address, and what kepd has put aside of it.
 LOST = (
     "/var/lib/cni/networks/kepd/10.85.0.250 /var/lib/cni/results/kepd-lost-eth0 /var/lib/cni/unreadable/kepd-lost-eth0"
