@@ -28,8 +28,9 @@ apt-get update -o Dir::Etc::SourceList=sources.list.d/kepd.sources -o Dir::Etc::
     -o APT::Update::Error-Mode=any
 """
 INSTALL = "DEBIAN_FRONTEND=noninteractive apt-get install -y --allow-downgrades -o Dpkg::Options::=--force-confold"
-# But what dpkg puts beside a file that was kept.
-SUMS = "cd /etc/kepd && find . -name '*.yaml' | sort | xargs sha256sum"
+# But what dpkg puts beside a file that was kept, and what says the name of the machine that a node came from.
+SUMS = "cd /etc/kepd && find . -name '*.yaml' ! -name name.yaml | sort | xargs sha256sum"
+OLD_NAME = "apiVersion: config.kepd.dev/v1beta1\nkind: KepdConfiguration\nnode: {name: kepd-vm}\n"
 LOAD = """
 while [ -e /run/load ]; do
     curl -fs --max-time 30 http://10.96.0.10/hostname >/dev/null && echo answered || echo failed $? at $(date +%T)
@@ -152,14 +153,17 @@ def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -
     assert older.run(f"cat {PLACE}/ordered").split("\n")[-4:-1] == ["hook", "main term", "sidecar term"]
 
 
-def test_a_node_comes_back_from_its_backup_alone(older: Machine, versions: list[str]) -> None:
-    """As on another machine: nothing but the archive outlives a purge. What was given out and cordoned is as before."""
+def test_a_node_moves_to_another_machine_by_its_backup_alone(older: Machine, versions: list[str]) -> None:
+    """Nothing but the archive outlives a purge, and the machine has another name and identity afterwards. What was given
+    out and cordoned is as before."""
     older.run("kepctl --timeout 60 cordon --reason moves")
     before = older.run(SUMS)
     older.run("kepd backup -o /root/node.tar.gz --without-secrets")
     older.run("systemctl disable --now kepd.socket kepd; kepd cleanup --all; apt-get purge -y kepd")
     gone = older.attempt("ls /etc/kepd /var/lib/kepd")
+    older.run("hostnamectl set-hostname elsewhere; rm /etc/machine-id; systemd-machine-id-setup")
     older.run(f"{INSTALL} kepd={versions[1]}; kepd setup --yes", within_s=900)
+    older.write("/etc/kepd/config.d/name.yaml", OLD_NAME)
     said = older.run("kepd restore /root/node.tar.gz --replace; kepd setup --yes --now")
     older.until_prints("kepctl --timeout 60 status", "cordoned by")
     older.run("kepctl --timeout 60 uncordon")
