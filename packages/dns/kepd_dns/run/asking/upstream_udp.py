@@ -15,7 +15,8 @@ from kepd_dns.run.asking.randomness import Randomness
 from kepd_dns.wire.writing import question_bytes
 
 MOST_WRONG = 8
-MOST_SOCKETS = 1024
+# As many as flights, so that what one client's names wait for leaves room for others'.
+MOST_SOCKETS = 4096
 LARGEST = 4096
 MOST_AT_ONCE = 64
 
@@ -29,8 +30,13 @@ class UdpAsker:
         self._loop.add_reader(self._epoll.fileno(), self._ready)
 
     @property
+    def count(self) -> int:
+        """Of questions that wait for their answer."""
+        return len(self._open)
+
+    @property
     def is_full(self) -> bool:
-        return len(self._open) >= MOST_SOCKETS
+        return self.count >= MOST_SOCKETS
 
     def ask(self, ask: Ask) -> bool:
         """False: it could not be sent; the reason has been counted by the caller."""
@@ -75,8 +81,7 @@ class UdpAsker:
                 return
             if len(data) >= 12 and data[:2] == id_.to_bytes(2, "big") and data[2] & 0x80:
                 self._finish(number)
-                if not ask.is_done:
-                    self._asker.answered(ask, data, now_s)
+                self._asker.answered(ask, data, now_s)
                 return
             wrong[0] += 1
             if wrong[0] > MOST_WRONG:
@@ -92,12 +97,10 @@ class UdpAsker:
             found[0].close()
 
     def give_up(self, ask: Ask) -> None:
-        self._finish(ask.number)
-
-    def sweep(self) -> None:
-        """Close sockets whose question is over."""
-        for number in [number for number, (_, ask, _, _) in self._open.items() if ask.is_done]:
-            self._finish(number)
+        """Nothing of it is heard any more; its socket, if it has one, is closed."""
+        ask.is_done = True
+        if ask.number != NOT_OPEN:
+            self._finish(ask.number)
 
     def close(self) -> None:
         for number in tuple(self._open):
