@@ -13,14 +13,14 @@ from kepd_dns.handover.state import Settings
 from kepd_dns.run.answering import Answering
 from kepd_dns.run.asking import flights as flights_module
 from kepd_dns.run.asking import servers as servers_module
-from kepd_dns.run.asking import upstream_udp
 from kepd_dns.run.asking.flight import DnsClient, Waiter
 from kepd_dns.run.asking.flights import MOST_OF_SOURCE, Flights
 from kepd_dns.run.asking.servers import Servers
 from kepd_dns.run.counters import Counters
+from kepd_dns.run.process import OPEN_FILES, allow_open_files
 from packages.dns.tests.messages import question
 
-OPEN_FILES = 4096
+FEW_FILES = 400
 
 
 @pytest.fixture
@@ -62,11 +62,11 @@ async def asking(silent: socket.socket) -> AsyncIterator[Asking]:
 
 
 @pytest.fixture
-def files() -> Iterator[None]:
-    """As the unit of the process allows."""
+def few_files() -> Iterator[int]:
+    """As a process begins where nobody says how many it may have open; how many it might."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], min(OPEN_FILES, before[1])), before[1]))
-    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW_FILES, before[1]))
+    yield before[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
@@ -99,14 +99,33 @@ async def test_a_look_for_loops_without_an_answer_leaves_no_socket(
     assert (before, after) == (1, 0)
 
 
-@pytest.mark.usefixtures("files")
-async def test_a_flood_from_one_leaves_room_for_new_names_of_another(asking: Asking) -> None:
-    """DNS-94."""
+async def test_a_flood_from_one_leaves_room_for_new_names_of_another(few_files: int, silent: socket.socket) -> None:
+    """DNS-94: with the files that the process allows itself."""
+    allow_open_files()
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    asking = Asking(silent)
     for number in range(MOST_OF_SOURCE + 9):
         asking.start(f"x{number}.example")
     of_one = len(asking.flights.flights)
     asking.start("other.example", "192.0.2.2")
+    of_both = len(asking.flights.flights)
+    asking.flights.close()
 
-    assert (of_one, len(asking.flights.flights)) == (MOST_OF_SOURCE, MOST_OF_SOURCE + 1)
+    assert allowed == min(OPEN_FILES, few_files)
+    assert (of_one, of_both) == (MOST_OF_SOURCE, MOST_OF_SOURCE + 1)
     assert asking.counters.overload == {"source": 9}
-    assert upstream_udp.MOST_SOCKETS > MOST_OF_SOURCE
+
+
+@pytest.mark.usefixtures("few_files")
+async def test_half_of_the_files_are_left_to_others(silent: socket.socket) -> None:
+    """DNS-94: clients by TCP and the daemon are heard; names that find no room get an error."""
+    asking = Asking(silent)
+    for number in range(FEW_FILES):
+        asking.start(f"x{number}.example")
+    sockets, left = asking.flights.udp.count, [socket.socket() for _ in range(FEW_FILES // 4)]
+    for one in left:
+        one.close()
+    asking.flights.close()
+
+    assert sockets == FEW_FILES // 2
+    assert asking.counters.overload == {"upstream": FEW_FILES // 2 + 1}

@@ -317,8 +317,11 @@ async def test_a_flood_of_new_names_leaves_others_alone(tmp_path: Path) -> None:
             assert addresses(await process.ask("localhost", within_s=5.0)) == ["127.0.0.1"]
         await pouring
         async with asyncio.timeout(WITHIN_S):
-            while sum((status := await process.status()).overload.values()) <= 3000:
-                await asyncio.sleep(0.05)
+            status = None
+            while status is None or sum(status.overload.values()) <= 3000:
+                # How soon the daemon hears of it depends on the processor.
+                with suppress(ProcessUnavailable):
+                    status = await process.status()
 
         assert status.in_flight <= 1024
         assert status.negative_bytes <= 4 << 20

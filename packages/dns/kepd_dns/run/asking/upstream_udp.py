@@ -6,6 +6,7 @@ each of them costs as much as to ask. Source of behaviour: RFC 5452.
 """
 
 import asyncio
+import resource
 import select
 import socket
 from contextlib import suppress
@@ -15,7 +16,8 @@ from kepd_dns.run.asking.randomness import Randomness
 from kepd_dns.wire.writing import question_bytes
 
 MOST_WRONG = 8
-# As many as flights, so that what one client's names wait for leaves room for others'.
+# As many as flights, so that what one client's names wait for leaves room for others', but no more than half of the
+# files that may be open: clients and the daemon need some to be heard.
 MOST_SOCKETS = 4096
 LARGEST = 4096
 MOST_AT_ONCE = 64
@@ -26,6 +28,7 @@ class UdpAsker:
         self._asker, self._random = asker, random
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, tuple[socket.socket, Ask, int, list[int]]] = {}
+        self._most = min(MOST_SOCKETS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._epoll = select.epoll()
         self._loop.add_reader(self._epoll.fileno(), self._ready)
 
@@ -36,7 +39,7 @@ class UdpAsker:
 
     @property
     def is_full(self) -> bool:
-        return self.count >= MOST_SOCKETS
+        return self.count >= self._most
 
     def ask(self, ask: Ask) -> bool:
         """False: it could not be sent; the reason has been counted by the caller."""
