@@ -42,6 +42,23 @@ def test_every_base_can_be_pinned_by_digest_from_outside() -> None:
     assert "--base" in (ROOT / "scripts/image").read_text()
 
 
+def test_an_image_is_of_the_processor_that_is_named(tmp_path: Path) -> None:
+    """OCI-01: built and looked into as such; without a word, of this machine's."""
+    docker, said = tmp_path / "docker", tmp_path / "said"
+    docker.write_text(f'#!/bin/sh\necho "$@" >>{said}\n')
+    docker.chmod(0o755)
+    command = [str(ROOT / "scripts/image"), "--sbom", str(tmp_path / "sbom.json")]
+    heard = []
+    for words in ((), ("--arch", "arm64")):
+        said.write_text("")
+        path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        subprocess.run([*command, *words], env={**os.environ, **path}, check=True, capture_output=True, timeout=60)
+        heard.append([line for line in said.read_text().splitlines() if line.split()[0] in ("build", "create")])
+
+    assert [["--platform" in line for line in lines] for lines in heard] == [[False, False], [True, True]]
+    assert all("--platform linux/arm64" in line for line in heard[1])
+
+
 def test_nothing_is_fetched_but_packages_and_locked_requirements() -> None:
     """OCI-01, SUP-01."""
     words = {word for word, _ in instructions()}

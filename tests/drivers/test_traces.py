@@ -116,6 +116,8 @@ async def test_a_dead_collector_holds_nobody_up(free_port: int, capfd: pytest.Ca
 async def test_what_is_left_at_the_end_is_sent(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
     """TRC-15."""
     monkeypatch.setattr(driver, "EVERY_MS", 3_600_000)
+    for patience in ("EXPORT_S", "CLOSE_S"):
+        monkeypatch.setattr(driver, patience, 60.0)
     export = SpanExport(collector.endpoint, "n1")
     export.take([span(number) for number in range(1, 700)])
     await export.close()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -23,6 +23,12 @@ class NoContainerd(FakeContainerd):
         yield
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
 async def followed(cri: FakeCri, containerd: FakeContainerd, change: Any) -> tuple[list[RuntimeEvent], RuntimeWatch]:
     board, clock = Board(lambda: 0.0), SystemClock()
     watch = RuntimeWatch(cri, "fake", clock.now_s)
@@ -39,8 +45,9 @@ async def followed(cri: FakeCri, containerd: FakeContainerd, change: Any) -> tup
             group.create_task(events.run(board.add("events", State.STARTING))),
             group.create_task(listen()),
         ]
-        await asyncio.sleep(0.3)
-        await change()
+        # The first is of the listener, the second of a source that has settled.
+        await until(lambda: len(seen) == 2)
+        await change(seen)
         for task in tasks:
             task.cancel()
     return seen, watch
@@ -52,9 +59,10 @@ async def test_the_best_source_is_taken(containerd: FakeContainerd, source: str)
     cri = FakeCri()
     cri.has_events = True
 
-    async def change() -> None:
+    async def change(seen: list[RuntimeEvent]) -> None:
         containerd.emit(RuntimeEvent(EventKind.STOPPED, "c"))
-        await asyncio.sleep(0.05)
+        if source == "containerd":
+            await until(lambda: len(seen) == 3)
 
     seen, watch = await followed(cri, containerd, change)
 
@@ -69,7 +77,7 @@ async def test_lists_are_compared_where_there_is_no_stream_at_all(monkeypatch: p
     cri.has_events = False
     cri.registry.add("i")
 
-    async def change() -> None:
+    async def change(seen: list[RuntimeEvent]) -> None:
         from agent.wire.cri import runtime_v1_pb2 as pb
 
         config = pb.PodSandboxConfig()
@@ -77,7 +85,7 @@ async def test_lists_are_compared_where_there_is_no_stream_at_all(monkeypatch: p
         sandbox = await cri.run_sandbox(config)
         container = await cri.create_container(sandbox, pb.ContainerConfig(image=pb.ImageSpec(image="i")), config)
         await cri.start_container(container)
-        await asyncio.sleep(0.1)
+        await until(lambda: EventKind.STARTED in [event.kind for event in seen])
 
     seen, watch = await followed(cri, NoContainerd(), change)
 

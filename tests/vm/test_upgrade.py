@@ -154,8 +154,8 @@ def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -
 
 
 def test_a_node_moves_to_another_machine_by_its_backup_alone(older: Machine, versions: list[str]) -> None:
-    """Nothing but the archive outlives a purge, and the machine has another name and identity afterwards. What was given
-    out and cordoned is as before."""
+    """Nothing but the archive outlives a purge, and the machine has another name and identity afterwards. What was
+    given out and cordoned is as before."""
     older.run("kepctl --timeout 60 cordon --reason moves")
     before = older.run(SUMS)
     older.run("kepd backup -o /root/node.tar.gz --without-secrets")

@@ -16,11 +16,12 @@ from kepd_dns.handover.state import Settings
 from kepd_dns.run import answering as answering_module
 from kepd_dns.run import listeners as listeners_module
 from kepd_dns.run.answering import Answering
-from kepd_dns.run.asking.flight import DnsClient
+from kepd_dns.run.asking.flight import DnsClient, Waiter
 from kepd_dns.run.asking.flights import MOST_FLIGHTS
 from kepd_dns.run.counters import Counters
 from kepd_dns.run.datagrams import BATCH, Datagrams
 from kepd_dns.run.listeners import BUSY_BATCH, MOST_IN_TURN, TcpListener, UdpListener
+from kepd_dns.wire.names import to_text
 from kepd_dns.wire.question import read_question
 from packages.dns.tests.messages import answer, kept
 from packages.dns.tests.messages import ask as question
@@ -34,7 +35,10 @@ class Waiting:
     def __init__(self, count: int) -> None:
         self.flights: dict[int, None] = dict.fromkeys(range(count))
 
-    def start(self, *_: object, **__: object) -> None: ...
+        self.started: list[str] = []
+
+    def start(self, waiter: Waiter, *_: object) -> None:
+        self.started.append(to_text(waiter.question.name).rstrip("."))
 
 
 class Place:
@@ -42,7 +46,8 @@ class Place:
 
     def __init__(self, under_way: int = 0, datagrams: Any = None, **settings: Any) -> None:
         self.counters = Counters()
-        self.answering = Answering(Cache(1 << 20), self.counters, Waiting(under_way), str)  # type: ignore[arg-type]
+        self.flights = Waiting(under_way)
+        self.answering = Answering(Cache(1 << 20), self.counters, self.flights, str)  # type: ignore[arg-type]
         self.answering.use(Settings(**{"per_source_qps": 0, **settings}), None)
         self._opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._opened.bind((HERE, 0))
@@ -103,6 +108,26 @@ async def test_servers_are_heard_first_while_much_is_under_way(under_way: int, f
     assert order[0] == first
     assert at_once == min(most, 40)
     assert order.count("server") == 1
+
+
+async def test_who_asks_little_is_not_behind_a_flood() -> None:
+    """DNS-94: nor is a new name of it; what the flood asked is answered after it."""
+    place = Place()
+    place.keep("known.example")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as flooding:
+        flooding.bind(("127.0.0.9", 0))
+        for number in range(200):
+            flooding.sendto(question(f"x{number}.example"), (HERE, place.port))
+    place.send(question("known.example"), question("new.example"))
+    await place.asked(202)
+    async with asyncio.timeout(30):
+        while len(place.flights.started) < 201:
+            await asyncio.sleep(0)
+    known = place.client.recv(4096)
+    place.close()
+
+    assert known[3] & 0xF == 0
+    assert place.flights.started.index("new.example") < BATCH
 
 
 async def test_a_known_question_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,14 @@ from kepd_dns.run.answering import MOST_SOURCES as MOST_TAKEN
 from kepd_dns.run.answering import Answering
 from kepd_dns.run.asking.flight import DnsClient
 from kepd_dns.run.asking.flights import MOST_FLIGHTS
+from kepd_dns.run.asking.flights import MOST_OF_SOURCE as MOST_WAITING
 from kepd_dns.run.counters import FAMILIES
 from kepd_dns.run.datagrams import BATCH, FLAT, LENGTH_AT, OUT_BYTES, Datagrams, text_of
+from kepd_dns.run.turns import Turns
 
 BUSY_BATCH, BUSY_FLIGHTS = 32, 128
+# Read at one wake-up where more lie in a socket than are answered at once.
+MOST_BATCHES = 8
 MOST_CLIENTS, MOST_OF_SOURCE, MOST_PIPELINED = 1024, 64, 100
 # Of one address by TCP. Questions beyond it are read later; whoever connects more often is not let in.
 CONNECTIONS, QUESTIONS = "connections", "questions"
@@ -38,8 +42,9 @@ def family_of(opened: socket.socket) -> str:
 
 
 class UdpListener:
-    """One socket. Up to 64 questions are read at each wake-up, fewer while many wait for servers, whose answers then
-    come first. `datagrams` is shared by sockets of one family."""
+    """One socket. Up to 64 questions are seen to at each wake-up, fewer while many wait for servers, whose answers then
+    come first. Where more lie in it, what is ready goes out and the rest waits by who asked: of itself a socket has one
+    order for all, in which a flood is before whoever comes after it. `datagrams` is shared by sockets of one family."""
 
     def __init__(self, opened: socket.socket, answering: Answering, datagrams: Datagrams) -> None:
         self._socket, self._number, self._answering, self._datagrams = opened, opened.fileno(), answering, datagrams
@@ -50,17 +55,17 @@ class UdpListener:
         self._own_port = socket.htons(self._own[1])
         self._late: list[tuple[bytes, bytes | bytearray]] = []
         self._sources: dict[bytes, str] = {}
+        self._turns = Turns[tuple[bytes, DnsClient, bool]](MOST_FLIGHTS, MOST_WAITING)
+        self._is_behind = self._is_catching_up = False
         self.questions = 0
         opened.setblocking(False)
         self._is_deferred = self._is_closed = False
         self._loop.add_reader(self._number, self._ready)
 
     def _ready(self) -> None:
-        """While some wait for servers, fewer questions are read at a time; while many do, what servers say at the same
-        moment comes before new questions."""
-        under_way = len(self._answering.flights.flights)
-        if under_way <= MOST_FLIGHTS // 2:
-            self._read(BATCH if under_way < BUSY_FLIGHTS else BUSY_BATCH)
+        """While many wait for servers, what servers say at the same moment comes before new questions."""
+        if len(self._answering.flights.flights) <= MOST_FLIGHTS // 2:
+            self._read()
         elif not self._is_deferred:
             self._is_deferred = True
             self._loop.call_soon(self._read_deferred)
@@ -68,13 +73,26 @@ class UdpListener:
     def _read_deferred(self) -> None:
         self._is_deferred = False
         if not self._is_closed:
-            self._read(BUSY_BATCH)
+            self._read()
 
-    def _read(self, most: int) -> None:
-        began_s = self._loop.time()
-        count = self._datagrams.receive(self._number, most)
-        if not count:
-            return
+    def _most(self) -> int:
+        return BATCH if len(self._answering.flights.flights) < BUSY_FLIGHTS else BUSY_BATCH
+
+    def _read(self) -> None:
+        most = self._most()
+        for _ in range(MOST_BATCHES):
+            began_s = self._loop.time()
+            count = self._datagrams.receive(self._number, most)
+            self._is_behind = count == most or len(self._turns) > 0
+            if count:
+                self._see_to(count, began_s)
+            if count < most:
+                break
+        if self._turns and not self._is_catching_up:
+            self._catch_up()
+
+    def _see_to(self, count: int, began_s: float) -> None:
+        waiting = len(self._turns)
         self._answering.begin(began_s)
         ready = self._answer(count, began_s)
         if ready:
@@ -82,7 +100,27 @@ class UdpListener:
         self.questions += count
         packet = self._datagrams.views[count - 1][: self._datagrams.sizes[FLAT * (count - 1) + LENGTH_AT]]
         self._answering.sample(count, packet.tobytes(), self._datagrams.name(count - 1))
-        self._answering.counters.durations["cache"].note((self._loop.time() - began_s) / count, count)
+        self._time(began_s, count - len(self._turns) + waiting)
+
+    def _catch_up(self) -> None:
+        self._is_catching_up = False
+        if self._is_closed:
+            return
+        began_s = self._loop.time()
+        count = min(self._most(), len(self._turns))
+        for _ in range(count):
+            data, client, is_over = self._turns.take()
+            text = self._answering.take(data, client, began_s, is_over)
+            if text is not None:
+                self._send(client.place, text)
+        self._time(began_s, count)
+        if self._turns:
+            self._is_catching_up = True
+            self._loop.call_soon(self._catch_up)
+
+    def _time(self, began_s: float, count: int) -> None:
+        if count:
+            self._answering.counters.durations["cache"].note((self._loop.time() - began_s) / count, count)
 
     def _answer(self, count: int, now_s: float) -> int:
         """What is ready goes out without a look at the question, the rest by `take`; how many can be sent at once."""
@@ -128,6 +166,9 @@ class UdpListener:
 
     def _take(self, slot: int, raw: bytes, host: bytes, now_s: float, is_over: bool) -> bytes | bytearray | None:
         datagrams = self._datagrams
+        if self._is_behind and not self._turns.has_room(host):
+            self._answering.counters.overload["source"] += 1
+            return None
         name = datagrams.name(slot)
         source = self._sources.get(host) or self._source(host, name)
         port = datagrams.ports[16 * slot + 1]
@@ -135,7 +176,11 @@ class UdpListener:
             self._answering.counters.malformed["port"] += 1
             return None
         client = DnsClient(source, "udp", self._family, self._send, name)
-        return self._answering.take(datagrams.views[slot][:2].tobytes() + raw, client, now_s, is_over)
+        data = datagrams.views[slot][:2].tobytes() + raw
+        if self._is_behind:
+            self._turns.put(host, (data, client, is_over))
+            return None
+        return self._answering.take(data, client, now_s, is_over)
 
     def _source(self, host: bytes, name: bytes) -> str:
         if len(self._sources) >= MOST_SOURCES:

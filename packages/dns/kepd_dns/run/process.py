@@ -10,6 +10,7 @@ import errno
 import gc
 import os
 import pwd
+import resource
 import signal
 import socket
 import sys
@@ -38,6 +39,7 @@ PORT = 53
 STOP_S = 2.0
 HOT_S = 60.0
 LOOK_S = 1.0
+OPEN_FILES = 8192
 
 
 def log(event: str, **fields: object) -> None:
@@ -53,6 +55,13 @@ def user_id(text: str) -> int:
     with suppress(KeyError):
         return pwd.getpwnam(text).pw_uid
     return -1
+
+
+def allow_open_files() -> None:
+    """What the unit allows; elsewhere a process begins with fewer than it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < min(OPEN_FILES, hard):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(OPEN_FILES, hard), hard))
 
 
 def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -292,6 +301,7 @@ class Process:
 
 def main() -> None:
     arguments = read_arguments(sys.argv[1:])
+    allow_open_files()
 
     async def run() -> None:
         await Process(arguments).run()

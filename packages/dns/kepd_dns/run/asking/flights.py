@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kepd_dns.cache.cache import Cache
 from kepd_dns.cache.entry import Entry
-from kepd_dns.run.asking.asks import NOT_OPEN, Ask
+from kepd_dns.run.asking.asks import Ask
 from kepd_dns.run.asking.flight import UpstreamQuery, Waiter
 from kepd_dns.run.asking.randomness import Randomness
 from kepd_dns.run.asking.timer_wheel import Wheel
@@ -175,8 +175,8 @@ class Flights:
         if flight.is_done:
             return
         for ask in [one for one in flight.open if now_s - one.started_s >= TRY_S]:
-            ask.is_done = True
             flight.open.remove(ask)
+            self.udp.give_up(ask)
             self._failed(ask, "timeout")
         if now_s - flight.started_s >= WHOLE_S:
             self._give_up(flight, now_s)
@@ -300,9 +300,7 @@ class Flights:
             self.prefetching -= 1
         if flight.open:
             for ask in flight.open:
-                ask.is_done = True
-                if ask.number != NOT_OPEN:
-                    self.udp.give_up(ask)
+                self.udp.give_up(ask)
             flight.open.clear()
         return self._take_waiters(flight)
 
@@ -366,7 +364,6 @@ class Flights:
 
     def settle(self) -> None:
         """After servers changed: those that are asked no more are let go."""
-        self.udp.sweep()
         self.tcp.sweep()
 
     def close(self) -> None:

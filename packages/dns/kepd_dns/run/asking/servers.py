@@ -110,9 +110,11 @@ class Servers:
                 self._log(f"{server} leads back to kepd-dns and is left out")
 
         answering.loop_names[name] = found
-        flights.udp.ask(Ask(server, flights.healths.of(server), None, question, section, False, self._loop.time()))
-        self._loop.call_later(LOOP_S, self._forget, name)
+        ask = Ask(server, flights.healths.of(server), None, question, section, False, self._loop.time())
+        flights.udp.ask(ask)
 
-    def _forget(self, name: bytes) -> None:
-        if self._answering is not None:
-            self._answering.loop_names.pop(name, None)
+        def forget() -> None:
+            answering.loop_names.pop(name, None)
+            flights.udp.give_up(ask)
+
+        self._loop.call_later(LOOP_S, forget)

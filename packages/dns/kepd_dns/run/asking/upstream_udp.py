@@ -6,6 +6,7 @@ each of them costs as much as to ask. Source of behaviour: RFC 5452.
 """
 
 import asyncio
+import resource
 import select
 import socket
 from contextlib import suppress
@@ -15,7 +16,9 @@ from kepd_dns.run.asking.randomness import Randomness
 from kepd_dns.wire.writing import question_bytes
 
 MOST_WRONG = 8
-MOST_SOCKETS = 1024
+# As many as flights, so that what one client's names wait for leaves room for others', but no more than half of the
+# files that may be open: clients and the daemon need some to be heard.
+MOST_SOCKETS = 4096
 LARGEST = 4096
 MOST_AT_ONCE = 64
 
@@ -25,12 +28,18 @@ class UdpAsker:
         self._asker, self._random = asker, random
         self._loop = asyncio.get_running_loop()
         self._open: dict[int, tuple[socket.socket, Ask, int, list[int]]] = {}
+        self._most = min(MOST_SOCKETS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._epoll = select.epoll()
         self._loop.add_reader(self._epoll.fileno(), self._ready)
 
     @property
+    def count(self) -> int:
+        """Of questions that wait for their answer."""
+        return len(self._open)
+
+    @property
     def is_full(self) -> bool:
-        return len(self._open) >= MOST_SOCKETS
+        return self.count >= self._most
 
     def ask(self, ask: Ask) -> bool:
         """False: it could not be sent; the reason has been counted by the caller."""
@@ -75,8 +84,7 @@ class UdpAsker:
                 return
             if len(data) >= 12 and data[:2] == id_.to_bytes(2, "big") and data[2] & 0x80:
                 self._finish(number)
-                if not ask.is_done:
-                    self._asker.answered(ask, data, now_s)
+                self._asker.answered(ask, data, now_s)
                 return
             wrong[0] += 1
             if wrong[0] > MOST_WRONG:
@@ -92,12 +100,10 @@ class UdpAsker:
             found[0].close()
 
     def give_up(self, ask: Ask) -> None:
-        self._finish(ask.number)
-
-    def sweep(self) -> None:
-        """Close sockets whose question is over."""
-        for number in [number for number, (_, ask, _, _) in self._open.items() if ask.is_done]:
-            self._finish(number)
+        """Nothing of it is heard any more; its socket, if it has one, is closed."""
+        ask.is_done = True
+        if ask.number != NOT_OPEN:
+            self._finish(ask.number)
 
     def close(self) -> None:
         for number in tuple(self._open):
