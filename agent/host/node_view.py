@@ -20,11 +20,11 @@ from agent.config.effective import enabled_planes
 from agent.config.keys import all_keys
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.interfaces.default_route import default_addresses
-from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.pressure.driver import FOLDER
 from agent.host.features import KEYS, feature_rows
 from agent.host.tracing import has_extra
 from agent.kit.configuration import RunningConfiguration
+from agent.kit.kubelet_arrival import kubelet_beside
 from agent.kit.logs import Levels
 from agent.model.nodes.drain import NodeDrain
 from agent.model.nodes.feature import FeatureFacts, FeatureReport
@@ -92,7 +92,7 @@ def _facts(configuration: Configuration, runtime: RuntimeFeatures, environment: 
         groups=ControlGroups().shape(),
         release=(int(found[1]), int(found[2])) if found else (0, 0),
         has_pressure=_has_pressure(),
-        has_kubelet=bool(kubelet_sign(environment)),
+        has_kubelet=bool(kubelet_beside(configuration, environment)),
         has_journalctl=has_journalctl(),
         can_trace=has_extra(),
         planes=frozenset(enabled_planes(configuration)),

@@ -2,8 +2,11 @@
 """Follows whether a kubelet runs on this node: it may begin after kepd, at the first boot, and it may be removed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
+from agent.config.document import Configuration
+from agent.drivers.kubelet.signs import kubelet_sign
 from agent.model.clock import Clock
 from agent.model.event import Event
 
@@ -12,6 +15,14 @@ KUBELET_LOOK_S = 60.0
 LOOKS_UNTIL_GONE = 5
 ARRIVED = "{sign}: images are no longer removed to make space, and no pods are evicted, for a kubelet does both"
 GONE = "no sign of a kubelet is left ({sign} before): kepd removes images to make space and evicts pods again"
+
+
+def kubelet_beside(configuration: Configuration, environment: Mapping[str, str], root: Path = Path("/")) -> str:
+    """A sign of one. The sockets that kepd itself serves in its place are none, also what a power cut left of them."""
+    devices = configuration.devices
+    own = {devices.pod_resources} if devices.manager.enabled or devices.plugins.enabled else set()
+    own |= {f"{devices.plugins.directory}/kubelet.sock"} if devices.plugins.enabled else set()
+    return kubelet_sign(environment, root, own)
 
 
 async def follow_kubelet(

@@ -3,15 +3,18 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agent.config.document import Configuration
+from agent.config.sections.devices import DeviceManagerSection, DevicePlugins, Devices
 from agent.config.sections.images import Images
 from agent.drivers.kubelet.places import find_kubelet
 from agent.drivers.kubelet.signs import PLACES, kubelet_sign
 from agent.images.collect.plan import CollectMode
 from agent.images.settings import image_settings
-from agent.kit.kubelet_arrival import follow_kubelet
+from agent.kit.kubelet_arrival import follow_kubelet, kubelet_beside
 from tests.fakes.clock import FakeClock
 
 ID = "0123456789abcdef" * 4
@@ -49,6 +52,24 @@ def test_a_file_of_any_distribution_is_a_sign(tmp_path: Path, place: str) -> Non
     path.touch()
 
     assert kubelet_sign({}, tmp_path) == f"{path} exists"
+
+
+@pytest.mark.parametrize(
+    ("place", "section"),
+    [
+        ("pod-resources", {"manager": DeviceManagerSection(enabled=True)}),
+        ("pod-resources", {"plugins": DevicePlugins(enabled=True)}),
+        ("device-plugins", {"plugins": DevicePlugins(enabled=True)}),
+    ],
+)
+def test_a_socket_that_kepd_serves_itself_is_no_sign(tmp_path: Path, place: str, section: dict[str, Any]) -> None:
+    """FI-5: a node by itself that gives devices evicts, also after a power cut that left the socket."""
+    path = node(tmp_path) / "var/lib/kubelet" / place / "kubelet.sock"
+    path.parent.mkdir(parents=True)
+    path.touch()
+
+    assert kubelet_beside(Configuration(devices=Devices(**section)), {}, tmp_path) == ""
+    assert kubelet_beside(Configuration(), {}, tmp_path) == f"{path} exists"
 
 
 @pytest.mark.parametrize("process", ["kubelet", "k3s-server", "kubelite"])

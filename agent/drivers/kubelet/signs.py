@@ -5,7 +5,7 @@ Owns: the places and names to look for. One sign is enough: to take a node for a
 remove images that the kubelet still counts on, while the opposite mistake only leaves more images on the disk.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,13 +31,13 @@ PROGRAMS = frozenset({"kubelet", "kubelite", "k3s", "k3s-server", "k3s-agent", "
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
-def kubelet_sign(environment: Mapping[str, str], root: Path = Path("/")) -> str:
-    """What speaks for a kubelet on this node, for people to read; empty if nothing does."""
+def kubelet_sign(environment: Mapping[str, str], root: Path = Path("/"), own: Container[str] = ()) -> str:
+    """What speaks for a kubelet on this node, for people to read; empty if nothing does. `own` places say nothing."""
     if environment.get(IN_CLUSTER):
         return f"kepd runs in a pod ({IN_CLUSTER} is set)"
     for place in PLACES:
         with suppress(OSError):
-            if (root / place).exists():
+            if f"/{place}" not in own and (root / place).exists():
                 return f"{root / place} exists"
     for pid, name in node_programs(PROGRAMS, root):
         return f"process {pid} is a {name}"

@@ -18,7 +18,6 @@ from prometheus_client.core import Metric
 from agent.config.document import Configuration
 from agent.drivers.containerd.driver import Containerd
 from agent.drivers.kubelet.driver import KubeletConfiguration
-from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.pressure.driver import KernelPressure
 from agent.drivers.registry.driver import RegistrySizes
 from agent.drivers.state_files.driver import StateFiles
@@ -47,7 +46,7 @@ from agent.images.run.state import ImageHistory, StateFile
 from agent.images.settings import ImageSettings, KubeletDisk, image_settings, read_kubelet_disk
 from agent.images.view.progress import snapshotter_advice
 from agent.images.view.texts import ImageEvent, signature_advice
-from agent.kit.kubelet_arrival import follow_kubelet
+from agent.kit.kubelet_arrival import follow_kubelet, kubelet_beside
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import held_plane_lock
 from agent.model.component import Report, State
@@ -115,7 +114,7 @@ def attach(inputs: PlaneInputs) -> Attached[ImageOffers]:
                 group.create_task(prefetcher.run(lines[1]), name="images-prefetch")
                 group.create_task(limiter.run(), name="images-limit")
                 group.create_task(shared.hosts.run(), name="images-hosts")
-                look = partial(kubelet_sign, inputs.environment)
+                look = partial(kubelet_beside, configuration, inputs.environment)
                 follow = follow_kubelet(look, inputs.clock, lambda _: apply(inputs.configuration()), inputs.tell)
                 group.create_task(follow, name="images-kubelet")
 
@@ -154,7 +153,7 @@ def _settings(configuration: Configuration, environment: Mapping[str, str]) -> I
     place = configuration.proxy.kubelet_config
     path = Path(place) if place.startswith("/") else KUBELET_CONFIG
     disk = KubeletDisk()
-    sign = f"{path} exists" if path.exists() else kubelet_sign(environment)
+    sign = f"{path} exists" if path.exists() else kubelet_beside(configuration, environment)
     if sign:
         reader = KubeletConfiguration(str(path))
         try:

@@ -18,10 +18,9 @@ from agent.config.loopback import is_for_few
 from agent.config.sections.telemetry import ContainerFigures
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.kernel_files.driver import KernelFiles
-from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.oom_signals.driver import OomSignals
 from agent.drivers.state_files.driver import StateFiles
-from agent.kit.kubelet_arrival import follow_kubelet
+from agent.kit.kubelet_arrival import follow_kubelet, kubelet_beside
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
 from agent.model.feed import ChangeKind, Feed, FeedLagged
@@ -92,7 +91,7 @@ def attach(
     def figures() -> ContainerFigures:
         return configuration().telemetry.containers
 
-    kubelet = kubelet_sign(inputs.environment)
+    kubelet = kubelet_beside(configuration(), inputs.environment)
 
     def wants(sandbox: pb.PodSandbox) -> bool:
         of = figures().of
@@ -151,7 +150,7 @@ async def _observe(
     """The planes of images and pods tell of a kubelet that comes or goes."""
 
     def look() -> str:
-        return kubelet_sign(inputs.environment)
+        return kubelet_beside(inputs.configuration(), inputs.environment)
 
     async with asyncio.TaskGroup() as group:
         follow = follow_kubelet(look, inputs.clock, kubelet_changed, lambda _event: None)

@@ -15,7 +15,6 @@ from agent.config.document import Configuration
 from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.exec_processes.driver import ExecProcesses
-from agent.drivers.kubelet.signs import kubelet_sign
 from agent.drivers.logind.driver import Logind
 from agent.drivers.manifests.changing import take_out
 from agent.drivers.mounts.driver import Mounts
@@ -23,7 +22,7 @@ from agent.drivers.probe_client.driver import NetworkProbeClient
 from agent.drivers.slices.driver import SystemdSlices
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.configuration import instance_id
-from agent.kit.kubelet_arrival import follow_kubelet
+from agent.kit.kubelet_arrival import follow_kubelet, kubelet_beside
 from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, LastWork, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import LOCK_DIRECTORY, held_plane_lock
@@ -132,7 +131,7 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
     configuration = inputs.configuration()
     groups, slices = ControlGroups(), SystemdSlices()
     shape = groups.shape()
-    look = partial(kubelet_sign, inputs.environment)
+    look = partial(kubelet_beside, configuration, inputs.environment)
     facts = replace(node_facts(configuration, shape), has_kubelet=bool(look()))
     instance = instance_id(Path(configuration.node.state_directory))
     settings = CurrentSettings(

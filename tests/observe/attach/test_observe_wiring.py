@@ -152,7 +152,7 @@ async def test_a_kubelet_that_comes_later_gets_its_containers_back(
 ) -> None:
     """It was looked for once, at kepd's start, which is before the kubelet's on a node's first boot."""
     signs = [""]
-    monkeypatch.setattr(unit, "kubelet_sign", lambda _environment: signs[0])
+    monkeypatch.setattr(unit, "kubelet_beside", lambda *_: signs[0])
     clock, cri, configuration = FakeClock(), FakeCri(), everything_on(short_path)
     runtime = SimpleNamespace(cri=cri, events=Silent(), containerd=None)
     inputs = replace_struct(inputs_of(configuration, runtime=runtime), clock=clock)  # type: ignore[arg-type]

@@ -130,6 +130,27 @@ async def test_one_that_the_runtime_forgets_later_loses_them_then(cni: Cni) -> N
     assert sorted(path.name for path in cni.networks.glob("kepd/*")) == ["10.85.0.2", "10.85.0.4"]
 
 
+async def test_an_address_that_names_nobody_is_released_once_its_network_is_known(
+    cni: Cni, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a cut that emptied every result: the first pods of the new boot tell whose network it is. One that is being
+    written is empty for a moment too."""
+    (cni.results / f"kepd-{KNOWN}-eth0").write_text("")
+    for address, at_s in (("10.85.0.3", BOOT_S - 100), ("10.85.0.4", BOOT_S - 100), ("10.85.0.5", NOW_S)):
+        (cni.networks / "kepd" / address).touch()
+        os.utime(cni.networks / "kepd" / address, (at_s, at_s))
+    over = pb.PodSandbox(id=LOST, state=pb.SANDBOX_NOTREADY)
+    monkeypatch.setattr("agent.pods.run.disk.lost_networks.time.clock_gettime", lambda _: NOW_S - BOOT_S)
+    addresses = LostAddresses(cni.results, FakeClock(NOW_S))
+    await addresses.look([over], is_first=True)
+    assert len([*(cni.networks / "kepd").iterdir()]) == 4
+    (cni.namespaces / "new").touch()
+    cni.add(GOING, "10.85.0.6", namespace=str(cni.namespaces / "new"), at_s=NOW_S)
+    await addresses.look([pb.PodSandbox(id=GOING), pb.PodSandbox(id=KNOWN)], is_first=False)
+
+    assert sorted(path.name for path in cni.networks.glob("kepd/*")) == ["10.85.0.2", "10.85.0.5", "10.85.0.6"]
+
+
 async def test_the_plane_releases_them_before_it_begins_a_pod(tmp_path: Path) -> None:
     cni = Cni(tmp_path / "cni")
     cni.add(LOST, "10.85.0.3", namespace=str(cni.namespaces / "gone"), at_s=BOOT_S)

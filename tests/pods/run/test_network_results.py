@@ -33,3 +33,11 @@ def test_all_that_do_not_parse_are_found_for_the_doctor(results: Path) -> None:
 
     assert [path.name for path in unreadable_results(results)] == [f"lab-{MINE}-eth0", f"lab-{OTHER}-eth0"]
     assert unreadable_results(results / "absent") == []
+
+
+def test_power_cuts_without_end_leave_no_files_without_end(results: Path) -> None:
+    for number in range(15):
+        (results / f"lab-{MINE}-eth{number}").write_text("")
+    set_aside(results, MINE)
+
+    assert len([*(results.parent / "unreadable").iterdir()]) == 10

@@ -7,7 +7,8 @@ network namespace is gone: all are with the boot that made them. Never: the netw
 its way, or of other programs. Blocking.
 
 CNI does not sync its results either, so a power cut leaves empty ones, and by an empty one no network can be ended:
-the runtime refuses to stop the sandbox, for ever. Without the file it ends the network from its configuration.
+the runtime refuses to stop the sandbox, for ever. Without the file it ends the network from its configuration. An
+address whose file is empty names no sandbox, so ending a network gives it to nobody: it goes by its age.
 """
 
 import asyncio
@@ -33,6 +34,9 @@ MARK = "K8S_POD_INFRA_CONTAINER_ID"
 SETTLED_S = 60.0
 RESULTS = Path("/var/lib/cni/results")
 ASIDE = "unreadable"
+# For people to look at; each power cut adds some.
+MOST_ASIDE = 10
+NOBODY = ""
 
 
 class _Interface(msgspec.Struct):
@@ -73,7 +77,8 @@ def lost_networks(
             names[sandbox_id] = network
     for network in sorted(of_kubernetes):
         for path, sandbox_id in _reservations(networks / network):
-            is_old = sandbox_id in found or _changed_s(path) < boot_wall_s
+            is_lost = sandbox_id in found and sandbox_id != NOBODY
+            is_old = is_lost or _changed_s(path) < boot_wall_s
             if sandbox_id not in known and is_old:
                 found.setdefault(sandbox_id, []).append(path)
                 names[sandbox_id] = network
@@ -136,7 +141,8 @@ class LostAddresses:
             await self._release(listed)
         elif gone := self._over - listed:
             self._over -= gone
-            await self._release(listed, gone)
+            # At the first look nothing that could be read may have said whose network that is.
+            await self._release(listed, {*gone, NOBODY})
 
     async def _release(self, listed: set[str], only: Container[str] | None = None) -> None:
         wall_s = self._clock.wall_s()
@@ -167,6 +173,8 @@ def set_aside(results: Path, sandbox_id: str) -> list[Path]:
         aside = results.parent / ASIDE
         aside.mkdir(mode=0o700, exist_ok=True)
         moved.append(path.replace(aside / path.name))
+    for path in sorted((results.parent / ASIDE).glob("*"), key=_changed_s)[:-MOST_ASIDE] if moved else ():
+        path.unlink(missing_ok=True)
     return moved
 
 
