@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench`: run all measurements, print them, write bench/results.md. Names of modules renew those alone."""
 
+import argparse
 import importlib
 import os
 import platform
@@ -17,7 +18,7 @@ MODULES = (
 # Those that need a program of one's own; run by name.
 BESIDE = ("kubelet", "kube_proxy", "podman")
 # Those that take ten minutes or more; run by name.
-LONG = ("takeover", "soak", "greed")
+LONG = ("takeover", "soak", "soak_machine", "greed")
 HEAD = """# Benchmarks
 
 Written by `make bench`. Figures of one run of each part on one machine: compare ratios and stated figures, not
@@ -31,13 +32,20 @@ def shown(value: float) -> str:
 
 
 def main() -> int:
-    names = sys.argv[1:] or MODULES
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("names", nargs="*", default=MODULES)
+    hours = "soak: so long, in a virtual machine; 0 = the table of the last such run"
+    parser.add_argument("--hours", type=float, help=hours)
+    given = parser.parse_args()
     sections = written_sections()
-    for name in names:
+    for word in given.names:
+        in_machine = word == "soak" and given.hours is not None
+        name = "soak_machine" if in_machine else word
         module = importlib.import_module(f"bench.{name}")
-        lines = [f"## {name}", "", (module.__doc__ or "").strip().splitlines()[0], ""]
-        lines += ["| what | measured | stated figure |", "|---|---|---|"]
-        for what, value, unit, stated in module.measure():
+        rows = module.measure(given.hours) if in_machine else module.measure()
+        head = module.headline() if in_machine else (module.__doc__ or "").strip().splitlines()[0]
+        lines = [f"## {name}", "", head, "", "| what | measured | stated figure |", "|---|---|---|"]
+        for what, value, unit, stated in rows:
             print(f"{name:10} {what:62} {shown(value):>8} {unit:14} {stated}", flush=True)
             lines.append(f"| {what} | {shown(value)} {unit} | {stated} |")
         sections[name] = "\n".join(lines) + "\n"

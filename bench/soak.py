@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,72 +28,67 @@ from tests.lab import Image, Lab
 from tests.lab.namespace import Namespace
 
 Row = tuple[str, float, str, str]
+Work = tuple[float, Callable[[], Awaitable[object]]]
 LASTS_S = float(os.environ.get("KEPD_SOAK_S", "1800"))
 SETTLES_S = min(300.0, LASTS_S / 3)
 """Caches fill, and allocators find what they need."""
 SERVICES, ENDPOINTS, CHANGES_A_SECOND = 200, 20, 20
 PODS = 4
 SAMPLES_S = 5.0
-POD = """
-apiVersion: v1
-kind: Pod
-metadata: {name: NAME}
-spec:
-  terminationGracePeriodSeconds: 1
-  volumes: [{name: a, emptyDir: {medium: Memory}}]
-  containers:
-  - {name: app, image: "IMAGE", imagePullPolicy: IfNotPresent, command: [sh, -c, "date; sleep 1000"],
-     volumeMounts: [{name: a, mountPath: /a}], readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}}
-"""
 PORTS = [{"name": "http", "port": 80, "protocol": "TCP"}]
 
 
 class Seen:
     """Figures over time, and their slopes."""
 
-    def __init__(self) -> None:
+    def __init__(self, settles_s: float) -> None:
+        self.settles_s = settles_s
         self.began_s = time.monotonic()
-        self.values: dict[str, list[tuple[float, float]]] = {}
+        self.values: dict[str, dict[object, list[tuple[float, float]]]] = {}
         self.did: dict[str, int] = {}
 
-    def note(self, name: str, value: float) -> None:
-        at_s = time.monotonic() - self.began_s
-        if at_s >= SETTLES_S:
-            self.values.setdefault(name, []).append((at_s, value))
+    def note(self, name: str, value: float, at_s: float | None = None, of: object = "") -> None:
+        """`of`: what it is compared within, such as one of several processes."""
+        since_s = (time.monotonic() if at_s is None else at_s) - self.began_s
+        if since_s >= self.settles_s:
+            self.values.setdefault(name, {}).setdefault(of, []).append((since_s, value))
 
     def count(self, what: str) -> None:
         self.did[what] = self.did.get(what, 0) + 1
 
     def slope_an_hour(self, name: str) -> float:
-        points = self.values[name]
-        middle_s = sum(at_s for at_s, _ in points) / len(points)
-        middle = sum(value for _, value in points) / len(points)
-        spread = sum((at_s - middle_s) ** 2 for at_s, _ in points)
-        return 3600 * sum((at_s - middle_s) * (value - middle) for at_s, value in points) / (spread or 1.0)
+        """Of parallel lines, one through all that are compared."""
+        rise = spread = 0.0
+        for points in self.values[name].values():
+            middle_s = sum(at_s for at_s, _ in points) / len(points)
+            middle = sum(value for _, value in points) / len(points)
+            rise += sum((at_s - middle_s) * (value - middle) for at_s, value in points)
+            spread += sum((at_s - middle_s) ** 2 for at_s, _ in points)
+        return 3600 * rise / (spread or 1.0)
 
     def largest(self, name: str) -> float:
-        return max(value for _, value in self.values[name])
+        return max(value for points in self.values[name].values() for _, value in points)
+
+    def rows(self) -> list[Row]:
+        found: list[Row] = []
+        units = {"resident memory": "MiB"}
+        for name in sorted(self.values):
+            unit = units.get(name, "")
+            found.append((f"{name}: at most, after {self.settles_s:.0f} s", self.largest(name), unit, ""))
+            stated = "≤ 1" if name == "resident memory" else "flat"
+            found.append((f"{name}: grows in an hour by", self.slope_an_hour(name), unit, stated))
+        return found
 
 
 class Node:
     def __init__(self, kepd: Kepd, lab: Lab, server: ApiServer, space: Namespace, image: str) -> None:
         self.kepd, self.lab, self.server, self.space, self.image = kepd, lab, server, space, image
-        self.seen = Seen()
+        self.seen = Seen(SETTLES_S)
         self.turn = 0
 
     def put_slice(self, number: int) -> None:
         self.turn += 1
-        addresses = [f"10.1.{number}.{1 + (self.turn + one) % 250}" for one in range(ENDPOINTS)]
-        self.server.objects.put(
-            "endpointslices",
-            {
-                "metadata": {
-                    "name": f"s{number}-1", "namespace": "soak", "labels": {"kubernetes.io/service-name": f"s{number}"}
-                },
-                "addressType": "IPv4", "ports": PORTS,
-                "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
-            },
-        )  # fmt: skip
+        self.server.objects.put("endpointslices", slice_of(number, self.turn))
 
     async def services(self) -> None:
         self.put_slice(self.turn % SERVICES)
@@ -105,7 +100,7 @@ class Node:
             path.unlink()
         else:
             hidden = self.kepd.manifests / ".next"
-            hidden.write_text(POD.replace("NAME", path.stem).replace("IMAGE", self.image))
+            hidden.write_text(pod(path.stem, self.image))
             hidden.rename(path)
         self.seen.count("pods put or removed")
 
@@ -128,12 +123,7 @@ class Node:
         self.seen.count(f"kepctl {words[0]}" + ("" if done.returncode == 0 else " failed"))
 
     async def proxied(self) -> None:
-        path = f"unix:{self.kepd.folder}/cri/cri.sock"
-        async with grpc.aio.insecure_channel(path, options=[("grpc.default_authority", "localhost")]) as channel:
-            for name in ("Version", "ListContainers", "ListPodSandbox"):
-                with suppress(grpc.aio.AioRpcError):
-                    await channel.unary_unary(f"/runtime.v1.RuntimeService/{name}")(b"", timeout=10)
-                    self.seen.count("proxied calls")
+        await proxied(f"{self.kepd.folder}/cri/cri.sock", self.seen)
 
     async def samples(self) -> None:
         assert self.kepd.process is not None
@@ -152,26 +142,77 @@ class Node:
         return Path("/proc/self/mountinfo").read_text().count(str(self.kepd.folder))
 
     async def run(self) -> None:
-        works: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+        works: list[Work] = [
             (1 / CHANGES_A_SECOND, self.services), (2.0, self.pods), (1.5, self.pulls), (1.0, self.scrapes),
             (2.0, self.callers), (0.5, self.proxied), (SAMPLES_S, self.samples),
         ]  # fmt: skip
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LASTS_S), asyncio.TaskGroup() as group:
-                for pause_s, work in works:
-                    group.create_task(again_and_again(pause_s, work))
+        ended = asyncio.Event()
+        asyncio.get_running_loop().call_later(LASTS_S, ended.set)
+        await at_work(works, ended)
 
 
-async def again_and_again(pause_s: float, work: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        began_s = time.monotonic()
-        await work()
-        await asyncio.sleep(max(pause_s - (time.monotonic() - began_s), 0))
+async def at_work(works: Sequence[Work], ended: asyncio.Event) -> None:
+    """Each again and again after its pause, until then; what was begun is finished."""
+
+    async def repeat(pause_s: float, work: Callable[[], Awaitable[object]]) -> None:
+        while not ended.is_set():
+            began_s = time.monotonic()
+            await work()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), max(pause_s - (time.monotonic() - began_s), 0))
+
+    async with asyncio.TaskGroup() as group:
+        for pause_s, work in works:
+            group.create_task(repeat(pause_s, work))
+
+
+async def proxied(path: Path | str, seen: Seen) -> None:
+    options = [("grpc.default_authority", "localhost")]
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=options) as channel:
+        for name in ("Version", "ListContainers", "ListPodSandbox"):
+            with suppress(grpc.aio.AioRpcError):
+                await channel.unary_unary(f"/runtime.v1.RuntimeService/{name}")(b"", timeout=10)
+                seen.count("proxied calls")
+
+
+def pod(name: str, image: str, *, probe_s: int = 1, template: str = "") -> str:
+    """`template`: of which it has a claim."""
+    claims, used = (
+        (f"[{{name: c, resourceClaimTemplateName: {template}}}]", "[{name: c}]") if template else ("[]", "[]")
+    )
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  resourceClaims: {claims}
+  volumes: [{{name: a, emptyDir: {{medium: Memory}}}}]
+  containers:
+  - name: app
+    image: "{image}"
+    imagePullPolicy: IfNotPresent
+    command: [sh, -c, "date; sleep 1000"]
+    resources: {{claims: {used}}}
+    volumeMounts: [{{name: a, mountPath: /a}}]
+    readinessProbe: {{exec: {{command: ["true"]}}, periodSeconds: {probe_s}}}
+"""
 
 
 def service(number: int) -> dict[str, Any]:
     spec = {"clusterIP": f"10.96.0.{number + 1}", "ports": PORTS}
     return {"metadata": {"name": f"s{number}", "namespace": "soak"}, "spec": spec}
+
+
+def slice_of(number: int, turn: int) -> dict[str, Any]:
+    """Of a Service, with other endpoints at each turn."""
+    labels = {"kubernetes.io/service-name": f"s{number}"}
+    addresses = [f"10.1.{number}.{1 + (turn + one) % 250}" for one in range(ENDPOINTS)]
+    return {
+        "metadata": {"name": f"s{number}-1", "namespace": "soak", "labels": labels},
+        "addressType": "IPv4", "ports": PORTS,
+        "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
+    }  # fmt: skip
 
 
 async def soaked(folder: Path, lab: Lab, space: Namespace) -> list[Row]:
@@ -216,12 +257,7 @@ async def soaked(folder: Path, lab: Lab, space: Namespace) -> list[Row]:
 
 def rows(seen: Seen, left: int, tracebacks: int) -> list[Row]:
     found: list[Row] = [(f"{LASTS_S:.0f} s: {what}", count, "", "") for what, count in sorted(seen.did.items())]
-    units = {"resident memory": "MiB"}
-    for name in sorted(seen.values):
-        unit = units.get(name, "")
-        found.append((f"{name}: at most, after {SETTLES_S:.0f} s", seen.largest(name), unit, ""))
-        stated = "≤ 1" if name == "resident memory" else "flat"
-        found.append((f"{name}: grows in an hour by", seen.slope_an_hour(name), unit, stated))
+    found += seen.rows()
     found.append(("sandboxes and mounts that are left", left, "", "0"))
     found.append(("tracebacks in the log", tracebacks, "", "0"))
     return found

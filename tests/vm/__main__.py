@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from tests.host.process import ROOT
-from tests.vm.disk import LONGEST_S, Disk, make, packages_of
+from tests.vm.disk import Disk, make, packages_of
 from tests.vm.machine import SSH, Machine
+from tests.vm.node import by_vagrantfile, give_images
 from tests.vm.release import chosen
 from tests.vm.suite import suite
 
@@ -63,9 +64,8 @@ def up() -> None:
     machine.start()
     print(f"up after {time.monotonic() - began_s:.0f} s", flush=True)
     STATE.write_bytes(msgspec.json.encode(Kept(machine.pid, machine.port, str(disk.key))))
-    machine.run("for archive in /root/images/*.tar; do ctr -n k8s.io images import $archive; done")
-    steps = (f"sh /vagrant/deploy/vagrant/{step}" for step in ("cgroups.sh", "bare.sh", "check.sh bare"))
-    print(machine.run(" && ".join(steps), within_s=LONGEST_S), end="")
+    give_images(machine)
+    print(by_vagrantfile(machine, "cgroups.sh", "bare.sh", "check.sh bare"), end="")
 
 
 def ssh(arguments: list[str]) -> None:

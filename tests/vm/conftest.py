@@ -18,6 +18,7 @@ from tests.vm.disk import Disk, make
 from tests.vm.drop_in import GUARD, SETTINGS, settle
 from tests.vm.extent import IS_WHOLE
 from tests.vm.machine import Machine
+from tests.vm.node import by_vagrantfile, fresh_node
 from tests.vm.pods import until_ready
 from tests.vm.release import Release, chosen
 
@@ -30,7 +31,6 @@ LONG = ("test_features.py", "test_kubelet.py", "test_upgrade.py")
 collect_ignore = [] if IS_WHOLE else [str(HERE / name) for name in LONG]
 # Commits: one whose state a machine may have, and the last of the version before this one.
 EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS", "0966a1e2")}
-PAUSE = "registry.k8s.io/pause:3.10"
 # One of several that share the tests has a name.
 PROCESS = os.environ.get("PYTEST_XDIST_WORKER", "")
 NEEDED = (chosen_architecture().qemu, "qemu-img", "mmdebstrap", "mkfs.ext4", "ssh", "ssh-keygen")
@@ -64,23 +64,21 @@ def disk(release: Release, request: pytest.FixtureRequest, tmp_path_factory: pyt
 
 @pytest.fixture(scope="session")
 def fresh(disk: Disk, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Debian's containerd as its package sets it up, and kepd's package. Nothing was set up or started."""
-    with Machine(disk, tmp_path_factory.mktemp(f"{PROCESS}bare")) as machine:
-        give_images(machine)
+    with fresh_node(disk, tmp_path_factory.mktemp(f"{PROCESS}bare")) as machine:
         yield machine
 
 
 @pytest.fixture(scope="session")
 def grouped(fresh: Machine) -> Machine:
     """The same with containers in the groups of systemd, by the Vagrantfile's own script."""
-    fresh.run("sh /vagrant/deploy/vagrant/cgroups.sh")
+    by_vagrantfile(fresh, "cgroups.sh")
     return fresh
 
 
 @pytest.fixture(scope="session")
 def bare(grouped: Machine) -> Machine:
     """A node with pods and Services from files, by the Vagrantfile's own script, to which the README led already."""
-    grouped.run("sh /vagrant/deploy/vagrant/bare.sh")
+    by_vagrantfile(grouped, "bare.sh")
     return grouped
 
 
@@ -106,13 +104,4 @@ def _turn(item: pytest.Item) -> tuple[int, ...]:
     """Of one of several cases of a test, as they are listed there."""
     return (
         tuple(item.callspec.indices.values()) if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-    )
-
-
-def give_images(machine: Machine) -> None:
-    """The pause image also under the name that this containerd asks for by itself."""
-    machine.run("for archive in /root/images/*.tar; do ctr -n k8s.io images import $archive; done")
-    machine.run(
-        'name=$(containerd config dump | sed -n "s/.*sandbox\\(_image\\)\\? = //p" | tr -d "\'\\"" | head -n 1);'
-        f"[ $name = {PAUSE} ] || ctr -n k8s.io images tag {PAUSE} $name"
     )

@@ -184,7 +184,16 @@ class Machine:
     def lead_back(self, port: int, path: Path | str) -> None:
         """From that port of its loopback to a socket or `host:port` here, for as long as the login lasts, which may not
         stand yet."""
-        command = [*self.ssh_command(), "-S", str(self._socket), "-O", "forward", "-R", f"127.0.0.1:{port}:{path}"]
+        self._lead("-R", f"127.0.0.1:{port}:{path}")
+
+    def lead_here(self, path: str) -> Path:
+        """A socket here that leads to that one of the machine, in the same way."""
+        here = self._socket.with_suffix(".led")
+        self._lead("-L", f"{here}:{path}")
+        return here
+
+    def _lead(self, *what: str) -> None:
+        command = [*self.ssh_command(), "-S", str(self._socket), "-O", "forward", *what]
         self.until("a port leads back", lambda: subprocess.run(command, check=False, timeout=CALL_S).returncode == 0)
 
     def until(self, what: str, holds: Callable[[], bool], within_s: float = CALL_S) -> None:

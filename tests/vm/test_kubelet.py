@@ -20,9 +20,9 @@ import pytest
 from tests.e2e.control import ADDRESS, PORT, Control, kubeconfig
 from tests.e2e.programs import VARIABLES, Programs
 from tests.lab.namespace import Namespace
-from tests.vm.conftest import give_images
 from tests.vm.disk import Disk
 from tests.vm.machine import Machine
+from tests.vm.node import by_vagrantfile, fresh_node
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(2400), pytest.mark.beside("KEPD_SCHEDULER")]
 HERE = Path(__file__).parent
@@ -61,14 +61,13 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Control]:
 @pytest.fixture(scope="module")
 def machine(disk: Disk, control: Control, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """With all that the Vagrantfile's scripts for this machine find there when they begin."""
-    with Machine(disk, tmp_path_factory.mktemp("kubelet")) as machine:
-        give_images(machine)
+    with fresh_node(disk, tmp_path_factory.mktemp("kubelet")) as machine:
         for path in (control.programs.kubelet, control.programs.kubectl):
             machine.send(Path(path), f"/usr/bin/{Path(path).name}")
         machine.send(HERE / "kubeadm", "/usr/bin/kubeadm")
         machine.write("/etc/systemd/system/kubelet.service", (HERE / "kubelet.service").read_text())
         machine.write("/root/cluster.conf", credentials(control), "0600")
-        machine.run(f"sh {SCRIPTS}/cgroups.sh")
+        by_vagrantfile(machine, "cgroups.sh")
         with relay(control) as socket:
             machine.lead_back(PORT, socket)
             yield machine

@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from tests.cli.api_cluster import kubeconfig, served
+from tests.cli.api_cluster import served
 from tests.drivers.kube.certificates import make_certificates
 from tests.drivers.kube.following import service
 from tests.vm.drop_in import SETTINGS, settle
 from tests.vm.extent import IS_WHOLE
 from tests.vm.machine import Machine
+from tests.vm.node import API_PORT, give_kubeconfig
 from tests.vm.pods import until_ready
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
 VIPS = {"IPv4": "10.96.0.90", "IPv6": "fd00:96::90"}
-PORT = 16443
 ALL = range(11, 21)
 LOST = (20, 12, 13)
 """The first has no address any more, the others refuse."""
@@ -151,13 +151,8 @@ def test_a_machine_that_boots_without_its_server_serves_on(beside: Machine, tmp_
     certificates = make_certificates(tmp_path)
     living = [one for one in ALL if one not in LOST]
     with served(certificates, items(ALL)) as server:
-        beside.lead_back(PORT, f"127.0.0.1:{server.port}")
-        config = json.loads(kubeconfig(tmp_path, server).read_text())
-        config["clusters"][0]["cluster"] = {
-            "server": f"https://127.0.0.1:{PORT}", "certificate-authority": "/etc/kepd/outage.crt"
-        }  # fmt: skip
-        beside.write("/etc/kepd/outage.crt", certificates.ca.read_text())
-        beside.write("/etc/kepd/outage.kubeconfig", json.dumps(config), "0600")
+        beside.lead_back(API_PORT, f"127.0.0.1:{server.port}")
+        give_kubeconfig(beside, server, tmp_path, "outage")
         settle(beside, *SETTINGS, *ALONE)
         beside.run("systemctl daemon-reload; systemctl restart kepd")
         beside.until("the server is followed", lambda: report(beside).get("phase") == "with server")
@@ -189,7 +184,7 @@ def test_a_machine_that_boots_without_its_server_serves_on(beside: Machine, tmp_
         for kind, one in objects([*living, NEW]):
             server.objects.put(kind, one)
         server.call(server.accept())
-        beside.lead_back(PORT, f"127.0.0.1:{server.port}")
+        beside.lead_back(API_PORT, f"127.0.0.1:{server.port}")
         beside.until("the server is back", lambda: report(beside).get("phase") == "with server")
         beside.until("its word counts", lambda: answers(beside) == [*living, NEW])
         beside.run("touch /run/go")
