@@ -34,11 +34,14 @@ class Waiting:
 
     def __init__(self, count: int) -> None:
         self.flights: dict[int, None] = dict.fromkeys(range(count))
+        self.waiters: list[Waiter] = []
 
-        self.started: list[str] = []
+    @property
+    def started(self) -> list[str]:
+        return [to_text(one.question.name).rstrip(".") for one in self.waiters]
 
     def start(self, waiter: Waiter, *_: object) -> None:
-        self.started.append(to_text(waiter.question.name).rstrip("."))
+        self.waiters.append(waiter)
 
 
 class Place:
@@ -128,6 +131,39 @@ async def test_who_asks_little_is_not_behind_a_flood() -> None:
 
     assert known[3] & 0xF == 0
     assert place.flights.started.index("new.example") < BATCH
+
+
+async def test_what_was_read_is_answered_before_a_listener_ends() -> None:
+    """DNS-12: whoever comes next finds it in no socket."""
+    place = Place()
+    place.keep("known.example")
+    place.send(*(question(f"x{number}.example") for number in range(200)), question("known.example"))
+    await place.asked(201)
+    before = len(place.flights.started)
+    place.listener.close()
+    known = place.client.recv(4096)
+    place.close()
+
+    assert (before < 200, len(place.flights.started)) == (True, 200)
+    assert known[3] & 0xF == 0
+
+
+async def test_a_late_answer_leaves_by_no_other_socket() -> None:
+    """DNS-12: where the address that was asked is let go meanwhile, and its number is another's."""
+    place = Place()
+    place.send(question("new.example"))
+    await place.asked(1)
+    client = place.flights.waiters[0].client
+    place.listener.let_go()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
+        client.send(client.place, b"late")
+        await asyncio.sleep(0)
+    place.client.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        place.client.recv(4096)
+    place.client.close()
+
+    assert place.counters.overload == {"ebadf": 1}
 
 
 async def test_a_known_question_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,17 +106,20 @@ class UdpListener:
         self._is_catching_up = False
         if self._is_closed:
             return
+        self._take_turns(self._most())
+        if self._turns:
+            self._is_catching_up = True
+            self._loop.call_soon(self._catch_up)
+
+    def _take_turns(self, most: int) -> None:
         began_s = self._loop.time()
-        count = min(self._most(), len(self._turns))
+        count = min(most, len(self._turns))
         for _ in range(count):
             data, client, is_over = self._turns.take()
             text = self._answering.take(data, client, began_s, is_over)
             if text is not None:
                 self._send(client.place, text)
         self._time(began_s, count)
-        if self._turns:
-            self._is_catching_up = True
-            self._loop.call_soon(self._catch_up)
 
     def _time(self, began_s: float, count: int) -> None:
         if count:
@@ -206,8 +209,18 @@ class UdpListener:
             self._answering.counters.overload[errno.errorcode.get(number, "send").lower()] += 1
 
     def close(self) -> None:
+        """Nothing more is read. What was read is in no socket any more, so it is answered."""
         self._is_closed = True
         self._loop.remove_reader(self._number)
+        self._take_turns(len(self._turns))
+        self._send_late()
+
+    def let_go(self) -> None:
+        """Its address is gone from this node. What servers still say for clients of it goes nowhere: the number may be
+        that of another socket by then."""
+        self.close()
+        self._number = NEW
+        self._socket.close()
 
 
 class TcpListener:

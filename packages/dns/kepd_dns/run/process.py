@@ -179,8 +179,7 @@ class Process:
             notify(os.environ, f"FDSTOREREMOVE=1\nFDNAME={stored_name(one)}")
             self.opened.remove(one)
             if one.type == socket.SOCK_DGRAM:
-                self.udp.pop(address).close()
-                one.close()
+                self.udp.pop(address).let_go()
             else:
                 self.tcp.let_go(one)
         log("address_let_go", address=address)
