@@ -148,6 +148,21 @@ async def test_what_was_read_is_answered_before_a_listener_ends() -> None:
     assert known[3] & 0xF == 0
 
 
+async def test_an_answer_that_waits_to_be_sent_keeps_its_own_id() -> None:
+    """DNS-81: while the next one who asks the same gets the same bytes at once."""
+    place = Place()
+    place.send(question("new.example"))
+    await place.asked(1)
+    client, text = place.flights.waiters[0].client, bytearray(b"first")
+    client.send(client.place, text)
+    text[:2] = b"XX"
+    await asyncio.sleep(0)
+    heard = place.client.recv(4096)
+    place.close()
+
+    assert heard == b"first"
+
+
 async def test_a_late_answer_leaves_by_no_other_socket() -> None:
     """DNS-12: where the address that was asked is let go meanwhile, and its number is another's."""
     place = Place()

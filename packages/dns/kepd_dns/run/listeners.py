@@ -53,7 +53,7 @@ class UdpListener:
         self._index = FAMILIES.index(self._family)
         self._own = opened.getsockname()[:2]
         self._own_port = socket.htons(self._own[1])
-        self._late: list[tuple[bytes, bytes | bytearray]] = []
+        self._late: list[tuple[bytes, bytes]] = []
         self._sources: dict[bytes, str] = {}
         self._turns = Turns[tuple[bytes, DnsClient, bool]](MOST_FLIGHTS, MOST_WAITING)
         self._is_behind = self._is_catching_up = False
@@ -195,7 +195,8 @@ class UdpListener:
         """An answer that took longer, with others that come at the same moment."""
         if not self._late:
             self._loop.call_soon(self._send_late)
-        self._late.append((name, text))
+        # What is at hand for a question gets the next asker's id before this one has left.
+        self._late.append((name, bytes(text)))
 
     def _send_late(self) -> None:
         late, self._late = self._late, []
