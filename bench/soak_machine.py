@@ -42,8 +42,12 @@ NONE_LEFT = (
     "sandboxes", "containers", "processes of containers", "network namespaces", "veths", "logs of pods",
     "links to logs", "files of CDI",
 )  # fmt: skip
-UNCOUNTED = (*OF_PROCESS, "pid", "tracebacks")
-STATED = {"journal": "", "tracked connections": "", "results of CNI that were set aside": "at most 10 of them"}
+UNCOUNTED = ("resident memory", "pid", "tracebacks")
+STATED = {
+    "journal": "", "tracked connections": "", "results of CNI that were set aside": "at most 10 of them",
+    "descriptors": "flat", "tasks": "flat", "threads": "flat",
+    "disk beside the journal": "≤ 1 an hour", "bytes below /var/lib/kepd": "≤ 1 an hour",
+}  # fmt: skip
 IN_MIB = ("disk beside the journal", "journal", "bytes below /var/lib/kepd")
 CONFIG = """
 apiVersion: config.kepd.dev/v1beta1
@@ -311,7 +315,7 @@ def left(name: str, values: Sequence[float]) -> Row:
 def headline() -> str:
     lines = kept()
     hours = lines[-1]["at_s"] / HOUR_S
-    return f"{hours:.2f} hours in an emulated machine of two processors; what others did beside it is in these figures."
+    return f"{hours:.2f} hours on Debian {chosen().number} in a virtual machine of two processors."
 
 
 def kept() -> list[Line]:
