@@ -78,6 +78,15 @@ def test_files_directories_and_standard_input_are_applied_with_all_kinds(shop: S
     assert len(contents(shop.manifests)) == 4
 
 
+def test_a_service_that_kepd_never_reads_is_told_by_its_cause(shop: Shop) -> None:
+    """CL-6: of those in files it reads none while an API server is their source."""
+    other = shop.file("other.yaml", SERVICE.replace(b"web", b"other"))
+    done = shop.ctl("--timeout", "1", "apply", "-f", other, "--wait")
+
+    assert done.returncode != 0
+    assert "service/default/other: kepd has not read its manifest yet; with services.source: kubernetes" in done.stderr
+
+
 def test_a_dry_run_shows_what_would_differ(shop: Shop) -> None:
     path = shop.file("s.yaml", SERVICE)
     shop.out("apply", "-f", path)

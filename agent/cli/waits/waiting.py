@@ -15,6 +15,8 @@ from agent.kinds.registry import BY_API, WORKLOADS, Kind, Named
 from agent.model.exit_codes import FAILURE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2, service_proxy_pb2
 
+UNKNOWN = "kepd has not read its manifest yet; with services.source: kubernetes it reads none of Services"
+
 
 def wait_applied(session: Session, applied: Sequence[object_pb2.AppliedObject], before: Mapping[str, str]) -> None:
     """`before`: uids of pods by `namespace/name` before the change; a changed pod is another one."""
@@ -109,4 +111,4 @@ def _unprogrammed(daemon: Client, wanted: Collection[str]) -> dict[str, str]:
     answer = daemon.call(path, service_proxy_pb2.ListServicesRequest(), service_proxy_pb2.ListServicesResponse)
     known = {f"{one.namespace}/{one.name}": one for one in answer.services}
     left = [key for key in wanted if key not in known or not known[key].is_programmed]
-    return {f"service/{key}": known[key].cause if key in known else "kepd has not read it yet" for key in left}
+    return {f"service/{key}": known[key].cause if key in known else UNKNOWN for key in left}
