@@ -94,6 +94,7 @@ class ProxyConnection:
             self._on_ready(self)
         elif self.front.transport is not None:
             self.front.transport.resume_reading()
+            self.front.take(b"")
 
     def lost(self, side: ConnectionEnd | None = None) -> None:
         """One end is gone, so is the other: what was under way fails as it would without us. Event streams alone go on
@@ -158,6 +159,12 @@ class ProxyConnection:
 
     def _from_client(self, data: bytes) -> None:
         side = self.front
+        if self.back.transport is None and side.transport is not None and not self._is_lost:
+            # Python 3.11.2, which Debian 12 has, reads on where the pause came with the connection itself.
+            side.pending += data
+            side.transport.resume_reading()
+            side.transport.pause_reading()
+            return
         self.chunk_s = monotonic()
         self.room.begin_turn(self.chunk_s)
         buffer = side.pending + data if side.pending else data

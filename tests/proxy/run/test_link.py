@@ -7,7 +7,9 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from math import inf
 from pathlib import Path
+from unittest.mock import Mock
 
 import grpc
 import pytest
@@ -16,6 +18,8 @@ from agent.proxy.frames.cri_bytes import with_timeout
 from agent.proxy.frames.layout import framed
 from agent.proxy.frames.rewriting import Rewriting
 from agent.proxy.run.call import ProxyCall, Refusal, Verdict
+from agent.proxy.run.link import ProxyConnection
+from agent.proxy.run.link_limits import BufferBudget
 from agent.proxy.run.server import HEARING_S
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.proxy.wire import Wire, proxied, wired
@@ -83,6 +87,19 @@ async def test_every_error_comes_with_its_code_its_text_and_its_details(wire: Wi
     wire.runtime.methods[ECHO] = method
     async with wire.channel(direct=True) as direct, wire.channel() as through:
         assert await outcome(direct, ECHO, b"") == await outcome(through, ECHO, b"")
+
+
+async def test_what_comes_before_the_runtimes_end_is_kept() -> None:
+    """PRX-30: Python 3.11.2 reads on in spite of a pause that came with the connection."""
+    front, back = Mock(), Mock()
+    link = ProxyConnection(Mock(), lambda _link: None, lambda _link: None, BufferBudget(inf))
+    link.front.connection_made(front)
+    link.front.data_received(PREFACE[:9])
+    link.front.data_received(PREFACE[9:])
+    link.back.connection_made(back)
+
+    assert b"".join(one.args[0] for one in back.write.call_args_list) == PREFACE
+    assert front.pause_reading.call_count == 3
 
 
 @pytest.mark.parametrize("authority", ["localhost", "", "/run/kepd/cri.sock", "%2Frun%2Fx", "node.example:1"])
