@@ -84,7 +84,9 @@ def test_a_service_that_kepd_never_reads_is_told_by_its_cause(shop: Shop) -> Non
     done = shop.ctl("--timeout", "1", "apply", "-f", other, "--wait")
 
     assert done.returncode != 0
-    assert "service/default/other: kepd has not read its manifest yet; with services.source: kubernetes" in done.stderr
+    assert (
+        "service/default/other: kepd has not read its manifest yet; while services.source is kubernetes" in done.stderr
+    )
 
 
 def test_a_dry_run_shows_what_would_differ(shop: Shop) -> None:

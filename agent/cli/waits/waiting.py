@@ -15,7 +15,7 @@ from agent.kinds.registry import BY_API, WORKLOADS, Kind, Named
 from agent.model.exit_codes import FAILURE
 from agent.wire.kepd.v1 import object_pb2, pod_pb2, service_proxy_pb2
 
-UNKNOWN = "kepd has not read its manifest yet; with services.source: kubernetes it reads none of Services"
+UNKNOWN = "kepd has not read its manifest yet; while services.source is kubernetes it reads no Service from a file"
 
 
 def wait_applied(session: Session, applied: Sequence[object_pb2.AppliedObject], before: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ its way, or of other programs. Blocking.
 
 CNI does not sync its results either, so a power cut leaves empty ones, and by an empty one no network can be ended:
 the runtime refuses to stop the sandbox, for ever. Without the file it ends the network from its configuration. An
-address whose file is empty names no sandbox, so ending a network gives it to nobody: it goes by its age.
+address whose file is empty names no sandbox. It is given back when it is older than this boot.
 """
 
 import asyncio
