@@ -77,6 +77,14 @@ CALLS = (
     ("top", "pods"), ("diff",),
 )  # fmt: skip
 TRACEBACKS = "journalctl -u kepd -o short-iso --no-pager | grep -B 3 -A 40 'Traceback (most' | tail -n 300"
+LEFT_OF_RUNTIME = """
+ctr -n k8s.io snapshots list; ctr -n k8s.io containers list
+ps -eo pid,lstart,args | grep '[c]ontainerd-shim' | while read -r shim; do
+    echo "$shim"
+    id=$(echo "$shim" | sed 's/.* -id \\([0-9a-f]*\\).*/\\1/')
+    journalctl -u containerd -u kepd -o short-precise --no-pager | grep -e "$id" -e 'Started containerd' | tail -n 60
+done
+"""
 Line = dict[str, Any]
 
 
@@ -183,8 +191,11 @@ class Soak:
         await self.until("all pods gone", lambda: not shown(self.machine))
         await self.until("kepctl diff is empty", self.is_equal)
         await self.until("nothing left", self.is_empty)
-        if (await self.counts("quiet")).get("tracebacks"):
+        counted = await self.counts("quiet")
+        if counted.get("tracebacks"):
             self.keep(tracebacks=await self.do("tracebacks read", self.machine.run, TRACEBACKS))
+        if counted.get("shims") or counted.get("snapshots", 0) > 1:
+            self.keep(runtime=await self.do("leftovers looked at", self.machine.run, LEFT_OF_RUNTIME))
 
     def is_empty(self) -> bool:
         counted = json.loads(self.machine.run("python3 /vagrant/bench/node_counts.py"))
