@@ -27,6 +27,7 @@ class FailureReason(StrEnum):
     CONNECTIONS_KEPT = "CONNECTIONS_KEPT"
     ENDING = "ENDING"
     INTERNAL = "INTERNAL"
+    LISTS_AWAITED = "LISTS_AWAITED"
     BAD_REFERENCE = "BAD_REFERENCE"
     BAD_MANIFEST = "BAD_MANIFEST"
     MALFORMED_REQUEST = "MALFORMED_REQUEST"
@@ -59,6 +60,7 @@ REFUSALS = {
     "not_found": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_POD),
     "precondition": (code_pb2.FAILED_PRECONDITION, FailureReason.POD_NOT_FIT),
     "tracking": (code_pb2.FAILED_PRECONDITION, FailureReason.CONNECTIONS_KEPT),
+    "awaits": (code_pb2.UNAVAILABLE, FailureReason.LISTS_AWAITED),
     "invalid": (code_pb2.INVALID_ARGUMENT, FailureReason.BAD_MANIFEST),
     "unavailable": (code_pb2.INTERNAL, FailureReason.INTERNAL),
     "log_request": (code_pb2.INVALID_ARGUMENT, FailureReason.MALFORMED_REQUEST),

@@ -64,6 +64,7 @@ class ServiceProxyService:
 
     async def diff_rules(self, request: pb.DiffRulesRequest) -> pb.DiffRulesResponse:
         view = self._view
+        view.must_know()
         walk = view.differences(place_of(request.options))
         shown = _shown(pb.RuleDifference)
         items, meta = await page(walk, request.options, shown, pb.RuleDifference, view.changes.version)

@@ -14,6 +14,7 @@ import msgspec
 from agent.model.event import Event
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service
+from agent.model.refused import Refused
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Address, ServiceKey
 from agent.services.objects.addresses import FAMILIES
@@ -129,6 +130,13 @@ class ServiceInputs:
         self.unconfirmed.discard(what)
         if not self._missing:
             self.arrived.set()
+
+    def must_have_arrived(self) -> None:
+        """Raises Refused until it is known what should be in the kernel."""
+        if self._missing:
+            awaited = ", ".join(self.missing)
+            effect = "the rules that an earlier kepd left work on meanwhile; see `kepctl status`"
+            raise Refused("awaits", f"what should be there is not known yet: kepd waits for {awaited}; {effect}")
 
     @property
     def missing(self) -> tuple[str, ...]:

@@ -83,6 +83,7 @@ class ServicesView:
         self._beside = tuple(beside)
         self._ender = ender
         self._plane = plane
+        self.must_know = plane.intake.must_have_arrived
         self._addresses = addresses
         self._rules = rules
         self._connections = Kept(self._count)
@@ -262,9 +263,7 @@ class ServicesView:
             lines += [f"  {line}" for line in explain_hints(port.selection, sync.facts.node.place)]
             lines += [f"  {line}" for line in explain_hashing(port)]
             if port.affinity_s:
-                where = (
-                    f"a map of its own for {port.own_clients}" if port.own_clients else "the map that Services share"
-                )
+                where = f"a map of its own for {own}" if (own := port.own_clients) else "the map that Services share"
                 lines.append(f"  clients come back for {port.affinity_s} s, remembered in {where}")
         lines += self._told_ending(key) if port_name is None else ()
         return lines + [f"finding: {text}" for text in self._findings(key)]

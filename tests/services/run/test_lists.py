@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agent.model.refused import Refused
 from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.services.objects.node_state import NodeSettings
 from agent.services.ruleset import Ruleset, RulesView
@@ -147,6 +148,14 @@ async def test_differences_come_in_pages() -> None:
 
     assert list(none.differences) == []
     assert len(found) == 2 * len(NAMES) * len(PORTS) * 4
+
+
+async def test_nothing_is_said_to_be_equal_before_it_is_known() -> None:
+    async with listing("nftables") as (api, _, view):
+        view._plane.intake._missing.update(("services", "slices"))
+
+        with pytest.raises(Refused, match="not known yet: kepd waits for services, slices; the rules"):
+            await api.diff_rules(pb.DiffRulesRequest())
 
 
 async def test_a_token_of_nowhere_is_a_place_like_any_other() -> None:
