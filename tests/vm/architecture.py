@@ -3,6 +3,7 @@
 
 import os
 import platform
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,11 +34,15 @@ class Architecture:
 
     def missing(self) -> str:
         """What this machine lacks to install its packages in a tree, and where it comes from."""
-        if self.is_ours or (HANDLERS / f"qemu-{self.machine}").exists():
+        if self.is_ours:
             return ""
+        if not (HANDLERS / f"qemu-{self.machine}").exists():
+            return (
+                f"this machine runs no programs of {self.name}: {HANDLERS} has no qemu-{self.machine}; apt-get install "
+                "qemu-user-static binfmt-support arch-test, and see that binfmt_misc is mounted there"
+            )
         return (
-            f"this machine runs no programs of {self.name}: {HANDLERS} has no qemu-{self.machine}; "
-            "apt-get install qemu-user-static binfmt-support, and see that binfmt_misc is mounted there"
+            "" if shutil.which("arch-test") else "mmdebstrap asks arch-test what runs here; apt-get install arch-test"
         )
 
 

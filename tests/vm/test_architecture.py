@@ -4,6 +4,7 @@
 import json
 import os
 import platform
+import shutil
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,12 @@ def test_a_machine_that_runs_no_program_of_it_is_told_how(tmp_path: Path, monkey
     monkeypatch.setenv("KEPD_VM_CACHE", str(tmp_path))
 
     with pytest.raises(SystemExit, match="no programs of arm64: /nowhere has no qemu-aarch64; apt-get install qemu-us"):
+        packages_of(for_processor(RELEASES["12"], ARM))
+
+    (tmp_path / "qemu-aarch64").touch()
+    monkeypatch.setattr(architecture, "HANDLERS", tmp_path)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(SystemExit, match="mmdebstrap asks arch-test what runs here; apt-get install arch-test"):
         packages_of(for_processor(RELEASES["12"], ARM))
 
 
