@@ -46,6 +46,7 @@ class FailureReason(StrEnum):
     NO_SUCH_PULL = "NO_SUCH_PULL"
     NO_SUCH_SERVICE = "NO_SUCH_SERVICE"
     OTHER_SOURCE = "OTHER_SOURCE"
+    RUNTIME_FAILED = "RUNTIME_FAILED"
     RUNTIME_UNAVAILABLE = "RUNTIME_UNAVAILABLE"
     PLANE_DISABLED = "PLANE_DISABLED"
     MEMORY_SHORT = "MEMORY_SHORT"
@@ -154,6 +155,11 @@ def refused(error: Refused) -> ApiError:
 def runtime_unavailable(error: RuntimeCallFailed) -> ApiError:
     text = f"the container runtime does not answer ({error}); kepd goes on trying, see `kepctl status`"
     return ApiError(code_pb2.UNAVAILABLE, FailureReason.RUNTIME_UNAVAILABLE, text, retry_after_s=1.0)
+
+
+def runtime_failed(error: RuntimeCallFailed) -> ApiError:
+    text = f"the container runtime refused a call ({error}); its own log has the cause"
+    return ApiError(code_pb2.INTERNAL, FailureReason.RUNTIME_FAILED, text)
 
 
 def ending() -> ApiError:

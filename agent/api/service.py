@@ -30,14 +30,14 @@ from agent.api.errors import (
     invalid,
     memory_short,
     refused,
+    runtime_failed,
     runtime_unavailable,
     too_much,
     unread,
 )
 from agent.api.peer import CALLER, Peer
 from agent.model.refused import Refused
-from agent.model.runtime.error import DeadlineExceeded
-from agent.model.runtime.error import Unavailable as RuntimeUnavailable
+from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.wire.kepd.v1 import access_pb2
 
 log = structlog.get_logger(plane="api")
@@ -277,13 +277,17 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
 
 
 def _answer_to(path: str, error: Exception) -> ApiError:
-    told = (ApiError, Refused, RuntimeUnavailable, DeadlineExceeded)
+    told = (ApiError, Refused, RuntimeCallFailed)
     while isinstance(error, ExceptionGroup) and (said := error.subgroup(told)) is not None:
         error = said.exceptions[0]
     if isinstance(error, Refused):
         return refused(error)
-    if isinstance(error, RuntimeUnavailable | DeadlineExceeded):
+    if isinstance(error, Unavailable | DeadlineExceeded):
         return runtime_unavailable(error)
+    if isinstance(error, RuntimeCallFailed):
+        # Not by a fault of kepd: containerd, for instance, answers so while it begins.
+        log.warning("api_call_refused_by_runtime", method=path, error=str(error))
+        return runtime_failed(error)
     if isinstance(error, ApiError):
         return error
     log.error("api_call_failed", method=path, error=repr(error), exc_info=error)

@@ -31,7 +31,7 @@ from agent.api.socket_path import listen_at
 from agent.model.component import Board, State
 from agent.model.feed import MOST_BUFFERED, Feed
 from agent.model.pods.state import PodState
-from agent.model.runtime.error import DeadlineExceeded, Unavailable
+from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.pods.attach.pod_service import PodService
 from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
 
@@ -281,9 +281,18 @@ async def test_a_bug_shows_nothing_of_its_insides(short_path: Path) -> None:
         assert "secret" not in refused.value.details()
 
 
-@pytest.mark.parametrize("error", [Unavailable("ListImages", "connection refused"), DeadlineExceeded("ListImages", "")])
-async def test_a_runtime_that_does_not_answer_is_told_as_such(short_path: Path, error: Exception) -> None:
-    """A caller may come again; nothing of kepd's is broken."""
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (Unavailable("ListImages", "connection refused"), ("UNAVAILABLE", "RUNTIME_UNAVAILABLE")),
+        (DeadlineExceeded("ListImages", ""), ("UNAVAILABLE", "RUNTIME_UNAVAILABLE")),
+        (RuntimeCallFailed("ListImages", "server is not initialized yet"), ("INTERNAL", "RUNTIME_FAILED")),
+    ],
+)
+async def test_a_runtime_that_fails_is_told_as_such(
+    short_path: Path, error: Exception, answer: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A caller may come again; nothing of kepd's is broken, so no traceback says so."""
     async with serving(short_path) as api:
 
         def call_fails() -> None:
@@ -296,8 +305,9 @@ async def test_a_runtime_that_does_not_answer_is_told_as_such(short_path: Path, 
         details = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
         info = error_details_pb2.ErrorInfo()
         assert status_pb2.Status.FromString(details).details[0].Unpack(info)
-        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-        assert (info.reason, "ListImages" in refused.value.details()) == ("RUNTIME_UNAVAILABLE", True)
+        assert (refused.value.code().name, info.reason) == answer
+        assert str(error) in refused.value.details()
+        assert "Traceback" not in "".join(capsys.readouterr())
 
 
 async def test_a_watch_begins_with_everything_and_goes_on(short_path: Path) -> None:
