@@ -123,7 +123,7 @@ def ran_install(*arguments: str, **environment: str) -> subprocess.CompletedProc
 
 def test_an_interpreter_below_a_home_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     """CL-5: nobody else could run what it would make."""
-    home = str(Path(sys.base_prefix).resolve().parent)
+    home = str(Path(sys.executable).resolve().parents[1])
     done = ran_install(PYTHON=sys.executable, HOME=home, PREFIX=str(tmp_path / "kepd"))
 
     assert done.returncode == 2

@@ -124,7 +124,7 @@ async def test_half_of_the_files_are_left_to_others(few_files: int, silent: sock
     """DNS-94: clients by TCP and the daemon are heard; names that find no room get an error."""
     asking = Asking(silent)
     for number in range(few_files):
-        asking.start(f"x{number}.example")
+        asking.start(f"x{number}.example", f"192.0.2.{number % 99}")
     sockets, left = asking.flights.udp.count, [socket.socket() for _ in range(few_files // 4)]
     for one in left:
         one.close()
