@@ -78,11 +78,11 @@ CALLS = (
 )  # fmt: skip
 TRACEBACKS = "journalctl -u kepd -o short-iso --no-pager | grep -B 3 -A 40 'Traceback (most' | tail -n 300"
 LEFT_OF_RUNTIME = """
-ctr -n k8s.io snapshots list; ctr -n k8s.io containers list
+ctr -n k8s.io snapshots list; ctr -n k8s.io containers list; journalctl -u containerd --no-pager | grep Started
 ps -eo pid,lstart,args | grep '[c]ontainerd-shim' | while read -r shim; do
     echo "$shim"
     id=$(echo "$shim" | sed 's/.* -id \\([0-9a-f]*\\).*/\\1/')
-    journalctl -u containerd -u kepd -o short-precise --no-pager | grep -e "$id" -e 'Started containerd' | tail -n 60
+    journalctl -u containerd -u kepd -o short-precise --no-pager | grep "$id" | tail -n 60
 done
 """
 Line = dict[str, Any]
