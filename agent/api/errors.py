@@ -21,6 +21,9 @@ class FailureReason(StrEnum):
     """Why a call failed. Values never change their meaning."""
 
     BUDGET_SPENT = "BUDGET_SPENT"
+    CHANGED_MEANWHILE = "CHANGED_MEANWHILE"
+    DISK_FULL = "DISK_FULL"
+    OBJECT_EXISTS = "OBJECT_EXISTS"
     BAD_CONFIGURATION = "BAD_CONFIGURATION"
     BAD_FILTER = "BAD_FILTER"
     BAD_PAGE_TOKEN = "BAD_PAGE_TOKEN"  # noqa: S105  # a reason, not a secret
@@ -58,6 +61,9 @@ class FailureReason(StrEnum):
 
 REFUSALS = {
     "budget": (code_pb2.RESOURCE_EXHAUSTED, FailureReason.BUDGET_SPENT),
+    "conflict": (code_pb2.ABORTED, FailureReason.CHANGED_MEANWHILE),
+    "disk_full": (code_pb2.RESOURCE_EXHAUSTED, FailureReason.DISK_FULL),
+    "exists": (code_pb2.FAILED_PRECONDITION, FailureReason.OBJECT_EXISTS),
     "not_found": (code_pb2.NOT_FOUND, FailureReason.NO_SUCH_POD),
     "precondition": (code_pb2.FAILED_PRECONDITION, FailureReason.POD_NOT_FIT),
     "tracking": (code_pb2.FAILED_PRECONDITION, FailureReason.CONNECTIONS_KEPT),

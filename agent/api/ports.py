@@ -59,14 +59,18 @@ class ConfigurationView(Protocol):
 class ObjectsView(Protocol):
     """Objects of the manifests by kind, namespace and name; Refused says why not."""
 
-    async def listed(self, kind: str) -> Sequence[ListedObject]: ...
+    async def listed(self, kind: str, *, is_whole: bool) -> Sequence[ListedObject]: ...
 
-    async def manifest(self, key: tuple[str, str, str]) -> tuple[str, str]:
-        """The text, and where it stands."""
+    async def manifest(self, key: tuple[str, str, str]) -> tuple[str, str, str]:
+        """The text, where it stands, and its version."""
 
-    async def apply(self, content: bytes, *, dry_run: bool, create_only: bool) -> Sequence[AppliedObject]: ...
+    async def apply(
+        self, content: bytes, *, dry_run: bool, create_only: bool, version: str
+    ) -> Sequence[AppliedObject]: ...
 
-    async def delete(self, key: tuple[str, str, str], grace_s: float | None, *, dry_run: bool, evicts: bool) -> str: ...
+    async def delete(
+        self, key: tuple[str, str, str], grace_s: float | None, *, dry_run: bool, evicts: bool, version: str
+    ) -> str: ...
 
 
 class TopologyView(Protocol):

@@ -2,16 +2,17 @@
 """The objects of the manifest directory as things that people list, apply and delete, whatever plane carries them out.
 
 Every call reads the directory again, so that two calls in a row see each other. A change goes to the file where the
-object is; a new object gets a file of its own. Files are replaced whole. Never: shows a Secret's value to who may only
-read.
+object is; a new object gets a file of its own. Files are replaced whole, and an edit by hand that comes between read
+and write stays: the change is made again from it. Never: shows a Secret's value to who may only read (`hidden.py`).
 """
 
 import asyncio
+import errno
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from difflib import unified_diff
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -29,29 +30,25 @@ from agent.config.manifest_documents import (
 )
 from agent.config.restarted import kept_restart
 from agent.config.strict_yaml import UnreadableYaml
-from agent.drivers.manifests.changing import FILE_MODE, SECRET_MODE, take_out, write_whole
-from agent.kinds.registry import WORKLOADS
+from agent.drivers.manifests.changing import FILE_MODE, MOST_TRIES, SECRET_MODE, Edited, take_out, write_whole
+from agent.host import hidden
+from agent.host.hidden import BUDGET, CARRIED_OUT, Key
+from agent.host.pod_identity import with_identity
 from agent.model.finding import Finding, suggestion
-from agent.model.generation import spec_generation
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
-from agent.model.pods.shown_spec import LAST_APPLIED, without_copy, without_values
 from agent.model.pods.source_folder import SourceFolder
 from agent.model.refused import Refused
 
 log = structlog.get_logger(plane="api")
 
-Key = tuple[str, str, str]
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
-# What others need is written before those that need it.
-CARRIED_OUT = (*WORKLOADS, "CronJob")
-DATED = (*CARRIED_OUT, "NetworkPolicy", "PodDisruptionBudget")
-CREATION = "creationTimestamp"
+DATED = (*CARRIED_OUT, "NetworkPolicy", BUDGET)
 # Templates that workloads had.
 MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
+# What others need is written before those that need it.
 LAST_KINDS = ("Service", "Pod", *CARRIED_OUT)
 DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
-BUDGET = "PodDisruptionBudget"
 KINDS = (
     "Pod",
     *CARRIED_OUT,
@@ -65,14 +62,20 @@ KINDS = (
     "NetworkPolicy",
     *DEVICE_KINDS,
 )
-VALUES = ("data", "stringData", "binaryData")
-# All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
-OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+# Of this process: who may only read learns from a version whether something changed, and nothing of what it says.
+VERSION_KEY = secrets.token_bytes(32)
 
 
 class Placed(msgspec.Struct, frozen=True):
     path: str
     found: ManifestObject
+    version: str
+
+
+def version_of(content: Content) -> str:
+    """The same for the same content, for as long as this process lives."""
+    return blake2b(msgspec.json.encode(content, order="deterministic"), key=VERSION_KEY, digest_size=12).hexdigest()
 
 
 class MadeJobs(Protocol):
@@ -98,11 +101,14 @@ class ManifestObjects:
         created_s: Callable[[Key], float] = lambda _: 0.0,
         made: Callable[[], Sequence[Content]] = list,
         jobs: MadeJobs | None = None,
+        uid_of: Callable[[str, str], str] = lambda _namespace, _name: "",
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
         names have more than those of their manifests; `status` is what has become of a workload,
         and `created_s` since when it has been known, 0 for never; `made` are objects that no file has and that can
-        only be read, and `jobs` those that can be deleted as well."""
+        only be read, and `jobs` those that can be deleted as well; `uid_of` is of a pod that runs, by its namespace and
+        the name in its manifest, empty for another."""
+        self._uid_of = uid_of
         self._made = made
         self._status = status
         self._created_s = created_s
@@ -117,57 +123,75 @@ class ManifestObjects:
         self._known: dict[str, tuple[bytes, list[Placed]]] = {}
         """Files as they were at the last look, taken apart; most are the same at the next."""
 
-    async def listed(self, kind: str) -> list[ListedObject]:
-        found = await asyncio.to_thread(lambda: list(self._listed(kind)))
+    async def listed(self, kind: str, *, is_whole: bool = False) -> list[ListedObject]:
+        """`is_whole`: with all values, for who may read the files."""
+        show = hidden.whole if is_whole else hidden.shown
+        found = await asyncio.to_thread(lambda: list(self._listed(kind, show)))
         # What runs is asked on the loop, where it changes.
-        listed = [self._with_status(one) if one.kind in DATED else one for one in found]
-        made = [one for one in self._made() if kind in ("", one["kind"])] if kind in ("", *MADE_KINDS) else ()
-        return [*listed, *(_shown(_key_of(one), one, MADE) for one in made)]
+        listed = [self._with_status(each) if each.kind in DATED else each for each in found]
+        made = [each for each in self._made() if kind in ("", each["kind"])] if kind in ("", *MADE_KINDS) else ()
+        return [*listed, *(show(_key_of(each), each, MADE, version_of(each)) for each in made)]
 
-    def _with_status(self, one: ListedObject) -> ListedObject:
-        key = one.kind, one.namespace, one.name
-        content = _with_creation(msgspec.json.decode(one.content), self._created_s(key))
-        if one.kind != "NetworkPolicy":
+    def _with_status(self, listed: ListedObject) -> ListedObject:
+        key = listed.kind, listed.namespace, listed.name
+        content = hidden.with_creation(msgspec.json.decode(listed.content), self._created_s(key))
+        if listed.kind != "NetworkPolicy":
             content = {**content, "status": self._status(key) or {}}
-        return msgspec.structs.replace(one, content=msgspec.json.encode(content))
+        return msgspec.structs.replace(listed, content=msgspec.json.encode(content))
 
-    def _listed(self, kind: str) -> Iterator[ListedObject]:
+    def _listed(self, kind: str, show: Callable[[Key, Content, str, str], ListedObject]) -> Iterator[ListedObject]:
         seen = set()
-        for one in self._placed(self._read()):
-            if one.found.kind in KINDS and kind in ("", one.found.kind) and one.found.key not in seen:
-                seen.add(one.found.key)
-                yield _shown(one.found.key, one.found.content, one.found.where)
+        for placed in self._placed(self._read()):
+            listed = placed.found
+            if listed.kind in KINDS and kind in ("", listed.kind) and listed.key not in seen:
+                seen.add(listed.key)
+                yield show(listed.key, listed.content, listed.where, placed.version)
         for folder in self._folders():
             if kind in ("", folder.kind) and folder.key not in seen:
-                yield _shown(folder.key, _of_folder(folder), folder.path)
+                content = hidden.of_folder(folder)
+                yield show(folder.key, content, folder.path, version_of(content))
 
-    async def manifest(self, key: Key) -> tuple[str, str]:
+    async def manifest(self, key: Key) -> tuple[str, str, str]:
         if key[0] in MADE_KINDS:
-            found = next((one for one in self._made() if _key_of(one) == key), None)
-            if found is None:
+            made = next((each for each in self._made() if _key_of(each) == key), None)
+            if made is None:
                 raise Refused("not_found", f"no {_name(key)} is remembered")
-            return dumped(found), MADE
+            return dumped(made), MADE, version_of(made)
         files = await asyncio.to_thread(self._read)
-        one = self._find(files, key)
-        return own_text(files[one.path], one.found), one.found.where
+        placed = self._find(files, key)
+        return own_text(files[placed.path], placed.found), placed.found.where, placed.version
 
-    async def apply(self, content: bytes, *, dry_run: bool, create_only: bool = False) -> list[AppliedObject]:
+    async def apply(
+        self, content: bytes, *, dry_run: bool, create_only: bool = False, version: str = ""
+    ) -> list[AppliedObject]:
+        """`version`: the one that the single object must have in its file still."""
         async with self._lock:
-            return await asyncio.to_thread(self._apply, content, dry_run=dry_run, create_only=create_only)
+            return await asyncio.to_thread(
+                self._applied, content, dry_run=dry_run, create_only=create_only, version=version
+            )
 
-    def _apply(self, content: bytes, *, dry_run: bool, create_only: bool) -> list[AppliedObject]:
+    def _applied(self, content: bytes, *, dry_run: bool, create_only: bool, version: str) -> list[AppliedObject]:
         wanted = self._wanted(content)
-        before = self._read()
-        now = dict(before)
-        results = [self._put(now, content, one, create_only=create_only) for one in wanted]
-        if not dry_run:
+        if version and len(wanted) != 1:
+            raise Refused("selection", f"a version is of one object; the manifest has {len(wanted)}")
+        for _ in range(MOST_TRIES):
+            before = self._read()
+            now = dict(before)
+            results = [self._put(now, content, each, create_only=create_only, version=version) for each in wanted]
+            if dry_run:
+                return results
             changed = {
-                one.path: one.kind for one in sorted(results, key=_turn) if now[one.path] != before.get(one.path)
+                each.path: each.kind for each in sorted(results, key=_turn) if now[each.path] != before.get(each.path)
             }
-            for path, kind in changed.items():
-                _write(path, now[path], SECRET_MODE if kind == "Secret" else FILE_MODE)
+            try:
+                for path, kind in changed.items():
+                    _write(path, now[path], SECRET_MODE if kind == "Secret" else FILE_MODE, before.get(path))
+            except Edited as error:
+                edited = error
+                continue
             log.info("objects_applied", paths=list(changed), count=len(results))
-        return results
+            return results
+        raise Refused("conflict", f"{edited.filename} is edited again and again; nothing was written there; try again")
 
     def _wanted(self, content: bytes) -> list[ManifestObject]:
         try:
@@ -184,13 +208,22 @@ class ManifestObjects:
             raise Refused("invalid", "the manifest has no object")
         return wanted
 
-    def _put(self, files: dict[str, bytes], content: bytes, one: ManifestObject, *, create_only: bool) -> AppliedObject:
+    def _put(
+        self, files: dict[str, bytes], content: bytes, one: ManifestObject, *, create_only: bool, version: str
+    ) -> AppliedObject:
         """Into `files`, which are not written yet."""
         kind, namespace, name = one.key
         text = own_text(content, one)
         there = next((placed for placed in self._placed(files) if placed.found.key == one.key), None)
         if there is not None and create_only:
-            raise Refused("precondition", f"{_name(one.key)} is already in {there.found.where}")
+            raise Refused("exists", f"{_name(one.key)} is already in {there.found.where}")
+        if version and (there is None or there.version != version):
+            raise Refused("conflict", f"{_name(one.key)} is not as it was when it was read: it was changed meanwhile")
+        lost = list(hidden.losses(kind, one.content, there.found.content if there is not None else None, one.where))
+        if lost:
+            raise Refused("invalid", "; ".join(map(str, lost)), lost)
+        if kind == "Pod":
+            one, text = with_identity(one, text, there.found if there is not None else None, self._uid_of)
         if there is None:
             if folder := next((folder for folder in self._folders() if folder.key == one.key), None):
                 raise Refused("precondition", f"{_name(one.key)} is the directory {folder.path}; change its files")
@@ -238,15 +271,22 @@ class ManifestObjects:
             stem = f"{stem[:180]}-{sha256(stem.encode()).hexdigest()[:16]}"
         return str(directory / f"{stem}.yaml")
 
-    async def delete(self, key: Key, grace_s: float | None, *, dry_run: bool, evicts: bool = False) -> str:
+    async def delete(
+        self, key: Key, grace_s: float | None, *, dry_run: bool, evicts: bool = False, version: str = ""
+    ) -> str:
+        def check(content: Content) -> None:
+            if version and version_of(content) != version:
+                raise Refused("conflict", f"{_name(key)} is not as it was when it was read: it was changed meanwhile")
+
         async with self._lock:
             files = await asyncio.to_thread(self._read)
             one = self._find(files, key)
             kind, namespace, name = one.found.key
+            check(one.found.content)
             if not dry_run and kind == "Pod" and self._end_pod is not None:
                 await self._end_pod(namespace, name + self._suffix(), grace_s, evicts)
             elif not dry_run and not (self._jobs is not None and await self._jobs.drop(one.found.key)):
-                await asyncio.to_thread(take_out, one.path, one.found.key)
+                await asyncio.to_thread(take_out, one.path, one.found.key, check)
             log.info("object_deleted", kind=kind, namespace=namespace, name=name, path=one.path, dry_run=dry_run)
             return one.path
 
@@ -269,15 +309,17 @@ class ManifestObjects:
 def _apart(path: str, content: bytes) -> Iterator[Placed]:
     with suppress(UnreadableYaml):
         for one in read_objects(path, content):
-            yield Placed(path, one)
+            yield Placed(path, one, version_of(one.content))
 
 
-def _write(path: str, content: bytes, mode: int) -> None:
+def _write(path: str, content: bytes, mode: int, before: bytes | None) -> None:
     try:
-        write_whole(Path(path), content, mode)
+        write_whole(Path(path), content, mode, before)
+    except Edited:
+        raise
     except OSError as error:
         text = f"{path} cannot be written: {error.strerror}; what was written before it stays"
-        raise Refused("precondition", text) from error
+        raise Refused("disk_full" if error.errno in FULL else "precondition", text) from error
 
 
 def _key_of(made: Content) -> Key:
@@ -295,93 +337,12 @@ def _name(key: Key) -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
-def _shown(key: Key, content: Content, source: str) -> ListedObject:
-    kind, namespace, name = key
-    if kind == "Secret":
-        shown = {field: value for field, value in _without_copy(content).items() if field in OPEN_FIELDS}
-        content = {**shown, "data": dict.fromkeys(_keys(content), "")}
-    elif kind == "Pod" and isinstance(spec := content.get("spec"), dict):
-        content = {**_without_copy(content), "spec": without_values(spec)}
-    elif kind == BUDGET:
-        content = _with_generation(_without_copy(content))
-    elif kind in CARRIED_OUT:
-        content = _without_template_values(_with_generation(_without_copy(content)))
-    elif kind == "ReplicaSet":
-        content = _without_template_values(content)
-    elif kind == "ControllerRevision" and isinstance(data := content.get("data"), dict):
-        content = {**content, "data": _without_template_values(data)}
-    encoded = msgspec.json.encode(content)
-    return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source)
-
-
-def _with_creation(content: Content, created_s: float) -> Content:
-    """What a manifest that was copied from a cluster says of it is not so here."""
-    metadata = content.get("metadata")
-    known = {name: value for name, value in metadata.items() if name != CREATION} if isinstance(metadata, dict) else {}
-    if created_s:
-        known[CREATION] = datetime.fromtimestamp(created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {**content, "metadata": known}
-
-
-def _with_generation(content: Content) -> Content:
-    metadata = content.get("metadata")
-    known = metadata if isinstance(metadata, dict) else {}
-    return {**content, "metadata": {**known, "generation": spec_generation(content.get("spec"))}}
-
-
-def _without_template_values(content: Content) -> Content:
-    spec = content.get("spec")
-    job = spec.get("jobTemplate") if isinstance(spec, dict) else None
-    if isinstance(spec, dict) and isinstance(job, dict):
-        return {**content, "spec": {**spec, "jobTemplate": _without_template_values(_without_copy(job))}}
-    template = spec.get("template") if isinstance(spec, dict) else None
-    inner = template.get("spec") if isinstance(template, dict) else None
-    if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(inner, dict):
-        return content
-    return {**content, "spec": {**spec, "template": {**_without_copy(template), "spec": without_values(inner)}}}
-
-
-def _without_copy(content: Content) -> Content:
-    """kubectl keeps the whole object, values too, in an annotation."""
-    metadata = content.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if not isinstance(metadata, dict) or not isinstance(annotations, dict) or LAST_APPLIED not in annotations:
-        return content
-    return {**content, "metadata": {**metadata, "annotations": without_copy(annotations)}}
-
-
-def _keys(content: Content) -> list[str]:
-    return [str(key) for part in VALUES if isinstance(given := content.get(part), dict) for key in given]
-
-
-def _of_folder(folder: SourceFolder) -> Content:
-    metadata: Content = {"name": folder.name, "namespace": folder.namespace}
-    content: Content = {"apiVersion": "v1", "kind": folder.kind, "metadata": metadata}
-    data: dict[str, object] = {}
-    for key, value in folder.values.items():
-        try:
-            data[key] = value.decode()
-        except UnicodeError:
-            content["binaryData"] = {**(content.get("binaryData") or {}), key: value}  # type: ignore[dict-item]
-    return {**content, "data": data}
-
-
 def _difference(old: Content, new: ManifestObject, old_text: str, new_text: str, path: str) -> str:
     """As `diff -u` has it; of a Secret only which keys differ."""
     if new.kind == "Secret":
-        old_text, new_text = _without_values(old, {}), _without_values(new.content, old)
+        clear = (hidden.without_secrets(old, {}), hidden.without_secrets(new.content, old))
+        old_text, new_text = (dumped(each) if each else "" for each in clear)
     lines = old_text.splitlines(), new_text.splitlines()
     if sum(map(len, lines)) > MOST_DIFF_LINES:
         return f"{path}: {len(lines[0])} lines become {len(lines[1])}; too many to compare"
     return "\n".join(unified_diff(*lines, f"{path} (now)", f"{path} (then)", lineterm=""))
-
-
-def _without_values(content: Content, before: Content) -> str:
-    shown: Content = dict(_without_copy(content))
-    for part in VALUES:
-        given, old = content.get(part), before.get(part)
-        if isinstance(given, dict):
-            known = old if isinstance(old, dict) else {}
-            is_other = {key for key, value in given.items() if before and known.get(key) != value}
-            shown[part] = {key: "*** (changed)" if key in is_other else "***" for key in given}
-    return dumped(shown) if content else ""

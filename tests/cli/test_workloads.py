@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.host import hidden
 from agent.model.generation import spec_generation
 from agent.model.pods.pod import PodOwner
 from agent.model.pods.state import Condition, PodState
@@ -68,7 +69,7 @@ def node(short_path: Path, manifests: Path) -> Iterator[Node]:
     def status(key: tuple[str, str, str]) -> Mapping[str, Any] | None:
         if key[2] == "faulty":
             return None
-        made = json.loads(next(iter(objects_in(manifests)._listed(key[0]))).content)
+        made = json.loads(next(iter(objects_in(manifests)._listed(key[0], hidden.shown))).content)
         return {**STATUS, "observedGeneration": made["metadata"]["generation"]}
 
     with running_node(short_path, fill) as node:

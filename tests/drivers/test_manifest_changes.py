@@ -1,27 +1,100 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifest files that kepd changes."""
+"""Manifest files that kepd changes, while others change them too."""
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.changing import FILE_MODE, write_whole
+from agent.drivers.manifests import changing
+from agent.drivers.manifests.changing import FILE_MODE, Edited, take_out, write_whole
+
+BEFORE, OURS, THEIRS = b"before\n", b"ours\n", b"theirs\n"
+POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 
 
-def test_a_file_is_written_whole_with_the_mode_that_it_had(tmp_path: Path) -> None:
-    there, new = tmp_path / "there.yaml", tmp_path / "new.yaml"
-    there.write_text("a")
-    there.chmod(0o604)
+def renamed(place: Path) -> None:
+    (place.parent / "theirs").write_bytes(THEIRS)
+    (place.parent / "theirs").rename(place)
 
-    for path in (there, new):
-        write_whole(path, b"b", FILE_MODE)
 
-    assert [(path.read_text(), path.stat().st_mode & 0o777) for path in (there, new)] == [
-        ("b", 0o604),
-        ("b", FILE_MODE),
-    ]
+EDITS: dict[str, Callable[[Path], object]] = {
+    "by rename": renamed,
+    "in place": lambda place: place.write_bytes(THEIRS),
+    "gone": lambda place: place.unlink(),
+}
+
+
+@pytest.fixture(params=["names are swapped", "names cannot be swapped"])
+def swaps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unable(_source: Path, _target: Path, _flags: int) -> None:
+        raise OSError(errno.EINVAL, "no such flag")
+
+    if request.param != "names are swapped":
+        monkeypatch.setattr(changing, "_rename", unable)
+
+
+@pytest.mark.usefixtures("swaps")
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_after_the_read_stays(tmp_path: Path, edit: str) -> None:
+    place = tmp_path / "a.yaml"
+    place.write_bytes(BEFORE)
+    EDITS[edit](place)
+    with pytest.raises((Edited, FileNotFoundError)):
+        write_whole(place, OURS, 0o640, BEFORE)
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == (
+        {} if edit == "gone" else {"a.yaml": THEIRS}
+    )
+
+
+@pytest.mark.usefixtures("swaps")
+def test_what_was_read_is_replaced_with_its_mode(tmp_path: Path) -> None:
+    place = tmp_path / "a.yaml"
+    place.write_bytes(BEFORE)
+    place.chmod(0o604)
+    write_whole(place, OURS, 0o640, BEFORE)
+
+    assert ([path.name for path in tmp_path.iterdir()], place.read_bytes()) == (["a.yaml"], OURS)
+    assert place.stat().st_mode & 0o777 == 0o604
+
+
+@pytest.mark.usefixtures("swaps")
+def test_a_new_file_takes_no_other_ones_place(tmp_path: Path) -> None:
+    place = tmp_path / "a.yaml"
+    write_whole(place, BEFORE, 0o640, None)
+    with pytest.raises((Edited, FileExistsError, OSError)):
+        write_whole(place, OURS, 0o640, None)
+
+    assert ([path.name for path in tmp_path.iterdir()], place.read_bytes()) == (["a.yaml"], BEFORE)
+
+
+def test_an_object_is_taken_out_of_what_was_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "a.yaml"
+    place.write_bytes(POD)
+    remove = changing._remove
+
+    def edited(file: Path, before: bytes) -> None:
+        if file.read_bytes() == POD:
+            file.write_bytes(POD + b"---\n" + POD.replace(b"a}", b"b}"))
+        remove(file, before)
+
+    monkeypatch.setattr(changing, "_remove", edited)
+    take_out(str(place), ("Pod", "default", "a"))
+
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "a.yaml": b"---\n" + POD.replace(b"a}", b"b}")
+    }
+
+
+def test_a_link_is_taken_out_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "to").write_bytes(POD)
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "to")
+    take_out(str(tmp_path / "a.yaml"), ("Pod", "default", "a"))
+
+    assert [path.name for path in tmp_path.iterdir()] == ["to"]
 
 
 def test_a_full_disk_leaves_the_file_as_it_was_and_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,5 +108,5 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_no_draft(tmp_path: Path, monk
     monkeypatch.setattr(os, "fsync", full)
 
     with pytest.raises(OSError, match="No space left"):
-        write_whole(path, b"b", FILE_MODE)
+        write_whole(path, b"b", FILE_MODE, b"a")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("there.yaml", "a")]

@@ -1,22 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects of the manifest directory: each is applied and deleted by itself."""
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+import yaml
 
-from agent.config.document import Configuration
+from agent.config.document import Configuration, ManifestsSection
 from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.source_folders import read_source_folders
-from agent.host.joints.manifests import faults_of
+from agent.host.joints.manifests import faults_of, wire_objects
 from agent.host.manifest_objects import ManifestObjects
 from agent.model.refused import Refused
 
 POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: 'i:1'}]}\n"
 SERVICE = b"---\n# its way in\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n"
 SECRET = b"---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hush}\n"
+DEPLOYMENT = (
+    b"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {selector: {matchLabels: {a: b}}, template: "
+    b"{metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: 'i:1', env: [{name: A, value: hush}]}]}}}\n"
+)
 
 
 def objects_in(
@@ -69,9 +76,138 @@ async def test_every_object_of_a_manifest_gets_a_file_of_its_own(folder: Path) -
     assert contents(folder) == {
         "kepctl-Secret.default.key.yaml": SECRET.removeprefix(b"---\n"),
         "kepctl-Service.default.web.yaml": SERVICE.removeprefix(b"---\n"),
-        "kepctl-default-web.yaml": POD,
+        "kepctl-default-web.yaml": POD.replace(b"{name: web}", b'{uid: "%s", name: web}' % uid_of(folder).encode()),
     }
     assert mode_of(folder, "kepctl-Secret.default.key.yaml") == 0o600
+
+
+def uid_of(folder: Path, name: str = "kepctl-default-web.yaml") -> str:
+    made = yaml.safe_load((folder / name).read_bytes())
+    return str(UUID(made["metadata"]["uid"]))
+
+
+async def test_a_pod_has_one_uid_from_its_first_manifest_on(folder: Path) -> None:
+    """OE-4, OE-5. A pod without one is another pod after any edit."""
+    objects = objects_in(folder)
+    block = POD.replace(b"metadata: {name: web}", b"metadata:\n  # its name\n  name: web")
+    await objects.apply(block, dry_run=False)
+    first = uid_of(folder)
+    await objects.apply(POD.replace(b"{name: web}", b"{name: web, labels: {a: b}}"), dry_run=False)
+    labelled = uid_of(folder)
+    (again,) = await objects.apply(POD.replace(b"{name: web}", b"{name: web, labels: {a: b}}"), dry_run=False)
+
+    assert (labelled, again.result) == (first, "unchanged")
+
+
+async def test_a_running_pod_keeps_its_uid_when_its_manifest_is_written(folder: Path) -> None:
+    (folder / "web.yaml").write_bytes(POD)
+    objects = objects_in(folder)
+    objects._uid_of = lambda namespace, name: f"runs-as-{namespace}.{name}"
+    await objects.apply(POD.replace(b"{name: web}", b"{name: web, labels: {a: b}}"), dry_run=False)
+
+    assert b"uid: runs-as-default.web" in contents(folder)["web.yaml"].replace(b'"', b"")
+
+
+async def test_a_write_that_follows_a_read_is_refused_after_another_change(folder: Path) -> None:
+    """OD-1."""
+    (folder / "shop.yaml").write_bytes(SERVICE)
+    objects = objects_in(folder)
+    key = ("Service", "default", "web")
+    version = (await objects.manifest(key))[2]
+    await objects.apply(SERVICE.replace(b"80", b"81"), dry_run=False, version=version)
+    for write in (
+        lambda: objects.apply(SERVICE.replace(b"80", b"82"), dry_run=False, version=version),
+        lambda: objects.delete(key, None, dry_run=False, version=version),
+    ):
+        with pytest.raises(Refused, match="changed meanwhile") as refused:
+            await write()
+        assert refused.value.kind == "conflict"
+
+    assert contents(folder) == {"shop.yaml": SERVICE.replace(b"80", b"81")}
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+async def test_an_edit_by_hand_between_read_and_write_stays(folder: Path, is_renamed: bool) -> None:
+    """OD-17. Once to write and once to delete."""
+    place = folder / "shop.yaml"
+    place.write_bytes(POD + SERVICE)
+    objects, read, edits = objects_in(folder), None, [b"# one\n", b"# two\n"]
+    read = objects._read
+
+    def edited() -> Any:
+        files = read()
+        if edits:
+            target = folder / ".edit" if is_renamed else place
+            target.write_bytes(edits.pop() + files[str(place)])
+            if is_renamed:
+                target.rename(place)
+        return files
+
+    objects._read = edited
+    (one,) = await objects.apply(SERVICE.replace(b"80", b"81"), dry_run=False)
+
+    assert (one.result, edits) == ("configured", [])
+    assert contents(folder) == {"shop.yaml": b"# one\n# two\n" + POD + SERVICE.replace(b"80", b"81")}
+
+
+SHOWN_ONLY = {
+    "Secret": SECRET,
+    "Pod": POD.replace(b"'i:1'", b"'i:1', env: [{name: A, value: hush}]"),
+    "Deployment": DEPLOYMENT,
+    "CronJob": b"apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: web}\n"
+    b"spec: {schedule: '* * * * *', jobTemplate: {spec: {template: {spec: {restartPolicy: Never, "
+    b"containers: [{name: a, image: 'i:1', env: [{name: A, value: hush}]}]}}}}}\n",
+}
+
+
+@pytest.fixture
+def open_folder(folder: Path) -> Path:
+    folder.chmod(0o1777)
+    return folder
+
+
+@pytest.mark.parametrize("kind", SHOWN_ONLY)
+async def test_what_a_list_shows_without_values_is_never_written(folder: Path, kind: str) -> None:
+    """OD-11, ON-2: it emptied them."""
+    objects = objects_in(folder)
+    await objects.apply(SHOWN_ONLY[kind], dry_run=False)
+    (listed,) = await objects.listed(kind)
+    (whole,) = await objects.listed(kind, is_whole=True)
+    made = json.loads(listed.content)
+    unmarked = json.loads(listed.content)
+    del unmarked["metadata"]["annotations"]
+    before = contents(folder)
+    for text in (made, unmarked):
+        text["metadata"].pop("generation", None)
+        text.pop("status", None)
+        with pytest.raises(Refused, match="kepctl edit") as refused:
+            await objects.apply(json.dumps(text).encode(), dry_run=False)
+        assert refused.value.findings[0].path
+
+    assert contents(folder) == before
+    assert ("hush" in listed.content.decode(), "hush" in whole.content.decode()) == (False, True)
+    assert listed.version == whole.version
+
+
+async def test_a_value_may_be_emptied_on_purpose(folder: Path) -> None:
+    objects = objects_in(folder)
+    await objects.apply(SHOWN_ONLY["Pod"] + SECRET, dry_run=False)
+    pod = SHOWN_ONLY["Pod"].replace(b"value: hush", b"value: ''")
+    emptied = SECRET.replace(b"hush", b"''")
+    applied = await objects.apply(pod + emptied, dry_run=False)
+
+    assert [one.result for one in applied] == ["configured", "configured"]
+
+
+async def test_a_directory_that_is_refused_takes_and_shows_nothing(open_folder: Path) -> None:
+    """OD-14: what was written there was never read."""
+    configuration = Configuration(manifests=ManifestsSection(directory=str(open_folder)))
+    objects = wire_objects(lambda: configuration, None)
+    for call in (lambda: objects.apply(SERVICE, dry_run=False), lambda: objects.listed("")):
+        with pytest.raises(Refused, match="only root may write manifests"):
+            await call()
+
+    assert contents(open_folder) == {}
 
 
 async def test_an_object_is_changed_where_it_stands(folder: Path) -> None:
@@ -216,10 +352,9 @@ async def test_a_directory_of_keys_is_listed_and_left_to_its_author(folder: Path
 async def test_the_text_of_one_object_is_that_of_its_file(folder: Path) -> None:
     (folder / "shop.yaml").write_bytes(POD + SERVICE)
 
-    assert await objects_in(folder).manifest(("Service", "default", "web")) == (
-        SERVICE.removeprefix(b"---\n").decode(),
-        f"{folder}/shop.yaml:7",
-    )
+    text, where, _ = await objects_in(folder).manifest(("Service", "default", "web"))
+
+    assert (text, where) == (SERVICE.removeprefix(b"---\n").decode(), f"{folder}/shop.yaml:7")
 
 
 class MadeJobs:

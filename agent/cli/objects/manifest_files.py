@@ -140,10 +140,13 @@ def joined(files: Sequence[ManifestFile]) -> bytes:
 
 
 def send_objects(
-    daemon: Client, content: bytes, *, dry_run: bool = False, create_only: bool = False
+    daemon: Client, content: bytes, *, dry_run: bool = False, create_only: bool = False, version: str = ""
 ) -> Sequence[pb.AppliedObject]:
+    """`version`: of the manifest that the content was made from."""
     parts = [
-        pb.ApplyObjectsRequest(content=content[at : at + PART_BYTES], dry_run=dry_run, create_only=create_only)
+        pb.ApplyObjectsRequest(
+            content=content[at : at + PART_BYTES], dry_run=dry_run, create_only=create_only, version=version
+        )
         for at in range(0, len(content) or 1, PART_BYTES)
     ]
     return daemon.send(f"{SERVICE}/ApplyObjects", parts, pb.ApplyObjectsResponse).objects

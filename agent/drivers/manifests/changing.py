@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifest files that kepd itself changes: each is there whole or not at all, with the mode and owner that it had."""
+"""Manifest files that kepd itself changes: each is there whole or not at all, with the mode and owner that it had.
 
+A change was made from a content that was read before. Whoever edits the file between that read and our write keeps
+what they wrote: the write is then refused as `Edited`, and the caller begins again with the newer content.
+"""
+
+import ctypes
+import errno
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from agent.config.manifest_documents import read_objects, without
@@ -9,43 +17,124 @@ from agent.config.strict_yaml import UnreadableYaml
 from agent.model.refused import Refused
 
 FILE_MODE, SECRET_MODE = 0o640, 0o600
+MOST_TRIES = 5
+AT_FDCWD, NO_REPLACE, EXCHANGE = -100, 1, 2
+# File systems that cannot swap two names.
+UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
 
 
-def take_out(path: str, key: tuple[str, str, str]) -> None:
-    """Out of its file, which goes with its last object. Raises Refused where the rest cannot stay as it is."""
-    file = Path(path)
+class Edited(OSError):
+    """The file is not what it was when it was read."""
+
+
+def take_out(path: str, key: tuple[str, str, str], check: Callable[[dict[str, object]], None] | None = None) -> None:
+    """Out of its file, which goes with its last object. `check` raises where the object must stay. Raises Refused where
+    the rest cannot stay as it is."""
+    for _ in range(MOST_TRIES):
+        try:
+            _take_out(Path(path), key, check)
+            return
+        except FileNotFoundError:
+            return
+        except Edited:
+            continue
+    raise Refused("conflict", f"{path} is edited all the time, so {key[0]} {key[2]} is still in it; try again")
+
+
+def _take_out(file: Path, key: tuple[str, str, str], check: Callable[[dict[str, object]], None] | None) -> None:
+    content = file.read_bytes()
     try:
-        content = file.read_bytes()
-        one = next((found for found in read_objects(path, content) if found.key == key), None)
-        rest = without(path, content, one) if one is not None else content
-    except FileNotFoundError:
-        return
+        found = next((each for each in read_objects(str(file), content) if each.key == key), None)
+        if found is None:
+            return
+        if check is not None:
+            check(found.content)
+        rest = without(str(file), content, found)
     except UnreadableYaml as error:
         raise Refused("precondition", f"{error.finding}; remove {key[0]} {key[2]} from that file") from error
     if rest:
-        write_whole(file, rest, FILE_MODE)
+        write_whole(file, rest, FILE_MODE, content)
     else:
-        file.unlink(missing_ok=True)
+        _remove(file, content)
 
 
-def write_whole(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all, with the mode and owner that the file has."""
+def write_whole(path: Path, content: bytes, mode: int, before: bytes | None) -> None:
+    """Whole or not at all, with the mode and owner that the file has. `before` is what it had when it was read, None
+    for a file that was not there. Raises Edited where that is not so any more."""
     place = Path(os.path.realpath(path))
-    draft = place.with_name(f".{place.name[:200]}.draft")
+    draft = _draft(place)
     draft.unlink(missing_ok=True)
     try:
         with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, SECRET_MODE)) as target:
             target.write(content)
-            try:
+            with suppress(FileNotFoundError):
                 there = place.stat()
                 os.chown(target.fileno(), there.st_uid, there.st_gid)
                 mode = there.st_mode & 0o7777
-            except FileNotFoundError:
-                pass
             os.fchmod(target.fileno(), mode)
             os.fsync(target.fileno())
-        draft.rename(place)
-    except OSError:
+        if before is None:
+            _put_new(draft, place)
+        else:
+            _put_instead(draft, place, before)
+    finally:
         # On a full disk half a draft would keep what little there is.
         draft.unlink(missing_ok=True)
-        raise
+
+
+def _draft(place: Path) -> Path:
+    return place.with_name(f".{place.name[:200]}.draft")
+
+
+def _put_new(draft: Path, place: Path) -> None:
+    try:
+        _rename(draft, place, NO_REPLACE)
+    except FileExistsError as error:
+        raise Edited(error.errno, "is there by now", str(place)) from error
+    except OSError as error:
+        if error.errno not in UNABLE or place.exists():
+            raise
+        draft.rename(place)
+
+
+def _put_instead(draft: Path, place: Path, before: bytes) -> None:
+    """Both names are swapped, so that what was replaced can be looked at, and put back where it is an edit."""
+    own = draft.stat().st_ino
+    try:
+        _rename(draft, place, EXCHANGE)
+    except FileNotFoundError as error:
+        raise Edited(error.errno, "is gone by now", str(place)) from error
+    except OSError as error:
+        if error.errno not in UNABLE:
+            raise
+        if place.read_bytes() != before:
+            raise Edited(errno.EBUSY, "was edited meanwhile", str(place)) from error
+        draft.rename(place)
+        return
+    if draft.read_bytes() == before:
+        return
+    _rename(draft, place, EXCHANGE)
+    if draft.stat().st_ino != own:
+        # Another edit came between both swaps; it is the newest, so it is what stays.
+        _rename(draft, place, EXCHANGE)
+    raise Edited(errno.EBUSY, "was edited meanwhile", str(place))
+
+
+def _remove(file: Path, before: bytes) -> None:
+    """Of a link only the link."""
+    draft = _draft(file)
+    file.replace(draft)
+    if draft.read_bytes() != before:
+        # A newer file of that name is the newest edit, so this one has been overwritten.
+        with suppress(Edited):
+            _put_new(draft, file)
+        draft.unlink(missing_ok=True)
+        raise Edited(errno.EBUSY, "was edited meanwhile", str(file))
+    draft.unlink()
+
+
+def _rename(source: Path, target: Path, flags: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.renameat2(AT_FDCWD, os.fsencode(source), AT_FDCWD, os.fsencode(target), flags):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(target))

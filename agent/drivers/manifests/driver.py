@@ -250,8 +250,10 @@ class ManifestDirectory:
         name = event.name.name if event.name is not None else ""
         # The watch of a directory that is gone by now is none.
         if event.watch is None or event.watch.path == self.directory:
-            change = self._deleted.add if event.mask & GONE else self._deleted.discard
-            change(str(self.directory / name))
+            place = self.directory / name
+            # Where two names are swapped the last word is of the one that goes.
+            change = self._deleted.add if event.mask & GONE and not place.is_file() else self._deleted.discard
+            change(str(place))
         return bool(event.mask & COMPLETE) if is_key(name) or name.startswith("..") else None
 
 

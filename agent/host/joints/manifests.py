@@ -14,6 +14,7 @@ from agent.drivers.manifests.source_folders import read_source_folders
 from agent.drivers.manifests.trust import Trust
 from agent.host.manifest_objects import ManifestObjects
 from agent.model.finding import Finding
+from agent.model.refused import Refused
 
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
@@ -65,6 +66,20 @@ def wire_objects(
     """`pods` are of the pods plane, if it runs here."""
     workloads = pods.runner.workloads if pods is not None else None
 
+    def looked() -> Mapping[str, bytes]:
+        """What cannot be looked at is not taken for a directory without objects."""
+        place = directory()
+        if not place.exists():
+            return {}
+        snapshot = read_manifests(place, trust=trust())
+        if str(place) in snapshot.unread:
+            raise Refused("precondition", "; ".join(map(str, snapshot.problems)))
+        return snapshot.files
+
+    def uid_of(namespace: str, name: str) -> str:
+        keeper = pods.runner.keeper(namespace, name + identity_of(current()).suffix) if pods is not None else None
+        return keeper.run.pod.uid if keeper is not None else ""
+
     def created_s(key: tuple[str, str, str]) -> float:
         if key[0] == "NetworkPolicy":
             return policies.plane.since_s.get(f"{key[1]}/{key[2]}", 0.0) if policies is not None else 0.0
@@ -78,7 +93,7 @@ def wire_objects(
 
     return ManifestObjects(
         directory,
-        LastRead(lambda: read_manifests(directory(), trust=trust()).files, lambda: (directory(), trust())).files,
+        LastRead(looked, lambda: (directory(), trust())).files,
         lambda: list(read_source_folders(directory(), {}, trust()).folders.values()),
         lambda content: faults_of(content, current()),
         pods.commands.end if pods is not None else None,
@@ -87,6 +102,7 @@ def wire_objects(
         created_s=created_s,
         made=workloads.revisions if workloads is not None else list,
         jobs=workloads.cron if workloads is not None else None,
+        uid_of=uid_of,
     )
 
 

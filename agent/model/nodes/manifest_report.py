@@ -5,13 +5,15 @@ import msgspec
 
 
 class ListedObject(msgspec.Struct, frozen=True, kw_only=True):
-    """`content` is JSON, without the values of a Secret; `source` its file and line."""
+    """`content` is JSON, for who may only read without values; `source` its file and line; `version` is another after
+    each change of what the file says."""
 
     kind: str
     namespace: str
     name: str
     content: bytes
     source: str
+    version: str = ""
 
     @property
     def place(self) -> str:

@@ -19,7 +19,7 @@ from agent.config.strict_yaml import MAX_BYTES
 from agent.model.feed import Feed
 from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.container_fields import Container
-from agent.model.pods.shown_spec import without_copy, without_values
+from agent.model.pods.shown_spec import LEFT_OUT, has_values, without_copy, without_values
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.refused import Refused
 from agent.pods.manifest.container_part import read_container_part
@@ -221,7 +221,11 @@ class PodService:
 
 
 def _with_spec(pod: PodState) -> pb.Pod:
-    return _pod(pod, msgspec.json.encode(without_values(msgspec.to_builtins(pod.spec))))
+    spec = msgspec.to_builtins(pod.spec)
+    shown = _pod(pod, msgspec.json.encode(without_values(spec)))
+    if has_values(spec):
+        shown.annotations[LEFT_OUT] = "true"
+    return shown
 
 
 def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:

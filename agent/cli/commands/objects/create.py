@@ -56,7 +56,7 @@ def edit(session: Session, words: tuple[str, ...], namespace: str) -> None:
             return
         _same(content, answer.content, path)
         try:
-            applied = send_objects(daemon, content)
+            applied = send_objects(daemon, content, version=answer.version)
         except CommandFailed as error:
             raise CommandFailed(f"{error}\nyour text is kept in {path}", error.exit_code) from error
     path.unlink()

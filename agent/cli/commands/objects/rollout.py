@@ -32,6 +32,8 @@ from agent.model.finding import printable
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 CHANGED = ("deployments", "daemonsets", "statefulsets")
+# Of a change that others come between.
+TRIES = 5
 
 
 @click.group(cls=KindGroup)
@@ -210,10 +212,17 @@ def _one(words: tuple[str, ...], plurals: tuple[str, ...]) -> tuple[Kind, str]:
 def _changed(daemon: Client, kind: Kind, name: str, change: Callable[[dict[str, Any]], None]) -> str:
     found, _ = find_workload(daemon, kind, name, elsewhere=False)
     request = pb.GetManifestRequest(kind=kind.api, namespace=found.namespace, name=found.name)
-    text = daemon.call(f"{SERVICE}/GetManifest", request, pb.GetManifestResponse).content
-    made = _parsed(text, found)
-    change(made)
-    send_objects(daemon, dumped(made).encode())
+    for left in reversed(range(TRIES)):
+        answer = daemon.call(f"{SERVICE}/GetManifest", request, pb.GetManifestResponse)
+        made = _parsed(answer.content, found)
+        change(made)
+        try:
+            send_objects(daemon, dumped(made).encode(), version=answer.version)
+            break
+        except CommandFailed as error:
+            # Another change came between; this one is made again on top of it.
+            if error.reason != "CHANGED_MEANWHILE" or not left:
+                raise
     return called(kind.api, found.namespace, found.name)
 
 

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of an object who may only read sees, and what a text that was shown so must not do to the object. Pure.
+
+Values of Secrets and of variables are left out. What was left out is marked by an annotation, and a text with that mark
+is never written: it would empty the values that it does not show.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+
+import msgspec
+
+from agent.config.manifest_documents import Content
+from agent.kinds.registry import WORKLOADS
+from agent.model.finding import Finding
+from agent.model.generation import spec_generation
+from agent.model.nodes.manifest_report import ListedObject
+from agent.model.pods.shown_spec import CONTAINERS, LAST_APPLIED, LEFT_OUT, has_values, without_copy, without_values
+from agent.model.pods.source_folder import SourceFolder
+
+Key = tuple[str, str, str]
+CARRIED_OUT = (*WORKLOADS, "CronJob")
+BUDGET = "PodDisruptionBudget"
+CREATION = "creationTimestamp"
+VALUES = ("data", "stringData", "binaryData")
+# All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
+OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
+# Where an object has what a pod is made of.
+POD_SPECS = (("spec",), ("spec", "template", "spec"), ("spec", "jobTemplate", "spec", "template", "spec"))
+
+
+def shown(key: Key, content: Content, source: str, version: str) -> ListedObject:
+    """For callers who may only read."""
+    kind = key[0]
+    is_marked = hides(kind, content)
+    if kind == "Secret":
+        open_fields = {field: value for field, value in plain_copy(content).items() if field in OPEN_FIELDS}
+        content = {**open_fields, "data": dict.fromkeys(_keys(content), "")}
+    elif kind == "Pod" and isinstance(spec := content.get("spec"), dict):
+        content = {**plain_copy(content), "spec": without_values(spec)}
+    elif kind in CARRIED_OUT or kind == "ReplicaSet":
+        content = _without_template_values(plain_copy(content))
+    elif kind == "ControllerRevision" and isinstance(data := content.get("data"), dict):
+        content = {**content, "data": _without_template_values(data)}
+    elif kind == BUDGET:
+        content = plain_copy(content)
+    if is_marked:
+        # Another value is another version, which a watch has to tell though it does not show the value.
+        content = with_annotation(content, LEFT_OUT, version)
+    return whole(key, content, source, version)
+
+
+def whole(key: Key, content: Content, source: str, version: str) -> ListedObject:
+    kind, namespace, name = key
+    if kind in CARRIED_OUT or kind == BUDGET:
+        content = {**content, "metadata": {**_metadata(content), "generation": spec_generation(content.get("spec"))}}
+    encoded = msgspec.json.encode(content)
+    return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source, version=version)
+
+
+def hides(kind: str, content: Content) -> bool:
+    """Whether who may only read sees less than there is."""
+    if kind == "Secret":
+        return any(_map(content.get(part)) for part in VALUES)
+    body = _map(content.get("data")) if kind == "ControllerRevision" else content
+    return any(has_values(spec) for _, spec in _pod_specs(body))
+
+
+def losses(kind: str, given: Content, there: Content | None, where: str) -> Iterator[Finding]:
+    """What a text would take away only because it was shown without it. `there` is what the object says now."""
+    marked = f"metadata.annotations[{LEFT_OUT}]"
+    way_out = "change the object with `kepctl edit`, or read it with a kubeconfig of level operate"
+    places = [_metadata(given), *(_map(spec.get("metadata")) for spec in _templates(given))]
+    if any(LEFT_OUT in _map(place.get("annotations")) for place in places):
+        text = f"this text was shown without the values of the object, and writing it would empty them; {way_out}"
+        yield Finding(where, marked, text)
+    elif there is not None:
+        lost = _lost_data(given, there) if kind == "Secret" else _lost_variables(given, there)
+        for path in lost:
+            text = f"has no value here, but the object has one, which would be lost; {way_out}, or write {_empty(path)}"
+            yield Finding(where, path, text)
+
+
+def _empty(path: str) -> str:
+    return 'it into stringData as ""' if path.startswith("data") else 'value: ""'
+
+
+def _lost_data(given: Content, there: Content) -> Iterator[str]:
+    known = {key: value for part in VALUES for key, value in _map(there.get(part)).items()}
+    texts = _map(given.get("stringData"))
+    for key, value in _map(given.get("data")).items():
+        if value in ("", None) and known.get(key) and key not in texts:
+            yield f"data[{key}]"
+
+
+def _lost_variables(given: Content, there: Content) -> Iterator[str]:
+    known = {
+        (container, str(variable.get("name")))
+        for _, container, variable in _variables(there)
+        if variable.get("value") not in ("", None)
+    }
+    for path, container, variable in _variables(given):
+        if variable.keys() == {"name"} and (container, str(variable["name"])) in known:
+            yield path
+
+
+def _variables(content: Content) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    for way, spec in _pod_specs(content):
+        for part in CONTAINERS:
+            for number, container in enumerate(_maps(spec.get(part))):
+                for place, variable in enumerate(_maps(container.get("env"))):
+                    yield f"{way}.{part}[{number}].env[{place}]", str(container.get("name")), variable
+
+
+def _pod_specs(content: Content) -> Iterator[tuple[str, Content]]:
+    for way in POD_SPECS:
+        spec: Content = content
+        for step in way:
+            spec = _map(spec.get(step))
+        if "containers" in spec:
+            yield ".".join(way), spec
+
+
+def _templates(content: Content) -> Iterator[Content]:
+    spec = _map(content.get("spec"))
+    job = _map(spec.get("jobTemplate"))
+    yield from (_map(spec.get("template")), job, _map(_map(job.get("spec")).get("template")))
+
+
+def _without_template_values(content: Content) -> Content:
+    spec = content.get("spec")
+    job = spec.get("jobTemplate") if isinstance(spec, dict) else None
+    if isinstance(spec, dict) and isinstance(job, dict):
+        return {**content, "spec": {**spec, "jobTemplate": _without_template_values(plain_copy(job))}}
+    template = spec.get("template") if isinstance(spec, dict) else None
+    inner = template.get("spec") if isinstance(template, dict) else None
+    if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(inner, dict):
+        return content
+    return {**content, "spec": {**spec, "template": {**plain_copy(template), "spec": without_values(inner)}}}
+
+
+def plain_copy(content: Content) -> Content:
+    """kubectl keeps the whole object, values too, in an annotation; without that."""
+    annotations = _metadata(content).get("annotations")
+    if not isinstance(annotations, dict) or LAST_APPLIED not in annotations:
+        return content
+    return {**content, "metadata": {**_metadata(content), "annotations": without_copy(annotations)}}
+
+
+def with_creation(content: Content, created_s: float) -> Content:
+    """What a manifest that was copied from a cluster says of it is not so here."""
+    known = {name: value for name, value in _metadata(content).items() if name != CREATION}
+    if created_s:
+        known[CREATION] = datetime.fromtimestamp(created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**content, "metadata": known}
+
+
+def with_annotation(content: Content, name: str, value: str) -> Content:
+    metadata = _metadata(content)
+    return {**content, "metadata": {**metadata, "annotations": {**_map(metadata.get("annotations")), name: value}}}
+
+
+def of_folder(folder: SourceFolder) -> Content:
+    metadata: Content = {"name": folder.name, "namespace": folder.namespace}
+    content: Content = {"apiVersion": "v1", "kind": folder.kind, "metadata": metadata}
+    data: dict[str, object] = {}
+    for key, value in folder.values.items():
+        try:
+            data[key] = value.decode()
+        except UnicodeError:
+            content["binaryData"] = {**_map(content.get("binaryData")), key: value}
+    return {**content, "data": data}
+
+
+def without_secrets(content: Content, before: Content) -> Content:
+    """Of a Secret which keys differ, for a difference that is shown."""
+    clear: Content = dict(plain_copy(content))
+    for part in VALUES:
+        given, known = content.get(part), _map(before.get(part))
+        if isinstance(given, dict):
+            is_other = {key for key, value in given.items() if before and known.get(key) != value}
+            clear[part] = {key: "*** (changed)" if key in is_other else "***" for key in given}
+    return clear
+
+
+def _keys(content: Content) -> Sequence[str]:
+    return [str(key) for key in chain.from_iterable(_map(content.get(part)) for part in VALUES)]
+
+
+def _metadata(content: Content) -> Content:
+    return _map(content.get("metadata"))
+
+
+def _map(value: object) -> Content:
+    return value if isinstance(value, dict) else {}
+
+
+def _maps(value: object) -> list[Content]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
