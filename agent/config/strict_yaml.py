@@ -56,9 +56,10 @@ class _Open(msgspec.Struct):
 
 
 class _Builder:
-    def __init__(self, source: str, nodes: int = 0) -> None:
+    def __init__(self, source: str, most_nodes: int, nodes: int = 0) -> None:
         """`nodes`: the values of the documents before this one; the bound is on the text as a whole."""
         self.source = source
+        self.most_nodes = most_nodes
         self.duplicates: list[Finding] = []
         self.anchors: dict[str, Tree] = {}
         self.stack: list[_Open] = []
@@ -135,8 +136,8 @@ class _Builder:
 
     def _count(self, where: str) -> None:
         self.nodes += 1
-        if self.nodes > MAX_NODES:
-            self._refuse(where, f"more than {MAX_NODES} values once its aliases are expanded")
+        if self.nodes > self.most_nodes:
+            self._refuse(where, f"more than {self.most_nodes} values once its aliases are expanded")
 
     def _scalar(self, event: yaml.ScalarEvent, where: str) -> Tree:
         if event.tag not in (None, "!", STRING_TAG):
@@ -169,13 +170,13 @@ def _resolve(text: str) -> Scalar:
     return text
 
 
-def parse_documents(text: str | bytes, source: str) -> tuple[list[Tree], list[Finding]]:
+def parse_documents(text: str | bytes, source: str, most_nodes: int = MAX_NODES) -> tuple[list[Tree], list[Finding]]:
     """All documents of a text, without empty ones, and its duplicate keys. Raises UnreadableYaml for anything that is
     no YAML or breaks a bound."""
     if len(text) > MAX_BYTES:
         raise UnreadableYaml(Finding(source, "", f"{len(text)} bytes; at most {MAX_BYTES} are read"))
     try:
-        return _build(text if isinstance(text, str) else text.decode("utf-8"), source)
+        return _build(text if isinstance(text, str) else text.decode("utf-8"), source, most_nodes)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}" if mark else source
@@ -184,13 +185,13 @@ def parse_documents(text: str | bytes, source: str) -> tuple[list[Tree], list[Fi
         raise UnreadableYaml(Finding(source, "", f"not YAML: {shown(str(error).splitlines()[0])}")) from error
 
 
-def _build(text: str, source: str) -> tuple[list[Tree], list[Finding]]:
+def _build(text: str, source: str, most_nodes: int) -> tuple[list[Tree], list[Finding]]:
     trees: list[Tree] = []
     duplicates: list[Finding] = []
-    builder = _Builder(source)
+    builder = _Builder(source, most_nodes)
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.DocumentStartEvent):
-            builder = _Builder(source, builder.nodes)
+            builder = _Builder(source, most_nodes, builder.nodes)
         elif isinstance(event, yaml.DocumentEndEvent):
             duplicates += builder.duplicates
             if builder.root is not None and (builder.root.kind != "scalar" or builder.root.scalar is not None):

@@ -212,17 +212,16 @@ class ManifestObjects:
         self, files: dict[str, bytes], content: bytes, one: ManifestObject, *, create_only: bool, version: str
     ) -> AppliedObject:
         """Into `files`, which are not written yet."""
-        kind, namespace, name = one.key
         text = own_text(content, one)
         there = next((placed for placed in self._placed(files) if placed.found.key == one.key), None)
         if there is not None and create_only:
             raise Refused("exists", f"{_name(one.key)} is already in {there.found.where}")
         if version and (there is None or there.version != version):
             raise Refused("conflict", f"{_name(one.key)} is not as it was when it was read: it was changed meanwhile")
-        lost = list(hidden.losses(kind, one.content, there.found.content if there is not None else None, one.where))
+        lost = list(hidden.losses(one.kind, one.content, there.found.content if there is not None else None, one.where))
         if lost:
             raise Refused("invalid", "; ".join(map(str, lost)), lost)
-        if kind == "Pod":
+        if one.kind == "Pod":
             one, text = with_identity(one, text, there.found if there is not None else None, self._uid_of)
         if there is None:
             if folder := next((folder for folder in self._folders() if folder.key == one.key), None):
@@ -231,12 +230,12 @@ class ManifestObjects:
             more = files.get(path, b"").strip()
             files[path] = (more + b"\n---\n" if more else b"") + text.encode()
             diff = _difference({}, one, "", text, path)
-            return AppliedObject(kind=kind, namespace=namespace, name=name, result="created", path=path, diff=diff)
+            return _applied(one, "created", path, diff)
         path, old = there.path, there.found
         if (kept := kept_restart(one.content, old.content)) is not None:
             one, text = msgspec.structs.replace(one, content=kept), dumped(kept)
         if old.content == one.content:
-            return AppliedObject(kind=kind, namespace=namespace, name=name, result="unchanged", path=path)
+            return _applied(one, "unchanged", path)
         if self._jobs is not None and path in self._jobs.files:
             text = (
                 f"{_name(one.key)} was made by {path}; change that one for the next Job, and delete this one to end it"
@@ -247,7 +246,7 @@ class ManifestObjects:
             files[path] = replaced(path, files[path], old, text, one.content)
         except UnreadableYaml as error:
             raise Refused("precondition", str(error.finding)) from error
-        return AppliedObject(kind=kind, namespace=namespace, name=name, result="configured", path=path, diff=diff)
+        return _applied(one, "configured", path, diff)
 
     def _placed(self, files: Mapping[str, bytes]) -> Iterator[Placed]:
         """Of files that can be taken apart; about the others their plane complains."""
@@ -304,6 +303,14 @@ class ManifestObjects:
             raise Refused("precondition", f"{_name(key)} is the directory {folder.path}; change or remove that")
         known = [one.found.name for one in everything if (one.found.kind, one.found.namespace) == (kind, namespace)]
         raise Refused("not_found", f"no {_name((kind, namespace, name))} is in the manifests{suggestion(name, known)}")
+
+
+def _applied(made: ManifestObject, result: str, path: str, diff: str = "") -> AppliedObject:
+    kind, namespace, name = made.key
+    version = version_of(made.content)
+    return AppliedObject(
+        kind=kind, namespace=namespace, name=name, result=result, path=path, diff=diff, version=version
+    )
 
 
 def _apart(path: str, content: bytes) -> Iterator[Placed]:

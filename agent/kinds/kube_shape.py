@@ -33,6 +33,10 @@ def pod_object(pod: pod_pb2.Pod) -> Object:
     metadata |= _set(
         labels=dict(pod.labels), annotations=dict(pod.annotations), creationTimestamp=_time(pod.created_at)
     )
+    if pod.HasField("deletion_at"):
+        metadata |= {
+            "deletionTimestamp": _time(pod.deletion_at), "deletionGracePeriodSeconds": pod.deletion_grace_seconds
+        }  # fmt: skip
     if pod.HasField("owner"):
         metadata["ownerReferences"] = [_owner(pod.owner)]
     spec: Object = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "terminationGracePeriodSeconds": 30}

@@ -87,7 +87,7 @@ def uid_of(folder: Path, name: str = "kepctl-default-web.yaml") -> str:
 
 
 async def test_a_pod_has_one_uid_from_its_first_manifest_on(folder: Path) -> None:
-    """OE-4, OE-5. A pod without one is another pod after any edit."""
+    """A pod without one is another pod after any edit."""
     objects = objects_in(folder)
     block = POD.replace(b"metadata: {name: web}", b"metadata:\n  # its name\n  name: web")
     await objects.apply(block, dry_run=False)
@@ -109,7 +109,6 @@ async def test_a_running_pod_keeps_its_uid_when_its_manifest_is_written(folder: 
 
 
 async def test_a_write_that_follows_a_read_is_refused_after_another_change(folder: Path) -> None:
-    """OD-1."""
     (folder / "shop.yaml").write_bytes(SERVICE)
     objects = objects_in(folder)
     key = ("Service", "default", "web")
@@ -128,7 +127,7 @@ async def test_a_write_that_follows_a_read_is_refused_after_another_change(folde
 
 @pytest.mark.parametrize("is_renamed", [True, False])
 async def test_an_edit_by_hand_between_read_and_write_stays(folder: Path, is_renamed: bool) -> None:
-    """OD-17. Once to write and once to delete."""
+    """Once to write and once to delete."""
     place = folder / "shop.yaml"
     place.write_bytes(POD + SERVICE)
     objects, read, edits = objects_in(folder), None, [b"# one\n", b"# two\n"]
@@ -168,7 +167,7 @@ def open_folder(folder: Path) -> Path:
 
 @pytest.mark.parametrize("kind", SHOWN_ONLY)
 async def test_what_a_list_shows_without_values_is_never_written(folder: Path, kind: str) -> None:
-    """OD-11, ON-2: it emptied them."""
+    """It emptied them."""
     objects = objects_in(folder)
     await objects.apply(SHOWN_ONLY[kind], dry_run=False)
     (listed,) = await objects.listed(kind)
@@ -200,7 +199,7 @@ async def test_a_value_may_be_emptied_on_purpose(folder: Path) -> None:
 
 
 async def test_a_directory_that_is_refused_takes_and_shows_nothing(open_folder: Path) -> None:
-    """OD-14: what was written there was never read."""
+    """What was written there was never read."""
     configuration = Configuration(manifests=ManifestsSection(directory=str(open_folder)))
     objects = wire_objects(lambda: configuration, None)
     for call in (lambda: objects.apply(SERVICE, dry_run=False), lambda: objects.listed("")):

@@ -28,4 +28,5 @@ class AppliedObject(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     result: str
     path: str
+    version: str = ""
     diff: str = ""

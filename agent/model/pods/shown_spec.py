@@ -2,6 +2,7 @@
 """A pod as who may only read sees it: variables by name, without the values that the manifest gives them."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Where kubectl keeps the whole object once more, values too."""
@@ -41,3 +42,11 @@ def _named_alone(container: Mapping[str, object]) -> dict[str, object]:
         return dict(container)
     named = [{key: part for key, part in one.items() if key != "value"} for one in variables if isinstance(one, dict)]
     return {**container, "env": named}
+
+
+def without_annotation(made: Mapping[str, Any], name: str) -> dict[str, Any]:
+    metadata = dict(made.get("metadata") or {})
+    metadata["annotations"] = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != name}
+    if not metadata["annotations"]:
+        del metadata["annotations"]
+    return {**made, "metadata": metadata}

@@ -118,6 +118,9 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
     sandbox_id: str = ""
     created_at_s: float = 0.0
     is_terminating: bool = False
+    deletion_at_s: float = 0.0
+    """As wall time, when the grace of its removal is over; 0 for a pod that is not removed."""
+    deletion_grace_s: int = 0
     qos: str = ""
     file: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -169,3 +172,16 @@ class PodState(msgspec.Struct, frozen=True, kw_only=True):
             is_ready = any(one.type == "Ready" and one.is_true for one in self.conditions)
             return "Running" if is_ready else "NotReady"
         return words[0] if words else ""
+
+
+def with_since(state: PodState, before: PodState | None, now_s: float) -> PodState:
+    """A condition that was as it is keeps its time, and so does an end with the same grace."""
+    if before is None:
+        before = msgspec.structs.replace(state, conditions=())
+    known = {(one.type, one.is_true): one.since_s for one in before.conditions}
+    conditions = [
+        msgspec.structs.replace(one, since_s=known.get((one.type, one.is_true)) or now_s) for one in state.conditions
+    ]
+    is_same_end = before.deletion_at_s and before.deletion_grace_s == state.deletion_grace_s
+    until_s = before.deletion_at_s if is_same_end else state.deletion_at_s
+    return msgspec.structs.replace(state, conditions=tuple(conditions), deletion_at_s=until_s)

@@ -20,7 +20,7 @@ from agent.pods.plan.remembered import (
     without_problem,
 )
 from agent.pods.plan.scarcity.victims import EVICTED
-from agent.pods.plan.stop_state import shortened
+from agent.pods.plan.stop_state import Stop, shortened
 from agent.pods.runtime.observed import Instance, SeenPod
 
 EVICTIONS_KEPT = 10
@@ -47,6 +47,17 @@ def removed(before: Removal | None, pod: PodSpec, grace_s: float | None, cause: 
         return Removal(wanted_s, now_s, cause)
     is_shorter = before.grace_s is None or wanted_s < before.grace_s
     return Removal(wanted_s if is_shorter else before.grace_s, before.began_s, cause)
+
+
+def deletion(
+    removal: Removal | None, pod: PodSpec, stop: Stop | None, now_s: float, wall_s: float
+) -> tuple[float, int]:
+    """As wall time when the grace of its removal is over, and the grace; zeros for a pod that is not removed."""
+    if removal is None:
+        return 0.0, 0
+    grace_s = float(pod.grace_s) if removal.grace_s is None else removal.grace_s
+    until_s = stop.deadline_s if stop is not None else (removal.began_s or now_s) + grace_s
+    return wall_s + until_s - now_s, int(grace_s)
 
 
 def edited(memory: Memory, before: PodSpec, pod: PodSpec) -> Memory:

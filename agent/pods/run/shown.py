@@ -11,14 +11,14 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from agent.model.component import Report
 from agent.model.feed import Feed
 from agent.model.pods.pod import PodSpec
-from agent.model.pods.state import PodState
+from agent.model.pods.state import PodState, with_since
 from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.remembered import Memory, PastPods, Record
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.runtime.observed import SeenPod
 from agent.pods.view.reasons import HAS_RIVALS
-from agent.pods.view.status import Look, pod_status, with_since
+from agent.pods.view.status import Look, pod_status
 
 MOST_TOLD = 5
 

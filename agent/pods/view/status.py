@@ -44,6 +44,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     waits_for: str = ""
     message: str = ""
     is_terminating: bool = False
+    deletion: tuple[float, int] = (0.0, 0)
     host_ips: tuple[str, ...] = ()
     is_restarting_all: bool = False
     more_conditions: tuple[Condition, ...] = ()
@@ -78,6 +79,8 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         name_servers=sandbox.name_servers if sandbox is not None else "",
         created_at_s=memory.first_seen_wall_s,
         is_terminating=look.is_terminating,
+        deletion_at_s=look.deletion[0],
+        deletion_grace_s=look.deletion[1],
         qos=qos_class(pod),
         file=printable(pod.file),
         conditions=_conditions(look, phase, containers),
@@ -94,13 +97,6 @@ def pod_status(look: Look, *, is_seen: bool = True) -> PodState:
         problem=memory.reason,
     )
     return replace(state, cause=next((one.line for one in pod_reasons(state)), ""))
-
-
-def with_since(state: PodState, before: PodState | None, now_s: float) -> PodState:
-    """A condition that was as it is keeps its time."""
-    known = {(one.type, one.is_true): one.since_s for one in before.conditions} if before is not None else {}
-    conditions = [replace(one, since_s=known.get((one.type, one.is_true)) or now_s) for one in state.conditions]
-    return replace(state, conditions=tuple(conditions))
 
 
 def _with_requests(given: Resources) -> Resources:

@@ -287,11 +287,22 @@ def test_fields_and_pages_select() -> None:
     for query in ({"fieldSelector": "phase"}, {"labelSelector": "a=b=c"}):
         with pytest.raises(Failure):
             Selection(query)
-    words = ["a", "b", "c"]
-    assert part_of(words, {"limit": "2"}, str) == (["a", "b"], "b", 1)
-    assert part_of(words, {"limit": "2", "continue": "b"}, str) == (["c"], "", 0)
-    with pytest.raises(Failure):
-        part_of(words, {"limit": "x"}, str)
+
+
+def test_pages_have_each_object_once() -> None:
+    """A namespace's name may begin with another's."""
+    spaces = ("shop", "shop-a", "shop.b", "shopz", "a")
+    keys = sorted((space, name) for space in spaces for name in ("a", "b-c", "b"))
+    for limit in (1, 2, 3, 7):
+        pages, token, left = [], "", -1
+        while token or left:
+            page, token, left = part_of(keys, {"limit": str(limit), "continue": token}, lambda key: key)
+            pages.append(page)
+        assert [key for page in pages for key in page] == keys
+        assert {len(page) for page in pages[:-1]} == {limit}
+    for query in ({"limit": "x"}, {"continue": "shop"}, {"continue": "/w==="}):
+        with pytest.raises(Failure):
+            part_of(keys, query, lambda key: key)
 
 
 def test_a_row_begins_with_the_name_and_leaves_the_namespace_to_kubectl() -> None:

@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from agent.model.pods.fields import Resources
-from agent.model.pods.state import PodState
+from agent.model.pods.state import PodState, with_since
 from agent.pods.plan.remembered import Memory, PodOutcome
 from agent.pods.runtime.observed import Instance, SeenPod, Stage
 from agent.pods.runtime.qos import cpu_quota, cpu_shares, oom_score, pod_needs, qos_class
-from agent.pods.view.status import Look, pod_status, with_since
+from agent.pods.view.status import Look, pod_status
 from tests.pods.pods import Runs, World, container, make_pod
 
 

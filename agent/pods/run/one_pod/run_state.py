@@ -35,7 +35,7 @@ from agent.pods.plan.remembered import (
 from agent.pods.plan.restart import RetryPause
 from agent.pods.plan.start_steps import StartPlan, StartRules
 from agent.pods.plan.stop import note_exit
-from agent.pods.plan.transitions import Removal
+from agent.pods.plan.transitions import Removal, deletion
 from agent.pods.plan.work import RestartingAll, Saving, Work, is_shown
 from agent.pods.run.one_pod.pod_trace import PodTrace
 from agent.pods.run.pod_context import PodDependencies
@@ -369,6 +369,7 @@ class LivePod:
         return Look(
             pod=self.pod, seen=self.seen, memory=self.memory, waiting=self.plan.waiting, waits_for=waits_for,
             message=message, is_terminating=self.is_terminating,
+            deletion=deletion(self.removal, self.pod, self.memory.stop, now_s, self.context.clock.wall_s()),
             host_ips=self.context.settings().facts.addresses,
             is_restarting_all=RestartingAll() in self.tasks,
             more_conditions=self.resize_conditions,

@@ -10,13 +10,16 @@ from aiohttp import web
 from agent.kinds.registry import BY_WORD, FOLDERS
 from agent.wire.kepd.v1 import access_pb2, pod_pb2
 from kepd_door.run import debugging, extras
+from kepd_door.run.bodies import OBJECTS, body_of
 from kepd_door.run.calls import Caller, Calls
+from kepd_door.run.deleting import Deleter, options_of
 from kepd_door.run.kubelet_pages import kubelet_page
 from kepd_door.run.pages import json_answer, page
 from kepd_door.run.pods import log_of, stream_of
 from kepd_door.run.store import Entry, KindStore, Versions
 from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, number_of, wanted
-from kepd_door.run.writing import PATCHES, Writer, decoded, options_of, scale_object
+from kepd_door.run.whole import Whole
+from kepd_door.run.writing import PATCHES, Writer, scale_object
 from kepd_door.shape.resources import NAMESPACES, RESOURCES, SUBRESOURCES, Resource
 from kepd_door.shape.selecting import Selection, part_of
 from kepd_door.shape.statuses import Failure, success
@@ -26,6 +29,8 @@ from kepd_door.shape.targets import Target, target_of, verb_of
 Object = dict[str, Any]
 EDITED = ("resize", "ephemeralcontainers")
 STREAMS = ("exec", "attach", "portforward")
+READS = ("GET", "HEAD")
+MOST_VALUES_OF_REVIEW = 200
 # The service that has a kind, where its plane may be off.
 NEEDS = {"pods": "PodService", "images": "ImageService", "services": "ServiceProxyService", "devices": "DeviceService"}
 ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "statefulsets", "replicasets",
@@ -56,6 +61,9 @@ class Door:
         verb = verb_of(request.method, target, request.query)
         if target.resource.kind is None:
             return await self._without_objects(request, caller, target, verb)
+        if request.method not in READS:
+            # Before anything of the body is read: who may not write costs no more than a line.
+            self._calls.require(caller, access_pb2.LEVEL_OPERATE, f"{verb} of {target.resource.full_name}")
         if target.resource is NAMESPACES and verb == "create":
             return await self._named_namespace(request)
         if target.part:
@@ -109,8 +117,10 @@ class Door:
             name = entry.short.split()[0] if entry is not None and entry.short else target.name
             manifest = await writer.manifest(name)
             if manifest is not None:
-                return await writer.shown(manifest, entry)
-        return entry.made if entry is not None else None
+                return await writer.shown(*manifest, entry)
+        if entry is None:
+            return None
+        return (await Whole(self._calls, caller, store).one(entry)).made
 
     def _table(self, store: KindStore, entries: Sequence[Entry], form: Form, metadata: Object | None = None) -> Object:
         rows = [row(store.columns, one.cells, one.made, form.include) for one in entries]
@@ -125,19 +135,14 @@ class Door:
         if (version := number_of(request.query, "resourceVersion")) > store.version:
             store.check_version(version)
         entries = [found for one in entries if (found := wanted(selection, target, one)) is not None]
-        shown, after, left = part_of(entries, request.query, lambda one: "/".join(one.key))
+        shown, after, left = part_of(entries, request.query, lambda one: one.key)
         metadata: Object = {"resourceVersion": str(store.version)}
         if after:
             metadata |= {"continue": after, "remainingItemCount": left}
         form = self._form(request)
         if form.is_table:
             return json_answer(self._table(store, shown, form, metadata))
-        items = [one.made for one in shown]
-        if target.resource.name == "secrets":
-            whole = [
-                await self._full(store, caller, Target(target.resource, *one.key), one) for one in shown
-            ]  # fmt: skip
-            items = [one for one in whole if one is not None]
+        items = [one.made for one in await Whole(self._calls, caller, store).all(shown)]
         kind = f"{target.resource.object_kind}List"
         return json_answer(
             {"kind": kind, "apiVersion": target.resource.api_version, "metadata": metadata, "items": items}
@@ -149,9 +154,8 @@ class Door:
             raise Failure(429, f"{caller.name} has {held} watches open already", retryAfterSeconds=5)
         self._watches[caller.name] = held + 1
         try:
-            watcher = Watcher(
-                self._stores[target.resource], target, request.query, self._form(request), self.ending, self._node
-            )
+            whole = Whole(self._calls, caller, self._stores[target.resource])
+            watcher = Watcher(whole, target, request.query, self._form(request), self.ending, self._node)
             return await watcher.run(request)
         finally:
             self._watches[caller.name] -= 1
@@ -162,26 +166,30 @@ class Door:
         return Writer(self._calls, caller, target, self._stores[target.resource], request.query)
 
     async def _create(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
-        made = decoded(await request.read(), request.content_type)
+        made = await body_of(request)
         return json_answer(await self._writer(request, caller, target).create(made), status=201)
 
     async def _update(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
-        made = decoded(await request.read(), request.content_type)
-        writer = self._writer(request, caller, target)
-        await self._stores[target.resource].refresh()
-        return json_answer(await writer.update(made))
+        made = await body_of(request)
+        return json_answer(await self._writer(request, caller, target).update(made))
 
     async def _patch(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         if request.content_type not in PATCHES:
             raise Failure(415, f"{request.content_type[:100]} is no patch; expected one of {', '.join(PATCHES)}")
-        patch = decoded(await request.read(), request.content_type)
-        if target.resource.name == "nodes" and target.name == self._node:
-            return await self._node_patched(caller, target, patch)
+        patch = await body_of(request, PATCHES)
         writer = self._writer(request, caller, target)
-        await self._stores[target.resource].refresh()
+        if target.resource.name == "nodes" and target.name == self._node:
+            return await self._node_patched(caller, target, patch, is_dry=writer.is_dry)
         return json_answer(await writer.patch(patch, request.content_type))
 
-    async def _node_patched(self, caller: Caller, target: Target, patch: Any) -> web.Response:  # noqa: ANN401  # JSON
+    async def _node_patched(
+        self,
+        caller: Caller,
+        target: Target,
+        patch: Any,  # noqa: ANN401  # JSON
+        *,
+        is_dry: bool,
+    ) -> web.Response:
         """A node is made by itself; that it takes no pods is all that can be written."""
         spec = patch.get("spec") if isinstance(patch, dict) else None
         if not isinstance(spec, dict) or set(spec) != {"unschedulable"} or set(patch) - {"spec", "metadata"}:
@@ -189,7 +197,9 @@ class Door:
                 422,
                 "of a node only spec.unschedulable can be changed; node.labels of kepd's configuration has its labels",
             )
-        if spec.get("unschedulable"):
+        if is_dry:
+            pass
+        elif spec.get("unschedulable"):
             await self._calls.ask(caller, pod_pb2.DrainNodeRequest(keeps_pods=True), pod_pb2.DrainNodeResponse)
         else:
             await self._calls.ask(caller, pod_pb2.UncordonNodeRequest(), pod_pb2.UncordonNodeResponse)
@@ -198,43 +208,34 @@ class Door:
         entry = store.find("", target.name)
         if entry is None:
             raise Writer(self._calls, caller, target, store, {}).missing()
-        return json_answer(entry.made)
+        made = {**entry.made, "spec": {**entry.made.get("spec", {}), **spec}} if is_dry else entry.made
+        return json_answer(made)
+
+    async def _deleter(self, request: web.BaseRequest, caller: Caller, target: Target) -> Deleter:
+        options = options_of(await body_of(request), request.query)
+        return Deleter(self._calls, caller, self._stores[target.resource], options)
 
     async def _delete(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
-        options = options_of(await request.read(), request.content_type, request.query)
-        store = self._stores[target.resource]
-        await store.refresh()
-        entry = store.find(target.namespace, target.name)
-        writer = self._writer(request, caller, target)
-        made = await self._full(store, caller, target, entry)
-        if made is None:
-            raise writer.missing()
-        wanted_uid = (options.get("preconditions") or {}).get("uid")
-        if wanted_uid and wanted_uid != made["metadata"]["uid"]:
-            raise Failure(409, f"the UID in the precondition ({wanted_uid}) is not that of the object", "Conflict")
-        writer.is_dry = writer.is_dry or options.get("dryRun") == ["All"]
-        grace_s = options.get("gracePeriodSeconds")
-        if target.resource.name == "pods" and not writer.is_dry:
+        deleter = await self._deleter(request, caller, target)
+        made = await deleter.delete(target)
+        if target.resource.name == "pods":
             # It ends in its own time; who asked is answered now, and sees it go.
-            metadata = {**made["metadata"], "deletionGracePeriodSeconds": grace_s if grace_s is not None else 30}
-            await writer.delete(grace_s)
-            return json_answer({**made, "metadata": metadata})
-        await writer.delete(grace_s)
-        if entry is not None and not writer.is_dry:
-            store.note_deleted(entry.key)
+            return json_answer(deleter.ending(made))
         return json_answer(success(target.name, target.resource.group, target.resource.name, made["metadata"]["uid"]))
 
     async def _delete_all(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
-        options = options_of(await request.read(), request.content_type, request.query)
+        deleter = await self._deleter(request, caller, target)
         store, selection = self._stores[target.resource], Selection(request.query, self._node)
         gone = []
         for one in await store.entries():
             if (found := wanted(selection, target, one)) is not None:
                 namespace, name = found.key
-                await self._writer(request, caller, Target(target.resource, namespace, name)).delete(
-                    options.get("gracePeriodSeconds")
-                )
-                gone.append(found.made)
+                try:
+                    gone.append(await deleter.delete(Target(target.resource, namespace, name)))
+                except Failure as failure:
+                    # Another caller was faster.
+                    if failure.code != 404:
+                        raise
         kind = f"{target.resource.object_kind}List"
         return json_answer({"kind": kind, "apiVersion": target.resource.api_version, "metadata": {}, "items": gone})
 
@@ -271,7 +272,7 @@ class Door:
         self, request: web.BaseRequest, caller: Caller, target: Target, entry: Entry
     ) -> web.Response:
         """Containers for debugging begin in the pod that runs; other resources are those of its manifest."""
-        body = decoded(await request.read(), request.content_type)
+        body = await body_of(request, PATCHES if request.method == "PATCH" else OBJECTS)
         if target.part == "resize":
             writer = self._writer(request, caller, target)
             is_patch = request.method == "PATCH"
@@ -284,24 +285,21 @@ class Door:
         return json_answer((found or entry).made)
 
     async def _evict(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
-        body = decoded(await request.read(), request.content_type)
-        given = (body.get("deleteOptions") or {}) if isinstance(body, dict) else {}
-        writer = self._writer(request, caller, target)
-        writer.is_dry = writer.is_dry or given.get("dryRun") == ["All"]
-        await writer.delete(given.get("gracePeriodSeconds"), evicts=True)
+        body = await body_of(request)
+        options = options_of(body.get("deleteOptions") if isinstance(body, dict) else None, request.query)
+        await Deleter(self._calls, caller, self._stores[target.resource], options).delete(target, evicts=True)
         return json_answer(success(target.name, "", "pods"), status=201)
 
     async def _scale(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         store = self._stores[target.resource]
         writer = self._writer(request, caller, target)
         if request.method in ("PUT", "PATCH"):
-            body = decoded(await request.read(), request.content_type)
+            body = await body_of(request, PATCHES if request.method == "PATCH" else OBJECTS)
             spec = body.get("spec") if isinstance(body, dict) else None
             replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
             if not isinstance(replicas, int) or replicas < 0:
                 raise Failure(422, "spec.replicas is missing; expected a number that is not negative")
             await writer.scale(replicas)
-            await store.refresh()
         elif request.method != "GET":
             raise Failure(405, "a scale is got, updated or patched")
         made = await self._full(store, caller, target, store.find(target.namespace, target.name))
@@ -317,11 +315,11 @@ class Door:
             raise Failure(405, f"{verb or request.method} is not carried out on {resource.name}")
         if resource.group == "metrics.k8s.io":
             return json_answer(await extras.usage(self._calls, caller, resource, target.namespace, target.name))
-        made = extras.review(resource, decoded(await request.read(), request.content_type), caller)
+        made = extras.review(resource, await body_of(request, OBJECTS, MOST_VALUES_OF_REVIEW), caller)
         return json_answer(made, status=201)
 
     async def _named_namespace(self, request: web.BaseRequest) -> web.Response:
-        made = decoded(await request.read(), request.content_type)
+        made = await body_of(request)
         name = str((made.get("metadata") or {}).get("name") or "") if isinstance(made, dict) else ""
         told = '299 - "a namespace is there as long as something is in it; nothing was written"'
         return json_answer(extras.namespace_object(name), status=201, headers={"Warning": told})

@@ -76,17 +76,18 @@ class Calls:
         except (Refused, RuntimeCallFailed) as error:
             raise _told(error) from error
 
+    def require(self, caller: Caller, level: int, what: str) -> None:
+        """Raises ApiError where the caller is of a lower one."""
+        if level != access_pb2.LEVEL_READ:
+            word = "api_call_refused" if level > caller.level else "api_call_admitted"
+            log.info(word, method=what, level_name=LEVEL_NAMES.get(level, "admin"), caller=caller.name, v=0)
+        if level > caller.level:
+            needed = LEVEL_NAMES.get(level, "admin")
+            raise not_permitted(what, needed, caller.name, f"use a kubeconfig of `kepctl kubeconfig --level {needed}`")
+
     def _admitted(self, caller: Caller, request: Message) -> Any:  # noqa: ANN401  # each has its own
         method, served = self._methods[request.DESCRIPTOR.full_name]
-        level = level_of(method)
-        path = f"/{method.containing_service.full_name}/{method.name}"
-        is_refused = level > caller.level
-        if level != access_pb2.LEVEL_READ:
-            word = "api_call_refused" if is_refused else "api_call_admitted"
-            log.info(word, method=path, level_name=LEVEL_NAMES.get(level, "admin"), caller=caller.name, v=0)
-        if is_refused:
-            needed = LEVEL_NAMES.get(level, "admin")
-            raise not_permitted(path, needed, caller.name, f"use a kubeconfig of `kepctl kubeconfig --level {needed}`")
+        self.require(caller, level_of(method), f"/{method.containing_service.full_name}/{method.name}")
         return served_method(served, method)
 
 

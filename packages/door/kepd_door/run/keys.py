@@ -148,7 +148,7 @@ class DoorKeys:
         kind, _, given = authorization.partition(" ")
         if kind.lower() == "bearer" and given:
             # All are compared, so that the time tells nothing.
-            said = given.strip().encode()
+            said = given.strip().encode(errors="surrogateescape")
             held = [name for name, token in self._tokens.items() if hmac.compare_digest(token.encode(), said)]
             return Caller(f"kepd:{held[0]}", LEVELS[held[0]]) if held else None
         if certificate and not authorization:

@@ -5,10 +5,12 @@ aiohttp speaks HTTP. Owns: the listening socket and its connections. Never: answ
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -16,19 +18,22 @@ from aiohttp import web
 
 from agent.api.errors import ApiError
 from agent.kit.memory import give_back_pages
-from agent.model.allowance import CallerMeter, Share
+from agent.model.allowance import Allowance, CallerMeter, Share
 from agent.model.component import Report
 from kepd_door.run.calls import Caller
 from kepd_door.run.keys import DoorKeys
+from kepd_door.shape.bounds import MOST_BYTES
 from kepd_door.shape.statuses import Failure, failure_of
 
 log = structlog.get_logger(plane="api")
 
 MOST_CONNECTIONS, CONNECTIONS_OF_CALLER = 256, 80
-LARGEST_BODY = 10 << 20
+# Of connections that show no right. Beyond this rate the next ones wait in the kernel's queue.
+HANDSHAKES_AT_ONCE, HANDSHAKES_A_SECOND = 400, 100
 HANDSHAKE_S, KEPT_S = 5.0, 75.0
 TAKEN_A_TURN = 16
 PAUSE_S = 0.5
+TOLD_AGAIN_S = 60.0
 RENEW_S = 12 * 3600.0
 METERED = {"requests": Share(2000, 400), "requests without a right": Share(20, 5)}
 LONGEST_WAIT_S = 5.0
@@ -46,13 +51,14 @@ class DoorServer:
         self._listen, self._address, self._keys, self._handle = listen, address, keys, handle
         self._meter = CallerMeter(METERED)
         self._ending = ending
+        self._handshakes = Allowance(HANDSHAKES_AT_ONCE, HANDSHAKES_A_SECOND, monotonic())
         self._shaking: dict[asyncio.Task[None], None] = {}
         self._unknown: dict[asyncio.Transport, None] = {}
         """Connections whose caller has shown no right yet, oldest first."""
         self._known: dict[asyncio.Transport, str] = {}
         self._server = web.Server(
             self._answer, access_log=None, keepalive_timeout=KEPT_S, max_line_size=16 << 10, max_field_size=16 << 10,
-            request_factory=_request, handler_cancellation=True, auto_decompress=False,
+            request_factory=_request, handler_cancellation=True, auto_decompress=False, logger=_unreadable_logger(),
         )  # fmt: skip
 
     async def run(self, report: Report) -> None:
@@ -83,16 +89,16 @@ class DoorServer:
     def _take(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         for _ in range(TAKEN_A_TURN):
+            if not self._handshakes.take(monotonic(), 0, refuses=True):
+                self._pause(listener, self._handshakes.owed_s)
+                return
             try:
                 client, _ = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
                 # Until descriptors are free again.
-                loop.remove_reader(listener)
-                loop.call_later(
-                    PAUSE_S, lambda: listener.fileno() >= 0 and loop.add_reader(listener, self._take, listener)
-                )
+                self._pause(listener, PAUSE_S)
                 return
             if len(self._server.connections) + len(self._shaking) >= MOST_CONNECTIONS and not self._made_room():
                 client.close()
@@ -102,6 +108,11 @@ class DoorServer:
             task = loop.create_task(self._shake(client), name="door-handshake")
             self._shaking[task] = None
             task.add_done_callback(lambda done: self._shaking.pop(done, None))
+
+    def _pause(self, listener: socket.socket, pause_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(pause_s, lambda: listener.fileno() >= 0 and loop.add_reader(listener, self._take, listener))
 
     def _made_room(self) -> bool:
         """Who only connects gives way to the next, so that nobody keeps out those who have a right."""
@@ -126,6 +137,7 @@ class DoorServer:
         except (OSError, asyncio.CancelledError):
             client.close()
             return
+        self._handshakes.take(monotonic())
         self._unknown = {one: None for one in self._unknown if not one.is_closing()}
         self._unknown[transport] = None
 
@@ -137,7 +149,7 @@ class DoorServer:
         except ApiError as error:
             return status(failure_of(error))
         except web.HTTPRequestEntityTooLarge:
-            return status(Failure(413, f"the body has more than {LARGEST_BODY >> 20} MiB"))
+            return status(Failure(413, f"the body has more than {MOST_BYTES} bytes"))
         except (ConnectionError, asyncio.CancelledError):
             raise
         except Exception as error:  # a bug must not show its insides to callers
@@ -147,6 +159,7 @@ class DoorServer:
             return status(Failure(500, "kepd failed at this; the daemon's log has the cause"))
 
     async def _admitted(self, request: web.BaseRequest) -> web.StreamResponse:
+        _check_headers(request)
         transport = request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
         caller = self._keys.caller(request.headers.get("Authorization", ""), certificate)
@@ -161,7 +174,9 @@ class DoorServer:
 
     def _take_over(self, transport: asyncio.Transport, caller: Caller) -> None:
         """A connection of a known caller, who may have so many: others are to find room as well."""
-        self._unknown.pop(transport, None)
+        if self._unknown.pop(transport, transport) is None:
+            # It has shown a right, so it is not among those that are counted.
+            self._handshakes.take(monotonic(), -1)
         if transport in self._known:
             return
         self._known = {one: name for one, name in self._known.items() if not one.is_closing()}
@@ -183,7 +198,39 @@ class DoorServer:
 def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:  # noqa: ANN401
     """As aiohttp makes its own, with our bound."""
     loop = asyncio.get_running_loop()
-    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=LARGEST_BODY)
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MOST_BYTES)
+
+
+def _check_headers(request: web.BaseRequest) -> None:
+    """A certificate in a browser is sent with what any page asks for. Raises Failure."""
+    origin = request.headers.get("Origin", "")
+    if origin and urlsplit(origin).netloc != request.host:
+        raise Failure(403, f"a page of {origin[:100]} may not call the door; it is for clients of Kubernetes")
+    for name in request.headers:
+        if name.lower().startswith("impersonate-"):
+            raise Failure(403, f"{name[:60]} is not carried out: a caller has the rights of its own token alone")
+
+
+class _Unreadable(logging.Handler):
+    """What is no request, and connections that break off: counted, and told once a minute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count, self._told_s = 0, -TOLD_AGAIN_S
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._count += 1
+        if (now_s := monotonic()) - self._told_s >= TOLD_AGAIN_S:
+            error = record.exc_info[1] if record.exc_info else None
+            log.warning("door_request_unreadable", count=self._count, last=type(error).__name__, v=0)
+            self._count, self._told_s = 0, now_s
+
+
+def _unreadable_logger() -> logging.Logger:
+    logger = logging.getLogger("kepd.door")
+    logger.setLevel(logging.WARNING)
+    logger.propagate, logger.handlers = False, [_Unreadable()]
+    return logger
 
 
 def status(failure: Failure) -> web.Response:

@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
 
 from agent.api.errors import ApiError
 from agent.kinds.kube_shape import manifest_object
-from agent.kinds.registry import FOLDERS
+from agent.kinds.registry import FOLDERS, Kind
 from agent.kinds.shown import shown_of
 from agent.wire.kepd.v1 import kind_pb2 as pb
 from agent.wire.kepd.v1 import list_pb2, object_pb2
@@ -33,7 +34,7 @@ log = structlog.get_logger(plane="api")
 Object = dict[str, Any]
 Key = tuple[str, str]
 Spawn = Callable[[Any], object]
-MOST_CHANGES = 4096
+MOST_CHANGES, MOST_NOTED = 4096, 8192
 LOOK_S, AGAIN_S = 1.0, 1.0
 PAGE = 500
 SYNC_S = 30.0
@@ -90,6 +91,10 @@ class KindStore:
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
         self._forgotten = versions.first
         self._bell = asyncio.Event()
+        self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._noted: dict[Key, tuple[str, int]] = {}
+        """What a manifest said when it was last read, as its version there, and since which version of ours."""
+        self._is_looking = False
         # What is written in manifests may change in what its plane tells nobody; pods come with all they have.
         can_change = self._kind in FOLDERS and self._kind.api in ("", "Pod")
         self._can_follow = can_change and shown_of(self._kind).watch is not None
@@ -101,6 +106,29 @@ class KindStore:
     @property
     def version(self) -> int:
         return self._versions.last
+
+    @property
+    def kind(self) -> Kind:
+        return self._kind
+
+    def writing(self, key: Key) -> asyncio.Lock:
+        """Held from the read that a write is made from until that is written."""
+        return self._writing.setdefault(key, asyncio.Lock())
+
+    def note(self, key: Key, manifest: str) -> int:
+        """The version of an object whose manifest is of that version now. What its plane tells of a manifest comes
+        later than what one reads there, so another manifest is another version at once."""
+        entry, known = self._entries.get(key), self._noted.get(key)
+        if known is None or known[0] != manifest:
+            is_listed = entry is not None and not self._can_follow
+            if entry is not None and not is_listed:
+                self._put(key, entry, is_other=True)
+            version = entry.version if entry is not None and is_listed else self._versions.last
+            self._noted[key] = known = (manifest, version if entry is not None else self._versions.next())
+            if len(self._noted) > MOST_NOTED:
+                del self._noted[next(iter(self._noted))]
+        entry = self._entries.get(key)
+        return max(known[1], entry.version if entry is not None else 0)
 
     async def seen(self) -> list[Entry]:
         """What runs here, or is carried out."""
@@ -134,7 +162,7 @@ class KindStore:
             made["status"] = {"phase": "Pending", "conditions": []}
         told = {"NAMESPACE": one.namespace, "NAME": one.name, "STATUS": "Pending"}
         cells = tuple(told.get(column.title, "") for column in self.columns)
-        version = self._versions.last
+        version = self.note((one.namespace, one.name), one.version)
         return Entry((one.namespace, one.name), dressed(self.resource, made, version), cells, "", b"", version)
 
     async def refresh(self) -> None:
@@ -250,19 +278,21 @@ class KindStore:
         for key, entry in found.items():
             self._put(key, entry)
 
-    def _put(self, key: Key, entry: Entry | None) -> None:
+    def _put(self, key: Key, entry: Entry | None, *, is_other: bool = False) -> None:
+        """`is_other`: though nothing of it shows."""
         before = self._entries.get(key)
         if entry is None:
             if before is None:
                 return
             del self._entries[key]
-        elif before is not None and before.raw == entry.raw:
+            self._noted.pop(key, None)
+        elif before is not None and before.raw == entry.raw and not is_other:
             return
         version = self._versions.next()
         if entry is not None:
-            entry = self._entries[key] = _at(entry, version)
+            entry = self._entries[key] = at_version(entry, version)
         elif before is not None:
-            before = _at(before, version)
+            before = at_version(before, version)
         if len(self._changes) == MOST_CHANGES:
             self._forgotten = self._changes[0].version
         self._changes.append(Change(version, before, entry))
@@ -281,7 +311,8 @@ class KindStore:
     async def changes(self, since: int) -> AsyncIterator[Change | None]:
         """Those after a version, for ever; None after each that is the last one for now."""
         self._watchers += 1
-        if self._watchers == 1 and not self._can_follow:
+        if not self._is_looking and not self._can_follow:
+            self._is_looking = True
             self._spawn(self._look())
         try:
             while True:
@@ -305,13 +336,16 @@ class KindStore:
         return reversed(found)
 
     async def _look(self) -> None:
-        while self._watchers:
-            with suppress(ApiError):
-                await self._list()
-            await asyncio.sleep(LOOK_S)
+        try:
+            while self._watchers:
+                with suppress(ApiError):
+                    await self._list()
+                await asyncio.sleep(LOOK_S)
+        finally:
+            self._is_looking = False
 
 
-def _at(entry: Entry, version: int) -> Entry:
+def at_version(entry: Entry, version: int) -> Entry:
     metadata = {**entry.made["metadata"], "resourceVersion": str(version)}
     return msgspec.structs.replace(entry, made={**entry.made, "metadata": metadata}, version=version)
 

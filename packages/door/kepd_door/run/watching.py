@@ -6,13 +6,14 @@ Each change is written once for all who want it in the same form.
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
 from aiohttp import web
 
-from kepd_door.run.store import Change, Entry, KindStore, renamed
+from kepd_door.run.store import Change, Entry, renamed
+from kepd_door.run.whole import Whole
 from kepd_door.shape.selecting import Selection
 from kepd_door.shape.statuses import Failure
 from kepd_door.shape.tables import row, table
@@ -52,7 +53,7 @@ class Watcher:
 
     def __init__(
         self,
-        store: KindStore,
+        whole: Whole,
         target: Target,
         query: Mapping[str, str],
         form: Form,
@@ -60,7 +61,8 @@ class Watcher:
         node: str,
     ) -> None:
         self._ending = ending
-        self._store, self._target, self._form = store, target, form
+        self._whole = whole
+        self._store, self._target, self._form = whole.store, target, form
         self._selection = Selection(query, node)
         self._has_bookmarks = query.get("allowWatchBookmarks") in ("1", "true")
         self._begins_with_all = query.get("sendInitialEvents") == "true"
@@ -87,7 +89,7 @@ class Watcher:
         since = self._since
         if not since or self._begins_with_all:
             shown = [one for one in (wanted(self._selection, self._target, entry) for entry in entries) if one]
-            for one in shown:
+            for one in await self._filled(shown):
                 await answer.write(self._encoded("ADDED", one))
             since = version
             if self._begins_with_all:
@@ -110,7 +112,7 @@ class Watcher:
                     continue
                 change, waiting = waiting.result(), None
                 if change is not None:
-                    pieces += self._lines(change)
+                    pieces += await self._lines(change)
                 elif pieces:
                     await answer.write(b"".join(pieces))
                     pieces = []
@@ -119,20 +121,25 @@ class Watcher:
             if waiting is not None:
                 waiting.cancel()
 
-    def _lines(self, change: Change) -> Iterator[bytes]:
+    async def _filled(self, entries: list[Entry]) -> list[Entry]:
+        """Rows show no values."""
+        return entries if self._form.is_table else await self._whole.all(entries, is_watched=True)
+
+    async def _lines(self, change: Change) -> list[bytes]:
         before = wanted(self._selection, self._target, change.before)
         now = wanted(self._selection, self._target, change.now)
         if now is None and before is None:
-            return
+            return []
         kind = "DELETED" if now is None else "MODIFIED" if before is not None else "ADDED"
         shown = cast("Entry", now or before)
         # Under another name it is another text.
-        key = (kind, self._form, shown.made["metadata"]["name"])
+        key = (kind, self._form, self._whole.is_for_all, shown.made["metadata"]["name"])
         if key not in change.encoded:
             if now is None and change.now is not None:
                 shown = msgspec.structs.replace(shown, version=change.version)
+            (shown,) = await self._filled([shown])
             change.encoded[key] = self._encoded(kind, shown)
-        yield change.encoded[key]
+        return [change.encoded[key]]
 
     def _encoded(self, kind: str, entry: Entry) -> bytes:
         if not self._form.is_table:

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What changes objects: it ends in the manifests' directory, as `kepctl apply` does, and is checked as files are."""
+"""What changes objects: it ends in the manifests' directory, as `kepctl apply` does, and is checked as files are.
+
+A write is made from what was read, and carries the version of that. What came between is a conflict for a client that
+names a version; for one that does not, the change is made again on top of it.
+"""
 
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from agent.api.errors import ApiError, FailureReason
 from agent.config.manifest_documents import dumped
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.registry import DEFAULT_NAMESPACE
-from agent.wire.kepd.v1 import object_pb2, pod_pb2
+from agent.model.pods.shown_spec import LEFT_OUT, without_annotation
+from agent.wire.kepd.v1 import object_pb2
+from kepd_door.run.bodies import in_thread
 from kepd_door.run.calls import Caller, Calls
 from kepd_door.run.going_back import with_values
 from kepd_door.run.store import Entry, KindStore
+from kepd_door.shape.bounds import check_value
 from kepd_door.shape.dressing import (
+    ADDED,
     LAST_APPLIED,
     dressed,
     last_applied,
@@ -24,33 +32,17 @@ from kepd_door.shape.dressing import (
     written,
 )
 from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched
-from kepd_door.shape.protobuf import decoded_protobuf
 from kepd_door.shape.statuses import Failure, failure_of
 from kepd_door.shape.targets import Target
 
 Object = dict[str, Any]
+Change = Callable[[Object, Entry | None], Awaitable[Object]]
 JSON_PATCH, MERGE = "application/json-patch+json", "application/merge-patch+json"
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 MIGRATION = "kubectl-last-applied"
 PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
-
-
-def decoded(body: bytes, content_type: str) -> Any:  # noqa: ANN401  # JSON
-    """JSON, or YAML where it is said to be."""
-    if "protobuf" in content_type:
-        return decoded_protobuf(body)
-    if "yaml" in content_type:
-        try:
-            trees, repeated = parse_documents(body, "body")
-        except UnreadableYaml as error:
-            raise Failure(400, str(error.finding)) from error
-        if repeated or len(trees) != 1:
-            raise Failure(400, str(repeated[0]) if repeated else "expected one document")
-        return plain(trees[0])
-    try:
-        return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Failure(400, f"the body is no JSON: {str(error)[:200]}") from error
+# Of a change that edits by hand come between; other callers of the door wait for their turn.
+MOST_TRIES = 20
 
 
 class Writer:
@@ -71,11 +63,15 @@ class Writer:
     def _api(self) -> str:
         return self._store.resource.object_kind
 
-    async def manifest(self, name: str = "") -> Object | None:
-        """As its file has it; None where no file has it."""
+    @property
+    def _key(self) -> tuple[str, str]:
+        return self._target.namespace, self._target.name
+
+    async def manifest(self, name: str = "") -> tuple[Object, str] | None:
+        """As its file has it, and its version there; None where no file has it."""
         return await self._named_manifest(self._api, name or self._target.name)
 
-    async def _named_manifest(self, kind: str, name: str) -> Object | None:
+    async def _named_manifest(self, kind: str, name: str) -> tuple[Object, str] | None:
         request = object_pb2.GetManifestRequest(kind=kind, namespace=self._target.namespace, name=name)
         try:
             found = await self._calls.ask(self._caller, request, object_pb2.GetManifestResponse)
@@ -83,112 +79,122 @@ class Writer:
             if error.reason in (FailureReason.NO_SUCH_POD, FailureReason.NO_SUCH_OBJECT, FailureReason.POD_NOT_FIT):
                 return None
             raise
-        trees, _ = parse_documents(found.content, found.source)
+        trees, _ = await in_thread(parse_documents, found.content, found.source)
         made = plain(trees[0])
-        return made if isinstance(made, dict) else None
+        return (with_data(made), found.version) if isinstance(made, dict) else None
 
-    async def shown(self, made: Object, entry: Entry | None) -> Object:
-        """A manifest with what the node knows beside it."""
-        if entry is None:
-            return dressed(self._store.resource, _with_data(self._named(made)), self._store.version)
-        live = entry.made
-        metadata = {**live["metadata"], **{key: value for key, value in (made.get("metadata") or {}).items() if value}}
-        metadata |= {"name": self._target.name or live["metadata"]["name"]}
-        if "labels" in live["metadata"]:
-            metadata["labels"] = {**live["metadata"]["labels"], **(metadata.get("labels") or {})}
-        body: Object = {**live, **_with_data(written(made)), "metadata": metadata}
-        if isinstance(live.get("spec"), dict) and isinstance(made.get("spec"), dict):
-            body["spec"] = {**live["spec"], **made["spec"]}
-        if owned := managed_fields(made, self._manager or "kubectl"):
-            body["metadata"]["managedFields"] = owned
-        return dressed(self._store.resource, body, entry.version)
-
-    def _named(self, made: Object) -> Object:
-        """Of what was written a moment ago; its plane has yet to see it."""
-        metadata = {"namespace": self._target.namespace or DEFAULT_NAMESPACE, **(made.get("metadata") or {})}
-        begun = {"status": {"phase": "Pending", "conditions": []}} if self._api == "Pod" else {}
-        return {**made, **begun, "metadata": metadata}
+    async def shown(self, made: Object, version: str, entry: Entry | None) -> Object:
+        """A manifest of that version, with what the node knows beside it."""
+        key = entry.key if entry is not None else self._key
+        return shown_with(self._store, made, entry, self._store.note(key, version), self._manager)
 
     async def create(self, made: Any) -> Object:  # noqa: ANN401  # JSON
         made = self._checked(made)
         self._target = msgspec.structs.replace(self._target, name=made["metadata"]["name"])
-        await self._put(made, create_only=True)
-        return await self._after(made)
+        async with self._store.writing(self._key):
+            version = await self._put(made, create_only=True)
+            return await self._after(made, version)
 
     async def update(self, made: Any) -> Object:  # noqa: ANN401  # JSON
-        given, made = made, self._checked(made)
-        before = await self._there()
-        self._compare_version(given)
-        # What a server shows beside what is written would be written, if the whole of it were taken.
-        entry = self._store.find(self._target.namespace, self._target.name)
-        shown = self._checked(await self.shown(before, entry))
-        made = merge_patched(before, difference(shown, self._kept_secrets(made, before)))
-        if made != before:
-            await self._put(made)
-        return await self._after(made)
+        given, wanted = made, self._checked(made)
+
+        async def change(before: Object, entry: Entry | None) -> Object:
+            # What a server shows beside what is written would be written, if the whole of it were taken.
+            shown = self._checked(shown_with(self._store, before, entry, 0, self._manager))
+            made: Object = merge_patched(before, difference(shown, self._kept_secrets(wanted, before)))
+            return made
+
+        return await self._changed(change, _version_of(given))
 
     async def patch(self, patch: Any, kind: str) -> Object:  # noqa: ANN401  # JSON
         if kind == APPLY:
             return await self._apply(patch)
-        before = await self._there()
-        if kind == JSON_PATCH:
-            made = json_patched(before, patch)
-        elif not isinstance(patch, dict):
+        if kind != JSON_PATCH and not isinstance(patch, dict):
             raise Failure(400, "a merge patch is an object")
-        else:
-            self._compare_version(patch)
-            made = merge_patched(before, patch) if kind == MERGE else strategic_patched(before, patch)
-        made = self._checked(made)
-        if made.get("spec") != before.get("spec"):
-            made = await with_values(self._calls, self._caller, made, self._named_manifest)
-        if made != before:
-            await self._put(made)
-        return await self._after(made)
+        patched = {JSON_PATCH: json_patched, MERGE: merge_patched, STRATEGIC: strategic_patched}[kind]
+
+        async def change(before: Object, _entry: Entry | None) -> Object:
+            made = _kept_by_server(self._checked(await in_thread(patched, before, patch)), before)
+            if made.get("spec") != before.get("spec"):
+                made = await with_values(self._calls, self._caller, made, self._remembered)
+            return made
+
+        return await self._changed(change, _version_of(patch) if kind != JSON_PATCH else "")
+
+    async def _remembered(self, kind: str, name: str) -> Object | None:
+        manifest = await self._named_manifest(kind, name)
+        return manifest[0] if manifest is not None else None
+
+    async def scale(self, replicas: int) -> None:
+        async def change(before: Object, _entry: Entry | None) -> Object:
+            return {**before, "spec": {**(before.get("spec") or {}), "replicas": replicas}}
+
+        await self._changed(change, "")
+
+    async def _changed(self, change: Change, expected: str) -> Object:
+        """`expected`: the version that a client names."""
+        async with self._store.writing(self._key):
+            for left in reversed(range(MOST_TRIES)):
+                before, version = await self._there()
+                entry = await self.compared(version, expected)
+                made = await change(before, entry)
+                check_value(made)
+                if made == before:
+                    break
+                try:
+                    version = await self._put(made, version=version)
+                    break
+                except Failure as failure:
+                    if failure.reason != "Conflict" or not left:
+                        raise
+            return await self._after(made, version)
+
+    async def compared(self, manifest: str, expected: str) -> Entry | None:
+        """The object as the node shows it, looked at after its manifest was read; its version has to be `expected`."""
+        await self._store.refresh()
+        entry = self._store.find(*self._key)
+        version = self._store.note(entry.key if entry is not None else self._key, manifest)
+        if expected and expected != str(version):
+            raise self.conflict()
+        return entry
+
+    def conflict(self) -> Failure:
+        resource = self._store.resource
+        what = f'{resource.full_name} "{self._target.name}"'
+        text = f"Operation cannot be fulfilled on {what}: the object has been modified"
+        return Failure(409, text, "Conflict", name=self._target.name, kind=resource.name)
 
     async def _apply(self, wanted: Any) -> Object:  # noqa: ANN401  # JSON
         if not self._manager:
             raise Failure(400, "fieldManager is missing; an applied object has an owner")
-        wanted = self._checked(wanted)
-        before = await self.manifest()
-        if self._manager == MIGRATION and before is not None:
-            # kubectl notes what it applied before, and that is noted here already.
-            return await self._after(before)
+        expected, wanted = _version_of(wanted), self._checked(wanted)
         kept = written(wanted)
-        made = with_last_applied(applied(before or {}, last_applied(before or {}), kept), kept)
-        if before is None:
-            return await self.create(made)
-        if made != before:
-            await self._put(made)
-        return await self._after(made)
 
-    async def scale(self, replicas: int) -> None:
-        before = await self._there()
-        await self._put({**before, "spec": {**(before.get("spec") or {}), "replicas": replicas}})
+        async def change(before: Object, _entry: Entry | None) -> Object:
+            if self._manager == MIGRATION:
+                # kubectl notes what it applied before, and that is noted here already.
+                return before
+            made = await in_thread(applied, before, last_applied(before), kept)
+            return with_last_applied(made, kept)
 
-    async def delete(self, grace_s: int | None, *, evicts: bool = False) -> None:
-        request = object_pb2.DeleteObjectRequest(
-            kind=self._api, namespace=self._target.namespace, name=self._target.name, dry_run=self.is_dry, evicts=evicts
-        )
-        if grace_s is not None:
-            request.grace_seconds = grace_s
         try:
-            await self._calls.ask(self._caller, request, object_pb2.DeleteObjectResponse)
-        except ApiError as error:
-            entry = self._store.find(self._target.namespace, self._target.name)
-            if self._api != "Pod" or entry is None or error.reason is not FailureReason.NO_SUCH_POD:
+            return await self._changed(change, expected)
+        except Failure as failure:
+            if failure.code != 404 or expected:
                 raise
-            if not self.is_dry:
-                # Of a workload: no file has it.
-                of = pod_pb2.DeletePodRequest(namespace=entry.key[0], name=entry.key[1], evicts=evicts)
-                if grace_s is not None:
-                    of.grace_seconds = grace_s
-                await self._calls.ask(self._caller, of, pod_pb2.DeletePodResponse)
+        try:
+            return await self.create(with_last_applied(kept, kept))
+        except Failure as failure:
+            if failure.reason != "AlreadyExists":
+                raise
+            return await self._changed(change, expected)
 
-    async def _there(self) -> Object:
-        found = await self.manifest()
-        if found is not None:
-            return found
-        if self._store.find(self._target.namespace, self._target.name) is not None:
+    async def _there(self) -> tuple[Object, str]:
+        manifest = await self.manifest()
+        if manifest is not None:
+            return manifest
+        await self._store.refresh()
+        if self._store.find(*self._key) is not None:
             text = f'{self._store.resource.singular} "{self._target.name}" is in no manifest; change what makes it'
             raise Failure(422, text, name=self._target.name, kind=self._store.resource.name)
         raise self.missing()
@@ -230,15 +236,6 @@ class Writer:
             **{key: value for key, value in kept.items() if key not in ("apiVersion", "kind")},
         }
 
-    def _compare_version(self, made: Object) -> None:
-        said = str((made.get("metadata") or {}).get("resourceVersion") or "")
-        entry = self._store.find(self._target.namespace, self._target.name)
-        if said and entry is not None and said != str(entry.version):
-            resource = self._store.resource
-            what = f'{resource.full_name} "{self._target.name}"'
-            text = f"Operation cannot be fulfilled on {what}: the object has been modified"
-            raise Failure(409, text, "Conflict", name=self._target.name, kind=resource.name)
-
     def _kept_secrets(self, made: Object, before: Object) -> Object:
         """A client that got the object without the annotation that holds a copy does not mean to remove it."""
         text = ((before.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
@@ -247,53 +244,74 @@ class Writer:
             return made
         return {**made, "metadata": {**made["metadata"], "annotations": {**annotations, LAST_APPLIED: text}}}
 
-    async def _put(self, made: Object, *, create_only: bool = False) -> None:
-        content = dumped(made).encode()
-        parts = [object_pb2.ApplyObjectsRequest(content=content, dry_run=self.is_dry, create_only=create_only)]
+    async def _put(self, made: Object, *, create_only: bool = False, version: str = "") -> str:
+        """The version that its manifest has then."""
+        content = (await in_thread(dumped, with_data(made))).encode()
+        parts = [
+            object_pb2.ApplyObjectsRequest(
+                content=content, dry_run=self.is_dry, create_only=create_only, version=version
+            )
+        ]
         name, kind = self._target.name, self._store.resource.full_name
         try:
-            await self._calls.in_parts(self._caller, parts, object_pb2.ApplyObjectsResponse)
+            answer = await self._calls.in_parts(self._caller, parts, object_pb2.ApplyObjectsResponse)
         except ApiError as error:
-            if create_only and error.reason is FailureReason.POD_NOT_FIT and " is already in " in error.text:
-                text = f'{kind} "{name}" already exists'
-                raise Failure(409, text, "AlreadyExists", name=name, kind=kind) from error
-            raise failure_of(error, name, kind) from error
+            if error.reason is FailureReason.CHANGED_MEANWHILE:
+                raise self.conflict() from error
+            failure = failure_of(error, name, kind)
+            if failure.reason == "AlreadyExists":
+                failure.text = f'{kind} "{name}" already exists'
+            raise failure from error
+        return answer.objects[0].version
 
-    async def _after(self, made: Object) -> Object:
-        self._store.note_written((self._target.namespace, self._target.name))
+    async def _after(self, made: Object, version: str) -> Object:
+        self._store.note_written(self._key)
         await self._store.refresh()
-        return await self.shown(made, self._store.find(self._target.namespace, self._target.name))
+        if self._api == "Pod" and not self.is_dry and (manifest := await self.manifest()) is not None:
+            # With the uid that it was given.
+            made, version = manifest
+        return await self.shown(with_data(made), version, self._store.find(*self._key))
 
 
-def _with_data(made: Object) -> Object:
-    """What a Secret has as text is read as data, as an API server shows it."""
+def shown_with(store: KindStore, made: Object, entry: Entry | None, version: int, manager: str = "") -> Object:
+    """A manifest with what the node knows beside it, as that version."""
+    if entry is None:
+        metadata = {"namespace": DEFAULT_NAMESPACE, **(made.get("metadata") or {})}
+        # It was written a moment ago; its plane has yet to see it.
+        begun = {"status": {"phase": "Pending", "conditions": []}} if store.resource.object_kind == "Pod" else {}
+        return dressed(store.resource, {**made, **begun, "metadata": metadata}, version)
+    live = without_annotation(entry.made, LEFT_OUT)
+    known = {key: value for key, value in (made.get("metadata") or {}).items() if value}
+    metadata = {**live["metadata"], **known, "name": live["metadata"]["name"]}
+    if "labels" in live["metadata"]:
+        metadata["labels"] = {**live["metadata"]["labels"], **(metadata.get("labels") or {})}
+    body: Object = {**live, **written(made), "metadata": metadata}
+    if isinstance(live.get("spec"), dict) and isinstance(made.get("spec"), dict):
+        body["spec"] = {**live["spec"], **made["spec"]}
+    if owned := managed_fields(made, manager or "kubectl"):
+        body["metadata"]["managedFields"] = owned
+    return dressed(store.resource, body, version)
+
+
+def _version_of(given: Any) -> str:  # noqa: ANN401  # JSON
+    metadata = given.get("metadata") if isinstance(given, dict) else None
+    return str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
+
+
+def _kept_by_server(made: Object, before: Object) -> Object:
+    """What only a server writes stays as the manifest has it, such as a uid of its author."""
+    own = {name: value for name, value in (before.get("metadata") or {}).items() if name in ADDED}
+    return {**made, "metadata": {**made["metadata"], **own}} if own else made
+
+
+def with_data(made: Object) -> Object:
+    """What a Secret has as text becomes data, as an API server keeps it."""
     given = made.get("stringData")
     if made.get("kind") != "Secret" or not isinstance(given, dict):
         return made
     texts = {name: b64encode(str(text).encode()).decode() for name, text in given.items()}
-    return {**made, "data": {**(made.get("data") or {}), **texts}}
-
-
-def options_of(body: bytes, content_type: str, query: Mapping[str, str]) -> Object:
-    """Of a deletion, from the body or the query."""
-    given = decoded(body, content_type) if body.strip() else {}
-    if not isinstance(given, dict):
-        raise Failure(400, "the body is no DeleteOptions")
-    found: Object = {
-        **given,
-        **{name: query[name] for name in ("gracePeriodSeconds", "propagationPolicy") if name in query},
-    }
-    grace = found.get("gracePeriodSeconds")
-    if grace is not None:
-        try:
-            found["gracePeriodSeconds"] = max(int(grace), 0)
-        except (TypeError, ValueError) as error:
-            raise Failure(400, f"gracePeriodSeconds is {str(grace)[:20]!r}; expected a number") from error
-    policy = found.get("propagationPolicy")
-    if policy == "Orphan":
-        text = "propagationPolicy Orphan is not carried out: pods end with their workload; expected Background"
-        raise Failure(422, text)
-    return found
+    rest = {name: value for name, value in made.items() if name != "stringData"}
+    return {**rest, "data": {**(made.get("data") or {}), **texts}}
 
 
 def scale_object(made: Object) -> Object:

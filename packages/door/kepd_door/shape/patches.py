@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+import msgspec
+
+from kepd_door.shape.bounds import MOST_BYTES
 from kepd_door.shape.statuses import Failure
 
 Object = dict[str, Any]
@@ -20,7 +23,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 # Lists of words that are one set.
 SETS = ("finalizers",)
 ORDER, GONE, KEPT = "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"
-DEEPEST = 64
+# As an API server has it.
+MOST_OPERATIONS = 10_000
 
 
 def merge_patched(current: Any, patch: Any) -> Any:  # noqa: ANN401  # JSON
@@ -52,12 +56,13 @@ def strategic_patched(current: Object, patch: Object) -> Object:
     if patch.get("$patch") == "replace":
         return {name: deepcopy(value) for name, value in patch.items() if name != "$patch"}
     made = dict(current)
-    if (kept := patch.get(KEPT)) is not None:
-        made = {name: value for name, value in made.items() if name in kept}
+    if (kept := _list_of(patch, KEPT)) is not None:
+        words = _words(kept)
+        made = {name: value for name, value in made.items() if _word(name) in words}
     for name, value in patch.items():
         if name.startswith(GONE):
-            field = name.removeprefix(GONE)
-            made[field] = [one for one in made.get(field) or () if one not in value]
+            field, gone = name.removeprefix(GONE), _words(_list_of(patch, name) or ())
+            made[field] = [value for value in _list_of(made, field) or () if _word(value) not in gone]
         elif name.startswith("$"):
             continue
         elif value is None:
@@ -69,29 +74,51 @@ def strategic_patched(current: Object, patch: Object) -> Object:
             else:
                 made[name] = strategic_patched(before if isinstance(before, dict) else {}, value)
         elif isinstance(value, list):
-            made[name] = _list_patched(name, made.get(name) or [], value, patch.get(ORDER + name))
+            made[name] = _list_patched(name, _list_of(made, name) or [], value, _list_of(patch, ORDER + name))
         else:
             made[name] = value
     return made
+
+
+def _list_of(made: Object, name: str) -> list[Any] | None:
+    value = made.get(name)
+    if value is not None and not isinstance(value, list):
+        raise Failure(400, f"{name} is {str(value)[:40]!r}; expected a list")
+    return value
+
+
+def _word(value: Any) -> bytes:  # noqa: ANN401  # JSON
+    """What two equal values have in common, so that long lists are compared in one pass."""
+    return msgspec.json.encode(value, order="deterministic")
+
+
+def _words(values: Sequence[Any]) -> set[bytes]:
+    return set(map(_word, values))
 
 
 def _key_of(name: str, items: Sequence[Any]) -> str:
     """Empty: the list is one value."""
     if not all(isinstance(one, dict) for one in items):
         return ""
-    return next((key for key in KEYS.get(name, ()) if items and all(key in one for one in items)), "")
+    for key in KEYS.get(name, ()):
+        if items and all(key in one for one in items):
+            if any(isinstance(one[key], dict | list) for one in items):
+                raise Failure(400, f"{key} of {name} is a map or a list; expected a word or a number")
+            return key
+    return ""
 
 
 def _list_patched(name: str, current: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
     if name in SETS:
-        return [*current, *(one for one in patch if one not in current)]
+        known = _words(current)
+        return [*current, *(value for value in patch if _word(value) not in known)]
     named = [one for one in patch if not (isinstance(one, dict) and set(one) == {"$patch"})]
     key = _key_of(name, named) if named else ""
     if len(named) != len(patch) and patch and {"$patch": "replace"} in patch:
         return deepcopy(named)
     if not key:
         return deepcopy(patch)
-    made = {one.get(key): one for one in current if isinstance(one, dict)}
+    made = {one.get(key): one for one in current if isinstance(one, dict) and key in one}
     for one in named:
         if one.get("$patch") == "delete":
             made.pop(one[key], None)
@@ -143,7 +170,9 @@ def _list_applied(name: str, current: Any, before: Any, wanted: list[Any]) -> li
 def json_patched(current: Object, operations: Any) -> Object:  # noqa: ANN401  # JSON
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise Failure(400, "a JSON patch is a list of operations")
-    made = deepcopy(current)
+    if len(operations) > MOST_OPERATIONS:
+        raise Failure(413, f"the patch has {len(operations)} operations; at most {MOST_OPERATIONS} are carried out")
+    made, copied = deepcopy(current), 0
     for number, one in enumerate(operations):
         work = _OPERATIONS.get(str(one.get("op")))
         if work is None:
@@ -151,8 +180,12 @@ def json_patched(current: Object, operations: Any) -> Object:  # noqa: ANN401  #
                 400, f"operation {number} is {str(one.get('op'))[:20]!r}; expected one of {', '.join(_OPERATIONS)}"
             )
         try:
+            if work is _copy:
+                copied += len(msgspec.json.encode(_found(made, _steps(one["from"]))))
+                if copied > MOST_BYTES:
+                    raise Failure(413, f"operation {number} and those before it copy more than {MOST_BYTES} bytes")
             made = work(made, one)
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+        except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
             text = f"operation {number}, {one['op']} at {str(one.get('path'))[:200]!r}, does not fit the object"
             raise Failure(422, text) from error
     if not isinstance(made, dict):

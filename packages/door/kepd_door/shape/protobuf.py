@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from kepd_door.shape.bounds import MOST_VALUES
 from kepd_door.shape.statuses import Failure
 
 Object = dict[str, Any]
@@ -44,22 +45,35 @@ def all_types() -> dict[str, dict[int, tuple[str, str, str]]]:
     return found
 
 
-def decoded_protobuf(body: bytes) -> Object:
+class _Left:
+    """How many more fields are read."""
+
+    def __init__(self, most: int) -> None:
+        self.most = self.count = most
+
+    def take(self) -> None:
+        self.count -= 1
+        if self.count < 0:
+            raise Failure(413, f"the object has more than {self.most} values; nothing was written; divide it")
+
+
+def decoded_protobuf(body: bytes, most: int = MOST_VALUES) -> Object:
     """An object with its kind. Raises Failure."""
+    left = _Left(most)
     if not body.startswith(MAGIC):
         raise Failure(400, "the body is no protobuf of Kubernetes")
     try:
         version = kind = ""
         raw = b""
-        for number, value in _parts(body[len(MAGIC) :]):
+        for number, value in _parts(body[len(MAGIC) :], left):
             if number == 1 and isinstance(value, bytes):
-                said = {inner: text.decode() for inner, text in _parts(value) if isinstance(text, bytes)}
+                said = {inner: text.decode() for inner, text in _parts(value, left) if isinstance(text, bytes)}
                 version, kind = said.get(1, ""), said.get(2, "")
             elif number == 2 and isinstance(value, bytes):
                 raw = value
         if kind not in all_types():
             raise Failure(415, f"a {kind[:60] or 'body'} is not read as protobuf here; send application/json")
-        return {"apiVersion": version, "kind": kind, **_message(kind, raw, kind, DEEPEST)}
+        return {"apiVersion": version, "kind": kind, **_message(kind, raw, kind, DEEPEST, left)}
     except (ValueError, IndexError, UnicodeError) as error:
         raise Failure(400, "the body is no whole protobuf") from error
 
@@ -77,9 +91,10 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
             raise ValueError(place)
 
 
-def _parts(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _parts(data: bytes, left: _Left) -> Iterator[tuple[int, int | bytes]]:
     place = 0
     while place < len(data):
+        left.take()
         tag, place = _varint(data, place)
         if tag & 7 == 0:
             value, place = _varint(data, place)
@@ -94,11 +109,11 @@ def _parts(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         place += size
 
 
-def _message(kind: str, data: bytes, path: str, deepest: int) -> Object:
+def _message(kind: str, data: bytes, path: str, deepest: int, left: _Left) -> Object:
     if not deepest:
         raise ValueError(path)
     made: Object = {}
-    for number, value in _parts(data):
+    for number, value in _parts(data, left):
         if number not in all_types()[kind]:
             if not value:
                 continue
@@ -110,13 +125,13 @@ def _message(kind: str, data: bytes, path: str, deepest: int) -> Object:
         if code == "!":
             raise Failure(422, f"{path}.{name}: is not carried out here")
         if mark == "%":
-            entry = dict(_parts(_bytes(value)))
+            entry = dict(_parts(_bytes(value), left))
             key = _bytes(entry.get(1, b"")).decode()
-            made.setdefault(name, {})[key] = _value(code, entry.get(2, b""), path, deepest)
+            made.setdefault(name, {})[key] = _value(code, entry.get(2, b""), path, deepest, left)
         elif mark == "*":
-            made.setdefault(name, []).append(_value(code, value, f"{path}.{name}", deepest))
+            made.setdefault(name, []).append(_value(code, value, f"{path}.{name}", deepest, left))
         else:
-            read = _value(code, value, f"{path}.{name}", deepest)
+            read = _value(code, value, f"{path}.{name}", deepest, left)
             if name in INLINE and isinstance(read, dict):
                 made |= read
             elif read or (name in MEANT and read is not None) or isinstance(read, dict):
@@ -133,7 +148,7 @@ def _bytes(value: int | bytes) -> bytes:
     return value
 
 
-def _value(code: str, value: int | bytes, path: str, deepest: int) -> Any:  # noqa: ANN401  # JSON
+def _value(code: str, value: int | bytes, path: str, deepest: int, left: _Left) -> Any:  # noqa: ANN401  # JSON
     if code in ("b", "i"):
         if not isinstance(value, int):
             raise ValueError(path)
@@ -144,14 +159,14 @@ def _value(code: str, value: int | bytes, path: str, deepest: int) -> Any:  # no
     if code == "y":
         return b64encode(data).decode()
     if code == "Q":
-        return next((_bytes(text).decode() for number, text in _parts(data) if number == 1), "0")
+        return next((_bytes(text).decode() for number, text in _parts(data, left) if number == 1), "0")
     if code == "T":
-        seconds = next((number for place, number in _parts(data) if place == 1 and isinstance(number, int)), 0)
+        seconds = next((number for place, number in _parts(data, left) if place == 1 and isinstance(number, int)), 0)
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else None
     if code == "I":
-        parts = dict(_parts(data))
+        parts = dict(_parts(data, left))
         return _bytes(parts.get(3, b"")).decode() if parts.get(1) else parts.get(2, 0)
-    return _message(code, data, path, deepest - 1)
+    return _message(code, data, path, deepest - 1, left)
 
 
 def encoded_protobuf(kind: str, made: Mapping[str, Any]) -> bytes:

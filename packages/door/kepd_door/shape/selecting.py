@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which objects a request means, by labels, by fields and by name."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,11 @@ from kepd_door.shape.statuses import Failure
 Object = dict[str, Any]
 Test = Callable[[Object], bool]
 BY_NAME = "metadata.name"
+# What an API server takes a field for that an object does not have.
+USUAL = {
+    "spec.unschedulable": "false", "spec.hostNetwork": "false", "spec.restartPolicy": "Always",
+    "spec.schedulerName": "default-scheduler", "status.phase": "Pending",
+}  # fmt: skip
 
 
 class Selection:
@@ -42,7 +48,7 @@ class Selection:
         return all(self._is(made, path, value) == is_equal for path, value, is_equal in self._fields)
 
     def _is(self, made: Object, path: str, value: str) -> bool:
-        found = field(made, path)
+        found = field(made, path) or USUAL.get(path, "")
         if path == "involvedObject.name":
             # Of a pod that was asked for by the name in its manifest.
             return value in (found, found.removesuffix(self._suffix))
@@ -61,15 +67,28 @@ def field(made: Object, path: str) -> str:
 
 
 def part_of(
-    found: Sequence[Any], query: Mapping[str, str], after: Callable[[Any], str]
+    found: Sequence[Any], query: Mapping[str, str], key_of: Callable[[Any], tuple[str, str]]
 ) -> tuple[Sequence[Any], str, int]:
-    """A page of what is in order: those of it, where the next begins, and how many are left."""
+    """A page of what is in the order of its keys: those of it, where the next begins, and how many are left."""
     try:
         limit = int(query.get("limit") or 0)
     except ValueError as error:
         raise Failure(400, f"limit is {query['limit'][:20]!r}; expected a number") from error
-    if begin := query.get("continue", ""):
-        found = [one for one in found if after(one) > begin]
+    if token := query.get("continue", ""):
+        begin = _place(token)
+        found = [one for one in found if key_of(one) > begin]
     if limit <= 0 or len(found) <= limit:
         return found, "", 0
-    return found[:limit], after(found[limit - 1]), len(found) - limit
+    return found[:limit], _token(key_of(found[limit - 1])), len(found) - limit
+
+
+def _token(key: tuple[str, str]) -> str:
+    return urlsafe_b64encode("/".join(key).encode()).decode()
+
+
+def _place(token: str) -> tuple[str, str]:
+    try:
+        namespace, _, name = urlsafe_b64decode(token).decode().partition("/")
+    except ValueError as error:
+        raise Failure(400, f"continue is {token[:40]!r}; expected what the page before gave") from error
+    return namespace, name

@@ -23,9 +23,17 @@ REASONS = {
     400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed",
     406: "NotAcceptable", 409: "Conflict", 410: "Expired", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType",
     422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
+    507: "InsufficientStorage",
 }  # fmt: skip
 
 
+# Reasons that say more than the code of their call.
+OWN_CODES = {
+    FailureReason.CHANGED_MEANWHILE: (409, "Conflict"),
+    FailureReason.OBJECT_EXISTS: (409, "AlreadyExists"),
+    # A client of Kubernetes repeats a conflict at once, which no full disk is better for.
+    FailureReason.DISK_FULL: (507, "InsufficientStorage"),
+}
 SPENT = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -68,7 +76,7 @@ def failure_of(error: ApiError, name: str = "", kind: str = "") -> Failure:
         # The words that clients look for before they try again.
         causes = [{"reason": "DisruptionBudget", "message": error.text}]
         return Failure(429, SPENT, name=name, kind=kind, causes=causes)
-    code, reason = CODES.get(error.code, (500, "InternalError"))
+    code, reason = OWN_CODES.get(error.reason) or CODES.get(error.code, (500, "InternalError"))
     after_s = int(error.retry_after_s or 0)
     return Failure(code, error.text, reason, name=name, kind=kind, retryAfterSeconds=after_s)
 

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies of requests: which are read, how much of them, and what they say. What takes long is done in threads of the
+door's own, so that neither other callers nor other planes wait for it."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from kepd_door.shape.bounds import MOST_VALUES, check_text, check_value
+from kepd_door.shape.protobuf import decoded_protobuf
+from kepd_door.shape.statuses import Failure
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+OBJECTS = (JSON, YAML, PROTOBUF)
+# What is done at once is less work than a thread.
+SHORT = 4096
+THREADS = ThreadPoolExecutor(2, "door-body")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+async def in_thread(work: Callable[Arguments, Result], *args: Arguments.args, **more: Arguments.kwargs) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(THREADS, partial(work, *args, **more))
+
+
+async def body_of(request: web.BaseRequest, types: tuple[str, ...] = OBJECTS, most_values: int = MOST_VALUES) -> Any:  # noqa: ANN401  # JSON
+    """None without any. Another type than the API's is refused: a browser sends it without asking whether it may."""
+    body = await request.read()
+    if not body.strip():
+        return None
+    if request.content_type not in types:
+        raise Failure(415, f"a body of type {request.content_type[:100]} is not read; expected {' or '.join(types)}")
+    if len(body) < SHORT:
+        return decoded(body, request.content_type, most_values)
+    return await in_thread(decoded, body, request.content_type, most_values)
+
+
+def decoded(body: bytes, content_type: str, most_values: int = MOST_VALUES) -> Any:  # noqa: ANN401  # JSON
+    """JSON also where YAML is said, as clients do. Raises Failure."""
+    if content_type == PROTOBUF:
+        made: Any = decoded_protobuf(body, most_values)
+    elif content_type.endswith("yaml") and not body.lstrip().startswith(b"{"):
+        try:
+            trees, repeated = parse_documents(body, "body", most_values)
+        except UnreadableYaml as error:
+            raise Failure(400, str(error.finding)) from error
+        if repeated or len(trees) != 1:
+            raise Failure(400, str(repeated[0]) if repeated else "expected one document")
+        made = plain(trees[0])
+    else:
+        check_text(body, most_values)
+        try:
+            made = msgspec.json.decode(body)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise Failure(400, f"the body is no JSON: {str(error)[:200]}") from error
+    check_value(made, most_values)
+    return made
