@@ -146,6 +146,78 @@ def test_values_of_secrets_are_for_those_who_may_read_files(door: DoorProcess) -
         door.ask("DELETE", f"{path}/s")
 
 
+def test_a_deletion_is_dry_and_has_preconditions_however_it_is_asked(door: DoorProcess) -> None:
+    """Of one object and of a collection; client-go writes both into the body."""
+    for name in ("a", "b"):
+        door.ask("POST", MAPS, config_map(name))
+    made = door.ask("GET", f"{MAPS}/a")[1]["metadata"]
+    dry = {"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]}
+    for path, body, code in (
+        (MAPS, dry, 200), (f"{MAPS}?dryRun=All", None, 200), (f"{MAPS}/a", dry, 200),
+        (f"{MAPS}/a?dryRun=All", None, 200),
+        (MAPS, {"preconditions": {"uid": "x"}}, 409), (f"{MAPS}/a", {"preconditions": {"uid": "x"}}, 409),
+        (MAPS, {"preconditions": {"resourceVersion": "1"}}, 409),
+        (f"{MAPS}/a", {"preconditions": {"resourceVersion": "1"}}, 409),
+        (f"{MAPS}/a", {"dryRun": ["Some"]}, 400), (f"{MAPS}/a", {"preconditions": 5}, 400),
+    ):  # fmt: skip
+        assert door.ask("DELETE", path, body)[0] == code, (path, body)
+        assert {one["metadata"]["name"] for one in door.ask("GET", MAPS)[1]["items"]} >= {"a", "b"}
+    wanted = {"uid": made["uid"], "resourceVersion": made["resourceVersion"]}
+    assert door.ask("DELETE", f"{MAPS}/a", {"preconditions": wanted})[0] == 200
+    node = "/api/v1/nodes/n1"
+    merge = "application/merge-patch+json"
+    cordon = door.ask("PATCH", f"{node}?dryRun=All", {"spec": {"unschedulable": True}}, kind=merge)
+    assert (cordon[0], door.ask("GET", node)[1]["spec"]) == (200, {})
+    assert door.ask("DELETE", MAPS)[0] == 200
+
+
+def test_what_a_watch_shows_can_be_written_back(door: DoorProcess) -> None:
+    """As every controller with a lister does; who may only read gets a text that is refused."""
+    path = "/api/v1/namespaces/default/secrets"
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "w"}, "stringData": {"word": "hidden"}}
+    door.ask("POST", path, made)
+    try:
+        for level, code in (("operate", 200), ("read", 422)):
+            with closing(door.open()) as opened:
+                opened.request("GET", f"{path}?watch=1", headers={"Authorization": f"Bearer {door.tokens[level]}"})
+                shown = json.loads(opened.getresponse().readline())["object"]
+            shown["metadata"].setdefault("labels", {})["seen-by"] = level
+            del shown["metadata"]["resourceVersion"]
+            status, said = door.ask("PUT", f"{path}/w", shown)
+            assert status == code, said
+        assert "values-left-out" in said["message"]
+        merge = {"data": {"word": "bmV3"}}
+        patched = door.ask("PATCH", f"{path}/w", merge, kind="application/merge-patch+json")[1]
+        assert (patched["data"], "stringData" in patched) == ({"word": "bmV3"}, False)
+        whole = door.ask("GET", f"{path}/w")[1]
+        assert (whole["data"], whole["metadata"]["labels"]) == ({"word": "bmV3"}, {"seen-by": "operate"})
+    finally:
+        door.ask("DELETE", f"{path}/w")
+
+
+def test_a_browser_may_not_write(door: DoorProcess) -> None:
+    """With a certificate of its user it would have all rights, and a plain type is sent without asking before."""
+    foreign = {"Origin": "https://evil.example"}
+    assert door.ask("POST", MAPS, config_map("x"), kind="text/plain")[0] == 415
+    assert door.ask("POST", MAPS, config_map("x"), **foreign)[0] == 403
+    assert door.ask("GET", "/api/v1/namespaces/default/pods/x/exec", Connection="Upgrade", **foreign)[0] == 403
+    assert door.ask("GET", MAPS, **{"Impersonate-User": "nobody"})[0] == 403
+    assert door.ask("GET", MAPS, Origin=f"https://127.0.0.1:{door.port}")[0] == 200
+    assert door.ask("GET", MAPS, level="x\xff")[0] == 401
+
+
+def test_what_is_no_request_leaves_one_line_a_minute(door: DoorProcess) -> None:
+    before = door.kepd.log.stat().st_size
+    for line in (b"GET http://[::1 HTTP/1.1\r\n", b"FOO / HTTP/1.1\r\nHost: x\r\n", b"GET /a HTTP/9.9\r\n") * 20:
+        with closing(socket.create_connection(("127.0.0.1", door.port), 10)) as plain:
+            client = door.context.wrap_socket(plain, server_hostname="localhost")
+            client.sendall(line + b"\r\n")
+            client.recv(500)
+            client.close()
+
+    assert door.kepd.log.stat().st_size - before < 2000
+
+
 @pytest.mark.parametrize("level", ["", "wrong", "read"])
 def test_nobody_does_more_than_the_level_allows(door: DoorProcess, level: str) -> None:
     door.ask("POST", MAPS, config_map("kept"))

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What requests and answers look like, without any daemon."""
 
+import json
 from base64 import b64encode
 from typing import Any
 
 import pytest
 
+from kepd_door.shape.bounds import check_text, check_value
 from kepd_door.shape.discovery import aggregated, group_list, resource_list
 from kepd_door.shape.dressing import dressed, last_applied, with_last_applied, written
 from kepd_door.shape.openapi import document_v2, document_v3
@@ -120,6 +122,53 @@ def test_json_patches_that_do_not_fit_are_refused(patch: Any) -> None:
         json_patched({"a": [1, 2]}, patch)
 
 
+@pytest.mark.parametrize(
+    ("patch", "code"),
+    [
+        ([{"op": "copy", "from": "", "path": f"/x{number}"} for number in range(27)], 413),
+        ([{"op": "test", "path": "/a", "value": 1}] * 10_001, 413),
+    ],
+)
+def test_a_patch_that_grows_without_end_is_refused(patch: Any, code: int) -> None:
+    with pytest.raises(Failure) as failure:
+        json_patched({"a": 1, "b": "y" * 100}, patch)
+
+    assert failure.value.code == code
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"$retainKeys": 5}, {"$deleteFromPrimitiveList/finalizers": 5}, {"$setElementOrder/env": 5, "env": []},
+        {"env": [{"name": {"a": 1}}]}, {"env": [{"name": ["a"]}]},
+    ],
+)  # fmt: skip
+def test_a_strategic_patch_with_directions_that_mean_nothing_is_refused(patch: Any) -> None:
+    with pytest.raises(Failure) as failure:
+        strategic_patched({"env": [{"name": "a"}], "finalizers": ["b"]}, patch)
+
+    assert failure.value.code == 400
+
+
+def test_bodies_are_counted_before_they_are_read() -> None:
+    text = json.dumps({"a": '[{,"' * 5000, "b": ["\\"] * 90}).encode()
+    check_text(text, 100)
+    check_value({"a": [[]] * 99}, 100)
+    deep: Any = 1
+    for _ in range(70):
+        deep = [deep]
+    for body in (b"[" + b"[]," * 100 + b"[]]", b'{"":"",' * 300, b"[" * 200):
+        with pytest.raises(Failure) as failure:
+            check_text(body, 100)
+        assert failure.value.code == 413
+    for value, code in (([1] * 101, 413), (deep, 400)):
+        with pytest.raises(Failure) as failure:
+            check_value(value, 100)
+        assert failure.value.code == code
+    with pytest.raises(Failure, match="more than 100 values"):
+        decoded_protobuf(MAGIC + field(1, field(2, b"ConfigMap")) + field(2, field(2, b"") * 101), 100)
+
+
 def test_a_strategic_patch_knows_which_items_are_the_same() -> None:
     before = {
         "containers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y", "env": [{"name": "E", "value": "1"}]}]
@@ -169,7 +218,7 @@ def test_an_object_keeps_its_identity_and_loses_what_only_a_server_adds() -> Non
     assert shown["metadata"]["uid"] == dressed(PODS, {"metadata": {"name": "a"}}, 9)["metadata"]["uid"]
     assert written({**shown, "status": {"phase": "Running"}})["metadata"] == {"name": "a", "namespace": "default"}
     wanted = {"metadata": {"name": "a"}, "spec": {"x": 1}}
-    assert last_applied(with_last_applied({}, wanted))["spec"] == {"x": 1}
+    assert last_applied(with_last_applied({}, wanted, "kubectl"))["spec"] == {"x": 1}
     assert last_applied({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{"}}}) == {}
 
 

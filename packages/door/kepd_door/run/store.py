@@ -116,19 +116,24 @@ class KindStore:
         return self._writing.setdefault(key, asyncio.Lock())
 
     def note(self, key: Key, manifest: str) -> int:
-        """The version of an object whose manifest is of that version now. What its plane tells of a manifest comes
-        later than what one reads there, so another manifest is another version at once."""
-        entry, known = self._entries.get(key), self._noted.get(key)
+        """The version of an object whose manifest was read to be of that version, where its plane tells of it: later
+        than one reads it there, so another manifest is another version at once."""
+        known, entry = self._noted.get(key), self._entries.get(key)
         if known is None or known[0] != manifest:
-            is_listed = entry is not None and not self._can_follow
-            if entry is not None and not is_listed:
+            if entry is not None:
                 self._put(key, entry, is_other=True)
-            version = entry.version if entry is not None and is_listed else self._versions.last
-            self._noted[key] = known = (manifest, version if entry is not None else self._versions.next())
+            self._noted[key] = known = (manifest, self._versions.last if entry is not None else self._versions.next())
             if len(self._noted) > MOST_NOTED:
                 del self._noted[next(iter(self._noted))]
         entry = self._entries.get(key)
         return max(known[1], entry.version if entry is not None else 0)
+
+    def version_with(self, key: Key, entry: Entry | None, manifest: str) -> int:
+        """Of an object whose manifest was read after `entry` was found: what is listed is as old as its entry, so that
+        who writes it back as that version is never ahead of what it saw."""
+        if entry is not None and not self._can_follow:
+            return entry.version
+        return self.note(entry.key if entry is not None else key, manifest)
 
     async def seen(self) -> list[Entry]:
         """What runs here, or is carried out."""

@@ -57,7 +57,7 @@ class Whole:
         manifest = next((manifests[entry.key[0], name] for name in names if (entry.key[0], name) in manifests), None)
         if manifest is None:
             return entry
-        version = self.store.note(entry.key, manifest.version)
+        version = self.store.version_with(entry.key, entry, manifest.version)
         made = shown_with(self.store, with_data(manifest_object(manifest)), entry, version)
         return msgspec.structs.replace(entry, made=made, version=version)
 

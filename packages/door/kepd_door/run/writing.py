@@ -21,7 +21,7 @@ from kepd_door.run.bodies import in_thread
 from kepd_door.run.calls import Caller, Calls
 from kepd_door.run.going_back import with_values
 from kepd_door.run.store import Entry, KindStore
-from kepd_door.shape.bounds import check_value
+from kepd_door.shape.bounds import check_object
 from kepd_door.shape.dressing import (
     ADDED,
     LAST_APPLIED,
@@ -84,12 +84,13 @@ class Writer:
         return (with_data(made), found.version) if isinstance(made, dict) else None
 
     async def shown(self, made: Object, version: str, entry: Entry | None) -> Object:
-        """A manifest of that version, with what the node knows beside it."""
-        key = entry.key if entry is not None else self._key
-        return shown_with(self._store, made, entry, self._store.note(key, version), self._manager)
+        """A manifest, which was read after `entry` was found, with what the node knows beside it."""
+        now = self._store.version_with(self._key, entry, version)
+        return shown_with(self._store, made, entry, now, self._manager)
 
     async def create(self, made: Any) -> Object:  # noqa: ANN401  # JSON
         made = self._checked(made)
+        check_object(made)
         self._target = msgspec.structs.replace(self._target, name=made["metadata"]["name"])
         async with self._store.writing(self._key):
             version = await self._put(made, create_only=True)
@@ -138,7 +139,7 @@ class Writer:
                 before, version = await self._there()
                 entry = await self.compared(version, expected)
                 made = await change(before, entry)
-                check_value(made)
+                check_object(made)
                 if made == before:
                     break
                 try:
@@ -153,7 +154,7 @@ class Writer:
         """The object as the node shows it, looked at after its manifest was read; its version has to be `expected`."""
         await self._store.refresh()
         entry = self._store.find(*self._key)
-        version = self._store.note(entry.key if entry is not None else self._key, manifest)
+        version = self._store.version_with(self._key, entry, manifest)
         if expected and expected != str(version):
             raise self.conflict()
         return entry
@@ -174,8 +175,8 @@ class Writer:
             if self._manager == MIGRATION:
                 # kubectl notes what it applied before, and that is noted here already.
                 return before
-            made = await in_thread(applied, before, last_applied(before), kept)
-            return with_last_applied(made, kept)
+            made = await in_thread(applied, before, last_applied(before, self._manager), kept)
+            return with_last_applied(made, kept, self._manager)
 
         try:
             return await self._changed(change, expected)
@@ -183,7 +184,7 @@ class Writer:
             if failure.code != 404 or expected:
                 raise
         try:
-            return await self.create(with_last_applied(kept, kept))
+            return await self.create(with_last_applied(kept, kept, self._manager))
         except Failure as failure:
             if failure.reason != "AlreadyExists":
                 raise
@@ -265,12 +266,12 @@ class Writer:
         return answer.objects[0].version
 
     async def _after(self, made: Object, version: str) -> Object:
+        """As it is by now, with the uid that a pod was given; read after its version was looked at."""
         self._store.note_written(self._key)
         await self._store.refresh()
-        if self._api == "Pod" and not self.is_dry and (manifest := await self.manifest()) is not None:
-            # With the uid that it was given.
-            made, version = manifest
-        return await self.shown(with_data(made), version, self._store.find(*self._key))
+        entry = self._store.find(*self._key)
+        manifest = None if self.is_dry else await self.manifest()
+        return await self.shown(*(manifest or (with_data(made), version)), entry)
 
 
 def shown_with(store: KindStore, made: Object, entry: Entry | None, version: int, manager: str = "") -> Object:

@@ -12,6 +12,7 @@ Object = dict[str, Any]
 # Identities of what has none on this node: the same after a restart.
 OURS = UUID("6f0ff2d5-5f41-4b0c-9d0b-1d1f4f6f0c51")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+APPLIED_BY, USUAL_MANAGER = "kepd.dev/applied-by", "kubectl"
 # What a server writes, and no manifest has.
 ADDED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "deletionTimestamp",
          "deletionGracePeriodSeconds")  # fmt: skip
@@ -113,8 +114,12 @@ def written(made: Object) -> Object:
     return {name: value for name, value in made.items() if name not in ("status", "metadata")} | {"metadata": metadata}
 
 
-def last_applied(made: Object) -> Object:
-    text = ((made.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
+def last_applied(made: Object, manager: str = "") -> Object:
+    """What `manager` applied last, if it was the last who did; what others apply is not its to take away."""
+    annotations = (made.get("metadata") or {}).get("annotations") or {}
+    text = annotations.get(LAST_APPLIED)
+    if manager and manager != annotations.get(APPLIED_BY, USUAL_MANAGER):
+        return {}
     try:
         found = json.loads(text) if text else {}
     except ValueError:
@@ -122,12 +127,14 @@ def last_applied(made: Object) -> Object:
     return found if isinstance(found, dict) else {}
 
 
-def with_last_applied(made: Object, wanted: Object) -> Object:
+def with_last_applied(made: Object, wanted: Object, manager: str) -> Object:
     metadata = made.get("metadata") or {}
     # As kubectl writes it, which then finds nothing to change.
     copied = {**wanted, "metadata": {"annotations": {}, **(wanted.get("metadata") or {})}}
     text = json.dumps(copied, sort_keys=True, separators=(",", ":")) + "\n"
-    annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: text}
+    annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: text, APPLIED_BY: manager}
+    if manager == USUAL_MANAGER:
+        del annotations[APPLIED_BY]
     return {**made, "metadata": {**metadata, "annotations": annotations}}
 
 
