@@ -220,7 +220,7 @@ class Door:
         made = await deleter.delete(target)
         if target.resource.name == "pods":
             # It ends in its own time; who asked is answered now, and sees it go.
-            return json_answer(deleter.ending(made))
+            return json_answer(made)
         return json_answer(success(target.name, target.resource.group, target.resource.name, made["metadata"]["uid"]))
 
     async def _delete_all(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:

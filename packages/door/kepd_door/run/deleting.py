@@ -56,7 +56,7 @@ class Deleter:
         self._calls, self._caller, self._store, self._options = calls, caller, store, options
 
     async def delete(self, target: Target, *, evicts: bool = False) -> Object:
-        """The object as it was. Raises Failure."""
+        """The object as it was; of a pod as it ends. Raises Failure."""
         options, store = self._options, self._store
         writer = Writer(self._calls, self._caller, target, store, {})
         key = target.namespace, target.name
@@ -79,13 +79,20 @@ class Deleter:
                 await self._carry_out(target, entry, version if options.version else "", evicts=evicts)
             except ApiError as error:
                 raise failure_of(error, target.name, store.resource.full_name) from error
-            if entry is not None and not options.is_dry and store.resource.name != "pods":
+            if options.is_dry:
+                return made
+            if store.resource.name == "pods":
+                made = self._ending(made)
+                seen = store.find(*entry.key) if entry is not None else None
+                if seen is not None:
+                    store.note_ending(seen, self._ending(seen.made))
+            elif entry is not None:
                 store.note_deleted(entry.key)
             return made
 
-    def ending(self, pod: Object) -> Object:
+    def _ending(self, pod: Object) -> Object:
         """As it is from now on, until it is gone."""
-        if self._options.is_dry or "deletionTimestamp" in pod["metadata"]:
+        if "deletionTimestamp" in pod["metadata"]:
             return pod
         own_s = (pod.get("spec") or {}).get("terminationGracePeriodSeconds", 30)
         grace_s = self._options.grace_s if self._options.grace_s is not None else own_s

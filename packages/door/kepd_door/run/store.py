@@ -35,6 +35,8 @@ Object = dict[str, Any]
 Key = tuple[str, str]
 Spawn = Callable[[Any], object]
 MOST_CHANGES, MOST_NOTED = 4096, 8192
+# Of objects as they are told; each takes several times that.
+MOST_KEPT_BYTES = 4 << 20
 LOOK_S, AGAIN_S = 1.0, 1.0
 PAGE = 500
 SYNC_S = 30.0
@@ -88,7 +90,8 @@ class KindStore:
         self._spawn = spawn
         self._entries: dict[Key, Entry] = {}
         self._deleted: dict[Key, float] = {}
-        self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
+        self._changes: deque[Change] = deque()
+        self._kept_bytes = 0
         self._forgotten = versions.first
         self._bell = asyncio.Event()
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
@@ -270,6 +273,10 @@ class KindStore:
         self._deleted[key] = time.monotonic() + SEEN_WITHIN_S
         self._put(key, None)
 
+    def note_ending(self, entry: Entry, made: Object) -> None:
+        """A pod that its plane has yet to end."""
+        self._put(entry.key, msgspec.structs.replace(entry, made=made), is_other=True)
+
     def note_written(self, key: Key) -> None:
         self._deleted.pop(key, None)
 
@@ -298,9 +305,11 @@ class KindStore:
             entry = self._entries[key] = at_version(entry, version)
         elif before is not None:
             before = at_version(before, version)
-        if len(self._changes) == MOST_CHANGES:
-            self._forgotten = self._changes[0].version
         self._changes.append(Change(version, before, entry))
+        self._kept_bytes += _size(self._changes[-1])
+        while len(self._changes) > MOST_CHANGES or (self._kept_bytes > MOST_KEPT_BYTES and len(self._changes) > 1):
+            gone = self._changes.popleft()
+            self._forgotten, self._kept_bytes = gone.version, self._kept_bytes - _size(gone)
         self._bell.set()
         self._bell = asyncio.Event()
 
@@ -348,6 +357,11 @@ class KindStore:
                 await asyncio.sleep(LOOK_S)
         finally:
             self._is_looking = False
+
+
+def _size(change: Change) -> int:
+    shown = change.now or change.before
+    return len(shown.raw) if shown is not None else 0
 
 
 def at_version(entry: Entry, version: int) -> Entry:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid5
 
+from kepd_door.shape.defaults import filled
 from kepd_door.shape.resources import Resource
 
 Object = dict[str, Any]
@@ -72,7 +73,7 @@ def _body(resource: Resource, made: Object) -> Object:
     if resource.object_kind == "DaemonSet":
         # Clients with types of their own miss them in one that has just begun.
         body["status"] = {**dict.fromkeys(COUNTED, 0), **(body.get("status") or {})}
-    return body
+    return filled(resource.object_kind, body)
 
 
 def own_object(resource: Resource, name: str, namespace: str, fields: Object) -> Object:

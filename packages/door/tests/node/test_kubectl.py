@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.lab import Image, Lab
 pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
 PORT, DOOR = 10956, 10246
+RESIZE = {"spec": {"containers": [{"name": "kept", "resources": {"limits": {"memory": "64Mi"}}}]}}
 REACH = """#!/usr/bin/env python3
 import sys, time, urllib.request
 for _ in range(100):
@@ -120,3 +122,37 @@ def test_programs_work_with_a_node_by_their_libraries(shell: Shell, name: str) -
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_label_and_other_resources_reach_the_pod_that_runs(shell: Shell) -> None:
+    """Not another pod: it keeps its uid, its address and its container, and says until when it ends."""
+    made = shell(
+        "kubectl run kept --image=$IMAGE --image-pull-policy=IfNotPresent --command -- sleep 3600"
+        " && kubectl wait pod/kept --for=condition=Ready"
+    )
+    assert made.returncode == 0, made.stdout + made.stderr
+
+    def seen() -> tuple[str, str, str]:
+        pod = json.loads(shell("kubectl get pod kept -o json").stdout)
+        status = pod["status"]
+        return pod["metadata"]["uid"], status["podIP"], status["containerStatuses"][0]["containerID"]
+
+    before = seen()
+    assert UUID(before[0])
+    for line in (
+        "kubectl label pod kept a=b",
+        "kubectl annotate pod kept c=d",
+        "kubectl get pod kept -o json | sed s/IfNotPresent/IfNotPresent/ | kubectl replace -f -",
+        f"kubectl patch pod kept --subresource resize --patch '{json.dumps(RESIZE)}'",
+    ):
+        done = shell(line)
+        assert done.returncode == 0, (line, done.stdout + done.stderr)
+    shown = shell("for n in $(seq 50); do kubectl get pod kept --show-labels && break; done")
+    assert "a=b" in shown.stdout
+    assert seen() == before
+    ending = json.loads(
+        shell("kubectl delete pod kept --wait=false && kubectl get pod kept -o json").stdout.partition("\n")[2]
+    )
+
+    assert (ending["metadata"]["deletionGracePeriodSeconds"], "deletionTimestamp" in ending["metadata"]) == (30, True)
+    assert shell("kubectl delete pod kept --now --wait=true").returncode == 0
