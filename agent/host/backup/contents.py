@@ -16,6 +16,7 @@ import msgspec
 from agent.model.pods.source_folder import SOURCE_FOLDERS
 
 FORMAT = 1
+UNKNOWN = "what this kepd does not know"
 ABOUT = "about.json"
 ROOTS = ("config", "manifests", "state", "pods")
 """In the order in which they are written back: the first says where the others are."""
@@ -32,6 +33,24 @@ SIGNS: Mapping[str, "re.Pattern[bytes]"] = MappingProxyType({
 })  # fmt: skip
 
 
+# Files of the state that only kepd may read, by their place: what opens something looks like nothing in particular.
+SECRET_STATE: Mapping[str, str] = MappingProxyType({
+    "door": "what opens the door",
+    "images/hash.key": "the key of what is remembered of logins",
+    "devices/api": "what opens the API of drivers",
+    "manifests": "manifests as they were, Secrets among them",
+})  # fmt: skip
+OPEN_STATE = (
+    "instance",
+    "events.ring",
+    "config.last.yaml",
+    "services",
+    "images",
+    "proxy",
+    "observe",
+    "devices",
+    "pods",
+)
 SETTINGS = frozenset({".yaml", ".yml", ".json"})
 """What may be configuration; a token or a key has any name."""
 
@@ -61,7 +80,17 @@ def secret_in(root: str, relative: PurePosixPath, content: bytes) -> str:
         return "a value of a Secret"
     if root == "config" and relative.suffix not in SETTINGS:
         return "what only its reader knows"
+    if root == "state" and (what := _secret_state(relative)):
+        return what
     return next((what for what, sign in SIGNS.items() if sign.search(content)), "")
+
+
+def _secret_state(relative: PurePosixPath) -> str:
+    """A file that nothing here names is taken for secret."""
+    for place, what in SECRET_STATE.items():
+        if relative.is_relative_to(place):
+            return what
+    return "" if any(relative.is_relative_to(place) for place in OPEN_STATE) else UNKNOWN
 
 
 def read_about(content: bytes) -> About:

@@ -78,7 +78,7 @@ class ImageInspector:
             platforms=tuple(platforms),
             layers=tuple(layers),
             total_bytes=manifest.total_bytes if manifest is not None else 0,
-            may_use=self._who_may_use(reference, state),
+            may_use=self.who_may_use_it(reference, state),
             notes=() if manifest is not None else (NO_MANIFEST,),
         )
 
@@ -109,7 +109,7 @@ class ImageInspector:
     async def _has(self, digest: str) -> bool:
         return await self._content.blob_info(digest) is not None
 
-    def _who_may_use(self, reference: ImageReference | None, state: ImageState) -> tuple[str, ...]:
+    def who_may_use_it(self, reference: ImageReference | None, state: ImageState) -> tuple[str, ...]:
         if reference is None:
             return ()
         is_ours = self._records.is_pulled_by_us(state.id, str(reference))
@@ -170,6 +170,8 @@ class NodeImages:
         states = await self._collector.refresh()
         found = next((state for state in states if name in state.names), None)
         sentences = [explain_pull(pull), *explain_image(name, found, pull)]
+        if found is not None:
+            sentences += [f"who may use it: {who}" for who in self._inspector.who_may_use_it(reference, found)]
         sentences += [str(skip) for skip in self._prefetcher.plan.skips if skip.image in (image, name)]
         limits = ", ".join(
             f"{one.scope} {one.running}{f' of {one.limit}' if one.limit else ', without a limit'}"

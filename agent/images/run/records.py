@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from agent.images.access.grants import Claim, Proofs, after_pull
 from agent.images.ports import Files
@@ -34,6 +35,8 @@ class ImageRecordState(msgspec.Struct, frozen=True):
     image_id: str
     updated_s: float
     repositories: dict[str, Proofs] = {}
+    preloaded: frozenset[str] = frozenset()
+    """Names that it had before the first pull of ours: they stay everybody's."""
 
 
 class AccessRecords:
@@ -74,7 +77,11 @@ class AccessRecords:
         return tuple((secret, self._keyed(digest)) for secret, digest in claim)
 
     def is_pulled_by_us(self, image_id: str, reference: str) -> bool:
-        """Whether the image came by a pull of ours, finished or not. A record that was lost counts too."""
+        """Whether the image came by a pull of ours, finished or not, under that name. A record that was lost counts
+        too."""
+        record = self._images.get(image_id)
+        if record is not None and reference in record.preloaded:
+            return False
         return (
             image_id in self._images
             or reference in self._left_over
@@ -93,9 +100,20 @@ class AccessRecords:
             await self._files.write(name, encode_state(IntentState.__name__, IntentState(reference)))
         self._intents[reference] += 1
 
-    async def succeed(self, reference: str, repo: str, image_id: str, used: Credential | None, now_s: float) -> None:
-        """A pull worked: the record first, then the end of the intent."""
+    async def succeed(
+        self, reference: str, repo: str, image_id: str, used: Credential | None, now_s: float,
+        names: Collection[str] = (),
+    ) -> None:  # fmt: skip
+        """A pull worked: the record first, then the end of the intent. `names` are those that the image has without
+        this pull."""
         before = self._images.get(image_id)
+        if before is None:
+            is_known = _file_name(image_id) not in self._unreadable
+            foreign = {name for name in names if name == reference or not self._is_under_way(name)}
+            foreign -= self._left_over
+            before = ImageRecordState(image_id, now_s, {}, frozenset(foreign) if is_known else frozenset())
+        elif reference not in names:
+            before = replace(before, preloaded=before.preloaded - {reference})
         digest = self._keyed(used.hash()) if used is not None else ""
         proofs = after_pull(self.proofs(image_id, repo), used, digest, now_s)
         await self._store(before, image_id, repo, proofs, now_s)
@@ -119,6 +137,9 @@ class AccessRecords:
             await self._remove(f"{PULLED}/{_file_name(image_id)}")
         return gone
 
+    def _is_under_way(self, reference: str) -> bool:
+        return self._intents.get(reference, 0) > 0
+
     async def _end(self, reference: str) -> None:
         self._intents[reference] -= 1
         if self._intents[reference] <= 0:
@@ -130,7 +151,7 @@ class AccessRecords:
         self, before: ImageRecordState | None, image_id: str, repo: str, proofs: Proofs, now_s: float
     ) -> None:
         repositories = {**(before.repositories if before else {}), repo: proofs}
-        record = ImageRecordState(image_id, now_s, repositories)
+        record = ImageRecordState(image_id, now_s, repositories, before.preloaded if before else frozenset())
         self._images[image_id] = record
         self._unreadable.discard(_file_name(image_id))
         await self._write(f"{PULLED}/{_file_name(image_id)}", record)

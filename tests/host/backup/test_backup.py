@@ -37,7 +37,7 @@ class Node:
         self.put("state/pods/web/volumes/data/big", "of the pod")
         self.put("state/services/boot-id", "this boot")
         self.put("state/images/.draft", "half")
-        self.put("state/events.json", "[]", 0o640)
+        self.put("state/events.ring", "[]", 0o640)
 
     def configuration(self) -> str:
         return (
@@ -91,8 +91,11 @@ def test_a_node_is_what_it_was_but_for_data_of_pods_and_this_boot(node: Node, tm
         ("etc/manifests/secrets/db/password", "tell-nobody-4711", "a value of a Secret"),
         ("etc/kubeconfig.yaml", "users: [{user: {token: tell-nobody-4711}}]", "a login to a cluster"),
         ("etc/token", "tell-nobody-4711", "what only its reader knows"),
-        ("state/door/authority.key", "-----BEGIN PRIVATE KEY-----", "a private key"),
-        ("state/login.json", '{"auths": {"x": {"auth": "eDp5"}}}', "logins to registries"),
+        ("state/door/tokens.json", '{"tokens":{"admin":"x"}}', "what opens the door"),
+        ("state/images/hash.key", "x", "the key of what is remembered of logins"),
+        ("state/of-another-kepd", "x", "what this kepd does not know"),
+        ("state/images/authority.key", "-----BEGIN PRIVATE KEY-----", "a private key"),
+        ("state/images/login.json", '{"auths": {"x": {"auth": "eDp5"}}}', "logins to registries"),
     ],
 )
 def test_a_secret_is_refused_or_left_out_and_named(node: Node, tmp_path: Path, name: str, text: str, what: str) -> None:

@@ -130,6 +130,35 @@ async def test_an_intent_is_on_the_disk_before_the_pull_and_goes_after_the_recor
     assert records.is_pulled_by_us(IMAGE, "r.io/else:1")
 
 
+async def test_names_that_an_image_had_before_its_first_pull_stay_everybodys() -> None:
+    """A private pull of the same content took a preloaded image from all pods."""
+    files = FakeStateFiles()
+    records = await loaded(files)
+    await records.begin(REF)
+    await records.succeed(REF, REPO, IMAGE, credential(), 5, {"r.io/preloaded:1", "r.io/own:1"})
+    for _ in range(2):
+        assert not records.is_pulled_by_us(IMAGE, "r.io/preloaded:1")
+        assert records.is_pulled_by_us(IMAGE, REF)
+        assert records.is_pulled_by_us(IMAGE, "r.io/else:1")
+        records = await loaded(files)
+    # A name that was taken away and pulled again is as private as that pull.
+    await records.begin("r.io/own:1")
+    await records.succeed("r.io/own:1", "r.io/own", IMAGE, credential(), 6, {"r.io/preloaded:1", REF})
+    assert records.is_pulled_by_us(IMAGE, "r.io/own:1")
+    assert not records.is_pulled_by_us(IMAGE, "r.io/preloaded:1")
+
+
+async def test_what_is_pulled_at_the_same_time_was_not_there_before() -> None:
+    records = await loaded(FakeStateFiles())
+    for name in (REF, "r.io/else:1"):
+        await records.begin(name)
+    await records.succeed(REF, REPO, IMAGE, credential(), 5, {"r.io/else:1", REF})
+    await records.succeed("r.io/else:1", "r.io/else", IMAGE, credential(), 5, {REF})
+
+    assert records.is_pulled_by_us(IMAGE, "r.io/else:1")
+    assert not records.is_pulled_by_us(IMAGE, REF)
+
+
 async def test_a_crash_between_intent_and_record_leaves_an_image_that_has_to_be_verified() -> None:
     """IMG-V02."""
     files = FakeStateFiles()

@@ -66,6 +66,8 @@ class Job(msgspec.Struct):
     target: ImageReference | None = None
     """Where a rule says to pull from."""
     is_target_only: bool = False
+    present_id: str = ""
+    """Of the image that had the name before."""
     is_content_only: Callable[[], bool] = lambda: False
     """Whether all who want it want what it is made of and no more, at this moment."""
     stage: PullStage = PullStage.RESOLVING
@@ -86,6 +88,8 @@ class Pulled(msgspec.Struct, frozen=True):
     image_id: str
     size_bytes: int
     used: Credential | None
+    names: tuple[str, ...] = ()
+    """Those that the image has now."""
 
 
 class Attempts:
@@ -234,7 +238,7 @@ class Attempts:
             job.failures.append(AttemptFailure(without_id_or_size(job.image)))
             return None
         await self._release_hold(job)
-        return Pulled(image.id, image.size, used)
+        return Pulled(image.id, image.size, used, (*image.repo_tags, *image.repo_digests))
 
     async def _drop_partial(self, failure: AttemptFailure) -> None:
         """A bad blob lies there whole; whoever asks next would go on from its end and fail at once."""

@@ -102,6 +102,7 @@ class StartedPulls:
             ready.lookup.credentials,
             target=target.reference if target else None,
             is_target_only=target is not None and target.rule.is_only,
+            present_id=ready.present_id,
             is_content_only=lambda: self._is_content_only(flight.number),
         )
         self.jobs[flight.number] = job

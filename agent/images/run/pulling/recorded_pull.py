@@ -24,7 +24,7 @@ from agent.images.run.pulling.attempt import Attempts, Job, Pulled
 from agent.images.run.records import AccessRecords
 from agent.images.settings import ImageSettings
 from agent.model.clock import Clock
-from agent.model.images.reference import ImageReference
+from agent.model.images.reference import ImageReference, ReferenceInvalid, parse_reference
 from agent.model.images.state import PullStage
 from agent.model.images.store import ImageRecord
 from agent.model.runtime.error import AlreadyExists, NotFound, RuntimeCallFailed
@@ -124,7 +124,8 @@ class RecordedPulls:
                 await self._records.fail(reference)
         if result is not None:
             wall_s = self._clock.wall_s()
-            await self._records.succeed(reference, job.reference.repo, result.image_id, result.used, wall_s)
+            names = _others(job, result)
+            await self._records.succeed(reference, job.reference.repo, result.image_id, result.used, wall_s, names)
         return result
 
     async def _unrecorded(self, job: Job, settings: Callable[[], ImageSettings]) -> Pulled | None:
@@ -188,6 +189,19 @@ class RecordedPulls:
             job.failures.append(AttemptFailure(text))
             return None
         return result
+
+
+def _others(job: Job, result: Pulled) -> set[str]:
+    """Names that an image has without this pull, its own too where it had that before."""
+    names = {str(job.reference)} if job.present_id == result.image_id else set()
+    pulled = [reference for reference in (job.reference, job.target) if reference is not None]
+    for name in result.names:
+        with suppress(ReferenceInvalid):
+            other = parse_reference(name)
+            # The digest of what was pulled is a name that came with it.
+            is_new = other in pulled or ("@" in name and other.repo in {each.repo for each in pulled})
+            names |= set() if is_new else {str(other)}
+    return names
 
 
 async def _keep_name(names: ImageNames, target: ImageReference, written: ImageReference) -> bool:

@@ -11,11 +11,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from uuid import UUID
 
 import pytest
 
+from agent.host.backup.contents import UNKNOWN, secret_in
 from packages.door.tests.node.kubectl_tasks import FILES, TASKS, Task
 from tests.host.process import ROOT, Kepd
 from tests.lab import Image, Lab
@@ -52,6 +53,10 @@ def kepd(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kepd]:
         for path in daemon.manifests.iterdir():
             path.unlink()
         daemon.wait(lambda: not daemon.pods(), "all pods gone", 30.0)
+        state = folder / "state"
+        places = [path.relative_to(state) for path in state.rglob("*") if path.is_file()]
+        assert len(places) > 8
+        assert UNKNOWN not in {secret_in("state", PurePosixPath(place), b"") for place in places}
     lab.netns.run(["nft", "flush", "ruleset"])
 
 
