@@ -385,3 +385,22 @@ READY = (
     "try: print(urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}/readyz',timeout=5).read().decode())\n"
     "except urllib.error.HTTPError as e: print(e.read().decode().replace('not ok', 'no'))"
 )
+
+
+def test_a_legacy_table_that_may_not_be_read_keeps_no_service_away(network: Network, short_path: Path) -> None:
+    """As the DaemonSet runs, with CAP_NET_ADMIN alone: it never got ready on a node with a legacy table."""
+    made = Node(network, short_path)
+    made.kepd.prefix = (*made.kepd.prefix, "setpriv", "--bounding-set", "-net_raw", "--inh-caps", "-net_raw")
+    made.kepd.environment["PYTHONPATH"] = "/usr/lib/python3/dist-packages"
+    made.network.node.namespace.run("iptables-legacy", "-t", "mangle", "-N", "KUBE-KUBELET-CANARY")
+    try:
+        with made.kepd:
+            made.put("pod1", "far1")
+            made.start()
+            made.wait_used("pod1", "far1")
+            said = made.kepd.log.read_text()
+    finally:
+        made.network.node.namespace.run("iptables-legacy", "-t", "mangle", "-X", "KUBE-KUBELET-CANARY")
+
+    assert "legacy_tables_unread" in said
+    assert "that takes CAP_NET_RAW" in said

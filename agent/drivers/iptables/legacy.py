@@ -26,12 +26,13 @@ import structlog
 from agent.drivers.iptables.variant import legacy_names
 from agent.model.services.iptables_error import LockHeld
 from agent.model.services.iptables_rules import TABLES, Table, is_ours, rivals_in
-from agent.model.services.nft_error import NftFailed, NftMissing
+from agent.model.services.nft_error import NftFailed, NftMissing, NotPermitted
 from agent.model.services.nft_table import Family
 
 log = structlog.get_logger(plane="services")
 
 _DEBIAN = "/usr/lib/python3/dist-packages"
+NET_RAW = 13
 _LOCK = Path("/run/xtables.lock")
 _LOCK_WITHIN_S, _LOCK_STEP_S = 2.0, 0.2
 Jumps = Mapping[Table, Mapping[str, Sequence[str]]]
@@ -57,6 +58,12 @@ def find_library() -> ModuleType | None:
             if place:
                 sys.path.remove(place)
     return None
+
+
+def has_net_raw(status: Path = Path("/proc/self/status")) -> bool:
+    """The kernel lets nobody without that right read a legacy table."""
+    line = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
+    return bool(int(line.split()[1], 16) >> NET_RAW & 1)
 
 
 class LegacyTables:
@@ -136,8 +143,12 @@ class LegacyTables:
             opened.refresh()
             yield opened
         except library.IPTCError as error:
-            text = f"legacy table {table} of {self.family}: {error}; kepd needs CAP_NET_RAW, and tries again"
-            raise NftFailed(text) from error
+            if not has_net_raw():
+                text = (
+                    f"legacy table {table} of {self.family} is not looked at: that takes CAP_NET_RAW, which kepd lacks"
+                )
+                raise NotPermitted(f"{text}; rules of others in it are neither seen nor taken away") from error
+            raise NftFailed(f"legacy table {table} of {self.family}: {error}; kepd tries again") from error
         finally:
             if opened is not None:
                 opened.close()

@@ -161,6 +161,9 @@ def _settings(configuration: Configuration, environment: Mapping[str, str]) -> I
             disk = read_kubelet_disk(
                 {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
             )
+        except FileNotFoundError:
+            # In a pod of a cluster there is a kubelet, and nothing of it to see.
+            log.debug("kubelet_config_absent", path=reader.place)
         except (OSError, ValueError, yaml.YAMLError) as error:
             log.warning("kubelet_config_unreadable", path=reader.place, error=type(error).__name__)
     settings = image_settings(

@@ -141,7 +141,9 @@ def family_facts(
         drops_invalid=settings.drops_invalid,
         counts_endpoints=settings.counts_endpoints,
     )
-    return FamilyFacts(node, table, tuple(findings))
+    # A node of one family lacks nothing of the other.
+    is_absent = bool(known) and not (addresses or services or of_pods)
+    return FamilyFacts(node, table, () if is_absent else tuple(findings))
 
 
 def _in(family: Family, ranges: Iterable[Range]) -> list[Range]:

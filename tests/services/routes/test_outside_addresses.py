@@ -170,3 +170,11 @@ def test_no_mode_of_telling_pods_lets_a_service_take_a_pods_address(mode: str, i
 
     assert ways(desired) == {"clusterIP 10.96.0.10"}
     assert "the network of pods" in told(desired)[0]
+
+
+def test_a_node_of_one_family_lacks_nothing_of_the_other() -> None:
+    """Each start warned of IPv6 in a cluster that has none."""
+    settings = NodeSettings(node="here", addresses=("192.0.2.10",), detect_mode="NodeCIDR")
+    missing = {family: family_facts(family, settings, NodeSight(), []).findings for family in ("IPv4", "IPv6")}
+
+    assert (bool(missing["IPv4"]), missing["IPv6"]) == (True, ())

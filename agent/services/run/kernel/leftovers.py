@@ -15,7 +15,7 @@ from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.legacy import LegacyTables
 from agent.drivers.nft.driver import NftTable
 from agent.model.services.iptables_rules import OWNER, Content, RulesChange, Table, is_ours
-from agent.model.services.nft_error import NftFailed, NftMissing
+from agent.model.services.nft_error import NftFailed, NftMissing, NotPermitted
 from agent.model.services.nft_table import PATTERN, TABLE, Family, TableSettings
 from agent.services.iptables.instalments import instalments
 from agent.services.iptables.mirror import removal
@@ -119,8 +119,8 @@ async def legacy_rivals(family: Family) -> Sequence[str]:
 async def _if_readable(family: Family, reading: Awaitable[_Found], otherwise: _Found) -> _Found:
     try:
         return await reading
-    except NftMissing as missing:
-        log.warning("legacy_tables_unread", family=family, error=str(missing))
+    except (NftMissing, NotPermitted) as missing:
+        log.warning("legacy_tables_unread", family=family, error=str(missing), effect="Services go on without it")
         return otherwise
 
 
@@ -145,4 +145,5 @@ async def remove_chains(tables: IptablesTables, whose: Whose = are_ours) -> str:
 
 async def remove_legacy(family: Family, whose: Whose = are_ours) -> str:
     """The same of the legacy tables, whose programs need not be installed."""
-    return "the rules of iptables-legacy" if await LegacyTables(family).remove(whose) else ""
+    removed = await _if_readable(family, LegacyTables(family).remove(whose), [])
+    return "the rules of iptables-legacy" if removed else ""
