@@ -23,12 +23,12 @@ class ObjectService:
         items, meta = await self._listed(request, is_whole=False)
         return pb.ListObjectsResponse(objects=items, meta=meta)
 
-    async def list_manifests(self, request: pb.ListManifestsRequest) -> pb.ListManifestsResponse:
+    async def read_manifests(self, request: pb.ReadManifestsRequest) -> pb.ReadManifestsResponse:
         items, meta = await self._listed(request, is_whole=True)
-        return pb.ListManifestsResponse(objects=items, meta=meta)
+        return pb.ReadManifestsResponse(objects=items, meta=meta)
 
     async def _listed(
-        self, request: pb.ListObjectsRequest | pb.ListManifestsRequest, *, is_whole: bool
+        self, request: pb.ListObjectsRequest | pb.ReadManifestsRequest, *, is_whole: bool
     ) -> tuple[list[pb.Object], list_pb2.ListMeta]:
         listed = await self._objects.listed(request.kind, is_whole=is_whole)
         walk = in_order(listed, lambda each: each.place, place_of(request.options))

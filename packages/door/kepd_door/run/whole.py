@@ -42,9 +42,9 @@ class Whole:
         token = ""
         while True:
             options = list_pb2.ListOptions(page_size=PAGE, page_token=token)
-            request = object_pb2.ListManifestsRequest(kind=self.store.kind.api, options=options)
+            request = object_pb2.ReadManifestsRequest(kind=self.store.kind.api, options=options)
             try:
-                answer = await self._calls.ask(self._caller, request, object_pb2.ListManifestsResponse)
+                answer = await self._calls.ask(self._caller, request, object_pb2.ReadManifestsResponse)
             except ApiError:
                 return found
             found |= {(manifest.namespace, manifest.name): manifest for manifest in answer.objects}
