@@ -41,7 +41,7 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most_pods(self) -> int:
-        return self.parallelism
+        return 0 if self.is_suspended else self.parallelism
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):

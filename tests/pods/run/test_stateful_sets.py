@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.remembered import RememberedManifests
 from agent.pods.workloads.history import History
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
@@ -300,3 +302,37 @@ async def test_a_manifest_that_goes_while_its_record_is_written_leaves_no_pod(
         await plane.rounds()
         assert not plane.runner.pods.items
         assert "RunPodSandbox" not in cri.calls
+
+
+@pytest.mark.parametrize("trouble", ["no directory", "an unread file", "a fault", "a rival"])
+async def test_no_pod_ends_and_no_claim_goes_for_want_of_a_file_that_says_so(
+    cri: Slow, tmp_path: Path, trouble: str
+) -> None:
+    """While kepd runs, and over a restart."""
+    folder, root, logs = tmp_path / "manifests", tmp_path / "claims", tmp_path / "logs"
+    folder.mkdir()
+    file, memory = folder / "w.yaml", RememberedManifests(tmp_path / "state")
+    file.write_bytes(claimed(2, scaled="Delete", deleted="Delete"))
+
+    def living() -> Any:
+        source = ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory)
+        return running(cri, source, logs, claim_directory=str(root))
+
+    async with living() as plane:
+        await until_ready(plane, 2)
+        before = {one.uid for one in pods(plane)}
+        if trouble == "no directory":
+            folder.rename(tmp_path / "aside")
+        elif trouble == "an unread file":
+            file.chmod(0o666)
+        elif trouble == "a fault":
+            file.write_bytes(claimed(2, scaled="Delete", deleted="Delete").replace(b"serviceName", b"serviceNmae"))
+        else:
+            (folder / "a.yaml").write_bytes(claimed(0, scaled="Delete", deleted="Delete"))
+        await plane.until(lambda: plane.runner.wants.reading.findings, "the trouble is told")
+    async with living() as plane:
+        await until_ready(plane, 2)
+        await plane.until(lambda: plane.runner.wants.reading.findings, "the trouble is told")
+
+        assert {one.uid for one in pods(plane)} >= before
+        assert len(list(root.rglob("data-db-*"))) == 2
