@@ -123,8 +123,7 @@ async def test_pods_below_the_partition_keep_the_former_template_also_when_made_
         assert images(plane) == {"db-0": "i", "db-1": "i", "db-2": "j"}
         files.put(FILE, stateful(3, "j"))
         await plane.until(lambda: set(images(plane).values()) == {"j"} and ready(plane) == 3, "all have changed")
-        now = told(plane)
-        assert now["currentRevision"] == now["updateRevision"]
+        await plane.until(lambda: told(plane)["currentRevision"] == told(plane)["updateRevision"], "it is in force")
 
 
 async def test_claims_are_directories_that_outlive_pods_and_go_only_where_the_manifest_says(
@@ -336,3 +335,19 @@ async def test_no_pod_ends_and_no_claim_goes_for_want_of_a_file_that_says_so(
 
         assert {one.uid for one in pods(plane)} >= before
         assert len(list(root.rglob("data-db-*"))) == 2
+
+
+async def test_claims_of_one_that_may_not_run_here_any_more_stay(cri: Slow, tmp_path: Path) -> None:
+    """WL-25: nobody has scaled it."""
+    content, root = claimed(2, scaled="Delete"), tmp_path / "claims"
+    files = files_of(content)
+    async with running(cri, files, tmp_path / "logs", claim_directory=str(root)) as plane:
+        await until_ready(plane, 2)
+        files.put(FILE, content.replace(b"      containers:", b"      nodeSelector: {disk: ssd}\n      containers:"))
+        await plane.until(lambda: not plane.runner.pods.items, "its pods are gone")
+        files.put(FILE, content)
+        await until_ready(plane, 2)
+
+        assert sorted(path.name for path in root.rglob("data-db-*")) == ["data-db-0", "data-db-1"]
+        files.put(FILE, claimed(1, scaled="Delete"))
+        await plane.until(lambda: len(list(root.rglob("data-db-*"))) == 1, "what is scaled down loses its claim")

@@ -267,3 +267,15 @@ def test_who_has_a_name_keeps_it_whatever_the_files_are_called() -> None:
     assert rival.workloads == first.workloads
     assert "is already in /z" in str(rival.findings[0])
     assert [one.most_pods for one in moved.workloads.values()] == [1]
+
+
+def test_a_directory_of_a_claim_may_not_have_a_name_that_no_file_system_takes() -> None:
+    """WL-25."""
+    identity = NodeIdentity("n", has_name_suffix=False, claim_root="/srv/claims")
+    content = stateful("  ordinals: {start: 7}\n", GOOD_CLAIM.replace("name: data", f"name: {'c' * 63}"))
+    longest = 255 - 63 - len("--9")
+    texts = [content.replace(b"{name: web}", b"{name: %s}" % (b"d" * length)) for length in (longest, longest + 1)]
+    fits, too_long = (parse_objects("/m/f", text, identity) for text in texts)
+
+    assert [len(one.claims) for one in fits.workloads] == [1]
+    assert too_long.findings[0].text.startswith("Too long: the directory ccc")
