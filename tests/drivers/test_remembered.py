@@ -204,6 +204,18 @@ async def test_a_node_that_never_had_manifests_complains_of_nothing(tmp_path: Pa
     assert (again.files, again.problems, again.doubtful, again.unread) == ({}, (), frozenset(), frozenset())
 
 
+def test_that_not_all_is_known_is_remembered_until_it_is(tmp_path: Path) -> None:
+    memory = RememberedManifests(tmp_path / "pods")
+    memory.keep({"/m/a.yaml": in_force(document(A), A)}, {}, is_whole=False)
+    memory.keep({"/m/a.yaml": in_force(document(A), A)}, {}, is_whole=False)
+    some = loaded(tmp_path / "pods")
+    memory.keep({"/m/a.yaml": in_force(document(A), A)}, {})
+    every = loaded(tmp_path / "pods")
+
+    assert (some.is_first, every.is_first) == (True, False)
+    assert some.files == every.files == {"/m/a.yaml": document(A)}
+
+
 async def test_what_nobody_has_read_yet_is_doubtful_until_something_is_remembered(tmp_path: Path) -> None:
     manifests = filled(tmp_path)
     (manifests / "a.yaml").chmod(0o666)

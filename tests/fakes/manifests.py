@@ -51,7 +51,11 @@ class FakeManifestDirectory:
             await self._changed.wait()
 
     async def remember(
-        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] | None = None
+        self,
+        files: Mapping[str, FileInForce],
+        folders: Mapping[str, SourceFolder] | None = None,
+        *,
+        is_whole: bool = True,
     ) -> None:
         """Nothing outlives a test."""
 

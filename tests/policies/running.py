@@ -45,7 +45,9 @@ class GivenManifests:
         self._news.get_nowait()
         self._news.put_nowait(look)
 
-    async def remember(self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = {}) -> None:
+    async def remember(
+        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = {}, *, is_whole: bool = True
+    ) -> None:
         """Nothing outlives a test."""
 
 

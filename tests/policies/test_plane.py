@@ -350,8 +350,10 @@ async def test_what_an_earlier_kepd_enforces_stays_until_it_is_known_which_polic
     table.state = standing = wanted([policy()], [pod("a", "10.0.0.16")])
     problem = Finding("/m/a.yaml", "", "cannot be read: Input/output error")
     manifests.replace(ManifestSnapshot({"/m/b.yaml": b""}, (problem,), frozenset({"/m/a.yaml"}), is_first=True))
-    async with running(manifests, GivenPods(pod("a", "10.0.0.16")), table=table) as node:
+    pods = GivenPods(pod("a", "10.0.0.16"), pod("host", "10.0.0.1", is_host_network=True))
+    async with running(manifests, pods, table=table) as node:
         message = await node.until(State.DEGRADED)
+        await node.plane.hold("uid-host")
         with pytest.raises(PodUnprotected, match=r"which policies stand in /m/a\.yaml is not known"):
             await node.plane.hold("uid-a")
 
@@ -361,7 +363,7 @@ async def test_what_an_earlier_kepd_enforces_stays_until_it_is_known_which_polic
         await node.until(State.READY)
         await node.plane.hold("uid-a")
 
-        assert table.state == wanted([policy(app="db")], [pod("a", "10.0.0.16")])
+        assert table.state == wanted([policy(app="db")], pods.known)
 
 
 async def test_a_file_that_cannot_be_read_holds_up_nobody_where_nothing_was_enforced() -> None:

@@ -197,12 +197,17 @@ class ManifestDirectory:
                 await self._wait(inotify, max(pause_s, 0.0), news)
 
     async def remember(
-        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = NO_FOLDERS
+        self,
+        files: Mapping[str, FileInForce],
+        folders: Mapping[str, SourceFolder] = NO_FOLDERS,
+        *,
+        is_whole: bool = True,
     ) -> None:
-        """What is in force now, by file or folder."""
-        self._first = ManifestSnapshot()
+        """What is in force now, by file or folder, and whether that is known of all."""
+        if is_whole:
+            self._first = ManifestSnapshot()
         if self._memory is not None:
-            await asyncio.to_thread(self._memory.keep, files, folders)
+            await asyncio.to_thread(self._memory.keep, files, folders, is_whole=is_whole)
 
     async def _look(self, inotify: Inotify | None, last: ManifestSnapshot) -> ManifestSnapshot:
         """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""

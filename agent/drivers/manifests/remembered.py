@@ -25,6 +25,8 @@ from agent.model.manifests.in_force import FileInForce, Key
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
 
+UNKNOWN = "unknown"
+"""A file beside the others: there was more than they tell."""
 LOST = "what it remembers of manifests is lost"
 log = structlog.get_logger(plane="daemon")
 Content = Mapping[str, object]
@@ -51,7 +53,7 @@ class RememberedManifests:
         files: dict[str, bytes] = {}
         folders: dict[str, SourceFolder] = {}
         problems: list[Finding] = []
-        self._known, self._files, is_first = {}, {}, False
+        self._known, self._files, is_first = {}, {}, (self._folder / UNKNOWN).exists()
         try:
             names = sorted(place.name for place in self._folder.iterdir() if place.suffix == ".json")
         except FileNotFoundError:
@@ -75,7 +77,9 @@ class RememberedManifests:
         is_first = is_first or bool(problems)
         return ManifestSnapshot(files, tuple(problems), folders=folders, is_first=is_first, is_remembered=True)
 
-    def keep(self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder]) -> None:
+    def keep(
+        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder], *, is_whole: bool = True
+    ) -> None:
         """Only what differs is written. A failure is told: the node goes on without."""
         wanted = {_name(path): self._memory(path, file) for path, file in files.items()}
         for path, folder in folders.items():
@@ -84,11 +88,15 @@ class RememberedManifests:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
             ROOT_ALONE.check(self._folder.stat())
+            if not is_whole:
+                write_file(self._folder / UNKNOWN, b"")
             for name, memory in wanted.items():
                 if self._known.get(name) != memory:
                     write_file(self._folder / name, msgspec.json.encode(memory))
                     self._known[name] = memory
             for place in [place for place in self._folder.iterdir() if place.name not in wanted]:
+                if place.name == UNKNOWN and not is_whole:
+                    continue
                 place.unlink(missing_ok=True)
                 self._known.pop(place.name, None)
             self._files = files

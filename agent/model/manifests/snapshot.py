@@ -44,5 +44,7 @@ class ManifestSource(Protocol):
     def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
         """What was in force when the last process ended, then what is there now, and again after changes."""
 
-    async def remember(self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = {}) -> None:
-        """What is in force now, by file or folder, for the next process."""
+    async def remember(
+        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = {}, *, is_whole: bool = True
+    ) -> None:
+        """What is in force now, by file or folder, for the next process, and whether that is known of all."""

@@ -101,7 +101,7 @@ class ReadManifest(msgspec.Struct, frozen=True):
 
 
 def _in_force(file: FileReading, own: Mapping[Key, object]) -> FileInForce:
-    kept = frozenset(key for key, one in own.items() if file.fresh.get(key) != one)
+    kept = frozenset(key for key, one in own.items() if file.fresh.get(key) is not one)
     return FileInForce(file.content, frozenset(own), kept, bool(file.findings or kept) or len(own) < len(file.fresh))
 
 

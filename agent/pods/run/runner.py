@@ -205,7 +205,7 @@ class PodRunner:
             before = await self.wants.read(snapshot, self._context)
             if not snapshot.is_remembered:
                 self._take(before)
-                await self._manifests.remember(*self.wants.reading.in_force)
+                await self._manifests.remember(*self.wants.reading.in_force, is_whole=not snapshot.doubtful)
 
     def _take(self, before: ReadManifest) -> None:
         self.workloads.follow(self.wants.reading)

@@ -93,7 +93,7 @@ class PolicyPlane:
 
     async def hold(self, uid: str) -> None:
         """Until the kernel has what policies say of a pod with its present addresses. Raises PodUnprotected."""
-        if self._doubt:
+        if self._doubt and not self._holds(uid):
             raise PodUnprotected(f"{self._doubt}; pods wait until it is")
         try:
             async with asyncio.timeout(HOLD_S):
@@ -114,6 +114,8 @@ class PolicyPlane:
     def _holds(self, uid: str) -> bool:
         if self.off:
             return True
+        if self._doubt:
+            return any(pod.uid == uid and pod.is_host_network for pod in self.pods)
         policies, known = self._applied
         if not self._has_read or self._standing is None or policies is not self.objects.policies:
             return False

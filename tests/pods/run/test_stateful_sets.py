@@ -351,3 +351,26 @@ async def test_claims_of_one_that_may_not_run_here_any_more_stay(cri: Slow, tmp_
         assert sorted(path.name for path in root.rglob("data-db-*")) == ["data-db-0", "data-db-1"]
         files.put(FILE, claimed(1, scaled="Delete"))
         await plane.until(lambda: len(list(root.rglob("data-db-*"))) == 1, "what is scaled down loses its claim")
+
+
+async def test_a_disk_that_is_mounted_late_ends_nothing_where_nothing_is_remembered_yet(
+    cri: Slow, tmp_path: Path
+) -> None:
+    """As at the first start of a version that remembers; nor does the start after that."""
+    folder, root, logs = tmp_path / "manifests", tmp_path / "claims", tmp_path / "logs"
+    files = FakeManifestDirectory({str(folder / "w.yaml"): claimed(2, deleted="Delete")})
+    async with running(cri, files, logs, claim_directory=str(root)) as plane:
+        await until_ready(plane, 2)
+        before = {one.uid for one in pods(plane)}
+    memory = RememberedManifests(tmp_path / "state")
+    for _ in range(2):
+        source = ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory)
+        async with running(cri, source, logs, claim_directory=str(root)) as plane:
+            await until_ready(plane, 2)
+            await plane.rounds()
+
+            assert {one.uid for one in pods(plane)} == before
+            assert len(list(root.rglob("data-db-*"))) == 2
+    folder.mkdir()
+    async with running(cri, ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory), logs) as plane:
+        await plane.until(lambda: not plane.runner.pods.items, "an empty directory is believed")
