@@ -138,6 +138,19 @@ def test_a_single_file_may_stand_in_the_place_of_the_directory(tmp_path: Path) -
     assert named(read_manifests(tmp_path / "pod").files) == {"pod": b"1"}
 
 
+async def test_a_single_file_that_is_deleted_is_gone_and_one_that_is_not_there_at_the_start_says_nothing(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pod"
+    write(path, b"1")
+    async with watching(path, rescan_s=0.05) as seen:
+        assert await asyncio.wait_for(seen.get(), 30) == {"pod": b"1"}
+        path.unlink()
+        assert await asyncio.wait_for(seen.get(), 30) == {}
+        write(path, b"2")
+        assert await asyncio.wait_for(seen.get(), 30) == {"pod": b"2"}
+
+
 def test_what_lies_beside_manifests_is_told(tmp_path: Path) -> None:
     """MAN-01, MAN-02: nobody has to guess why a file has no effect."""
     for name in ("web.yaml.bak", "web.yaml"):

@@ -42,7 +42,9 @@ CHANGES = (
 )  # fmt: skip
 # A file that is renamed into the directory is whole, and one that is gone will not change any more.
 COMPLETE = Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE
-GONE = Mask.MOVED_FROM | Mask.DELETE
+# A single file in the place of the directory goes itself.
+GONE = Mask.MOVED_FROM | Mask.DELETE | Mask.DELETE_SELF | Mask.MOVE_SELF
+COME = Mask.MOVED_TO | Mask.CREATE | Mask.CLOSE_WRITE
 # Who writes without a pause is read all the same, after this many times the pause that is waited for.
 MOST_DEBOUNCES = 10
 # Directories that come while one looks are looked at again, but not without end.
@@ -285,8 +287,9 @@ class ManifestDirectory:
         name = event.name.name if event.name is not None else ""
         # The watch of a directory that is gone by now is none.
         if event.watch is None or event.watch.path == self.directory:
-            change = self._deleted.add if event.mask & GONE else self._deleted.discard
-            change(str(self.directory / name))
+            path = str(self.directory / name)
+            self._deleted |= {path} if event.mask & GONE else set()
+            self._deleted -= {path} if event.mask & COME else set()
         return bool(event.mask & COMPLETE) if is_key(name) or name.startswith("..") else None
 
 

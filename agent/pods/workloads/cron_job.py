@@ -146,8 +146,9 @@ def _set_back(record: CronRecord, zone: tzinfo, now_s: int) -> tuple[CronRecord,
     """What a clock that was ahead used up comes again."""
     text = f"the clock was ahead: times were used up to {_told_time(record.base_s, zone)}; they count from now on"
     verdict = Verdict(due_s=now_s, reason="ClockWasAhead", message=text)
+    jobs = tuple(replace(made, finished_s=min(made.finished_s, now_s)) for made in record.jobs)
     record = replace(
-        record, since_s=now_s, last_s=min(record.last_s, now_s), created_s=min(record.created_s, now_s),
+        record, jobs=jobs, since_s=now_s, last_s=min(record.last_s, now_s), created_s=min(record.created_s, now_s),
         succeeded_s=min(record.succeeded_s, now_s), verdict=verdict,
     )  # fmt: skip
     return record, (News(verdict.reason, text, is_warning=True),)
