@@ -6,11 +6,15 @@ from pathlib import Path
 
 from agent.config.document import Configuration
 from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.remembered import RememberedManifests
 from agent.drivers.manifests.trust import Trust
+from agent.model.manifests.in_force import REMEMBERED
 
 
-def manifest_directory(current: Callable[[], Configuration], *, has_sources: bool = False) -> ManifestDirectory:
-    """`has_sources`: with the folders that objects are made from."""
+def manifest_directory(
+    current: Callable[[], Configuration], plane: str, *, has_sources: bool = False
+) -> ManifestDirectory:
+    """`has_sources`: with the folders that objects are made from. What a plane has in force is remembered for it."""
 
     def timing() -> tuple[float, float]:
         now = current().manifests
@@ -21,4 +25,5 @@ def manifest_directory(current: Callable[[], Configuration], *, has_sources: boo
         timing,
         lambda: Trust(current().manifests.group_writable),
         has_sources=has_sources,
+        memory=RememberedManifests(Path(current().node.state_directory) / REMEMBERED / plane),
     )

@@ -5,12 +5,10 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.model.devices.container_devices import ContainerDevices
-from agent.model.finding import Finding
 from agent.model.images.pull import PullRequest
 from agent.model.nodes.use import NodeLook, PodUse
 from agent.model.pods.http_question import HttpAnswer, HttpQuestion
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from agent.model.pods.source_folder import SourceFolder
 from agent.model.runtime.event import RuntimeEvent
 from agent.model.runtime.features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -103,33 +101,6 @@ class ProbeClient(Protocol):
     async def tcp_connect(self, host: str, port: int) -> None: ...
 
     async def grpc_check(self, host: str, port: int, service: str, timeout_s: float) -> str: ...
-
-
-class Snapshot(Protocol):
-    """The files: their content, what cannot be read now, and which were never read. `folders` are ConfigMaps and
-    Secrets with a file per key; `ignored` is no manifest; other users may read what is `exposed`."""
-
-    @property
-    def files(self) -> Mapping[str, bytes]: ...
-
-    @property
-    def problems(self) -> tuple[Finding, ...]: ...
-
-    @property
-    def unread(self) -> frozenset[str]: ...
-
-    @property
-    def folders(self) -> Mapping[str, SourceFolder]: ...
-
-    @property
-    def ignored(self) -> tuple[Finding, ...]: ...
-
-    @property
-    def exposed(self) -> frozenset[str]: ...
-
-
-class ManifestSource(Protocol):
-    def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
 class PodRecords(Protocol):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the policies plane needs from outside."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from agent.model.services.flow import Flow
@@ -51,15 +51,6 @@ class PodsHere(Protocol):
     def pods(self) -> Sequence[PolicedPod]: ...
 
     def changes(self) -> AsyncIterator[object]: ...
-
-
-class Snapshot(Protocol):
-    @property
-    def files(self) -> Mapping[str, bytes]: ...
-
-
-class ManifestSource(Protocol):
-    def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
 NodeAddresses = Callable[[], Awaitable[Collection[bytes]]]

@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from agent.drivers.manifests.driver import ManifestDirectory, read_manifests
-from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.drivers.manifests.vanishing import Vanishing, judge
+from agent.model.manifests.snapshot import ManifestSnapshot
+from agent.model.pods.source_folder import SourceFolder
 from tests.fakes.manifests import FakeManifestDirectory
+
+FOLDER = SourceFolder(kind="Secret", namespace="n", name="s", path="/m/secrets/n/s", values={"key": b"value"})
 
 
 @asynccontextmanager
@@ -111,14 +114,15 @@ def test_what_is_no_file_is_left_out_and_what_cannot_be_read_is_told(tmp_path: P
     assert snapshot.unread == {f"{tmp_path}/loop.yaml"}
 
 
-def test_only_a_directory_that_is_not_there_is_an_empty_one(tmp_path: Path) -> None:
-    """MAN-08."""
+def test_of_a_directory_that_cannot_be_read_the_last_content_stays(tmp_path: Path) -> None:
+    """MAN-08: one that is not there says nothing, so nothing is known of it."""
     (tmp_path / "file").write_bytes(b"1")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     before = ManifestSnapshot({"/m/a.yaml": b"1"})
 
-    assert read_manifests(tmp_path / "nothing", before) == ManifestSnapshot()
+    missing = str(tmp_path / "nothing")
+    assert read_manifests(tmp_path / "nothing") == ManifestSnapshot(unread=frozenset({missing}), is_missing=True)
     for name, reason in (("pipe", "Not a directory"), ("loop", "Too many levels"), ("file/below", "Not a directory")):
         path = tmp_path / name
         fresh, later = read_manifests(path), read_manifests(path, before)
@@ -132,6 +136,19 @@ def test_a_single_file_may_stand_in_the_place_of_the_directory(tmp_path: Path) -
     (tmp_path / "pod").write_bytes(b"1")
 
     assert named(read_manifests(tmp_path / "pod").files) == {"pod": b"1"}
+
+
+async def test_a_single_file_that_is_deleted_is_gone_and_one_that_is_not_there_at_the_start_says_nothing(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "pod"
+    write(path, b"1")
+    async with watching(path, rescan_s=0.05) as seen:
+        assert await asyncio.wait_for(seen.get(), 30) == {"pod": b"1"}
+        path.unlink()
+        assert await asyncio.wait_for(seen.get(), 30) == {}
+        write(path, b"2")
+        assert await asyncio.wait_for(seen.get(), 30) == {"pod": b"2"}
 
 
 def test_what_lies_beside_manifests_is_told(tmp_path: Path) -> None:
@@ -380,3 +397,48 @@ class TestVanishing:
             assert held["a.yaml"] == b"1"
             assert b"kepd saw no deletion" in held["manifests"]
             assert await asyncio.wait_for(seen.get(), 30) == {}
+
+    def test_a_directory_that_is_not_there_ends_nothing_but_what_was_seen_to_be_deleted(self) -> None:
+        full = ManifestSnapshot({"/m/a.yaml": b"1", "/m/b.yaml": b"1"}, folders={"/m/secrets/n/s": FOLDER})
+        missing = ManifestSnapshot(unread=frozenset({"/m"}), is_missing=True)
+        held = judge(Vanishing(full), missing, {"/m/a.yaml"}, 5.0, 20.0, "/m")
+        years = judge(held, missing, frozenset(), 1e9, 20.0, "/m")
+        removed = judge(Vanishing(full), missing, {"/m/a.yaml", "/m/b.yaml", "/m/secrets"}, 5.0, 20.0, "/m")
+
+        assert (held.snapshot.files, held.snapshot.folders) == ({"/m/b.yaml": b"1"}, full.folders)
+        assert [one.text for one in held.snapshot.problems] == [
+            "is not there; what its manifests said stays valid until it is there again"
+        ]
+        assert years.snapshot == held.snapshot
+        assert (removed.snapshot.files, removed.snapshot.folders, removed.snapshot.problems) == ({}, {}, ())
+        assert held.snapshot.unread == removed.snapshot.unread == frozenset(), "it is known what is in force"
+
+    async def test_a_running_kepd_keeps_what_a_directory_had_that_vanishes(self, tmp_path: Path) -> None:
+        folder = tmp_path / "manifests"
+        folder.mkdir()
+        write(folder / "a.yaml", b"1")
+        async with watching(folder, rescan_s=0.05, problems=True) as seen:
+            assert await asyncio.wait_for(seen.get(), 30) == {"a.yaml": b"1"}
+            folder.rename(tmp_path / "aside")
+            held = await asyncio.wait_for(seen.get(), 30)
+            assert (held["a.yaml"], held["manifests"][:12]) == (b"1", b"is not there")
+            folder.mkdir()
+            write(folder / "b.yaml", b"2")
+            while held != {"b.yaml": b"2"}:
+                held = await asyncio.wait_for(seen.get(), 30)
+
+
+@pytest.mark.parametrize("kind", ["directory", "dangling link"])
+def test_what_is_no_file_any_more_keeps_the_content_that_it_had(tmp_path: Path, kind: str) -> None:
+    """MAN-08: a link may lead to a disk that is mounted later."""
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"1")
+    before = read_manifests(tmp_path)
+    path.unlink()
+    path.mkdir() if kind == "directory" else path.symlink_to("nothing")
+    later = read_manifests(tmp_path, before)
+
+    assert later.files == before.files
+    assert [str(one) for one in later.problems] == [
+        f"{path}: is no file, or a link that leads to none; its last good content stays valid"
+    ]

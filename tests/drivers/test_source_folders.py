@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.drivers.manifests.source_folders import MOST_BYTES, read_source_folders
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
 
 

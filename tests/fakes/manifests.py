@@ -4,8 +4,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
-from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
+from agent.model.manifests.in_force import FileInForce
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
 
 
@@ -48,6 +49,15 @@ class FakeManifestDirectory:
                 last = snapshot
                 yield snapshot
             await self._changed.wait()
+
+    async def remember(
+        self,
+        files: Mapping[str, FileInForce],
+        folders: Mapping[str, SourceFolder] | None = None,
+        *,
+        is_whole: bool = True,
+    ) -> None:
+        """Nothing outlives a test."""
 
     def _look(self, last: ManifestSnapshot | None) -> ManifestSnapshot:
         reasons = {path: reason for path, reason in self._reasons.items() if reason}

@@ -210,7 +210,7 @@ DISKS: dict[Path, FakeStateFiles] = {}
 @asynccontextmanager
 async def running(
     cri: Any,
-    manifests: FakeManifestDirectory,
+    manifests: Any,
     logs: Path,
     /,
     *,

@@ -12,6 +12,7 @@ from agent.drivers.manifests.changing import take_out
 from agent.model.pods.pod import ContainerKind
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.runtime.event import EventKind
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.remembered import ContainerMemory, Memory, without_outdated
 from agent.pods.plan.restart import BackOff
@@ -535,6 +536,32 @@ async def test_a_sandbox_is_made_anew_after_everything_in_it_has_ended(cri: Slow
     assert {name for name, _ in cri.stops} == {"app", "net"}
     assert before["net"] not in cri._containers
     assert told(plane, "SandboxChanged") == ["Pod sandbox changed, it will be killed and re-created."]
+
+
+class BehindItsNews(Slow):
+    """Tells of the end of a sandbox before its lists have it, as containerd does."""
+
+    stale = 0
+
+    async def list_sandboxes(self) -> list[pb.PodSandbox]:
+        found, self.stale = await super().list_sandboxes(), self.stale - 1
+        if self.stale >= 0:
+            for one in found:
+                one.state = pb.SANDBOX_READY
+        return found
+
+
+async def test_news_of_a_sandbox_are_followed_until_lists_know_of_them(tmp_path: Path) -> None:
+    """SBX-02."""
+    cri, given = BehindItsNews(), pod('containers: [{name: app, image: "i:1"}]')
+    cri.registry.add("i:1")
+    async with running(cri, given, tmp_path, events=News(cri)) as plane:
+        await plane.until_phases(web="Running")
+        (sandbox,) = cri._sandboxes.values()
+        sandbox.state, cri.stale = pb.SANDBOX_NOTREADY, 2
+        cri._tell(EventKind.STOPPED, sandbox.id, 0)
+        await plane.until(lambda: len(cri._sandboxes) == 2, "another one")
+        await plane.until_phases(web="Running")
 
 
 def test_an_init_that_is_no_more_was_done_in_an_initialised_pod() -> None:

@@ -3,7 +3,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ import msgspec
 from agent.drivers.clock.driver import SystemClock
 from agent.model.component import Board, State
 from agent.model.event import Event
+from agent.model.manifests.in_force import FileInForce
+from agent.model.manifests.snapshot import ManifestSnapshot
+from agent.model.pods.source_folder import SourceFolder
 from agent.model.services.flow import Flow
 from agent.policies.manifest.objects import PolicedPod
 from agent.policies.run.bridges import Bridges
@@ -24,22 +27,28 @@ from tests.policies.fake_table import FakeTable
 NODE = (bytes([10, 0, 0, 1]),)
 
 
-class Files(msgspec.Struct):
-    files: dict[str, bytes]
-
-
 class GivenManifests:
     def __init__(self, *objects: Any) -> None:
-        self._news: asyncio.Queue[Files] = asyncio.Queue()
+        self._news: asyncio.Queue[ManifestSnapshot] = asyncio.Queue()
         self.give(*objects)
 
     def give(self, *objects: Any) -> None:
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
-        self._news.put_nowait(Files({"policies.yaml": content}))
+        self._news.put_nowait(ManifestSnapshot({"policies.yaml": content}))
 
-    async def snapshots(self) -> AsyncIterator[Files]:
+    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
         while True:
             yield await self._news.get()
+
+    def replace(self, look: ManifestSnapshot) -> None:
+        """What the first look brings."""
+        self._news.get_nowait()
+        self._news.put_nowait(look)
+
+    async def remember(
+        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = {}, *, is_whole: bool = True
+    ) -> None:
+        """Nothing outlives a test."""
 
 
 class GivenPods:
@@ -88,7 +97,7 @@ class Running(msgspec.Struct):
     plane: PolicyPlane
     table: FakeTable
     pods: GivenPods
-    manifests: GivenManifests
+    manifests: Any
     flows: GivenFlows
     metrics: PolicyMetrics
     board: Board
@@ -114,7 +123,7 @@ async def node_addresses() -> Collection[bytes]:
 
 @asynccontextmanager
 async def running(
-    manifests: GivenManifests, pods: GivenPods, *, table: FakeTable | None = None, flows: GivenFlows | None = None,
+    manifests: Any, pods: GivenPods, *, table: FakeTable | None = None, flows: GivenFlows | None = None,
     root: Path = Path("/nowhere"), off: str = "", claim: Any = None,
 ) -> AsyncIterator[Running]:  # fmt: skip
     metrics, kernel, tracked, events = PolicyMetrics(), table or FakeTable(), flows or GivenFlows(), list[Event]()

@@ -2,6 +2,7 @@
 """Policies come into force before containers start, whatever fails or dies on the way."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,11 @@ from typing import Any
 
 import pytest
 
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.remembered import RememberedManifests
 from agent.model.component import State
+from agent.model.finding import Finding
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.unprotected import PodUnprotected
 from agent.model.services.flow import Flow
 from agent.policies.manifest.objects import PolicedPod
@@ -337,3 +342,69 @@ async def test_changes_one_after_the_other_make_the_table_that_is_made_at_once()
 
         assert kernel.state == taken(None, whole_text(table)), seed
         assert not change(table, table)
+
+
+async def test_what_an_earlier_kepd_enforces_stays_until_it_is_known_which_policies_there_are() -> None:
+    """POL-05: nothing is remembered, and a file cannot be read."""
+    table, manifests = FakeTable(), GivenManifests()
+    table.state = standing = wanted([policy()], [pod("a", "10.0.0.16")])
+    problem = Finding("/m/a.yaml", "", "cannot be read: Input/output error")
+    manifests.replace(ManifestSnapshot({"/m/b.yaml": b""}, (problem,), frozenset({"/m/a.yaml"}), is_first=True))
+    pods = GivenPods(pod("a", "10.0.0.16"), pod("host", "10.0.0.1", is_host_network=True))
+    async with running(manifests, pods, table=table) as node:
+        message = await node.until(State.DEGRADED)
+        await node.plane.hold("uid-host")
+        with pytest.raises(PodUnprotected, match=r"which policies stand in /m/a\.yaml is not known"):
+            await node.plane.hold("uid-a")
+
+        assert "which policies stand in /m/a.yaml is not known, for it cannot be read; /m/a.yaml: cannot be" in message
+        assert table.state == standing
+        manifests.give(policy(app="db"))
+        await node.until(State.READY)
+        await node.plane.hold("uid-a")
+
+        assert table.state == wanted([policy(app="db")], pods.known)
+
+
+async def test_a_file_that_cannot_be_read_holds_up_nobody_where_nothing_was_enforced() -> None:
+    manifests, unread = GivenManifests(), frozenset({"/m/a.yaml"})
+    manifests.replace(ManifestSnapshot({"/m/b.yaml": b""}, (Finding("/m/a.yaml", "", "no"),), unread, is_first=True))
+    async with running(manifests, GivenPods(pod("a", "10.0.0.16"))) as node:
+        await node.plane.hold("uid-a")
+
+
+async def test_a_node_without_a_directory_of_manifests_is_ready() -> None:
+    manifests = GivenManifests()
+    manifests.replace(ManifestSnapshot(unread=frozenset({"/m"}), is_first=True, is_missing=True))
+    async with running(manifests, GivenPods()) as node:
+        message = await node.until(State.READY)
+
+        assert message == "0 policies; which policies stand in /m is not known, for it is not there"
+
+
+@pytest.mark.parametrize("trouble", ["a fault", "an unread file", "no directory", "a rival"])
+async def test_the_next_kepd_enforces_what_was_in_force(tmp_path: Path, trouble: str) -> None:
+    """POL-09, over a restart."""
+    folder, table, pods = tmp_path / "manifests", FakeTable(), GivenPods(pod("a", "10.0.0.16"))
+    folder.mkdir()
+    file = folder / "b.yaml"
+    file.write_text(json.dumps(policy()))
+    memory = RememberedManifests(tmp_path / "state")
+    async with running(ManifestDirectory(folder, lambda: (300.0, 0.02), memory=memory), pods, table=table) as node:
+        await node.plane.hold("uid-a")
+        await node.until(State.READY, "1 policies")
+        while not list((tmp_path / "state").glob("*.json")):
+            await asyncio.sleep(0.01)
+    if trouble == "a fault":
+        file.write_text(json.dumps(policy(ingres=[])))
+    elif trouble == "an unread file":
+        file.chmod(0o666)
+    elif trouble == "no directory":
+        folder.rename(tmp_path / "aside")
+    else:
+        (folder / "a.yaml").write_text(json.dumps(policy(app="db")))
+    async with running(ManifestDirectory(folder, lambda: (300.0, 0.02), memory=memory), pods, table=table) as node:
+        await node.until(State.DEGRADED)
+        await node.plane.hold("uid-a")
+
+        assert table.state == wanted([policy()], pods.known)

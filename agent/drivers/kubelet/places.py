@@ -56,7 +56,9 @@ def find_kubelet(root: Path = Path("/")) -> KubeletPlace:
     for path, drop_ins, name in LAYOUTS:
         if (root / path.lstrip("/")).is_file():
             return KubeletPlace(path=path, drop_ins=drop_ins, source=f"{path} of {name}")
-    raise FileNotFoundError("no kubelet runs in sight, and its files are at none of the usual places; set proxy.kubeletConfig")
+    raise FileNotFoundError(
+        "no kubelet runs in sight, and its files are at none of the usual places; set proxy.kubeletConfig"
+    )
 
 
 def read_flags(arguments: list[str]) -> dict[str, str]:

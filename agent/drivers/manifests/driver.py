@@ -3,29 +3,34 @@
 
 Owns: watching (inotify, with a slow look at everything as a safety net, because symlink swaps and network file systems
 tell nothing) and reading within bounds. Files that begin with a dot are left out: unfinished.
-Never: parses, or takes what cannot be read for something that is not there: only a directory or file that does not
-exist is an empty one, after any other error the last content stays. Directories below are those of ConfigMaps and
-Secrets, which source_folders.py reads for whoever wants them.
+Never: parses, or takes what cannot be read for something that is not there: only a file that does not exist is none,
+after any other error the last content stays, be it one that an earlier process has seen. A directory that does not
+exist says nothing. Directories below are those of ConfigMaps and Secrets, which source_folders.py reads for whoever
+wants them.
 """
 
 import asyncio
+import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 from asyncinotify import Event as InotifyEvent
 from asyncinotify import Inotify, Mask, Watch
 from msgspec.structs import replace
 
-from agent.drivers.manifests.snapshot import ManifestSnapshot
-from agent.drivers.manifests.source_folders import is_exposed, is_key, is_shut, read_source_folders
+from agent.drivers.manifests.remembered import RememberedManifests
+from agent.drivers.manifests.source_folders import KEPT, is_exposed, is_key, is_shut, read_source_folders
 from agent.drivers.manifests.trust import ROOT_ALONE, Distrusted, Trust, reason
 from agent.drivers.manifests.vanishing import Vanishing, judge
 from agent.model.finding import Finding
-from agent.model.pods.source_folder import SOURCE_FOLDERS
+from agent.model.manifests.in_force import FileInForce
+from agent.model.manifests.snapshot import ManifestSnapshot
+from agent.model.pods.source_folder import SOURCE_FOLDERS, SourceFolder
 
 log = structlog.get_logger(plane="daemon")
 
@@ -37,11 +42,15 @@ CHANGES = (
 )  # fmt: skip
 # A file that is renamed into the directory is whole, and one that is gone will not change any more.
 COMPLETE = Mask.MOVED_TO | Mask.MOVED_FROM | Mask.DELETE
-GONE = Mask.MOVED_FROM | Mask.DELETE
+# A single file in the place of the directory goes itself.
+GONE = Mask.MOVED_FROM | Mask.DELETE | Mask.DELETE_SELF | Mask.MOVE_SELF
+COME = Mask.MOVED_TO | Mask.CREATE | Mask.CLOSE_WRITE
 # Who writes without a pause is read all the same, after this many times the pause that is waited for.
 MOST_DEBOUNCES = 10
 # Directories that come while one looks are looked at again, but not without end.
 MOST_LOOKS = 8
+NOT_REMEMBERED = ManifestSnapshot(is_remembered=True, is_first=True)
+NO_FOLDERS: Mapping[str, SourceFolder] = MappingProxyType({})
 
 
 def read_manifests(
@@ -51,28 +60,32 @@ def read_manifests(
     try:
         paths = _listed(directory, trust)
     except FileNotFoundError:
-        return ManifestSnapshot()
+        return ManifestSnapshot(unread=frozenset({str(directory)}), is_missing=True)
     except OSError as error:
         problem = _problem(directory, error)
         if before is None:
             return ManifestSnapshot({}, (problem,), frozenset({str(directory)}))
-        return replace(before, problems=(problem,))
+        return replace(before, problems=(problem,), is_remembered=False, is_missing=False)
     files: dict[str, bytes] = {}
     problems: list[Finding] = []
     unread: set[str] = set()
     ignored: list[Finding] = []
     exposed: set[str] = set()
     refused: set[str] = set()
+    known = before.files if before is not None else {}
     for path in paths:
         is_manifest = path.suffix in SUFFIXES or path == directory
         try:
             content = _content(path, directory, trust, ignored, exposed) if is_manifest else None
         except OSError as error:
             problems.append(_problem(path, error))
-            content = before.files.get(str(path)) if before is not None else None
+            content = known.get(str(path))
             if content is None:
                 unread.add(str(path))
                 refused |= {str(path)} if isinstance(error, Distrusted) else set()
+        if content is None and is_manifest and str(path) in known and os.path.lexists(path):
+            content = known[str(path)]
+            problems.append(Finding(str(path), "", f"is no file, or a link that leads to none; {KEPT}"))
         if content is not None:
             files[str(path)] = content
         elif path.suffix not in SUFFIXES:
@@ -126,7 +139,7 @@ def _say_why(path: Path, directory: Path, ignored: list[Finding]) -> None:
 
 
 def _problem(path: Path, error: OSError) -> Finding:
-    return Finding(str(path), "", f"{reason(error)}; its last good content stays valid")
+    return Finding(str(path), "", f"{reason(error)}; {KEPT}")
 
 
 class ManifestDirectory:
@@ -140,8 +153,12 @@ class ManifestDirectory:
         trust: Callable[[], Trust] = Trust,
         *,
         has_sources: bool = False,
+        memory: RememberedManifests | None = None,
     ) -> None:
+        """`memory` is what `remember` writes, for the next process."""
         self.directory = directory
+        self._memory = memory
+        self._first = ManifestSnapshot()
         self._timing = timing
         self._trust = trust
         self._has_sources = has_sources
@@ -150,13 +167,19 @@ class ManifestDirectory:
         self._deleted: set[str] = set()
 
     async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
-        """The files now, and again whenever they differ from the last time."""
-        last: Vanishing | None = None
+        """What is remembered, the files now, and again whenever they differ from the last time."""
         loop = asyncio.get_running_loop()
+        self._first = await asyncio.to_thread(self._memory.load) if self._memory is not None else NOT_REMEMBERED
+        last = Vanishing(self._first)
+        if self._first.is_first:
+            # What stood there is unknown, and not nothing.
+            last = Vanishing(replace(self._first, unread=frozenset({str(self.directory)})))
+        if last.snapshot.files or last.snapshot.folders:
+            yield last.snapshot
         with _inotify() as inotify:
             self._watches = {}
             while True:
-                before = last.snapshot if last is not None else None
+                before = last.snapshot
                 seen = await self._look(inotify, before)
                 # What was deleted before the look was seen to be deleted; what else came calls for the next look.
                 news = self._ready(inotify)
@@ -175,7 +198,20 @@ class ManifestDirectory:
                 pause_s = rescan_s if last.until_s is None else last.until_s - loop.time()
                 await self._wait(inotify, max(pause_s, 0.0), news)
 
-    async def _look(self, inotify: Inotify | None, last: ManifestSnapshot | None) -> ManifestSnapshot:
+    async def remember(
+        self,
+        files: Mapping[str, FileInForce],
+        folders: Mapping[str, SourceFolder] = NO_FOLDERS,
+        *,
+        is_whole: bool = True,
+    ) -> None:
+        """What is in force now, by file or folder, and whether that is known of all."""
+        if is_whole:
+            self._first = ManifestSnapshot()
+        if self._memory is not None:
+            await asyncio.to_thread(self._memory.keep, files, folders, is_whole=is_whole)
+
+    async def _look(self, inotify: Inotify | None, last: ManifestSnapshot) -> ManifestSnapshot:
         """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""
         for _ in range(MOST_LOOKS):
             is_new = self._watch(inotify)
@@ -185,17 +221,18 @@ class ManifestDirectory:
                 break
         return snapshot
 
-    def _read(self, last: ManifestSnapshot | None) -> tuple[ManifestSnapshot, list[Path]]:
+    def _read(self, last: ManifestSnapshot) -> tuple[ManifestSnapshot, list[Path]]:
         trust = self._trust()
         snapshot = read_manifests(self.directory, last, trust)
+        problems = (*self._first.problems, *snapshot.problems)
+        snapshot = replace(snapshot, problems=problems, is_first=self._first.is_first)
         if not self._has_sources:
             # What is no manifest, and who else may read one, is the affair of whoever reads all of it.
             return replace(snapshot, ignored=(), exposed=frozenset()), []
         if str(self.directory) in snapshot.files:
             return snapshot, []
-        look = read_source_folders(self.directory, last.folders if last is not None else {}, trust)
-        problems = (*snapshot.problems, *look.problems)
-        return replace(snapshot, folders=look.folders, problems=problems), look.watched
+        look = read_source_folders(self.directory, last.folders, trust)
+        return replace(snapshot, folders=look.folders, problems=(*problems, *look.problems)), look.watched
 
     def _watch(self, inotify: Inotify | None) -> bool:
         """Watch what stands at the paths now, be it another directory than the last time; whether any is new."""
@@ -250,10 +287,10 @@ class ManifestDirectory:
         name = event.name.name if event.name is not None else ""
         # The watch of a directory that is gone by now is none.
         if event.watch is None or event.watch.path == self.directory:
-            place = self.directory / name
+            path = self.directory / name
             # Where two names are swapped the last word is of the one that goes.
-            change = self._deleted.add if event.mask & GONE and not place.is_file() else self._deleted.discard
-            change(str(place))
+            self._deleted |= {str(path)} if event.mask & GONE and not path.is_file() else set()
+            self._deleted -= {str(path)} if event.mask & COME else set()
         return bool(event.mask & COMPLETE) if is_key(name) or name.startswith("..") else None
 
 
@@ -270,8 +307,8 @@ def _inotify() -> Iterator[Inotify | None]:
         yield inotify
 
 
-def _tell(snapshot: ManifestSnapshot, last: ManifestSnapshot | None) -> None:
+def _tell(snapshot: ManifestSnapshot, last: ManifestSnapshot) -> None:
     """Log what has become unreadable, once."""
     for problem in snapshot.problems:
-        if last is None or problem not in last.problems:
+        if problem not in last.problems or last.is_remembered:
             log.warning("manifest_unreadable", problem=str(problem))

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from agent.model.manifests.in_force import REMEMBERED
 from agent.model.pods.source_folder import SOURCE_FOLDERS
 
 FORMAT = 1
@@ -70,6 +71,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 def is_kept(root: str, relative: PurePosixPath) -> bool:
     """Whether a file below a root belongs into a backup. Names with a dot are drafts."""
     if any(one.startswith(".") for one in relative.parts) or relative.name in OF_THIS_BOOT:
+        return False
+    if root == "state" and relative.parts[0] == REMEMBERED:
+        # What the manifests of the backup say, Secrets among it.
         return False
     return OF_PODS not in relative.parts if root in ("state", "pods") else True
 

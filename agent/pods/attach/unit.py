@@ -144,7 +144,11 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
     context = _context(inputs, needs, settings, records, groups, slices)
     metrics, cri = context.metrics, inputs.runtime.cri
     runner = PodRunner(
-        context, manifest_directory(inputs.configuration, has_sources=True), inputs.runtime.events, take_out, needs.node
+        context,
+        manifest_directory(inputs.configuration, "pods", has_sources=True),
+        inputs.runtime.events,
+        take_out,
+        needs.node,
     )
     drainer = Drainer(runner, context)
     commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory), take_out)

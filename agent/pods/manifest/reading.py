@@ -2,10 +2,12 @@
 """Which pods are wanted, from all manifest files together and from what they said before.
 
 A file with a fault keeps the pods that it had, for a slip of the pen must not end what runs; only a file or
-document that is gone from a faultless file ends its pod. Of two pods with one name or uid the one that is in force
-stays, else the first file wins. A source in a document comes before one in a directory.
+document that is gone from a faultless file ends its pod. Of two objects with one name, or pods with one uid, the one
+that is in force stays, else the first file wins; a source in a document comes before one in a directory. Workloads that
+ask for too many pods are refused, never those that are in force.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
@@ -13,13 +15,15 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.finding import Finding, printable
+from agent.model.manifests.in_force import FileInForce, Key
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.container_fields import Container
 from agent.model.pods.fields import Volume
 from agent.model.pods.pod import PodSpec
+from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.source_folders import FolderReading, read_folder
 from agent.pods.manifest.validation import warnings_about
-from agent.pods.ports import Snapshot
 from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.workloads.budget import Budget
 from agent.pods.workloads.cron_reading import manifest_warnings
@@ -27,13 +31,13 @@ from agent.pods.workloads.workload import Workload
 
 MOST_MADE = 1000
 """How many pods all workloads may ask for together; `pods.maxPods` run of them."""
-Key = tuple[str, str, str]
 EXPOSED = "holds a Secret and is readable by others than root; use chmod 600"
 CONFIG_MAP, SECRET = "ConfigMap", "Secret"
 
 
 class FileReading(msgspec.Struct, frozen=True):
-    """One file. `accepted` are the pods that run because of it, the last good version where it has faults now."""
+    """One file. `accepted` are the pods that run because of it, the last good version where it has faults now. `fresh`
+    are the objects that its content has without fault."""
 
     content: bytes
     pods: tuple[PodSpec, ...]
@@ -44,6 +48,7 @@ class FileReading(msgspec.Struct, frozen=True):
     warnings: tuple[Finding, ...] = ()
     workloads: tuple[Workload, ...] = ()
     budgets: tuple[Budget, ...] = ()
+    fresh: Mapping[Key, object] = msgspec.field(default_factory=dict)
 
 
 class ReadManifest(msgspec.Struct, frozen=True):
@@ -73,15 +78,35 @@ class ReadManifest(msgspec.Struct, frozen=True):
     def complaints_about(self, file: str) -> tuple[Finding, ...]:
         return tuple(one for path, findings in self.complaints.items() if _covers(path, file) for one in findings)
 
+    @property
+    def in_force(self) -> tuple[dict[str, FileInForce], dict[str, SourceFolder]]:
+        """What of each file and folder has to outlive this process."""
+        objects: dict[str, dict[Key, object]] = {}
+        owned: tuple[_Named, ...] = (*self.workloads.values(), *self.budgets.values(), *self.sources.values())
+        for one in owned:
+            if one.file in self.files:
+                objects.setdefault(one.file, {})[one.key] = one
+        for pod in self.pods.values():
+            objects.setdefault(pod.file, {})["Pod", pod.namespace, pod.manifest_name] = pod
+        folders = {
+            path: dataclasses.replace(one.folder, values=one.source.data)
+            for path, one in self.folders.items()
+            if one.source is not None and self.sources[one.source.key] is one.source
+        }
+        return {path: _in_force(self.files[path], own) for path, own in objects.items()}, folders
+
     def is_stale(self, pod: PodSpec) -> bool:
         """Whether its file says something else by now, but with faults."""
         return pod.file in self.files and pod not in self.files[pod.file].pods
 
 
-def read_pods(snapshot: Snapshot, before: ReadManifest, identity: NodeIdentity) -> ReadManifest:
-    parsed = {
-        path: _parsed(path, content, before.files.get(path), identity) for path, content in snapshot.files.items()
-    }
+def _in_force(file: FileReading, own: Mapping[Key, object]) -> FileInForce:
+    kept = frozenset(key for key, one in own.items() if file.fresh.get(key) is not one)
+    return FileInForce(file.content, frozenset(own), kept, bool(file.findings or kept) or len(own) < len(file.fresh))
+
+
+def read_pods(snapshot: ManifestSnapshot, before: ReadManifest, identity: NodeIdentity) -> ReadManifest:
+    parsed = {path: _parsed(path, content, before, identity) for path, content in snapshot.files.items()}
     claims = _Claims()
     offers = [pod for file in parsed.values() for pod in file.pods]
     offers += [pod for path, file in parsed.items() if file.findings for pod in _missing(path, file.pods, before)]
@@ -95,9 +120,9 @@ def read_pods(snapshot: Snapshot, before: ReadManifest, identity: NodeIdentity) 
     folders = {path: read_folder(one, before.folders.get(path)) for path, one in snapshot.folders.items()}
     in_files = [one for file in parsed.values() for one in file.sources]
     in_folders = [folder.source for folder in folders.values() if folder.source is not None]
-    sources = _claimed([*in_files, *in_folders], claims.losers)
-    excess: dict[str, list[Finding]] = {}
-    workloads = _claim_workloads(parsed, claims.losers, excess)
+    sources = _claimed([*in_files, *in_folders], claims.losers, before.sources)
+    named = _claimed([one for file in parsed.values() for one in file.workloads], claims.losers, before.workloads)
+    workloads, excess = _within_bound(named, before.workloads)
     told = {path: one.findings for path, one in parsed.items()} | {path: one.findings for path, one in folders.items()}
     complaints = {
         path: (*findings, *claims.losers.get(path, ()), *excess.get(path, ())) for path, findings in told.items()
@@ -114,7 +139,7 @@ def read_pods(snapshot: Snapshot, before: ReadManifest, identity: NodeIdentity) 
         sources=sources,
         folders=folders,
         workloads=workloads,
-        budgets=_claimed([one for file in parsed.values() for one in file.budgets], claims.losers),
+        budgets=_claimed([one for file in parsed.values() for one in file.budgets], claims.losers, before.budgets),
         warnings=(
             *snapshot.ignored,
             *_exposed(snapshot, parsed),
@@ -135,7 +160,7 @@ def _data(source: EnvironmentSource | None) -> object:
     return None if source is None else (source.data, source.binary)
 
 
-def _exposed(snapshot: Snapshot, parsed: Mapping[str, FileReading]) -> Iterable[Finding]:
+def _exposed(snapshot: ManifestSnapshot, parsed: Mapping[str, FileReading]) -> Iterable[Finding]:
     for path in sorted(snapshot.exposed):
         if path in parsed and any(one.kind == "Secret" for one in parsed[path].sources):
             yield Finding(path, "", EXPOSED)
@@ -151,30 +176,32 @@ def _covers(path: str, file: str) -> bool:
     return file == path or file.startswith(f"{path.rstrip('/')}/")
 
 
-def _parsed(path: str, content: bytes, before: FileReading | None, identity: NodeIdentity) -> FileReading:
-    if before is not None and before.content == content:
-        return before
+def _parsed(path: str, content: bytes, before: ReadManifest, identity: NodeIdentity) -> FileReading:
+    last = before.files.get(path)
+    if last is not None and last.content == content:
+        return last
     found = parse_objects(path, content, identity)
     pods, findings, sources = tuple(found.pods), tuple(found.findings), tuple(found.sources)
     workloads, budgets = tuple(found.workloads), tuple(found.budgets)
-    if findings and before is not None:
+    owned: tuple[_Named, ...] = (*sources, *workloads, *budgets)
+    fresh: dict[Key, object] = {one.key: one for one in reversed(owned)}
+    if not content.strip() and last is not None and (last.accepted or last.fresh):
+        findings = (Finding(path, "", "is empty; what it had ends when the file is removed"),)
+    if findings:
         # As with pods: a slip of the pen takes nothing away.
-        there = {one.key for one in sources} | {one.key for one in workloads} | {one.key for one in budgets}
-        budgets += tuple(one for one in before.budgets if one.key not in there)
-        sources += tuple(one for one in before.sources if one.key not in there)
-        workloads += tuple(one for one in before.workloads if one.key not in there)
-    if not content.strip() and before is not None and (before.accepted or before.workloads):
-        workloads = before.workloads
-        findings = (Finding(path, "", "is empty; its pods end when the file is removed"),)
+        budgets += tuple(one for one in _of_file(path, before.budgets) if one.key not in fresh)
+        sources += tuple(one for one in _of_file(path, before.sources) if one.key not in fresh)
+        workloads += tuple(one for one in _of_file(path, before.workloads) if one.key not in fresh)
+    fresh |= {("Pod", pod.namespace, pod.manifest_name): pod for pod in reversed(pods)}
     warnings: tuple[Finding, ...] = ()
     if not findings and not (pods or sources or workloads or budgets or found.others):
         warnings = (Finding(path, "", "says nothing: it holds no object, so nothing comes of it"),)
-    was_good = not findings or (before is not None and before.was_good)
+    was_good = not findings or (last is not None and last.was_good)
     warnings += tuple(Finding(pod.source, at, text) for pod in pods for at, text in warnings_about(pod.spec))
     warnings += tuple(Finding(one.source, at, text) for one in found.workloads for at, text in manifest_warnings(one))
     return FileReading(
         content, pods, findings, was_good=was_good, sources=sources, warnings=warnings, workloads=workloads,
-        budgets=budgets,
+        budgets=budgets, fresh=fresh,
     )  # fmt: skip
 
 
@@ -192,10 +219,16 @@ class _Named(Protocol):
 Named = TypeVar("Named", bound=_Named)
 
 
-def _claimed(objects: Iterable[Named], losers: dict[str, list[Finding]]) -> dict[Key, Named]:
-    """The first of a name wins."""
+def _of_file(path: str, objects: Mapping[Key, Named]) -> list[Named]:
+    return [one for one in objects.values() if one.file == path]
+
+
+def _claimed(
+    objects: Iterable[Named], losers: dict[str, list[Finding]], before: Mapping[Key, Named]
+) -> dict[Key, Named]:
+    """Who has a name keeps it, else the first wins."""
     found: dict[Key, Named] = {}
-    for one in objects:
+    for one in sorted(objects, key=lambda one: one.key not in before or before[one.key].file != one.file):
         if one.key in found:
             kind, namespace, name = one.key
             text = f"{kind} {namespace}/{name} is already in {found[one.key].source}; this one is ignored"
@@ -205,23 +238,24 @@ def _claimed(objects: Iterable[Named], losers: dict[str, list[Finding]]) -> dict
     return found
 
 
-def _claim_workloads(
-    parsed: Mapping[str, FileReading], losers: dict[str, list[Finding]], excess: dict[str, list[Finding]]
-) -> Mapping[Key, Workload]:
-    """The first of a name wins, and those that ask for more pods than there may be are left out: `excess`."""
-    found: dict[Key, Workload] = {}
-    count = 0
-    for one in (one for file in parsed.values() for one in file.workloads):
-        if one.key in found:
-            text = f"{one.text} is already in {found[one.key].source}; this one is ignored"
-            losers.setdefault(one.file, []).append(Finding(one.source, "metadata.name", text))
-        elif count + one.most_pods > MOST_MADE:
-            text = f"{one.text} and those before it ask for more than {MOST_MADE} pods together; it is ignored"
+def _within_bound(
+    workloads: Mapping[Key, Workload], before: Mapping[Key, Workload]
+) -> tuple[Mapping[Key, Workload], Mapping[str, list[Finding]]]:
+    """Without those that ask for more pods than there may be, and what is said of them. What is in force has its pods;
+    one that is to grow beyond the bound stays as it is."""
+    had = {key: min(before[key].most_pods, one.most_pods) for key, one in workloads.items() if key in before}
+    count, found, excess = sum(had.values()), dict[Key, Workload](), dict[str, list[Finding]]()
+    for key, one in workloads.items():
+        more = one.most_pods - had.get(key, 0)
+        if more and count + more > MOST_MADE:
+            effect = "it stays as it was" if key in before else "it is ignored"
+            text = f"{one.text} and those in force ask for more than {MOST_MADE} pods together; {effect}"
             excess.setdefault(one.file, []).append(Finding(one.source, "spec", text))
+            found |= {key: before[key]} if key in before else {}
         else:
-            found[one.key] = one
-            count += one.most_pods
-    return found
+            found[key] = one
+            count += more
+    return found, excess
 
 
 def _missing(path: str, pods: Iterable[PodSpec], before: ReadManifest) -> Iterable[PodSpec]:

@@ -74,7 +74,11 @@ class BackOff(msgspec.Struct, frozen=True, kw_only=True):
     moments_s: tuple[float, ...] = ()
 
     def due_s(self, finished_s: float, curve: RestartCurve) -> float:
-        return finished_s + curve.pause_s(self._counted(finished_s))
+        return self.ended_s(finished_s) + curve.pause_s(self._counted(finished_s))
+
+    def ended_s(self, finished_s: float) -> float:
+        """By a runtime whose clock is behind it ended before it was started."""
+        return max(finished_s, self.tried_s)
 
     def started(self, now_s: float, finished_s: float | None) -> "BackOff":
         """It is being started; `finished_s` is of the exit before, if there was one."""

@@ -194,7 +194,8 @@ def _has_restarted_too_often(at: Situation) -> bool:
     window_s = at.rules.restart_window_s
     if not window_s:
         return any(one.attempt >= most for one in ended)
-    return any(at.memory.of(one.name).backoff.restarts_since(one.finished_s - window_s) >= most for one in ended)
+    backoffs = [(at.memory.of(one.name).backoff, one.finished_s) for one in ended]
+    return any(one.restarts_since(one.ended_s(finished_s) - window_s) >= most for one, finished_s in backoffs)
 
 
 def _faults(at: Situation) -> Iterator[EndContainer]:

@@ -17,6 +17,9 @@ from agent.pods.run.owners import Faults, Owners, contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.runtime.observed import SeenPod, seen_pods
 
+LOOKS_AGAIN_S = (0.2, 0.8, 2.0)
+"""After news of a sandbox: the runtime tells of an end before its lists know of it."""
+
 
 class Rounds:
     """`found` is called for a pod that has no keeper, `taken_over` after a look (whether it is the first), `missed`
@@ -40,6 +43,7 @@ class Rounds:
         self.looked = asyncio.Event()
         self.faults = Faults()
         self._lists, self._looks = RetryPause(), RetryPause()
+        self._again_s: list[float] = []
         self._lost = LostAddresses(context.network_results, context.clock)
 
     def clear(self) -> None:
@@ -52,6 +56,8 @@ class Rounds:
             self.due.clear()
             if may_begin():
                 pause_s = min(await self._round(), pause_s)
+            if self._again_s:
+                pause_s = min(self._again_s.pop(0), pause_s)
             await rung(self.due, self._context.clock, self._context.clock.now_s() + pause_s)
 
     def look_after_faults(self) -> None:
@@ -81,6 +87,7 @@ class Rounds:
             owner = self._owners.of_sandbox(event.container_id)
             # An end stops its sandboxes itself, and looks whether something is left.
             if owner is not None and owner.run.memory.stop is None:
+                self._again_s = list(LOOKS_AGAIN_S)
                 self.due.set()
 
     async def _round(self) -> float:

@@ -21,15 +21,16 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.component import Report
+from agent.model.manifests.snapshot import ManifestSource
 from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.refused import Refused
-from agent.pods.manifest.reading import changed_sources, source_references
+from agent.pods.manifest.reading import ReadManifest, changed_sources, source_references
 from agent.pods.plan.edits import replaced_by
 from agent.pods.plan.remembered import History, Record, resumed_by
 from agent.pods.plan.restart import RetryPause
-from agent.pods.ports import ManifestSource, NodeFigures, RuntimeEvents, Snapshot
+from agent.pods.ports import NodeFigures, RuntimeEvents
 from agent.pods.run.admitting import Admitter, Displacer, rank_of
 from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
@@ -201,10 +202,12 @@ class PodRunner:
 
     async def _follow_manifests(self) -> None:
         async for snapshot in self._manifests.snapshots():
-            await self._take(snapshot)
+            before = await self.wants.read(snapshot, self._context)
+            if not snapshot.is_remembered:
+                self._take(before)
+                await self._manifests.remember(*self.wants.reading.in_force, is_whole=not snapshot.doubtful)
 
-    async def _take(self, snapshot: Snapshot) -> None:
-        before = await self.wants.read(snapshot, self._context)
+    def _take(self, before: ReadManifest) -> None:
         self.workloads.follow(self.wants.reading)
         self.wants.settle(self.workloads.wanted())
         is_first, self.wants.has_read = not self.wants.has_read, True

@@ -8,12 +8,12 @@ from dataclasses import replace
 import structlog
 
 from agent.model.event import Event
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.pod import PodSpec
 from agent.pods.manifest.objects import NodeIdentity
 from agent.pods.manifest.reading import ReadManifest, read_pods
 from agent.pods.plan.edits import has_new_images_alone
 from agent.pods.plan.remembered import Record
-from agent.pods.ports import Snapshot
 from agent.pods.run.owners import Owners
 from agent.pods.run.pod_context import PodDependencies
 
@@ -29,7 +29,7 @@ class WantedPods:
         self.by_uid: dict[str, PodSpec] = {}
         self.by_key: dict[str, PodSpec] = {}
 
-    async def read(self, snapshot: Snapshot, context: PodDependencies) -> ReadManifest:
+    async def read(self, snapshot: ManifestSnapshot, context: PodDependencies) -> ReadManifest:
         """Answers with what was read before."""
         before, settings = self.reading, context.settings()
         identity = NodeIdentity(

@@ -3,8 +3,8 @@
 
 A record has both the last time that was used and the Jobs with all they say. One write of it makes a Job, so that no
 death of kepd comes between the time and its Job: nothing begins twice, and a later edit changes no Job that is there.
-Of all times that were missed the latest alone counts, and no time up to the last one used does, wherever the clock
-goes.
+Of all times that were missed the latest alone counts, and no time up to the last one used does. Where that is further
+ahead of now than a clock is corrected by, the clock was wrong, and times count from now on.
 """
 
 import hashlib
@@ -26,6 +26,8 @@ FOLDER = "cronjobs"
 FORMAT = 1
 MOST_MISSED = 100
 MOST_NEXT = 5
+CORRECTED_S = 6 * 3600
+"""By which a clock may be set back without a time that comes twice."""
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 Status = dict[str, object]
 
@@ -124,6 +126,9 @@ def plan_cron(
         since_s = record.since_s if record.schedule == schedule else int(now_s)
         record = replace(record, schedule=schedule, since_s=since_s, file=job.file, created_s=record.created_s or now_s)
     record, news = _cleaned(rules, record, now_s)
+    if record.base_s > now_s + CORRECTED_S:
+        record, more = _set_back(record, zone, int(now_s))
+        news = (*news, *more)
     if not rules.is_suspended and now_s >= record.base_s:
         due_s = latest_time(rules.schedule, zone, record.base_s, int(now_s))
         # A Job is called after its minute, so that no other can begin in it.
@@ -135,6 +140,18 @@ def plan_cron(
         next_s = next_time(rules.schedule, zone, record.base_s, int(now_s))
         wakes += [next_s] if next_s is not None else []
     return CronPlan(record=record, news=news, wake_s=min(wakes, default=None))
+
+
+def _set_back(record: CronRecord, zone: tzinfo, now_s: int) -> tuple[CronRecord, tuple[News, ...]]:
+    """What a clock that was ahead used up comes again."""
+    text = f"the clock was ahead: times were used up to {_told_time(record.base_s, zone)}; they count from now on"
+    verdict = Verdict(due_s=now_s, reason="ClockWasAhead", message=text)
+    jobs = tuple(replace(made, finished_s=min(made.finished_s, now_s)) for made in record.jobs)
+    record = replace(
+        record, jobs=jobs, since_s=now_s, last_s=min(record.last_s, now_s), created_s=min(record.created_s, now_s),
+        succeeded_s=min(record.succeeded_s, now_s), verdict=verdict,
+    )  # fmt: skip
+    return record, (News(verdict.reason, text, is_warning=True),)
 
 
 def _judged(
@@ -149,6 +166,8 @@ def _judged(
     if rules.policy == FORBID and record.active:
         text = f"nothing starts for {at}: job {record.active[0].name} still runs, and concurrencyPolicy is Forbid"
         return _refused(record, Verdict(due_s=due_s, reason="JobAlreadyActive", message=text))
+    if not why_not and any(made.name == name for made in record.jobs):
+        why_not = "one of that name was made while the clock was ahead"
     if why_not:
         text = f"job {name} for {at} cannot be made: {why_not}"
         return _refused(record, Verdict(due_s=due_s, reason="FailedCreate", message=text), is_warning=True)

@@ -7,6 +7,7 @@ written before the first pod has a template, so no pod ever has one that is not 
 
 import hashlib
 from collections.abc import Collection
+from itertools import accumulate
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,8 @@ from agent.pods.workloads.workload import Key, Template, Workload
 FOLDER = "revisions"
 FORMAT = 1
 CAUSE = "kubernetes.io/change-cause"
+MOST_REVISIONS, MOST_BYTES = 100, 2 << 20
+"""Of the templates without pods beside the newest, whatever `revisionHistoryLimit` says."""
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +72,17 @@ def noted(history: History, workload: Workload, now_s: float, limit: int, used: 
         history = replace(history, revisions=(*history.revisions[:-1], replace(newest, cause=cause)))
     if history.file != workload.file:
         history = replace(history, file=workload.file)
-    return _bounded(history, limit, {workload.revision, history.current, *used})
+    is_fresh = newest is None or newest.hash != workload.revision
+    return _bounded(history, limit, {workload.revision, history.current, *used}, most_bytes=MOST_BYTES * is_fresh)
 
 
-def _bounded(history: History, limit: int, kept: Collection[str]) -> History:
+def _bounded(history: History, limit: int, kept: Collection[str], most_bytes: int) -> History:
+    """`most_bytes` 0: nothing came, so they are not counted again."""
     idle = [one for one in history.revisions if one.hash not in kept]
-    dropped = {one.hash for one in idle[: max(len(idle) - limit, 0)]}
+    dropped = {one.hash for one in idle[: max(len(idle) - min(limit, MOST_REVISIONS), 0)]}
+    if most_bytes:
+        sizes = accumulate(len(msgspec.json.encode(one)) for one in reversed(idle))
+        dropped |= {one.hash for one, size in zip(reversed(idle), sizes, strict=True) if size > most_bytes}
     if not dropped:
         return history
     return replace(history, revisions=tuple(one for one in history.revisions if one.hash not in dropped))

@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.text.json_text import decode_json
+from agent.model.wall_clock import Boot, carried
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.workloads.rollout import OwnedPod, worst_first
 
@@ -23,6 +24,7 @@ MOST_KEPT = 10
 FOLDER = "jobs"
 FORMAT = 1
 COMPLETE, FAILED = "Complete", "Failed"
+NO_BOOT = Boot()
 
 
 class JobRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,11 +43,12 @@ class JobRules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most_pods(self) -> int:
-        return self.parallelism
+        return 0 if self.is_suspended else self.parallelism
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Times are wall time; 0 for what has not happened. `revision` is the template that all of it is about."""
+    """Times are wall time, by the clock as it is set in `boot`; 0 for what has not happened. `revision` is the template
+    that all of it is about."""
 
     kind: str = "Job"
     namespace: str
@@ -62,6 +65,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str = ""
     reason: str = ""
     message: str = ""
+    boot: Boot = Boot()
     format: int = FORMAT
 
     @property
@@ -80,8 +84,14 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_job(
-    rules: JobRules, record: JobRecord, pods: Sequence[OwnedPod], now_s: float, curve: RestartCurve
+    rules: JobRules,
+    record: JobRecord,
+    pods: Sequence[OwnedPod],
+    now_s: float,
+    curve: RestartCurve,
+    boot: Boot = NO_BOOT,
 ) -> JobPlan:
+    record = _carried(record, boot, now_s)
     own = [one for one in pods if one.revision == record.revision]
     former = [one for one in pods if one.revision != record.revision]
     record = _begun(rules, _counted(record, own, now_s), now_s)
@@ -110,6 +120,16 @@ def plan_job(
         wakes.append(record.started_s + rules.deadline_s)
     end = (*leaving, *(one.uid for one in spare))
     return JobPlan(record=record, make=make, end=end, wake_s=min(wakes, default=None))
+
+
+def _carried(record: JobRecord, boot: Boot, now_s: float) -> JobRecord:
+    """With its times by the clock as it is set now."""
+    started_s, failed_s, finished_s = (
+        carried(wall_s, record.boot, boot, now_s) for wall_s in (record.started_s, record.failed_s, record.finished_s)
+    )
+    if boot.follows(record.boot):
+        record = replace(record, boot=boot)
+    return replace(record, started_s=started_s, failed_s=failed_s, finished_s=finished_s)
 
 
 def _counted(record: JobRecord, own: Sequence[OwnedPod], now_s: float) -> JobRecord:

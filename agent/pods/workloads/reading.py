@@ -175,6 +175,11 @@ def _unfit(workload: Workload) -> Iterator[Complaint]:
     if len(pod.name) > LONGEST_NAME or len(directory) > LONGEST_FILE_NAME:
         text = f"its pods are called like {pod.name}, which with namespace and uid is too long for a directory of logs"
         yield Complaint("metadata.name", text)
+    for claim in workload.claims:
+        name = claim.directory(pod.namespace, pod.name).rpartition("/")[2]
+        if len(name) > LONGEST_FILE_NAME:
+            text = f"Too long: the directory {name} of a claim would have {len(name)} characters; at most"
+            yield Complaint("metadata.name", f"{text} {LONGEST_FILE_NAME} are possible: shorten it or the claim's name")
     if cycle := annotations_of(pod).cycle:
         text = f"Invalid value: kepd.dev/depends-on {cycle}: each waits for the next, so none of them would ever start"
         yield Complaint(f"{BELOW}metadata.annotations", text)

@@ -46,7 +46,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]
     plane = PolicyPlane(
         table=table,
         pods=pods,
-        manifests=manifest_directory(inputs.configuration),
+        manifests=manifest_directory(inputs.configuration, "policies"),
         ender=FlowEnder(flows, addresses.now, metrics),
         bridges=Bridges(),
         clock=inputs.clock,

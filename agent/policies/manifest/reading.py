@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetworkPolicies from all manifest files together.
-
-The last good version of one whose file has a fault stays; of two with one name the first file's wins.
-"""
+"""NetworkPolicies from all manifest files together."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -11,20 +8,14 @@ import msgspec
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
 from agent.model.finding import Finding
+from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
 from agent.policies.manifest.faults import policy_faults
 from agent.policies.manifest.objects import API_VERSION, KIND, Policy
 
 
-class ReadFile(msgspec.Struct, frozen=True):
-    """The same content becomes the same, so only a file that changed is read again. Policies by their keys, each with
-    its place."""
-
-    content: bytes = b""
-    good: Mapping[str, tuple[str, Policy]] = {}
-    findings: tuple[Finding, ...] = ()
-
-
-NOT_READ = ReadFile()
+class PlacedPolicy(msgspec.Struct, frozen=True):
+    where: str
+    policy: Policy
 
 
 class PolicyObjects(msgspec.Struct, frozen=True):
@@ -33,51 +24,42 @@ class PolicyObjects(msgspec.Struct, frozen=True):
     policies: Mapping[str, Policy] = {}
     places: Mapping[str, str] = {}
     findings: tuple[Finding, ...] = ()
-    by_file: Mapping[str, ReadFile] = {}
+    files: ReadFiles[PlacedPolicy] = ReadFiles()
 
 
 NO_OBJECTS = PolicyObjects()
 
 
 def read_policies(files: Mapping[str, bytes], before: PolicyObjects = NO_OBJECTS) -> PolicyObjects:
-    by_file: dict[str, ReadFile] = {}
-    findings: list[Finding] = []
-    chosen: dict[str, tuple[str, Policy]] = {}
-    for path in sorted(files):
-        last = before.by_file.get(path, NOT_READ)
-        by_file[path] = last if last.content == files[path] else _read_file(path, files[path], last.good)
-        findings += by_file[path].findings
-        for key, (where, one) in by_file[path].good.items():
-            if key in chosen:
-                text = f"{KIND} {key} is already in {chosen[key][0]}; this one is ignored"
-                findings.append(Finding(where, "metadata.name", text))
-            chosen.setdefault(key, (where, one))
+    def is_foreign(path: str, content: bytes) -> bool:
+        return KIND.encode() not in content and not (path in known and known[path].good)
+
+    known = before.files.by_file
+    read = read_files(
+        files, before.files, lambda path, text: ({}, ()) if is_foreign(path, text) else _read_file(path, text)
+    )
+    chosen = {"/".join(key[1:]): placed for key, placed in read.chosen.items()}
     return PolicyObjects(
-        {key: one for key, (_, one) in chosen.items()}, {key: where for key, (where, _) in chosen.items()},
-        tuple(findings), by_file,
-    )  # fmt: skip
+        {key: placed.policy for key, placed in chosen.items()},
+        {key: placed.where for key, placed in chosen.items()},
+        read.findings,
+        read,
+    )
 
 
-def _read_file(path: str, content: bytes, before: Mapping[str, tuple[str, Policy]]) -> ReadFile:
-    if KIND.encode() not in content and not before:
-        return ReadFile(content)
+def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, PlacedPolicy], list[Finding]]:
     try:
         trees, findings = parse_documents(content, path)
     except UnreadableYaml as error:
-        return ReadFile(content, before, (error.finding,))
-    if findings:
-        return ReadFile(content, before, tuple(findings))
-    good: dict[str, tuple[str, Policy]] = {}
-    for tree in policies_in(trees):
-        found, key = read_policy(tree, findings), _key(tree)
-        if found is not None:
-            if key in good:
-                findings.append(Finding(tree.where, "metadata.name", f"{KIND} {key} stands twice; the first counts"))
-            good.setdefault(key, (tree.where, found))
-        elif key in before:
-            findings.append(Finding(tree.where, "", f"the last good version of {KIND} {key} stays in force"))
-            good.setdefault(key, before[key])
-    return ReadFile(content, good, tuple(findings))
+        return {}, [error.finding]
+    good: dict[Key, PlacedPolicy] = {}
+    for tree in policies_in(trees) if not findings else ():
+        policy, key = read_policy(tree, findings), _key(tree)
+        if policy is not None and key in good:
+            findings.append(Finding(tree.where, "metadata.name", f"{told(key)} stands twice; the first counts"))
+        elif policy is not None:
+            good[key] = PlacedPolicy(tree.where, policy)
+    return good, findings
 
 
 def policies_in(trees: Iterable[Tree], default: str = "") -> Iterator[Tree]:
@@ -108,7 +90,7 @@ def read_policy(tree: Tree, findings: list[Finding]) -> Policy | None:
     return None
 
 
-def _key(tree: Tree) -> str:
+def _key(tree: Tree) -> Key:
     metadata = tree.entries.get("metadata")
     named = {key: one.scalar for key, one in metadata.entries.items()} if metadata is not None else {}
-    return f"{named.get('namespace') or 'default'}/{named.get('name') or ''}"
+    return KIND, str(named.get("namespace") or "default"), str(named.get("name") or "")

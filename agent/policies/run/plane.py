@@ -21,12 +21,13 @@ from msgspec.structs import replace
 from agent.model.clock import Clock, rung
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.finding import Advice, Finding
+from agent.model.finding import Advice, Finding, printable
+from agent.model.manifests.snapshot import ManifestSnapshot, ManifestSource
 from agent.model.pods.unprotected import PodUnprotected
 from agent.model.services.nft_error import NftFailed
 from agent.policies.manifest.objects import KIND, PolicedPod, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
-from agent.policies.ports import ManifestSource, PodsHere, PolicyTable, TableTaken
+from agent.policies.ports import PodsHere, PolicyTable, TableTaken
 from agent.policies.rules.building import Builder
 from agent.policies.rules.changing import change, outgrows
 from agent.policies.rules.nft_text import COUNTERS, NO_GUARD, guard_text, whole_text
@@ -71,6 +72,9 @@ class PolicyPlane:
         self.since_s: dict[str, float] = {}
         """By policy, since when it has been known."""
         self.problem = self.bridge_problem = ""
+        self._problems: tuple[Finding, ...] = ()
+        self._doubt = ""
+        """Why it is not known which policies there are; what an earlier kepd left stays meanwhile."""
         self._has_read = self._has_pods = self._is_touched = False
         self._standing: Table | None = None
         """What the kernel has; None while that is not known."""
@@ -89,6 +93,8 @@ class PolicyPlane:
 
     async def hold(self, uid: str) -> None:
         """Until the kernel has what policies say of a pod with its present addresses. Raises PodUnprotected."""
+        if self._doubt and not self._holds(uid):
+            raise PodUnprotected(f"{self._doubt}; pods wait until it is")
         try:
             async with asyncio.timeout(HOLD_S):
                 while not self._holds(uid):
@@ -100,6 +106,7 @@ class PolicyPlane:
                         raise PodUnprotected(f"the kernel has not taken the network policies: {self.problem}")
         except TimeoutError as error:
             text = "pods and policies are not known yet" if self._standing is None else "the pod has no address yet"
+            text = self._doubt or text
             raise PodUnprotected(
                 f"the network policies of the pod are not in force: {text}; kepd tries again"
             ) from error
@@ -107,6 +114,8 @@ class PolicyPlane:
     def _holds(self, uid: str) -> bool:
         if self.off:
             return True
+        if self._doubt:
+            return any(pod.uid == uid and pod.is_host_network for pod in self.pods)
         policies, known = self._applied
         if not self._has_read or self._standing is None or policies is not self.objects.policies:
             return False
@@ -139,6 +148,11 @@ class PolicyPlane:
         async for snapshot in self._manifests.snapshots():
             before = self.objects
             found = await asyncio.to_thread(read_policies, snapshot.files, before)
+            if snapshot.is_remembered:
+                self.objects = found
+                continue
+            self._problems = () if self.off else snapshot.problems
+            self._doubt = await self._why_doubtful(snapshot)
             now_s = self._clock.wall_s()
             self.since_s = {key: self.since_s.get(key, now_s) for key in found.policies}
             for finding in (one for one in found.findings if one not in before.findings):
@@ -147,9 +161,25 @@ class PolicyPlane:
             # What is the same value has been applied.
             same = found.policies == before.policies
             self.objects = replace(found, policies=before.policies) if same else found
-            self._has_read = True
+            self._has_read = not self._doubt
             self._due.set()
             self._news.set()
+            if self._has_read:
+                await self._manifests.remember(found.files.in_force)
+
+    async def _why_doubtful(self, snapshot: ManifestSnapshot) -> str:
+        """Where no process of before has told what was in force, what cannot be read may have been: so it is if an
+        earlier kepd left a table, or if nothing can be read at all."""
+        if self.off or not snapshot.doubtful:
+            return ""
+        try:
+            is_left = not snapshot.files or await self._table.exists(GUARD)
+        except NftFailed as error:
+            is_left = True
+            log.debug("policies_not_looked_for", error=str(error))
+        why = "it cannot be read" if snapshot.problems else "it is not there"
+        places = ", ".join(sorted(map(printable, snapshot.doubtful)))
+        return f"which policies stand in {places} is not known, for {why}" if is_left else ""
 
     async def _follow_pods(self) -> None:
         if self._pods is None:
@@ -290,18 +320,25 @@ class PolicyPlane:
         """Also that what is here is not enforced."""
         text = f"is not enforced here: {self.off}"
         places = self.objects.places.items() if self.off else ()
-        return [*self.objects.findings, *(Finding(where, "", f"{KIND} {key} {text}") for key, where in places)]
+        return [
+            *self._problems,
+            *self.objects.findings,
+            *(Finding(where, "", f"{KIND} {key} {text}") for key, where in places),
+        ]
 
     async def _report(self, report: Report) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
-            troubles = [one for one in (self.problem, self.bridge_problem) if one] + list(map(str, self.findings()))
+            doubt = self._doubt if self._problems else ""
+            troubles = [*filter(None, (self.problem, self.bridge_problem, doubt)), *map(str, self.findings())]
             if troubles:
                 more = [f"and {len(troubles) - MOST_TOLD} more"] if len(troubles) > MOST_TOLD else []
                 report.degraded("; ".join([*troubles[:MOST_TOLD], *more]))
-            elif self._standing is not None or self.off:
-                report.ready(self.off or f"{len(self.objects.policies)} policies")
+            elif self._standing is not None or self.off or self._doubt:
+                # A directory that is not there yet is no trouble.
+                known = f"{len(self.objects.policies)} policies"
+                report.ready(self.off or "; ".join(filter(None, (known, self._doubt))))
 
     async def advice(self) -> Sequence[Advice]:
         """For `kepctl doctor`."""

@@ -120,13 +120,20 @@ class ManifestServices:
             )
 
     async def _follow_files(self) -> None:
-        async for snapshot in manifest_directory(self._configuration).snapshots():
+        manifests = manifest_directory(self._configuration, "services")
+        async for snapshot in manifests.snapshots():
+            if snapshot.is_remembered:
+                options = hint_options(self._configuration())
+                self.objects = await asyncio.to_thread(read_service_objects, snapshot.files, options, self.objects)
+                continue
             self._problems = snapshot.problems
-            # A file that is refused must not hold up the Services of all others.
-            if snapshot.unread - snapshot.refused and not self._intake.arrived.is_set():
+            # A file that is refused must not hold up the Services of all others; on a fresh node there is no directory.
+            is_fresh = snapshot.is_missing and not self._intake.arrived.is_set()
+            if snapshot.doubtful - snapshot.refused and not is_fresh:
                 self._intake.complain(self._problems)
                 continue
             await self.take(snapshot.files)
+            await manifests.remember(self.objects.files.in_force)
 
     async def _follow_settings(self) -> None:
         while True:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Services, EndpointSlices, Nodes and Service networks from files, with topology hints filled in.
-
-The last good version of a broken document stays.
-"""
+"""Services, EndpointSlices, Nodes and Service networks from files, with topology hints filled in."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,6 +13,7 @@ from agent.config.document import Configuration
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
+from agent.model.manifests.in_force import ReadFiles, read_files
 from agent.model.quantity import parse_quantity
 from agent.services.attach.pods import PodChoice, pod_choice
 from agent.services.objects.manifest import Found, Key, converted, key_of, objects_in, strangers
@@ -31,7 +29,7 @@ COMPUTED = ("active", "refused")
 
 
 class ServiceObjects(msgspec.Struct, frozen=True):
-    """What the files say now. `by_file` keeps the last good version of each object with the file it came from."""
+    """What the files say now."""
 
     services: tuple[Service, ...] = ()
     slices: tuple[EndpointSlice, ...] = ()
@@ -43,7 +41,7 @@ class ServiceObjects(msgspec.Struct, frozen=True):
     """Services that choose pods of this node."""
     known: Manifests = msgspec.field(default_factory=Manifests)
     """The same objects as topology reads them."""
-    by_file: Mapping[str, "ReadFile"] = msgspec.field(default_factory=dict)
+    files: "ReadFiles[Good]" = msgspec.field(default_factory=ReadFiles)
 
 
 NO_OBJECTS = ServiceObjects()
@@ -56,16 +54,9 @@ class Good(msgspec.Struct, frozen=True):
     document: Document
     known: Manifests
 
-
-class ReadFile(msgspec.Struct, frozen=True):
-    """What became of a file: the same content becomes the same, so only a file that changed is read again."""
-
-    content: bytes = b""
-    good: Mapping[Key, Good] = msgspec.field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
-
-
-NOT_READ = ReadFile()
+    @property
+    def where(self) -> str:
+        return self.document.where
 
 
 def hint_options(configuration: Configuration) -> HintOptions:
@@ -81,61 +72,46 @@ def hint_options(configuration: Configuration) -> HintOptions:
 def read_service_objects(
     files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = NO_OBJECTS
 ) -> ServiceObjects:
-    findings: list[Finding] = []
-    by_file: dict[str, ReadFile] = {}
-    owners: dict[Key, str] = {}
-    for path in sorted(files):
-        last = before.by_file.get(path, NOT_READ)
-        by_file[path] = last if last.content == files[path] else _read_file(path, files[path], last.good)
-        findings += by_file[path].findings
-        for key in by_file[path].good:
-            if key in owners:
-                findings.append(
-                    Finding(path, "/".join(filter(None, key)), f"is already in {owners[key]}; ignored here")
-                )
-            owners.setdefault(key, path)
-    chosen = [by_file[path].good[key] for key, path in owners.items()]
-    known = together([one.known for one in chosen])
+    read = read_files(files, before.files, _read_file)
+    chosen = read.chosen
+    known = together([one.known for one in chosen.values()])
     with_slices = {(one.namespace, one.service) for one in known.slices}
-    slices, hints = _with_hints(_of(EndpointSlice, chosen), known, options)
+    slices, hints = _with_hints(_of(EndpointSlice, chosen.values()), known, options)
     return ServiceObjects(
-        services=tuple(_of(Service, chosen)),
+        services=tuple(_of(Service, chosen.values())),
         slices=tuple(slices),
-        nodes=tuple(_of(NodeObject, chosen)),
-        service_ranges=tuple(text for one in _of(ServiceCidr, chosen) for text in one.spec.cidrs or ()),
-        findings=tuple(findings),
+        nodes=tuple(_of(NodeObject, chosen.values())),
+        service_ranges=tuple(text for one in _of(ServiceCidr, chosen.values()) for text in one.spec.cidrs or ()),
+        findings=read.findings,
         hints=tuple(hints),
-        choices=tuple(_choices(by_file, owners, with_slices)),
+        choices=tuple(_choices(chosen, with_slices)),
         known=known,
-        by_file=by_file,
+        files=read,
     )
 
 
-def _choices(
-    by_file: Mapping[str, ReadFile], owners: Mapping[Key, str], with_slices: Collection[tuple[str, str]]
-) -> Iterator[PodChoice]:
+def _choices(chosen: Mapping[Key, Good], with_slices: Collection[tuple[str, str]]) -> Iterator[PodChoice]:
     """A Service whose endpoints stand in the manifests has them from there."""
-    for (kind, namespace, name), path in owners.items():
-        content = by_file[path].good[kind, namespace, name].document.content
+    for (kind, namespace, name), good in chosen.items():
+        content = good.document.content
         if kind == "Service" and (namespace, name) not in with_slices and isinstance(content, Mapping):
             choice = pod_choice(namespace, name, content)
             if choice is not None:
                 yield choice
 
 
-def _of(kind: type[T], chosen: list[Good]) -> list[T]:
+def _of(kind: type[T], chosen: Iterable[Good]) -> list[T]:
     return [one.found for one in chosen if isinstance(one.found, kind)]
 
 
-def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> ReadFile:
+def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, Good], list[Finding]]:
     try:
         trees, findings = parse_documents(content, path)
     except UnreadableYaml as error:
-        return ReadFile(content, before, (error.finding,))
-    if findings:
-        return ReadFile(content, before, tuple(findings))
+        return {}, [error.finding]
     good: dict[Key, Good] = {}
-    for where, one in (found for tree in trees for found in objects_in(tree.where, plain(tree))):
+    objects = (found for tree in trees for found in objects_in(tree.where, plain(tree)))
+    for where, one in objects if not findings else ():
         document, key = Document(where, one), key_of(one)
         known = read_manifests([document])
         complaints = [*(known.errors if key[0] != "ServiceCIDR" else ()), *strangers(where, one)]
@@ -143,10 +119,7 @@ def _read_file(path: str, content: bytes, before: Mapping[Key, Good]) -> ReadFil
         findings += wrong
         if found is not None:
             good.setdefault(key, Good(found, document, known))
-        elif key in before:
-            findings.append(Finding(where, "/".join(filter(None, key)), "its last good version stays"))
-            good.setdefault(key, before[key])
-    return ReadFile(content, good, tuple(findings))
+    return good, findings
 
 
 def _with_hints(

@@ -108,8 +108,8 @@ def test_a_file_that_did_not_change_is_not_read_again() -> None:
     before = read(CLAIM, CLASS)
     after = read(CLAIM, CLASS + "\n", before=before)
 
-    assert after.by_file["/m/0.yaml"] is before.by_file["/m/0.yaml"]
-    assert after.by_file["/m/1.yaml"] is not before.by_file["/m/1.yaml"]
+    assert after.files.by_file["/m/0.yaml"] is before.files.by_file["/m/0.yaml"]
+    assert after.files.by_file["/m/1.yaml"] is not before.files.by_file["/m/1.yaml"]
 
 
 def test_the_example_is_that_of_the_page() -> None:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from agent.config.shape import place_of
-from agent.drivers.manifests.snapshot import ManifestSnapshot
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.pod import container_hash
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import ReadManifest, read_pods

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.pods.manifest.objects import NodeIdentity
 from agent.pods.manifest.reading import ReadManifest, read_pods
 from tests.pods.plane import manifest
@@ -75,7 +75,7 @@ def test_a_file_that_is_emptied_ends_nothing() -> None:
     commented_out = read({"/a": manifest()}, {"/a": b"# later\n"})
 
     assert sources(emptied) == {"web": "a:1"}
-    assert [str(one) for one in emptied.findings] == ["/a: is empty; its pods end when the file is removed"]
+    assert [str(one) for one in emptied.findings] == ["/a: is empty; what it had ends when the file is removed"]
     assert (never_full.pods, never_full.findings) == ({}, ())
     assert (commented_out.pods, commented_out.findings) == ({}, ())
 

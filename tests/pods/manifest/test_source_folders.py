@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.snapshot import ManifestSnapshot
 from agent.model.finding import Finding
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods, source_references

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.refused import Refused
 from agent.pods.attach.pod_service import PodService
-from agent.pods.ports import Snapshot
 from agent.pods.run import commands as commands_module
 from agent.pods.run.one_pod import sandbox_maker
 from agent.wire.cri import runtime_v1_pb2 as pb
@@ -32,7 +32,7 @@ class Later(FakeManifestDirectory):
         super().__init__(files)
         self.may_read = asyncio.Event()
 
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
+    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
         await self.may_read.wait()
         async for one in super().snapshots():
             yield one

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from agent.drivers.manifests.driver import ManifestDirectory
+from agent.drivers.manifests.remembered import RememberedManifests
 from agent.pods.workloads.history import History
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
@@ -121,8 +123,7 @@ async def test_pods_below_the_partition_keep_the_former_template_also_when_made_
         assert images(plane) == {"db-0": "i", "db-1": "i", "db-2": "j"}
         files.put(FILE, stateful(3, "j"))
         await plane.until(lambda: set(images(plane).values()) == {"j"} and ready(plane) == 3, "all have changed")
-        now = told(plane)
-        assert now["currentRevision"] == now["updateRevision"]
+        await plane.until(lambda: told(plane)["currentRevision"] == told(plane)["updateRevision"], "it is in force")
 
 
 async def test_claims_are_directories_that_outlive_pods_and_go_only_where_the_manifest_says(
@@ -300,3 +301,76 @@ async def test_a_manifest_that_goes_while_its_record_is_written_leaves_no_pod(
         await plane.rounds()
         assert not plane.runner.pods.items
         assert "RunPodSandbox" not in cri.calls
+
+
+@pytest.mark.parametrize("trouble", ["no directory", "an unread file", "a fault", "a rival"])
+async def test_no_pod_ends_and_no_claim_goes_for_want_of_a_file_that_says_so(
+    cri: Slow, tmp_path: Path, trouble: str
+) -> None:
+    """While kepd runs, and over a restart."""
+    folder, root, logs = tmp_path / "manifests", tmp_path / "claims", tmp_path / "logs"
+    folder.mkdir()
+    file, memory = folder / "w.yaml", RememberedManifests(tmp_path / "state")
+    file.write_bytes(claimed(2, scaled="Delete", deleted="Delete"))
+
+    def living() -> Any:
+        source = ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory)
+        return running(cri, source, logs, claim_directory=str(root))
+
+    async with living() as plane:
+        await until_ready(plane, 2)
+        before = {one.uid for one in pods(plane)}
+        if trouble == "no directory":
+            folder.rename(tmp_path / "aside")
+        elif trouble == "an unread file":
+            file.chmod(0o666)
+        elif trouble == "a fault":
+            file.write_bytes(claimed(2, scaled="Delete", deleted="Delete").replace(b"serviceName", b"serviceNmae"))
+        else:
+            (folder / "a.yaml").write_bytes(claimed(0, scaled="Delete", deleted="Delete"))
+        await plane.until(lambda: plane.runner.wants.reading.findings, "the trouble is told")
+    async with living() as plane:
+        await until_ready(plane, 2)
+        await plane.until(lambda: plane.runner.wants.reading.findings, "the trouble is told")
+
+        assert {one.uid for one in pods(plane)} >= before
+        assert len(list(root.rglob("data-db-*"))) == 2
+
+
+async def test_claims_of_one_that_may_not_run_here_any_more_stay(cri: Slow, tmp_path: Path) -> None:
+    """WL-25: nobody has scaled it."""
+    content, root = claimed(2, scaled="Delete"), tmp_path / "claims"
+    files = files_of(content)
+    async with running(cri, files, tmp_path / "logs", claim_directory=str(root)) as plane:
+        await until_ready(plane, 2)
+        files.put(FILE, content.replace(b"      containers:", b"      nodeSelector: {disk: ssd}\n      containers:"))
+        await plane.until(lambda: not plane.runner.pods.items, "its pods are gone")
+        files.put(FILE, content)
+        await until_ready(plane, 2)
+
+        assert sorted(path.name for path in root.rglob("data-db-*")) == ["data-db-0", "data-db-1"]
+        files.put(FILE, claimed(1, scaled="Delete"))
+        await plane.until(lambda: len(list(root.rglob("data-db-*"))) == 1, "what is scaled down loses its claim")
+
+
+async def test_a_disk_that_is_mounted_late_ends_nothing_where_nothing_is_remembered_yet(
+    cri: Slow, tmp_path: Path
+) -> None:
+    """As at the first start of a version that remembers; nor does the start after that."""
+    folder, root, logs = tmp_path / "manifests", tmp_path / "claims", tmp_path / "logs"
+    files = FakeManifestDirectory({str(folder / "w.yaml"): claimed(2, deleted="Delete")})
+    async with running(cri, files, logs, claim_directory=str(root)) as plane:
+        await until_ready(plane, 2)
+        before = {one.uid for one in pods(plane)}
+    memory = RememberedManifests(tmp_path / "state")
+    for _ in range(2):
+        source = ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory)
+        async with running(cri, source, logs, claim_directory=str(root)) as plane:
+            await until_ready(plane, 2)
+            await plane.rounds()
+
+            assert {one.uid for one in pods(plane)} == before
+            assert len(list(root.rglob("data-db-*"))) == 2
+    folder.mkdir()
+    async with running(cri, ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory), logs) as plane:
+        await plane.until(lambda: not plane.runner.pods.items, "an empty directory is believed")

@@ -40,6 +40,17 @@ def test_a_clock_that_was_set_back_freezes_neither_probes_nor_restarts() -> None
     assert BackOff().due_s(ended.finished_s, RestartCurve()) <= NOW_S
 
 
+def test_a_runtime_whose_clock_is_behind_takes_no_back_off_away() -> None:
+    """What it started an hour "before" kepd asked for it has ended no earlier than that."""
+    ended = with_status(listed(), status(WALL_S - HOUR_S, WALL_S - HOUR_S + 1), NOW_S, WALL_S)
+    backoff, dues = BackOff(), []
+    for _ in range(4):
+        backoff = backoff.started(NOW_S, ended.finished_s)
+        dues.append(backoff.due_s(ended.finished_s, RestartCurve()) - NOW_S)
+
+    assert dues == [10.0, 20.0, 40.0, 80.0]
+
+
 def test_a_moment_that_is_known_does_not_move_with_the_clock() -> None:
     """FP-17: or a delay would begin anew at each look."""
     known = with_status(listed(), status(WALL_S - 60), NOW_S, WALL_S)

@@ -323,3 +323,21 @@ def test_random_outages_never_start_a_time_twice_and_always_the_latest(part: int
                 base_s = expected[-1]
                 used.append(base_s)
         assert len(used) == len(set(used)) == len(set(names(record)))
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_what_a_wrong_clock_used_up_comes_again_once_it_is_right(has_run: bool) -> None:
+    """CJ-4. Its years are gone, with a word about it, and the Job that is there is not made again."""
+    job, years_s = read(cron_job("@hourly")), 10 * 365 * 86_400
+    record = new(job) if has_run else CronRecord(namespace="default", name="backup")
+    record = plan_cron(job, record, UTC, START_S + years_s).record
+    right = plan_cron(job, record, UTC, START_S + 60)
+    again = plan_cron(job, right.record, UTC, START_S + 120)
+    later = plan_cron(job, right.record, UTC, START_S + 2 * 3600)
+    status = cron_status(job, right.record, "n", UTC, START_S + 60)
+
+    assert len(record.jobs) == int(has_run)
+    assert reasons(right) == ["ClockWasAhead"]
+    assert (reasons(again), reasons(later)) == ([], ["SuccessfulCreate"])
+    assert "times were used up to 203" in str(right.news[0].message)
+    assert str(status["nextScheduleTimes"]).count("202") == 5

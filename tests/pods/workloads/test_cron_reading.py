@@ -3,7 +3,7 @@
 
 import pytest
 
-from agent.drivers.manifests.snapshot import ManifestSnapshot
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.pods.manifest.objects import parse_objects
 from agent.pods.manifest.reading import ReadManifest, read_pods
 from agent.pods.workloads.cron_job import CronJob, CronRules

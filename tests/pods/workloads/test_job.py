@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from agent.model.wall_clock import Boot
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.workloads.job import (
     MOST_KEPT,
@@ -160,3 +161,20 @@ def test_of_many_pods_that_are_over_the_last_ones_stay_once_they_are_counted() -
     pods = [DONE] * (MOST_KEPT + 2)
 
     assert plan(JobRules(completions=99), *pods).end == ("p0", "p1")
+
+
+def test_a_clock_that_is_set_changes_no_duration() -> None:
+    """WL-5: neither the pause after a failure nor the deadline; also over a restart of kepd."""
+    day_s, rules = 86_400.0, JobRules(deadline_s=3600)
+    early, late = Boot("b", 0.0), Boot("b", 1000 * day_s)
+    begun = plan_job(rules, NEW, [], 60.0, CURVE, early).record
+    after_ntp = plan_job(rules, begun, [RUNS], 1000 * day_s + 90.0, CURVE, late)
+    over = plan_job(rules, after_ntp.record, [RUNS], 1000 * day_s + 3661.0, CURVE, late)
+    failed = plan_job(JobRules(), begun, [LOST], 1000 * day_s + 90.0, CURVE, late).record
+    back = plan_job(JobRules(), failed, [LOST], 101.0, CURVE, early)
+    reboot = plan_job(JobRules(), failed, [LOST], 500.0, CURVE, Boot("c", 400.0))
+
+    assert (after_ntp.record.outcome, after_ntp.wake_s) == ("", 1000 * day_s + 3660.0)
+    assert over.record.reason == "DeadlineExceeded"
+    assert (back.make, back.record.outcome) == (1, ""), "ten seconds have passed"
+    assert (reboot.make, reboot.wake_s) == (0, 510.0), "a time ahead of now counts as now"

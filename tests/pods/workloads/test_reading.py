@@ -4,7 +4,7 @@
 import pytest
 from msgspec.structs import replace
 
-from agent.drivers.manifests.snapshot import ManifestSnapshot
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
 from agent.pods.manifest.reading import MOST_MADE, ReadManifest, read_pods
 from agent.pods.workloads.job import JobRules
@@ -135,9 +135,9 @@ def test_all_together_ask_for_a_bounded_number_of_pods() -> None:
     reading = read_pods(ManifestSnapshot(files), ReadManifest(), NODE)
 
     assert sum(one.most_pods for one in reading.workloads.values()) == MOST_MADE
-    assert "/4: spec: Deployment default/web4 and those before it ask for more than" in str(
-        reading.findings[0]
-    ).replace(":2:", ":")
+    assert "/4: spec: Deployment default/web4 and those in force ask for more than" in str(reading.findings[0]).replace(
+        ":2:", ":"
+    )
     assert reading.duplicates == frozenset(), "it is no second one of its name"
     assert replace(RolloutRules(), replicas=0).most_pods == 0
 
@@ -227,3 +227,55 @@ def test_a_claim_is_a_volume_of_the_template_and_is_refused_without_a_place() ->
     assert good == []
     assert [one.path for one in bad] == ["spec.volumeClaimTemplates"]
     assert "pods.claimDirectory" in str(bad[0])
+
+
+def test_the_bound_refuses_who_comes_and_never_who_is_in_force() -> None:
+    """MAN-15: whatever the files are called; one that is to grow beyond it stays as it was."""
+    parts = [deployment(MOST_REPLICAS).replace(b"name: web", b"name: web%d" % place) for place in range(6)]
+    smaller = parts[0].replace(b"replicas: 250", b"replicas: 1")
+    mine, theirs, last = b"---\n".join(parts[:4]), b"---\n".join(parts[4:]), parts[4].replace(b"250", b"249")
+    reading, seen = ReadManifest(), []
+    for files in (
+        {"/z": mine}, {"/z": mine, "/a": theirs}, {"/z": b"---\n".join((smaller, *parts[1:4]))},
+        {"/z": b"---\n".join((smaller, *parts[1:4])), "/a": last}, {"/z": mine, "/a": last},
+    ):  # fmt: skip
+        reading = read_pods(ManifestSnapshot(files), reading, NODE)
+        asked = sorted((one.name[-1], one.most_pods) for one in reading.workloads.values())
+        seen.append((dict(asked), [str(one).rpartition("; ")[2] for one in reading.findings]))
+    full, filled = {"0": 250, "1": 250, "2": 250, "3": 250}, {"0": 1, "1": 250, "2": 250, "3": 250, "4": 249}
+
+    assert seen == [
+        (full, []),
+        (full, ["it is ignored"] * 2),
+        ({**full, "0": 1}, []),
+        (filled, []),
+        (filled, ["it stays as it was"]),
+    ]
+
+
+def test_a_suspended_job_asks_for_no_pods() -> None:
+    suspended = read(job("  suspend: true\n  parallelism: 250\n  completions: 250\n"))
+
+    assert suspended.most_pods == 1, "but it is one of a bounded number of workloads"
+
+
+def test_who_has_a_name_keeps_it_whatever_the_files_are_called() -> None:
+    first = read_pods(ManifestSnapshot({"/z": deployment(2)}), ReadManifest(), NODE)
+    rival = read_pods(ManifestSnapshot({"/a": deployment(0), "/z": deployment(2)}), first, NODE)
+    moved = read_pods(ManifestSnapshot({"/a": deployment(0)}), rival, NODE)
+
+    assert rival.workloads == first.workloads
+    assert "is already in /z" in str(rival.findings[0])
+    assert [one.most_pods for one in moved.workloads.values()] == [1]
+
+
+def test_a_directory_of_a_claim_may_not_have_a_name_that_no_file_system_takes() -> None:
+    """WL-25."""
+    identity = NodeIdentity("n", has_name_suffix=False, claim_root="/srv/claims")
+    content = stateful("  ordinals: {start: 7}\n", GOOD_CLAIM.replace("name: data", f"name: {'c' * 63}"))
+    longest = 255 - 63 - len("--9")
+    texts = [content.replace(b"{name: web}", b"{name: %s}" % (b"d" * length)) for length in (longest, longest + 1)]
+    fits, too_long = (parse_objects("/m/f", text, identity) for text in texts)
+
+    assert [len(one.claims) for one in fits.workloads] == [1]
+    assert too_long.findings[0].text.startswith("Too long: the directory ccc")

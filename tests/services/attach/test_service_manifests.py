@@ -87,7 +87,7 @@ def test_a_wrong_field_keeps_the_last_good_version_of_its_object_alone() -> None
     assert [one.metadata.name for one in found.services] == ["web"]
     assert len(found.slices[0].endpoints or ()) == 3
     assert any('spec.ports[0].prot: unknown field; did you mean "port"?' in str(one) for one in found.findings)
-    assert any("its last good version stays" in str(one) for one in found.findings)
+    assert any("the last good version of Service default/web stays in force" in str(one) for one in found.findings)
 
 
 def test_a_wrong_type_is_told_with_its_place() -> None:

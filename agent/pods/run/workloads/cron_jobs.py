@@ -20,6 +20,7 @@ from agent.model.clock import rung
 from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.refused import Refused
+from agent.model.wall_clock import Boot
 from agent.pods.manifest.reading import MOST_MADE
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
@@ -45,7 +46,7 @@ from agent.pods.workloads.workload import Key, Workload
 log = structlog.get_logger(plane="pods")
 
 LOOK_S, RETRY_S = 60.0, 5.0
-"""A clock that is set forward is noticed so late at most."""
+"""A clock that is set is noticed so late at most."""
 LOCAL_ZONE = Path("/etc/localtime")
 
 
@@ -141,10 +142,13 @@ class CronJobs:
     async def run(self) -> None:
         """Until cancelled."""
         clock = self._context.clock
-        self._changed |= {*self._known, *self._records}
+        boot = Boot()
         while True:
             self._bell.clear()
             wall_s = clock.wall_s()
+            before, boot = boot, Boot(began_s=wall_s - clock.now_s())
+            if boot.follows(before):
+                self._changed |= {*self._known, *self._records}
             chosen = self._changed | {key for key, wake_s in self._wakes_s.items() if wake_s <= wall_s}
             self._changed = set()
             for key in sorted(chosen):

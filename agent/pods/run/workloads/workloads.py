@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from agent.model.clock import rung
 from agent.model.pods.pod import PodSpec
 from agent.model.refused import Refused
+from agent.model.wall_clock import Boot
 from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
@@ -308,8 +309,9 @@ class Workloads:
             return
         if not self._hands.take_places(workload, history, steps):
             self._due_s[workload.key] = self._context.clock.now_s() + RETRY_S
-        spare = to_remove(rules, claims, [one.ordinal for one in pods])
-        if spare:
+        # One that may not run here is not scaled down: its data waits for it.
+        is_here = not self._why_not_here(workload)
+        if is_here and (spare := to_remove(rules, claims, [one.ordinal for one in pods])):
             await self._remove_claims(history, spare)
 
     async def _remove_claims(self, history: History, spare: Iterable[str]) -> None:
@@ -326,7 +328,9 @@ class Workloads:
             rules = replace(rules, parallelism=0)
         pods = [self._hands.seen(one, workload) for one in self._pods.of(workload.key).values()]
         before = record_of(self._jobs, workload)
-        plan = plan_job(rules, before, pods, clock.wall_s(), self._context.settings().curve)
+        settings, wall_s = self._context.settings(), clock.wall_s()
+        boot = Boot(settings.facts.boot_id, wall_s - clock.now_s())
+        plan = plan_job(rules, before, pods, wall_s, settings.curve, boot)
         try:
             await self._jobs.keep(plan.record)
         except OSError as error:

@@ -73,7 +73,7 @@ def attach(inputs: PlaneInputs, pods: PodsOfNode | None) -> Attached[DeviceOffer
         pod_devices=PodDevices(claims, plugins),
         cdi=cdi,
         locals_=drivers,
-        manifests=manifest_directory(inputs.configuration),
+        manifests=manifest_directory(inputs.configuration, "devices"),
         reader=reader,
         clock=inputs.clock,
         tell=inputs.tell,

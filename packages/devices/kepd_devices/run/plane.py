@@ -11,8 +11,7 @@ run
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
 import structlog
 
@@ -20,8 +19,9 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.finding import Advice, Finding, printable
+from agent.model.manifests.snapshot import ManifestSource
 from kepd_devices.manifest.documents import Reader
-from kepd_devices.manifest.reading import DeviceObjects, read_device_objects
+from kepd_devices.manifest.reading import NO_OBJECTS, DeviceObjects, read_device_objects
 from kepd_devices.ports import PodsOfNode
 from kepd_devices.run.cdi_directories import CdiDirectories
 from kepd_devices.run.claims import DeviceClaims
@@ -40,18 +40,6 @@ SETTLE_S = 0.5
 RECONCILE_S = 60.0
 DIRECTORIES_S = 60.0
 MOST_TOLD = 5
-
-
-class Snapshot(Protocol):
-    @property
-    def files(self) -> Mapping[str, bytes]: ...
-
-    @property
-    def problems(self) -> tuple[Finding, ...]: ...
-
-
-class ManifestSource(Protocol):
-    def snapshots(self) -> AsyncIterator[Snapshot]: ...
 
 
 class DevicePlane:
@@ -91,6 +79,8 @@ class DevicePlane:
         self._tell = tell
         self._news = asyncio.Event()
         self._is_loaded = False
+        self._read = NO_OBJECTS
+        self._problems: tuple[Finding, ...] = ()
         self._checks = DeviceChecks(locals_, manager.records.values, clock, self._health_changed)
 
     async def run(self, report: Report) -> None:
@@ -113,12 +103,16 @@ class DevicePlane:
 
     async def _follow_manifests(self) -> None:
         async for snapshot in self._manifests.snapshots():
-            before = self.manager.objects
-            found = await asyncio.to_thread(read_device_objects, snapshot.files, self._reader, before)
-            self._tell_findings(before, found)
-            self.manager.take(found)
+            before = self._read
+            self._read = await asyncio.to_thread(read_device_objects, snapshot.files, self._reader, before)
+            if snapshot.is_remembered:
+                continue
+            self._problems = snapshot.problems
+            self._tell_findings(before, self._read)
+            self.manager.take(self._read)
             self.manager.look_at_pools()
             self._news.set()
+            await self._manifests.remember(self._read.files.in_force)
 
     def _tell_findings(self, before: DeviceObjects, now: DeviceObjects) -> None:
         for finding in now.findings:
@@ -179,6 +173,7 @@ class DevicePlane:
             self._news.clear()
 
     def _findings(self) -> Iterator[Finding]:
+        yield from self._problems
         yield from self.manager.objects.findings
         for one in self._locals:
             if isinstance(one.devices, ConfiguredDevices):
