@@ -17,6 +17,9 @@ from agent.pods.manifest.reading import ReadManifest, read_pods
 from agent.policies.manifest.reading import NO_OBJECTS, read_policies
 from agent.services.attach.manifests import ServiceObjects, read_service_objects
 from agent.topology.hints.standalone import HintOptions
+from kepd_devices.manifest.documents import Reader as DeviceReader
+from kepd_devices.manifest.reading import NO_OBJECTS as NO_DEVICES
+from kepd_devices.manifest.reading import read_device_objects
 
 PATHS = ("/m/a.yaml", "/m/b.yaml", "/m/c.yaml")
 NAMES = ("x", "y", "z")
@@ -31,7 +34,8 @@ BUDGET = (
 SECRET = "{apiVersion: v1, kind: Secret, metadata: {name: %s}, stringData: {v: '%s'}}"
 POLICY = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, " + NAMED + "{podSelector: {}}}"
 SERVICE = "{apiVersion: v1, kind: Service, " + NAMED + "{ports: [{port: 80}]}}"
-KINDS = (POD, DEPLOYMENT, BUDGET, SECRET, POLICY, SERVICE)
+CLAIM = "{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, " + NAMED + "{devices: {requests: []}}}"
+KINDS = (CLAIM, POD, DEPLOYMENT, BUDGET, SECRET, POLICY, SERVICE)
 
 
 class Reader:
@@ -79,6 +83,16 @@ class Services(Policies):
         return {key: (objects.files.holders[key], one.document.content) for key, one in chosen}
 
 
+class Devices(Policies):
+    nothing = NO_DEVICES
+
+    def read(self, files: Mapping[str, bytes], before: Any) -> Any:
+        return read_device_objects(files, DeviceReader("n"), before)
+
+    def said(self, objects: Any) -> dict[Any, Any]:
+        return {key: (objects.files.holders[key], one.found.metadata) for key, one in objects.files.chosen.items()}
+
+
 def written(chance: random.Random) -> bytes:
     """Some objects, now and then with a fault in one of them or in the text."""
     names = [(kind, name) for kind in KINDS for name in NAMES if chance.random() < 0.25]
@@ -116,7 +130,9 @@ class History:
         return {**{path: text for path, text in self.files.items() if path not in self.hidden}, **kept}
 
 
-@pytest.mark.parametrize("reader", [Reader(), Policies(), Services()], ids=lambda reader: type(reader).__name__)
+@pytest.mark.parametrize(
+    "reader", [Reader(), Policies(), Services(), Devices()], ids=lambda reader: type(reader).__name__
+)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_restart_changes_nothing(tmp_path: Path, reader: Reader, seed: int) -> None:
     """MAN-14, MAN-03, MAN-07."""
