@@ -2,12 +2,16 @@
 """What is refused in a NetworkPolicy: each fault by its path, with the value and what would be right."""
 
 import json
+import random
+from ipaddress import ip_address, ip_network
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from agent.policies.manifest.objects import Policy
+from agent.policies.manifest.objects import IpBlock, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
+from agent.policies.rules.compiling import ranges_of
 
 
 def read(*specs: dict[str, Any], before: PolicyObjects = NO_OBJECTS, **more: Any) -> PolicyObjects:
@@ -37,6 +41,16 @@ def port(**given: Any) -> dict[str, Any]:
     [
         (peer(ipBlock={"cidr": "10.0.0.0/33"}), "spec.ingress[0].from[0].ipBlock.cidr", "'10.0.0.0/33' is no network"),
         (peer(ipBlock={"cidr": "10.0.0.1"}), "spec.ingress[0].from[0].ipBlock.cidr", "expected one such as 10.0.0.0/8"),
+        *(
+            (peer(ipBlock={"cidr": text}), "spec.ingress[0].from[0].ipBlock.cidr", f"'{text}' is no network")
+            for text in (
+                "10.0.0.0/255.0.0.0",
+                "10.0.0.0/0.0.0.255",
+                "10.0.0.0/08",
+                "::ffff:10.0.0.0/104",
+                "010.0.0.0/8",
+            )
+        ),
         (
             peer(ipBlock={"cidr": "10.0.0.0/8", "except": ["10.0.0.0/8"]}),
             "spec.ingress[0].from[0].ipBlock.except[0]",
@@ -121,3 +135,30 @@ def test_without_types_ingress_is_limited_and_egress_if_it_has_a_rule(
 
     assert isinstance(policy, Policy)
     assert (policy.limits("egress"), policy.limits("ingress")) == limits
+
+
+def test_blocks_without_their_exceptions_are_what_the_addresses_one_by_one_say() -> None:
+    """Also where exceptions overlap, touch, or reach the last address."""
+    for seed in range(200):
+        some = random.Random(seed)
+        base = some.choice(("10.0.0.0", "255.255.255.0", "fd00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00"))
+        whole = ip_network(f"{base}/{len(ip_address(base).packed) * 8 - 8}")
+        parts = [
+            str(
+                ip_network((int(whole[0]) + some.randrange(256), whole.max_prefixlen - some.randrange(5)), strict=False)
+            )
+            for _ in range(some.randrange(12))
+        ]
+        excepted = [ip_network(one) for one in parts]
+        left = [int(one) for one in whole if not any(one in part for part in excepted)]
+        ranges = ranges_of([IpBlock(str(whole), tuple(parts))], "4" if whole.version == 4 else "6")
+
+        assert [one for first, last in ranges for one in range(first, last + 1)] == left
+        assert all(first[1] + 1 < second[0] for first, second in pairwise(ranges))
+
+
+def test_many_exceptions_are_worked_out_in_one_sweep() -> None:
+    """20 000 took minutes."""
+    parts = tuple(str(ip_address(0x0B000001 + 2 * number)) + "/32" for number in range(20_000))
+
+    assert len(ranges_of([IpBlock("11.0.0.0/8", parts)], "4")) == 20_001
