@@ -118,13 +118,15 @@ def _told(one: SetChange, key: bytes, chain: str | None) -> str:
 
 
 class FakeTable:
-    """`fails` is how often the next loads are refused; `dies` a number of a load, and whether before or after it."""
+    """`fails` is how often the next loads are refused, `refuses` words that no text may have;
+    `dies` a number of a load, and whether before or after it."""
 
     def __init__(self) -> None:
         self.state: State | None = None
         self.has_guard = False
         self.loads: list[str] = []
         self.fails = 0
+        self.refuses: tuple[str, ...] = ()
         self.is_unknown = False
         self.dies: tuple[int, str] | None = None
         self.counters: dict[str, int] = {}
@@ -136,8 +138,8 @@ class FakeTable:
         self.loads.append(text_of_table)
         if self.dies == (len(self.loads), "before"):
             raise Died
-        if self.fails:
-            self.fails -= 1
+        if self.fails or any(word in text_of_table for word in self.refuses):
+            self.fails = max(self.fails - 1, 0)
             raise RulesRefused("nft refused the table's text: no memory; nothing was changed")
         if self.state is not None and f"delete table inet {TABLE}\n" in text_of_table and "add map" in text_of_table:
             assert self.has_guard, "the table was made anew without a guard"

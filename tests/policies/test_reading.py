@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.policies.manifest.objects import IpBlock, Policy
+from agent.policies.manifest.objects import API_VERSION, KIND, IpBlock, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
 from agent.policies.rules.compiling import ranges_of
 
@@ -155,6 +155,47 @@ def test_blocks_without_their_exceptions_are_what_the_addresses_one_by_one_say()
 
         assert [one for first, last in ranges for one in range(first, last + 1)] == left
         assert all(first[1] + 1 < second[0] for first, second in pairwise(ranges))
+
+
+def many(name: str, count: int, namespace: str) -> dict[str, Any]:
+    """With so many rules, each of which needs a line in the kernel."""
+    rules = [{"ports": [{"port": 1 + number}]} for number in range(count)]
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"ingress": rules}}
+
+
+def test_a_policy_that_asks_for_too_much_is_refused_with_the_value_and_the_limit() -> None:
+    found = read({"ingress": [{"ports": [{"port": 1 + number}]} for number in range(501)]})
+
+    assert found.policies == {}
+    assert str(found.findings[0]).startswith(
+        "p.yaml:1: spec: has 501 rules with their kinds of peers and ports; at most 500 are taken"
+    )
+
+
+def test_where_a_namespace_asks_for_too_much_the_newcomer_is_refused_and_no_other() -> None:
+    """Also one whose file comes first, and a newer version of what is in force."""
+
+    def text(*objects: dict[str, Any]) -> bytes:
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
+
+    b = text(many("one", 500, "big"), many("two", 400, "big"), many("three", 400, "other"))
+    first = read_policies({"b.yaml": b})
+    edited = text(many("one", 500, "big"), many("two", 501, "big"), many("three", 500, "other"))
+    found = read_policies({"a.yaml": text(many("new", 101, "big")), "b.yaml": edited}, first)
+    smaller = text(many("one", 300, "big"), many("two", 500, "big"))
+    after = read_policies({"a.yaml": text(many("new", 101, "big")), "b.yaml": smaller}, found)
+
+    assert first.findings == ()
+    assert found.policies.keys() == {"big/one", "big/two", "other/three"}
+    assert [len(one.spec.ingress) for one in found.policies.values()] == [500, 400, 500]
+    (refused,) = (str(one) for one in found.findings if "with it" in one.text)
+    assert refused.startswith(
+        "a.yaml:1: spec: NetworkPolicy big/new is not in force: with it the policies of namespace "
+    )
+    assert "big have 1001 rules with their kinds of peers and ports; at most 1000 are taken" in refused
+    assert after.policies.keys() == {"big/new", "big/one", "big/two"}
+    assert after.findings == ()
 
 
 def test_many_exceptions_are_worked_out_in_one_sweep() -> None:

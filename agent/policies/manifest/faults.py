@@ -8,6 +8,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from agent.model.finding import shown
 from agent.model.pods.fields import Metadata
 from agent.model.selector import label_key_faults, label_value_faults, selector_faults
+from agent.policies.manifest.bounds import size_faults
 from agent.policies.manifest.objects import DIRECTIONS, IpBlock, Peer, Policy, PortFields, SelectorFields
 
 Faults = Iterator[tuple[str, str]]
@@ -22,6 +23,7 @@ MOST_PORT = 65535
 
 def policy_faults(policy: Policy) -> Faults:
     yield from _metadata(policy.metadata)
+    yield from size_faults(policy)
     yield from _selector("spec.podSelector", policy.spec.pod_selector)
     for place, one in enumerate(policy.spec.policy_types):
         if one not in TYPES:

@@ -11,6 +11,7 @@ import msgspec
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
 from agent.model.finding import Finding
+from agent.policies.manifest.bounds import within_bounds
 from agent.policies.manifest.faults import policy_faults
 from agent.policies.manifest.objects import API_VERSION, KIND, Policy
 
@@ -52,6 +53,7 @@ def read_policies(files: Mapping[str, bytes], before: PolicyObjects = NO_OBJECTS
                 text = f"{KIND} {key} is already in {chosen[key][0]}; this one is ignored"
                 findings.append(Finding(where, "metadata.name", text))
             chosen.setdefault(key, (where, one))
+    chosen = within_bounds(chosen, before.policies, findings)
     return PolicyObjects(
         {key: one for key, (_, one) in chosen.items()}, {key: where for key, (where, _) in chosen.items()},
         tuple(findings), by_file,

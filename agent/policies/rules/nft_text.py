@@ -73,10 +73,10 @@ HOOKED: Mapping[str, Sequence[str]] = {
 }
 
 
-def guard_text(table: Table) -> str:
+def guard_text(whole: str) -> str:
     """The same as a second table. A packet that is under way while a table is made anew may still be in rules of the
     old one, whose elements have gone already; so both are asked until the new one is there."""
-    return whole_text(table).replace(HERE, f"inet {GUARD}")
+    return whole.replace(HERE, f"inet {GUARD}")
 
 
 def whole_text(table: Table) -> str:

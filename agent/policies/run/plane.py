@@ -23,17 +23,18 @@ from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.finding import Advice, Finding
 from agent.model.pods.unprotected import PodUnprotected
-from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_error import NftFailed, OutcomeUnknown, RulesRefused
 from agent.policies.manifest.objects import KIND, PolicedPod, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
 from agent.policies.ports import ManifestSource, PodsHere, PolicyTable, TableTaken
 from agent.policies.rules.building import Builder
 from agent.policies.rules.changing import change, outgrows
-from agent.policies.rules.nft_text import COUNTERS, NO_GUARD, guard_text, whole_text
+from agent.policies.rules.nft_text import COUNTERS, NO_GUARD, REMOVAL, guard_text, whole_text
 from agent.policies.rules.table import GUARD, NO_TABLE, Table
 from agent.policies.run.bridges import MEND, Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
+from agent.policies.run.set_aside import SetAside
 
 log = structlog.get_logger(plane="policies")
 
@@ -67,6 +68,7 @@ class PolicyPlane:
         self._claim, self._claims = claim, ExitStack()
         self._has_claim = False
         self.builder = Builder()
+        self._asides = SetAside(clock)
         self.objects: PolicyObjects = NO_OBJECTS
         self.since_s: dict[str, float] = {}
         """By policy, since when it has been known."""
@@ -76,6 +78,8 @@ class PolicyPlane:
         """What the kernel has; None while that is not known."""
         self._applied: tuple[Mapping[str, Policy], dict[str, PolicedPod]] = ({}, {})
         self._failures = 0
+        self._is_refused = False
+        """What failed last was what the table says, and not the way into the kernel."""
         self._due, self._news, self._in_force = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -98,6 +102,8 @@ class PolicyPlane:
                     await waiter
                     if self.problem:
                         raise PodUnprotected(f"the kernel has not taken the network policies: {self.problem}")
+                if why := self.builder.crowded.get(uid) or self._asides.why(self.builder.policies_of(uid)):
+                    raise PodUnprotected(f"{why}; kepd tries again")
         except TimeoutError as error:
             text = "pods and policies are not known yet" if self._standing is None else "the pod has no address yet"
             raise PodUnprotected(
@@ -131,7 +137,8 @@ class PolicyPlane:
             group.create_task(self._report(report), name="policies-report")
             while True:
                 retry_s = RETRIES_S[min(self._failures, len(RETRIES_S)) - 1] if self._failures else None
-                await rung(self._due, self._clock, None if retry_s is None else self._clock.now_s() + retry_s)
+                again_s = self._asides.again_s if retry_s is None else self._clock.now_s() + retry_s
+                await rung(self._due, self._clock, again_s)
                 self._due.clear()
                 await self._round()
 
@@ -180,7 +187,7 @@ class PolicyPlane:
             self._waiters += waiters
             return
         is_same = policies is self._applied[0] and list(pods) == list(self._applied[1].values())
-        if self._standing is None or not is_same:
+        if self._standing is None or not is_same or self._asides.due():
             await self._put(policies, pods)
         for one in waiters:
             if not one.done():
@@ -188,20 +195,40 @@ class PolicyPlane:
         self._news.set()
 
     async def _put(self, policies: Mapping[str, Policy], pods: Sequence[PolicedPod]) -> None:
-        began_s = self._clock.now_s()
-        wanted = self.builder.table(policies, pods)
-        await self._see_to_bridges(wanted)
-        before, self.problem = self.problem, await self._apply(wanted, began_s)
+        before, known = self.problem, self._asides.sentences()
+
+        async def attempt(given: Mapping[str, Policy]) -> str:
+            return await self._bring(given, pods)
+
+        self.problem = await attempt(self._asides.without(policies))
+        if self.problem and self._is_refused and self._failures and (new := self._asides.newcomers(policies)):
+            self.problem = await self._asides.sift(new, attempt, self.problem)
+        elif not self.problem and (due := self._asides.due()):
+            self.problem = await self._asides.sift(due, attempt, "")
+        for key, text in self._asides.sentences().items():
+            if key not in known:
+                self._tell(self._event(NOT_READY, f"{KIND} {key} {text}"))
         if not self.problem:
             self._failures = 0
             self._applied = (policies, {one.uid: one for one in pods})
-            self._metrics.policies, self._metrics.policed = len(policies), len(wanted.policed)
             return
         self._failures += 1
-        self._metrics.refused += 1
         if self.problem != before:
             log.warning("policies_not_applied", error=self.problem)
             self._tell(self._event(NOT_READY, f"the kernel has not taken the network policies: {self.problem}"))
+
+    async def _bring(self, policies: Mapping[str, Policy], pods: Sequence[PolicedPod]) -> str:
+        """What is in the way; empty if they are in force."""
+        began_s = self._clock.now_s()
+        wanted = await asyncio.to_thread(self.builder.table, policies, pods) if policies else NO_TABLE
+        await self._see_to_bridges(wanted)
+        problem = await self._apply(wanted, began_s)
+        if problem:
+            self._metrics.refused += 1
+        else:
+            self._asides.are_in_force(policies)
+            self._metrics.policies, self._metrics.policed = len(policies), len(wanted.policed)
+        return problem
 
     def _as_known(self, pods: Sequence[PolicedPod]) -> list[PolicedPod]:
         """Addresses that nobody has asked for again are those of before."""
@@ -227,18 +254,22 @@ class PolicyPlane:
                 if is_changed := is_there or wanted is not NO_TABLE:
                     self._take_table()
                     await self._make_anew(wanted, is_there=is_there)
-            elif made := change(standing, wanted):
+            elif made := await asyncio.to_thread(change, standing, wanted):
                 is_changed = True
                 await self._table.add_chains(made.new_chains)
                 if made.text:
                     await self._table.load(made.text)
                 await self._table.change(made.elements, made.gone_chains, made.gone_sets)
         except TableTaken as error:
+            self._is_refused = False
             # What another kepd has there is not ours to take away.
             if wanted is not NO_TABLE:
                 return str(error)
         except NftFailed as error:
             self._standing = None
+            self._is_refused = isinstance(error, OutcomeUnknown) or (
+                isinstance(error, RulesRefused) and not error.is_passing
+            )
             if wanted is not NO_TABLE or is_changed:
                 return str(error)
             log.debug("policies_not_looked_for", error=str(error))
@@ -251,10 +282,11 @@ class PolicyPlane:
 
     async def _make_anew(self, wanted: Table, *, is_there: bool) -> None:
         """One that is there is never gone for a packet: until the new one stands, a guard has the same rules."""
+        text = await asyncio.to_thread(whole_text, wanted) if wanted is not NO_TABLE else REMOVAL
         has_guard = is_there and wanted is not NO_TABLE
         if has_guard:
-            await self._table.load(guard_text(wanted))
-        await self._table.load(whole_text(wanted))
+            await self._table.load(guard_text(text))
+        await self._table.load(text)
         if has_guard:
             await self._table.load(NO_GUARD)
 
@@ -290,7 +322,11 @@ class PolicyPlane:
         """Also that what is here is not enforced."""
         text = f"is not enforced here: {self.off}"
         places = self.objects.places.items() if self.off else ()
-        return [*self.objects.findings, *(Finding(where, "", f"{KIND} {key} {text}") for key, where in places)]
+        aside = ((self.objects.places.get(key, ""), key, words) for key, words in self._asides.sentences().items())
+        return [
+            *self.objects.findings, *(Finding(where, "", f"{KIND} {key} {text}") for key, where in places),
+            *(Finding(where, "", f"{KIND} {key} {words}") for where, key, words in aside),
+        ]  # fmt: skip
 
     async def _report(self, report: Report) -> None:
         while True:
