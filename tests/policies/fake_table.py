@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from agent.model.services.nft_error import OutcomeUnknown, RulesRefused
+from agent.model.services.nft_error import NftFailed, OutcomeUnknown, RulesRefused
 from agent.model.services.nft_table import SetChange
 from agent.policies.rules.table import GUARD, TABLE
 
@@ -176,3 +176,44 @@ class FakeTable:
     async def changes(self) -> AsyncGenerator[str, None]:
         while True:
             yield await self.touched.get()
+
+
+class FakeBridge:
+    """A kernel that takes the text of the table of bridges, or says why not; elements by set."""
+
+    def __init__(self, refusal: NftFailed | None = None) -> None:
+        self.refusal = refusal
+        self.loads: list[str] = []
+        self.sets: dict[str, set[bytes]] | None = None
+        self.touched: asyncio.Queue[str] = asyncio.Queue()
+
+    async def load(self, text: str) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.loads.append(text)
+        self.sets = {} if "add chain" in text else None
+        for name, listed in re.findall(r"add element bridge \S+ (\S+) \{ (.*) \}", text):
+            assert self.sets is not None
+            pairs = [one.split(" . ") for one in listed.replace('"', "").split(", ")]
+            self.sets[name] = {link.encode().ljust(16, b"\0") + _packed(rest) for link, *rest in pairs}
+
+    async def change(self, changes: Iterable[SetChange], *_: object) -> None:
+        for one in changes:
+            assert self.sets is not None
+            held = self.sets.setdefault(one.layout.name, set())
+            held.difference_update(one.gone)
+            held.update(key for key, _ in one.new)
+
+    async def exists(self, *_: str) -> bool:
+        return self.sets is not None
+
+    async def counter(self, _: str) -> int:
+        return 0
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        while True:
+            yield await self.touched.get()
+
+
+def _packed(rest: list[str]) -> bytes:
+    return b"".join(bytes.fromhex(one[2:]) if one.startswith("0x") else ip_address(one).packed for one in rest)

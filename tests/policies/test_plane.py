@@ -16,7 +16,7 @@ from agent.model.services.flow import Flow
 from agent.policies.manifest.objects import PolicedPod, Policy
 from agent.policies.ports import TableTaken
 from agent.policies.rules.building import MOST_LINES, Builder
-from agent.policies.rules.changing import change
+from agent.policies.rules.changing import change, outgrows
 from agent.policies.rules.nft_text import NO_GUARD, whole_text
 from agent.policies.rules.table import GUARD, NO_TABLE, TABLE
 from agent.policies.run.bridges import KEYS, SETTINGS
@@ -436,7 +436,8 @@ async def test_changes_one_after_the_other_make_the_table_that_is_made_at_once()
     for seed in range(300):
         cases = Cases(seed)
         table = builder.table(policies_of([cases.policy("a"), *cases.policies()]), map(policed, cases.pods()))
-        if before is NO_TABLE:
+        if before is NO_TABLE or outgrows(before, table):
+            kernel.has_guard = True
             await kernel.load(whole_text(table))
         else:
             made = change(before, table)

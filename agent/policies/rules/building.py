@@ -12,6 +12,7 @@ from itertools import compress
 from msgspec.structs import replace
 
 from agent.policies.manifest.objects import DIRECTIONS, Direction, PolicedPod, Policy
+from agent.policies.rules.bridge_text import links_of
 from agent.policies.rules.compiling import Compiled, Selection, compiled, digest
 from agent.policies.rules.table import (
     FAMILIES,
@@ -81,7 +82,10 @@ class Builder:
             sets[f"{POLICED}{family}"] = NamedSet(SetKind.ADDRESSES, family, policed)
             sets[f"{SELVES}{family}"] = NamedSet(SetKind.PAIRS, family, pairs)
         self._chains = made
-        return Table({name: one for name, one in made.values() if one.rules}, sets, ways)
+        policed = sets[f"{POLICED}4"].elements | sets[f"{POLICED}6"].elements
+        is_blunt = any(not pod.links and not policed.isdisjoint(pod.addresses or ()) for pod in self._pods.values())
+        chains = {name: one for name, one in made.values() if one.rules}
+        return Table(chains, sets, ways, links_of(self._pods.values(), ways), is_blunt)
 
     def policies_of(self, uid: str) -> Mine:
         """Those that select a pod, of the last table."""

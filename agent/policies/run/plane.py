@@ -13,7 +13,7 @@ one transaction. A container starts only after `hold` has returned.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
 
 import structlog
 from msgspec.structs import replace
@@ -27,10 +27,13 @@ from agent.model.services.nft_error import NftFailed, OutcomeUnknown, RulesRefus
 from agent.policies.manifest.objects import KIND, PolicedPod, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
 from agent.policies.ports import ManifestSource, PodsHere, PolicyTable, TableTaken
+from agent.policies.rules import bridge_text
 from agent.policies.rules.building import Builder
 from agent.policies.rules.changing import change, outgrows
 from agent.policies.rules.nft_text import COUNTERS, NO_GUARD, REMOVAL, guard_text, whole_text
 from agent.policies.rules.table import GUARD, NO_TABLE, Table
+from agent.policies.run.bridge_table import MEND as BRIDGE_MEND
+from agent.policies.run.bridge_table import BridgeTable
 from agent.policies.run.bridges import MEND, Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
@@ -51,6 +54,7 @@ class PolicyPlane:
         self,
         *,
         table: PolicyTable,
+        bridge_table: PolicyTable,
         pods: PodsHere | None,
         manifests: ManifestSource,
         ender: FlowEnder,
@@ -66,6 +70,7 @@ class PolicyPlane:
         self._table, self._pods, self._manifests, self._ender = table, pods, manifests, ender
         self._bridges, self._clock, self._tell, self._metrics, self.off = bridges, clock, tell, metrics, off
         self._claim, self._claims = claim, ExitStack()
+        self.bridge, self._bridge_table = BridgeTable(bridge_table, self._take_table), bridge_table
         self._has_claim = False
         self.builder = Builder()
         self._asides = SetAside(clock)
@@ -132,6 +137,7 @@ class PolicyPlane:
             group.create_task(self._follow_manifests(), name="policies-manifests")
             group.create_task(self._follow_pods(), name="policies-pods")
             group.create_task(self._follow_others(), name="policies-others")
+            group.create_task(self.bridge.follow(self._in_force, self._due.set), name="policies-bridge")
             group.create_task(self._ender.run(lambda: self.standing), name="policies-flows")
             group.create_task(self._look(), name="policies-counters")
             group.create_task(self._report(report), name="policies-report")
@@ -187,7 +193,7 @@ class PolicyPlane:
             self._waiters += waiters
             return
         is_same = policies is self._applied[0] and list(pods) == list(self._applied[1].values())
-        if self._standing is None or not is_same or self._asides.due():
+        if self._standing is None or not is_same or self.bridge.is_due or self._asides.due():
             await self._put(policies, pods)
         for one in waiters:
             if not one.done():
@@ -222,6 +228,10 @@ class PolicyPlane:
         began_s = self._clock.now_s()
         wanted = await asyncio.to_thread(self.builder.table, policies, pods) if policies else NO_TABLE
         await self._see_to_bridges(wanted)
+        # That the tables are taken is what this table's change says.
+        with suppress(TableTaken):
+            await self.bridge.bring(wanted.links)
+        wanted = replace(wanted, is_blunt=True) if self.bridge.problem else wanted
         problem = await self._apply(wanted, began_s)
         if problem:
             self._metrics.refused += 1
@@ -309,12 +319,16 @@ class PolicyPlane:
             await self._clock.sleep(LOOK_S)
             await self.count()
             await self._see_to_bridges(self.standing)
+            if self.bridge.problem:
+                self.bridge.is_due = True
+                self._due.set()
             self._news.set()
 
     async def count(self) -> None:
         try:
-            for name in COUNTERS:
-                self._metrics.counted(name.removeprefix("denied_"), await self._table.counter(name))
+            for table, counters in ((self._table, COUNTERS), (self._bridge_table, bridge_text.COUNTERS)):
+                for name in counters:
+                    self._metrics.counted(name.removeprefix("denied_"), await table.counter(name))
         except NftFailed as error:
             log.debug("policies_not_counted", error=str(error))
 
@@ -332,7 +346,9 @@ class PolicyPlane:
         while True:
             await self._news.wait()
             self._news.clear()
-            troubles = [one for one in (self.problem, self.bridge_problem) if one] + list(map(str, self.findings()))
+            troubles = [one for one in (self.problem, self.bridge_problem, self.bridge.problem) if one] + list(
+                map(str, self.findings())
+            )
             if troubles:
                 more = [f"and {len(troubles) - MOST_TOLD} more"] if len(troubles) > MOST_TOLD else []
                 report.degraded("; ".join([*troubles[:MOST_TOLD], *more]))
@@ -341,10 +357,15 @@ class PolicyPlane:
 
     async def advice(self) -> Sequence[Advice]:
         """For `kepctl doctor`."""
-        if not self.bridge_problem:
-            return ()
-        found = "between pods of one bridge not enforced"
-        return (Advice(subject="network policies", found=found, wanted="", text=self.bridge_problem, mend=MEND),)
+        problems = (
+            (self.bridge_problem, "between pods of one bridge not enforced", MEND),
+            (self.bridge.problem, "between pods of one bridge not enforced for all frames", BRIDGE_MEND),
+        )
+        return [
+            Advice(subject="network policies", found=found, wanted="", text=text, mend=mend)
+            for text, found, mend in problems
+            if text
+        ]
 
     def _event(self, reason: str, message: str) -> Event:
         return Event(is_warning=True, reason=reason, message=message, plane="policies")
