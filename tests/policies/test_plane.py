@@ -125,6 +125,7 @@ async def test_what_stands_is_kept_until_it_is_known_which_pods_an_earlier_kepd_
 
 
 async def test_a_policy_that_the_kernel_does_not_take_holds_up_no_other_and_isolates_its_own_pods() -> None:
+    """POL-18."""
     good = [policy(f"p{number}", f"a{number}", ingress=[{}]) for number in range(5)]
     hostile = [policy(name, name, ingress=[{}]) for name in ("bad", "worse")]
     table, victim, others = (
@@ -157,6 +158,7 @@ async def test_a_policy_that_the_kernel_does_not_take_holds_up_no_other_and_isol
 
 
 async def test_of_a_policy_whose_change_the_kernel_does_not_take_the_last_version_stays() -> None:
+    """POL-18."""
     table, pods = FakeTable(), GivenPods(pod("a", "10.0.0.16"), pod("b", "10.0.0.17", DB))
     peers = [{"from": [{"podSelector": {"matchLabels": {"app": "db"}}}]}]
     async with running(GivenManifests(policy(ingress=peers)), pods, table=table) as node:
@@ -200,7 +202,7 @@ async def test_what_is_set_aside_is_tried_again_after_pauses_that_grow() -> None
 
 
 async def test_pods_whose_chains_are_too_many_are_isolated_and_the_first_keep_theirs() -> None:
-    """Each of these pods has other policies than all others, so that each has a chain of its own."""
+    """POL-17: each of these pods has other policies than all others, so that each has a chain of its own."""
     rules = [{"ports": [{"port": 1 + number}], "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]} for number in range(100)]
     objects = [
         policy(f"p{number}", ingress=[{**one, "from": [{"ipBlock": {"cidr": f"10.{number}.0.0/16"}}]} for one in rules])

@@ -174,7 +174,7 @@ def test_a_policy_that_asks_for_too_much_is_refused_with_the_value_and_the_limit
 
 
 def test_where_a_namespace_asks_for_too_much_the_newcomer_is_refused_and_no_other() -> None:
-    """Also one whose file comes first, and a newer version of what is in force."""
+    """POL-17: also one whose file comes first, and a newer version of what is in force."""
 
     def text(*objects: dict[str, Any]) -> bytes:
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()

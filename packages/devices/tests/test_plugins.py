@@ -298,7 +298,7 @@ async def test_who_cannot_be_registered_is_told_why(plugins: Plugins, given: Any
 async def test_a_plugin_that_hangs_keeps_pods_of_others_neither_from_starting_nor_from_ending(
     plugins: Plugins,
 ) -> None:
-    """Nor those of its own from ending."""
+    """DVP-8: nor those of its own from ending."""
     plugins.settings = replace(plugins.settings, allocate_limit_s=60.0)
     plugins.start(allocate=["ok", "hang"])
     plugins.start(endpoint="nic.sock", resource="example.com/nic", lists=[{"nic-0": "Healthy"}])
