@@ -14,6 +14,8 @@ from agent.model.finding import Finding
 from kepd_devices.manifest.documents import IN_CLUSTER, KINDS, SUCCESSORS, Object, Reader, successor_text
 from kepd_devices.manifest.objects import Claim, ClaimTemplate, DeviceClass, Slice
 
+# To compile 10 KiB takes some 50 ms; nothing else of the plane is read meanwhile.
+MOST_EXPRESSIONS = 128 * 1024
 Key = tuple[str, str, str]
 Kind = TypeVar("Kind", bound=Object)
 
@@ -86,6 +88,9 @@ def _read_file(path: str, content: bytes, reader: Reader, before: Mapping[Key, P
         return ReadFile(content, before, (error.finding,))
     if findings:
         return ReadFile(content, before, tuple(findings))
+    if (count := sum(map(len, set(_expressions(trees))))) > MOST_EXPRESSIONS:
+        text = f"has selectors of {count} signs; expected at most {MOST_EXPRESSIONS}: share them out to several files"
+        return ReadFile(content, before, (Finding(path, "", text),))
     good: dict[Key, Placed] = {}
     for kind, tree in _objects(trees):
         if kind in SUCCESSORS:
@@ -101,6 +106,16 @@ def _read_file(path: str, content: bytes, reader: Reader, before: Mapping[Key, P
             findings.append(Finding(tree.where, "", f"the last good version of {_told(key)} stays in force"))
             good.setdefault(key, before[key])
     return ReadFile(content, good, tuple(findings))
+
+
+def _expressions(trees: Iterable[Tree]) -> Iterator[str]:
+    """What has to be compiled, by the name of its field."""
+    left = list(trees)
+    while left:
+        tree = left.pop()
+        left += [*tree.entries.values(), *tree.items]
+        expression = tree.entries.get("expression")
+        yield str(expression.scalar) if expression is not None else ""
 
 
 def _objects(trees: Iterable[Tree], default: str = "") -> Iterator[tuple[str, Tree]]:

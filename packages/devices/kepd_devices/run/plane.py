@@ -12,6 +12,7 @@ run
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -30,6 +31,7 @@ from kepd_devices.run.device_checks import DeviceChecks
 from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.drivers.slice_directories import SliceDirectories
 from kepd_devices.run.own_devices import ConfiguredDevices
+from kepd_devices.run.own_thread import in_own_thread
 from kepd_devices.run.pod_devices import PodDevices
 
 log = structlog.get_logger(plane="devices")
@@ -114,7 +116,7 @@ class DevicePlane:
     async def _follow_manifests(self) -> None:
         async for snapshot in self._manifests.snapshots():
             before = self.manager.objects
-            found = await asyncio.to_thread(read_device_objects, snapshot.files, self._reader, before)
+            found = await in_own_thread(partial(read_device_objects, snapshot.files, self._reader, before))
             self._tell_findings(before, found)
             self.manager.take(found)
             self.manager.look_at_pools()
