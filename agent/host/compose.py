@@ -46,10 +46,11 @@ def _devices(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
 
 
 def _policies(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:
+    from agent.drivers.interfaces.pod_links import PodLinks
     from agent.host.joints.pods_policies import PodsUnderPolicies
     from agent.policies.attach.unit import attach
 
-    return attach(inputs, PodsUnderPolicies(planes) if "pods" in planes.enabled else None)
+    return attach(inputs, PodsUnderPolicies(planes, PodLinks()) if "pods" in planes.enabled else None)
 
 
 def _pods(inputs: PlaneInputs, planes: Planes) -> Attached[Any]:

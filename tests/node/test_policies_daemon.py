@@ -2,6 +2,7 @@
 """NetworkPolicies on real containers: before the first packet, after kill -9, and as people see them."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,7 @@ def test_policies_hold_from_the_first_packet_and_over_kill_9(lab: Lab, kepd: Kep
     explained = kepd.ctl("explain", "policy", "web").stdout
     listed = kepd.ctl("get", "netpol").stdout
     described = kepd.ctl("describe", "netpol", "web").stdout
+    bridges = lab.netns.run(["nft", "list", "table", "bridge", "kepd_policies"])
 
     assert kepd.process is not None
     os.kill(kepd.process.pid, signal.SIGKILL)
@@ -123,3 +125,6 @@ def test_policies_hold_from_the_first_packet_and_over_kill_9(lab: Lab, kepd: Kep
     assert "app=web" in listed
     assert "PodSelector:" in described
     assert "kepd_policies" not in tables
+    # The link of each is known, and held to the address of its pod.
+    assert re.search(rf'"veth[0-9a-f]+" . {re.escape(address)}', bridges)
+    assert "on no bridge" not in explained

@@ -8,7 +8,7 @@ import pytest
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable
 from agent.policies.rules.building import Builder
-from agent.policies.rules.changing import change
+from agent.policies.rules.changing import change, outgrows
 from agent.policies.rules.nft_text import COUNTERS, REMOVAL, whole_text
 from agent.policies.rules.table import TABLE
 from tests.node.policy_network import PolicyNetwork, policy_network
@@ -49,7 +49,7 @@ async def test_random_connections_go_where_the_rules_of_kubernetes_let_them(
         cases = Cases(seed, ("TCP", "UDP"))
         pods, policies = cases.pods(), [cases.policy(f"policy-{number}") for number in range(1 + seed % 4)]
         wanted = builder.table(policies_of(policies), map(policed, pods))
-        if before is None:
+        if before is None or outgrows(before, wanted):
             await table.load(whole_text(wanted))
         else:
             made = change(before, wanted)

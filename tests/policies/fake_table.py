@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from agent.model.services.nft_error import OutcomeUnknown, RulesRefused
+from agent.model.services.nft_error import NftFailed, OutcomeUnknown, RulesRefused
 from agent.model.services.nft_table import SetChange
 from agent.policies.rules.table import GUARD, TABLE
 
@@ -118,13 +118,15 @@ def _told(one: SetChange, key: bytes, chain: str | None) -> str:
 
 
 class FakeTable:
-    """`fails` is how often the next loads are refused; `dies` a number of a load, and whether before or after it."""
+    """`fails` is how often the next loads are refused, `refuses` words that no text may have;
+    `dies` a number of a load, and whether before or after it."""
 
     def __init__(self) -> None:
         self.state: State | None = None
         self.has_guard = False
         self.loads: list[str] = []
         self.fails = 0
+        self.refuses: tuple[str, ...] = ()
         self.is_unknown = False
         self.dies: tuple[int, str] | None = None
         self.counters: dict[str, int] = {}
@@ -136,8 +138,8 @@ class FakeTable:
         self.loads.append(text_of_table)
         if self.dies == (len(self.loads), "before"):
             raise Died
-        if self.fails:
-            self.fails -= 1
+        if self.fails or any(word in text_of_table for word in self.refuses):
+            self.fails = max(self.fails - 1, 0)
             raise RulesRefused("nft refused the table's text: no memory; nothing was changed")
         if self.state is not None and f"delete table inet {TABLE}\n" in text_of_table and "add map" in text_of_table:
             assert self.has_guard, "the table was made anew without a guard"
@@ -174,3 +176,44 @@ class FakeTable:
     async def changes(self) -> AsyncGenerator[str, None]:
         while True:
             yield await self.touched.get()
+
+
+class FakeBridge:
+    """A kernel that takes the text of the table of bridges, or says why not; elements by set."""
+
+    def __init__(self, refusal: NftFailed | None = None) -> None:
+        self.refusal = refusal
+        self.loads: list[str] = []
+        self.sets: dict[str, set[bytes]] | None = None
+        self.touched: asyncio.Queue[str] = asyncio.Queue()
+
+    async def load(self, text: str) -> None:
+        if self.refusal is not None:
+            raise self.refusal
+        self.loads.append(text)
+        self.sets = {} if "add chain" in text else None
+        for name, listed in re.findall(r"add element bridge \S+ (\S+) \{ (.*) \}", text):
+            assert self.sets is not None
+            pairs = [one.split(" . ") for one in listed.replace('"', "").split(", ")]
+            self.sets[name] = {link.encode().ljust(16, b"\0") + _packed(rest) for link, *rest in pairs}
+
+    async def change(self, changes: Iterable[SetChange], *_: object) -> None:
+        for one in changes:
+            assert self.sets is not None
+            held = self.sets.setdefault(one.layout.name, set())
+            held.difference_update(one.gone)
+            held.update(key for key, _ in one.new)
+
+    async def exists(self, *_: str) -> bool:
+        return self.sets is not None
+
+    async def counter(self, _: str) -> int:
+        return 0
+
+    async def changes(self) -> AsyncGenerator[str, None]:
+        while True:
+            yield await self.touched.get()
+
+
+def _packed(rest: list[str]) -> bytes:
+    return b"".join(bytes.fromhex(one[2:]) if one.startswith("0x") else ip_address(one).packed for one in rest)

@@ -22,7 +22,7 @@ from agent.policies.run.bridges import Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
 from agent.policies.run.plane import PolicyPlane
-from tests.policies.fake_table import FakeTable
+from tests.policies.fake_table import FakeBridge, FakeTable
 
 NODE = (bytes([10, 0, 0, 1]),)
 
@@ -124,12 +124,13 @@ async def node_addresses() -> Collection[bytes]:
 @asynccontextmanager
 async def running(
     manifests: Any, pods: GivenPods, *, table: FakeTable | None = None, flows: GivenFlows | None = None,
-    root: Path = Path("/nowhere"), off: str = "", claim: Any = None,
+    root: Path = Path("/nowhere"), bridge: Any = None, off: str = "", claim: Any = None,
 ) -> AsyncIterator[Running]:  # fmt: skip
     metrics, kernel, tracked, events = PolicyMetrics(), table or FakeTable(), flows or GivenFlows(), list[Event]()
     more = {"claim": claim} if claim is not None else {}
     plane = PolicyPlane(
-        table=kernel, pods=pods, manifests=manifests, ender=FlowEnder(tracked, node_addresses, metrics),
+        table=kernel, bridge_table=bridge or FakeBridge(),
+        pods=pods, manifests=manifests, ender=FlowEnder(tracked, node_addresses, metrics),
         bridges=Bridges(root), clock=SystemClock(), tell=events.append, metrics=metrics, off=off, **more,
     )  # fmt: skip
     board = Board(lambda: 0.0)

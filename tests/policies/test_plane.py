@@ -3,13 +3,14 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.drivers.clock.driver import SystemClock
 from agent.drivers.manifests.driver import ManifestDirectory
 from agent.drivers.manifests.remembered import RememberedManifests
 from agent.model.component import State
@@ -17,17 +18,28 @@ from agent.model.finding import Finding
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.unprotected import PodUnprotected
 from agent.model.services.flow import Flow
-from agent.policies.manifest.objects import PolicedPod
+from agent.policies.manifest.objects import PolicedPod, Policy
 from agent.policies.ports import TableTaken
-from agent.policies.rules.building import Builder
-from agent.policies.rules.changing import change
+from agent.policies.rules.building import MOST_LINES, Builder
+from agent.policies.rules.changing import change, outgrows
 from agent.policies.rules.nft_text import NO_GUARD, whole_text
 from agent.policies.rules.table import GUARD, NO_TABLE, TABLE
 from agent.policies.run.bridges import KEYS, SETTINGS
+from agent.policies.run.set_aside import PAUSES_S, SetAside
 from tests.policies.fake_table import FakeTable, taken
 from tests.policies.making import policed, policies_of
 from tests.policies.random_cases import Cases
 from tests.policies.running import GivenFlows, GivenManifests, GivenPods, Running, running
+
+
+class StandingClock(SystemClock):
+    """Goes where it is put."""
+
+    s = 0.0
+
+    def now_s(self) -> float:
+        return self.s
+
 
 WEB, DB = (("app", "web"),), (("app", "db"),)
 
@@ -115,6 +127,106 @@ async def test_what_stands_is_kept_until_it_is_known_which_pods_an_earlier_kepd_
 
         assert loads == []
         assert table.state == wanted([policy()], [left])
+
+
+async def test_a_policy_that_the_kernel_does_not_take_holds_up_no_other_and_isolates_its_own_pods() -> None:
+    """POL-18."""
+    good = [policy(f"p{number}", f"a{number}", ingress=[{}]) for number in range(5)]
+    hostile = [policy(name, name, ingress=[{}]) for name in ("bad", "worse")]
+    table, victim, others = (
+        FakeTable(),
+        pod("victim", "10.0.0.16"),
+        [pod(name, address, (("app", name),)) for name, address in (("bad", "10.0.0.17"), ("worse", "10.0.0.19"))],
+    )
+    table.refuses = ('"default/bad"', '"default/worse"')
+    async with running(GivenManifests(policy(ingress=[{}])), GivenPods(victim, *others), table=table) as node:
+        await node.plane.hold("uid-victim")
+        node.manifests.give(policy(), *hostile, *good)
+        message = await node.until(State.DEGRADED, "NetworkPolicy default/bad is set aside: nft refused")
+        await node.plane.hold("uid-victim")
+        with pytest.raises(PodUnprotected, match="does not take network policy default/bad: nft refused"):
+            await node.plane.hold("uid-bad")
+        assert table.state is not None
+        in_force = dict(table.state.maps["ingress4"])
+        node.pods.put(victim, *others, pod("new", "10.0.0.18", (("app", "a3"),)))
+        await node.plane.hold("uid-new")
+        table.refuses = ()
+        node.manifests.give(policy(), policy("bad", "bad", ingress=[{"ports": [{"port": 80}]}]), *good)
+        await node.until(State.READY)
+        await node.plane.hold("uid-bad")
+
+    assert "its pods are isolated, and new ones wait" in message
+    assert in_force == dict.fromkeys(("10.0.0.16", "10.0.0.17", "10.0.0.19"), "no_ingress")
+    assert {one.message.split(" is ")[0] for one in node.events[1:]} == {
+        "NetworkPolicy default/bad", "NetworkPolicy default/worse"
+    }  # fmt: skip
+
+
+async def test_of_a_policy_whose_change_the_kernel_does_not_take_the_last_version_stays() -> None:
+    """POL-18."""
+    table, pods = FakeTable(), GivenPods(pod("a", "10.0.0.16"), pod("b", "10.0.0.17", DB))
+    peers = [{"from": [{"podSelector": {"matchLabels": {"app": "db"}}}]}]
+    async with running(GivenManifests(policy(ingress=peers)), pods, table=table) as node:
+        await node.plane.hold("uid-a")
+        table.refuses = ("tcp dport 81",)
+        node.manifests.give(policy(ingress=[{"ports": [{"port": 81}]}]))
+        await node.until(State.DEGRADED, "its last version stays in force")
+        await node.plane.hold("uid-a")
+
+        assert table.state == wanted([policy(ingress=peers)], pods.known)
+
+
+async def test_what_is_set_aside_is_tried_again_after_pauses_that_grow() -> None:
+    clock, tried, refuses = StandingClock(), list[int](), {"default/p3", "default/p5"}
+    policies = policies_of([policy(f"p{number}", ingress=[{}]) for number in range(9)])
+
+    async def attempt(given: Mapping[str, Policy]) -> str:
+        tried.append(len(given))
+        if any(given[key] == policies[key] for key in refuses):
+            return "refused"
+        asides.are_in_force(given)
+        return ""
+
+    asides = SetAside(clock)
+    asides.without(policies)
+    said = [await asides.sift(asides.newcomers(policies), attempt, "refused")]
+    first = set(asides.sentences())
+    for pause_s in PAUSES_S:
+        clock.s += pause_s - 1
+        assert asides.due() == []
+        clock.s += 1
+        said.append(await asides.sift(asides.due(), attempt, ""))
+    refuses.clear()
+    clock.s += PAUSES_S[-1]
+    said.append(await asides.sift(asides.due(), attempt, ""))
+
+    assert first == {"default/p3", "default/p5"}
+    assert set(said) == {""}
+    assert asides.sentences() == {}
+    assert len(tried) < 60
+
+
+async def test_pods_whose_chains_are_too_many_are_isolated_and_the_first_keep_theirs() -> None:
+    """POL-17: each of these pods has other policies than all others, so that each has a chain of its own."""
+    rules = [{"ports": [{"port": 1 + number}], "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]} for number in range(100)]
+    objects = [
+        policy(f"p{number}", ingress=[{**one, "from": [{"ipBlock": {"cidr": f"10.{number}.0.0/16"}}]} for one in rules])
+        for number in range(10)
+    ]
+    for number, one in enumerate(objects):
+        one["spec"]["podSelector"] = {"matchLabels": {f"l{number}": "1"}}
+    pods = [
+        pod(f"e{number}", f"10.0.0.{number}", tuple((f"l{bit}", "1") for bit in range(10) if number >> bit & 1))
+        for number in range(1, 100)
+    ]
+    builder = Builder()
+    table = builder.table(policies_of(objects), [*pods, pod("other", "10.0.1.1", (("l1", "1"),))])
+
+    assert sum(len(one.rules) for one in table.chains.values()) <= MOST_LINES["namespace"]
+    assert "uid-e1" not in builder.crowded
+    assert table.ways["ingress4"]["10.0.0.99"] == "no_ingress"
+    assert "at most 5000 are taken" in builder.crowded["uid-e99"]
+    assert "uid-other" not in builder.crowded
 
 
 async def test_policies_that_were_deleted_meanwhile_take_the_table_with_them() -> None:
@@ -289,7 +401,7 @@ async def test_no_pod_that_was_started_is_unprotected_wherever_kepd_dies(load: i
 
     def check() -> None:
         for one in started:
-            expected = wanted(objects, [one]).maps["ingress4"]
+            expected = wanted(objects, [a, one]).maps["ingress4"]
             assert table.state is not None
             assert table.state.maps["ingress4"].items() >= expected.items(), one.name
 
@@ -331,7 +443,8 @@ async def test_changes_one_after_the_other_make_the_table_that_is_made_at_once()
     for seed in range(300):
         cases = Cases(seed)
         table = builder.table(policies_of([cases.policy("a"), *cases.policies()]), map(policed, cases.pods()))
-        if before is NO_TABLE:
+        if before is NO_TABLE or outgrows(before, table):
+            kernel.has_guard = True
             await kernel.load(whole_text(table))
         else:
             made = change(before, table)

@@ -2,12 +2,16 @@
 """What is refused in a NetworkPolicy: each fault by its path, with the value and what would be right."""
 
 import json
+import random
+from ipaddress import ip_address, ip_network
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from agent.policies.manifest.objects import Policy
+from agent.policies.manifest.objects import API_VERSION, KIND, IpBlock, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
+from agent.policies.rules.compiling import ranges_of
 
 
 def read(*specs: dict[str, Any], before: PolicyObjects = NO_OBJECTS, **more: Any) -> PolicyObjects:
@@ -37,6 +41,16 @@ def port(**given: Any) -> dict[str, Any]:
     [
         (peer(ipBlock={"cidr": "10.0.0.0/33"}), "spec.ingress[0].from[0].ipBlock.cidr", "'10.0.0.0/33' is no network"),
         (peer(ipBlock={"cidr": "10.0.0.1"}), "spec.ingress[0].from[0].ipBlock.cidr", "expected one such as 10.0.0.0/8"),
+        *(
+            (peer(ipBlock={"cidr": text}), "spec.ingress[0].from[0].ipBlock.cidr", f"'{text}' is no network")
+            for text in (
+                "10.0.0.0/255.0.0.0",
+                "10.0.0.0/0.0.0.255",
+                "10.0.0.0/08",
+                "::ffff:10.0.0.0/104",
+                "010.0.0.0/8",
+            )
+        ),
         (
             peer(ipBlock={"cidr": "10.0.0.0/8", "except": ["10.0.0.0/8"]}),
             "spec.ingress[0].from[0].ipBlock.except[0]",
@@ -121,3 +135,71 @@ def test_without_types_ingress_is_limited_and_egress_if_it_has_a_rule(
 
     assert isinstance(policy, Policy)
     assert (policy.limits("egress"), policy.limits("ingress")) == limits
+
+
+def test_blocks_without_their_exceptions_are_what_the_addresses_one_by_one_say() -> None:
+    """Also where exceptions overlap, touch, or reach the last address."""
+    for seed in range(200):
+        some = random.Random(seed)
+        base = some.choice(("10.0.0.0", "255.255.255.0", "fd00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00"))
+        whole = ip_network(f"{base}/{len(ip_address(base).packed) * 8 - 8}")
+        parts = [
+            str(
+                ip_network((int(whole[0]) + some.randrange(256), whole.max_prefixlen - some.randrange(5)), strict=False)
+            )
+            for _ in range(some.randrange(12))
+        ]
+        excepted = [ip_network(one) for one in parts]
+        left = [int(one) for one in whole if not any(one in part for part in excepted)]
+        ranges = ranges_of([IpBlock(str(whole), tuple(parts))], "4" if whole.version == 4 else "6")
+
+        assert [one for first, last in ranges for one in range(first, last + 1)] == left
+        assert all(first[1] + 1 < second[0] for first, second in pairwise(ranges))
+
+
+def many(name: str, count: int, namespace: str) -> dict[str, Any]:
+    """With so many rules, each of which needs a line in the kernel."""
+    rules = [{"ports": [{"port": 1 + number}]} for number in range(count)]
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": {"ingress": rules}}
+
+
+def test_a_policy_that_asks_for_too_much_is_refused_with_the_value_and_the_limit() -> None:
+    found = read({"ingress": [{"ports": [{"port": 1 + number}]} for number in range(501)]})
+
+    assert found.policies == {}
+    assert str(found.findings[0]).startswith(
+        "p.yaml:1: spec: has 501 rules with their kinds of peers and ports; at most 500 are taken"
+    )
+
+
+def test_where_a_namespace_asks_for_too_much_the_newcomer_is_refused_and_no_other() -> None:
+    """POL-17: also one whose file comes first, and a newer version of what is in force."""
+
+    def text(*objects: dict[str, Any]) -> bytes:
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
+
+    b = text(many("one", 500, "big"), many("two", 400, "big"), many("three", 400, "other"))
+    first = read_policies({"b.yaml": b})
+    edited = text(many("one", 500, "big"), many("two", 501, "big"), many("three", 500, "other"))
+    found = read_policies({"a.yaml": text(many("new", 101, "big")), "b.yaml": edited}, first)
+    smaller = text(many("one", 300, "big"), many("two", 500, "big"))
+    after = read_policies({"a.yaml": text(many("new", 101, "big")), "b.yaml": smaller}, found)
+
+    assert first.findings == ()
+    assert found.policies.keys() == {"big/one", "big/two", "other/three"}
+    assert [len(found.policies[key].spec.ingress) for key in sorted(found.policies)] == [500, 400, 500]
+    (refused,) = (str(one) for one in found.findings if "with it" in one.text)
+    assert refused.startswith(
+        "a.yaml:1: spec: NetworkPolicy big/new is not in force: with it the policies of namespace "
+    )
+    assert "big have 1001 rules with their kinds of peers and ports; at most 1000 are taken" in refused
+    assert after.policies.keys() == {"big/new", "big/one", "big/two"}
+    assert after.findings == ()
+
+
+def test_many_exceptions_are_worked_out_in_one_sweep() -> None:
+    """20 000 took minutes."""
+    parts = tuple(str(ip_address(0x0B000001 + 2 * number)) + "/32" for number in range(20_000))
+
+    assert len(ranges_of([IpBlock("11.0.0.0/8", parts)], "4")) == 20_001

@@ -47,6 +47,7 @@ async def test_a_policy_is_explained_with_the_addresses_of_its_pods_and_peers() 
     assert answer.is_in_force
     assert list(answer.lines) == [
         "selects pods of namespace default by app=web: default/web 10.0.0.16",
+        "default/web: on no bridge that CNI names, so its source addresses are not held",
         "egress: not limited by this policy",
         "ingress: from pods of namespace default by app=db (default/db 10.0.0.17), TCP http",
         "ingress: from 192.0.2.0/24 without 192.0.2.8/29, every port and protocol",

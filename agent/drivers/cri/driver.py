@@ -112,12 +112,15 @@ class CriRuntime:
         return says_ports_are_mapped(answer.info.get("cniconfig", ""))
 
     async def list_sandboxes(self) -> list[pb.PodSandbox]:
-        return list((await self.call(methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest())).items)
+        """Each once, however often the runtime names it."""
+        found = (await self.call(methods.LIST_POD_SANDBOX, pb.ListPodSandboxRequest())).items
+        return [*{one.id: one for one in found}.values()]
 
     async def list_containers(self, sandbox_id: str = "") -> list[pb.Container]:
-        """All of them, or those of one sandbox."""
+        """All of them, or those of one sandbox; each once, however often the runtime names it."""
         request = pb.ListContainersRequest(filter=pb.ContainerFilter(pod_sandbox_id=sandbox_id))
-        return list((await self.call(methods.LIST_CONTAINERS, request)).containers)
+        found = (await self.call(methods.LIST_CONTAINERS, request)).containers
+        return [*{one.id: one for one in found}.values()]
 
     async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)

@@ -19,7 +19,7 @@ HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
 _NESTED = 0x8000
 _TYPE_MASK = 0x3FFF
-_FAMILIES = {"inet": 1, "IPv4": 2, "IPv6": 10}
+_FAMILIES = {"inet": 1, "IPv4": 2, "bridge": 7, "IPv6": 10}
 
 
 def attribute(kind: int, payload: bytes) -> bytes:

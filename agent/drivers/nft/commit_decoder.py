@@ -13,7 +13,7 @@ from agent.drivers.netlink.attributes import HEADER, attributes
 from agent.drivers.nft.messages import Message
 from agent.model.services.nft_table import CLIENTS, TABLE, TableFamily
 
-_FAMILY_NUMBERS = {"inet": 1, "IPv4": 2, "IPv6": 10}
+_FAMILY_NUMBERS = {"inet": 1, "IPv4": 2, "bridge": 7, "IPv6": 10}
 
 _ELEMENTS = (Message.NEW_ELEMENTS, Message.DELETE_ELEMENTS)
 _WORDS = {

@@ -17,6 +17,7 @@ Counts = Mapping[bytes, tuple[int, int]]
 """Key → packets and bytes that an element begins with."""
 
 _ADDRESS_BYTES = {"IPv4": 4, "IPv6": 16}
+_LINK_BYTES = 16
 _ELEMENT, _KEY, _DATA, _FLAGS, _TIMEOUT, _EXPRESSION, _KEY_END = 1, 1, 2, 3, 4, 7, 10
 _VALUE, _VERDICT = 1, 2
 _INTERVAL_END = number(_FLAGS, 1)
@@ -25,7 +26,8 @@ _GOTO, _DROP = -4 & 0xFFFFFFFF, 0
 
 def key_size(layout: MapLayout, family: str) -> int:
     """Bytes of a key; of a range, of one end of it."""
-    return sum(_ADDRESS_BYTES[family] if part == "address" else 4 for part in layout.key)
+    sizes = {"address": _ADDRESS_BYTES[family], "link": _LINK_BYTES}
+    return sum(sizes.get(part, 4) for part in layout.key)
 
 
 def data_size(layout: MapLayout, family: str) -> int:

@@ -61,7 +61,7 @@ class ReadFiles(msgspec.Struct, Generic[T], frozen=True):
             key: found
             for path, file in self.by_file.items()
             for key, found in file.good.items()
-            if self.holders[key] == path
+            if self.holders.get(key) == path
         }
 
     @property

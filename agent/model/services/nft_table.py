@@ -20,7 +20,7 @@ RACE_DROPS = "race_drops"
 """Named counter of packets whose endpoint went between two lookups."""
 
 Family = Literal["IPv4", "IPv6"]
-TableFamily = Literal["IPv4", "IPv6", "inet"]
+TableFamily = Literal["IPv4", "IPv6", "inet", "bridge"]
 """Of a table, which may see both."""
 Hashing = Literal["", "flow", "source"]
 """By what a connection's slot is chosen, so that every node chooses the same: addresses and ports, or the client's
@@ -49,7 +49,7 @@ class MapKind(StrEnum):
 
 
 class MapLayout(msgspec.Struct, frozen=True):
-    """One map or set. `key` names its components: address, proto, port, slot, number."""
+    """One map or set. `key` names its components: address, proto, port, slot, number, link."""
 
     name: str
     kind: MapKind

@@ -173,20 +173,22 @@ STAGES = {
 def seen_pods(
     sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Container], instance: str, wall_minus_now_s: float
 ) -> dict[str, SeenPod]:
-    ours: dict[str, list[SeenSandbox]] = {}
+    """Each by its id: a list may name one twice."""
+    ours: dict[str, dict[str, SeenSandbox]] = {}
     uids: dict[str, str] = {}
     for sandbox in sandboxes:
         if sandbox.annotations.get(INSTANCE) == instance:
             seen = _sandbox_of(sandbox)
-            ours.setdefault(seen.uid, []).append(seen)
+            ours.setdefault(seen.uid, {})[seen.id] = seen
             uids[seen.id] = seen.uid
-    inside: dict[str, list[Instance]] = {}
+    inside: dict[str, dict[str, Instance]] = {}
     for container in containers:
         uid = uids.get(container.pod_sandbox_id)
         if uid is not None:
-            inside.setdefault(uid, []).append(instance_of(container, wall_minus_now_s))
+            inside.setdefault(uid, {})[container.id] = instance_of(container, wall_minus_now_s)
     return {
-        uid: SeenPod(sandboxes_newest_first(found), newest_first(inside.get(uid, ()))) for uid, found in ours.items()
+        uid: SeenPod(sandboxes_newest_first([*found.values()]), newest_first(inside.get(uid, {}).values()))
+        for uid, found in ours.items()
     }
 
 

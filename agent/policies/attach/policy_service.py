@@ -29,7 +29,10 @@ class PolicyService:
             more = f"; manifests with faults: {'; '.join(faults[:3])}" if faults else ""
             raise Refused("not_found", f"no {KIND} {key} is here{more}")
         why_not = plane.off or plane.problem or ("" if plane.builder.policy(key) else "it is not in the kernel yet")
-        lines = [*policy_lines(policy, plane.pods, why_not), *filter(None, [plane.bridge_problem])]
+        lines = [
+            *policy_lines(policy, plane.pods, why_not),
+            *filter(None, [plane.bridge_problem, plane.bridge.problem]),
+        ]
         return pb.ExplainPolicyResponse(is_in_force=not why_not, lines=lines)
 
     async def judge_packet(self, request: pb.JudgePacketRequest) -> pb.JudgePacketResponse:

@@ -11,17 +11,22 @@ from agent.config.document import Configuration
 from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.interfaces.driver import Interfaces
 from agent.drivers.nft.named_table import NamedTable
+from agent.drivers.nft.watch import OwnSockets
 from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import PlaneTaken, held_plane_lock
+from agent.model.services.nft_table import TableFamily
 from agent.policies.attach.policy_service import PolicyService
 from agent.policies.ports import PodsHere, TableTaken
-from agent.policies.rules.nft_text import REMOVAL
+from agent.policies.rules import bridge_text, nft_text
 from agent.policies.rules.table import GUARD, TABLE
 from agent.policies.run.bridges import Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
 from agent.policies.run.plane import PolicyPlane
+
+FAMILIES: tuple[TableFamily, ...] = ("inet", "bridge")
+REMOVALS = {"inet": nft_text.REMOVAL, "bridge": bridge_text.REMOVAL}
 
 
 class PolicyOffers(msgspec.Struct, frozen=True):
@@ -42,9 +47,12 @@ def held_table(run_directory: str) -> Iterator[None]:
 def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]:
     """`pods` are those of this node, where a plane runs them."""
     configuration = inputs.configuration()
-    metrics, table, flows, addresses = PolicyMetrics(), NamedTable("inet", TABLE), Conntrack(), Interfaces()
+    own = OwnSockets()
+    table, bridge = (NamedTable(family, TABLE, own_sockets=own) for family in FAMILIES)
+    metrics, flows, addresses = PolicyMetrics(), Conntrack(), Interfaces()
     plane = PolicyPlane(
         table=table,
+        bridge_table=bridge,
         pods=pods,
         manifests=manifest_directory(inputs.configuration, "policies"),
         ender=FlowEnder(flows, addresses.now, metrics),
@@ -58,6 +66,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]
 
     async def close() -> None:
         table.close()
+        bridge.close()
         await flows.close()
 
     return Attached(
@@ -80,14 +89,16 @@ def why_off(configuration: Configuration) -> str:
 
 async def remove_policies(configuration: Configuration, *, is_dry: bool) -> list[str]:
     """What `kepd cleanup` takes away. Raises NftFailed, PlaneTaken."""
-    table = NamedTable("inet", TABLE)
+    tables = [NamedTable(family, TABLE) for family in FAMILIES]
     try:
-        if not await table.exists(GUARD):
+        there = [one for one in tables if await one.exists(GUARD)]
+        if not there:
             return []
         scope = f"network namespace {os.stat('/proc/self/ns/net').st_ino}"  # noqa: PTH116
         with held_plane_lock("policies", scope, configuration.node.run_directory):
-            if not is_dry:
-                await table.load(REMOVAL)
-        return [f"nftables: table {TABLE} of inet"]
+            for one in () if is_dry else there:
+                await one.load(REMOVALS[one.family])
+        return [f"nftables: table {TABLE} of {one.family}" for one in there]
     finally:
-        table.close()
+        for one in tables:
+            one.close()

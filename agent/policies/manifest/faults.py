@@ -3,11 +3,12 @@
 
 import re
 from collections.abc import Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
 from agent.model.finding import shown
 from agent.model.pods.fields import Metadata
 from agent.model.selector import label_key_faults, label_value_faults, selector_faults
+from agent.policies.manifest.bounds import size_faults
 from agent.policies.manifest.objects import DIRECTIONS, IpBlock, Peer, Policy, PortFields, SelectorFields
 
 Faults = Iterator[tuple[str, str]]
@@ -22,6 +23,7 @@ MOST_PORT = 65535
 
 def policy_faults(policy: Policy) -> Faults:
     yield from _metadata(policy.metadata)
+    yield from size_faults(policy)
     yield from _selector("spec.podSelector", policy.spec.pod_selector)
     for place, one in enumerate(policy.spec.policy_types):
         if one not in TYPES:
@@ -82,10 +84,14 @@ def _block(path: str, block: IpBlock) -> Faults:
 
 
 def _network(text: str) -> IPv4Network | IPv6Network | None:
+    """As Kubernetes reads it: a length in plain digits, and an address of IPv4 written as such."""
+    address, _, length = text.partition("/")
     try:
-        return ip_network(text, strict=False) if "/" in text and "%" not in text else None
+        network = ip_network(text, strict=False) if "%" not in text else None
+        is_mapped = getattr(ip_address(address), "ipv4_mapped", None) is not None
     except ValueError:
         return None
+    return network if network is not None and length == str(network.prefixlen) and not is_mapped else None
 
 
 def is_inside(part: IPv4Network | IPv6Network, whole: IPv4Network | IPv6Network) -> bool:

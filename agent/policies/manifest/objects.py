@@ -96,7 +96,8 @@ class Policy(Fields, frozen=True):
 
 class PolicedPod(msgspec.Struct, frozen=True):
     """A pod of this node as policies see it. `addresses` None: it has a sandbox, and nobody has asked it for them yet.
-    `labels` None: nothing is left that tells them. `ports`: name, protocol and number of its containers'."""
+    `labels` None: nothing is left that tells them. `ports`: name, protocol and number of its containers'. `links`: what
+    leads to it of the ports of a bridge, as far as that is known."""
 
     uid: str
     namespace: str
@@ -105,6 +106,7 @@ class PolicedPod(msgspec.Struct, frozen=True):
     addresses: tuple[str, ...] | None = ()
     is_host_network: bool = False
     ports: tuple[tuple[str, str, int], ...] = ()
+    links: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

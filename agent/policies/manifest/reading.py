@@ -9,6 +9,7 @@ from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
+from agent.policies.manifest.bounds import within_bounds
 from agent.policies.manifest.faults import policy_faults
 from agent.policies.manifest.objects import API_VERSION, KIND, Policy
 
@@ -38,11 +39,17 @@ def read_policies(files: Mapping[str, bytes], before: PolicyObjects = NO_OBJECTS
     read = read_files(
         files, before.files, lambda path, text: ({}, ()) if is_foreign(path, text) else _read_file(path, text)
     )
-    chosen = {"/".join(key[1:]): placed for key, placed in read.chosen.items()}
+    placed = {"/".join(key[1:]): (each.where, each.policy) for key, each in read.chosen.items()}
+    findings = list(read.findings)
+    chosen = within_bounds(placed, before.policies, findings)
+    if len(chosen) < len(placed):
+        # What a bound refuses is not in force, and is not remembered as if it were.
+        held = {key: path for key, path in read.holders.items() if "/".join(key[1:]) in chosen}
+        read = msgspec.structs.replace(read, holders=held)
     return PolicyObjects(
-        {key: placed.policy for key, placed in chosen.items()},
-        {key: placed.where for key, placed in chosen.items()},
-        read.findings,
+        {key: policy for key, (_, policy) in chosen.items()},
+        {key: where for key, (where, _) in chosen.items()},
+        tuple(findings),
         read,
     )
 

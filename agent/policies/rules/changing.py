@@ -48,7 +48,10 @@ def change(before: Table, after: Table) -> Change:
 
 
 def outgrows(before: Table, after: Table) -> bool:
-    """Whether something gets more elements than it has room for, so that all of the table has to be made anew."""
+    """Whether all of the table has to be made anew: something gets more elements than it has room for, or the hook
+    gets other rules."""
+    if before.is_blunt != after.is_blunt:
+        return True
     sets = ((one.elements, after.sets[name].elements) for name, one in before.sets.items() if name in after.sets)
     ways = ((one, after.ways[name]) for name, one in before.ways.items())
     return any(len(old) <= SIZE < len(new) for old, new in (*sets, *ways))

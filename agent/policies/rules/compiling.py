@@ -127,22 +127,19 @@ def ranges_of(blocks: Iterable[IpBlock], family: Family) -> tuple[tuple[int, int
         whole = ip_network(block.cidr, strict=False)
         if str(whole.version) != family:
             continue
-        left = [(int(whole[0]), int(whole[-1]))]
-        for text in block.except_:
-            part = ip_network(text, strict=False)
-            left = [piece for one in left for piece in _without(one, int(part[0]), int(part[-1]))]
-        found += left
+        parts = (ip_network(text, strict=False) for text in block.except_)
+        found += _without(int(whole[0]), int(whole[-1]), merged((int(one[0]), int(one[-1])) for one in parts))
     return merged(found)
 
 
-def _without(whole: tuple[int, int], first: int, last: int) -> Iterator[tuple[int, int]]:
-    if last < whole[0] or first > whole[1]:
-        yield whole
-        return
-    if whole[0] < first:
-        yield whole[0], first - 1
-    if last < whole[1]:
-        yield last + 1, whole[1]
+def _without(first: int, last: int, gaps: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """What is left of a range; the gaps are sorted and do not overlap."""
+    for begin, end in gaps:
+        if first < begin:
+            yield first, min(begin - 1, last)
+        first = max(first, end + 1)
+    if first <= last:
+        yield first, last
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

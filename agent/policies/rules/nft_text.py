@@ -49,6 +49,11 @@ REMOVAL = f"add table {HERE}\ndelete table {HERE}\n{NO_GUARD}"
 RECEIVERS = ("ip daddr vmap @ingress4", "ip6 daddr vmap @ingress6")
 # Where a rule of either direction leads that allows a packet.
 ALLOWED: Mapping[Direction, str] = {"egress": "goto receivers", "ingress": "accept"}
+TO_ALL = (
+    "meta pkttype { broadcast, multicast } meta l4proto { tcp, udp, sctp, icmp }",
+    "fib daddr type { broadcast, multicast } meta l4proto { tcp, udp, sctp, icmp }",
+    "ip6 daddr ff00::/8 icmpv6 type echo-request",
+)
 DROP_UNFIT = 'counter name "denied_unfit" drop'
 HOOKED: Mapping[str, Sequence[str]] = {
     "unfit": [
@@ -73,10 +78,10 @@ HOOKED: Mapping[str, Sequence[str]] = {
 }
 
 
-def guard_text(table: Table) -> str:
+def guard_text(whole: str) -> str:
     """The same as a second table. A packet that is under way while a table is made anew may still be in rules of the
     old one, whose elements have gone already; so both are asked until the new one is there."""
-    return whole_text(table).replace(HERE, f"inet {GUARD}")
+    return whole.replace(HERE, f"inet {GUARD}")
 
 
 def whole_text(table: Table) -> str:
@@ -88,7 +93,7 @@ def whole_text(table: Table) -> str:
     )
     made = "".join(f"add chain {HERE} {name}\n" for name in table.chains) + additions_text(NO_TABLE, table)
     begin = f"add table {HERE}\ndelete table {HERE}\nadd table {HERE}\n"
-    return "".join((begin, *_fixed(table), made, *ways, *_hooks()))
+    return "".join((begin, *_fixed(table), made, *ways, *_hooks(table)))
 
 
 def _fixed(table: Table) -> Iterator[str]:
@@ -111,10 +116,12 @@ def _fixed(table: Table) -> Iterator[str]:
         yield f'add rule {HERE} {chain} counter name "denied_{direction}" drop\n'
 
 
-def _hooks() -> Iterator[str]:
+def _hooks(table: Table) -> Iterator[str]:
     """Last, so that a table is whole before it is asked."""
     for chain, rules in HOOKED.items():
         yield f"add chain {HERE} {chain} {HOOK if chain == 'forwarded' else ''}\n"
+        if chain == "forwarded" and table.is_blunt:
+            yield from (f"add rule {HERE} {chain} {packets} {DROP_UNFIT}\n" for packets in TO_ALL)
         yield from (f"add rule {HERE} {chain} {rule}\n" for rule in rules)
 
 

@@ -74,12 +74,19 @@ class Chain(msgspec.Struct, frozen=True):
     rules: tuple[tuple[Rule, str], ...]
 
 
+Links = Mapping[str, frozenset[tuple[str, str]]]
+"""By set of the table of bridges: links of pods, with an address where the set has one."""
+
+
 class Table(msgspec.Struct, frozen=True):
-    """`ways` by map: addresses and the chains that judge their packets."""
+    """`ways` by map: addresses and the chains that judge their packets. `is_blunt`: of a pod with policies no link is
+    known, so packets to all at once are forwarded to nobody."""
 
     chains: Mapping[str, Chain] = {}
     sets: Mapping[str, NamedSet] = {}
     ways: Mapping[str, Mapping[str, str]] = {}
+    links: Links = {}
+    is_blunt: bool = False
 
     @property
     def policed(self) -> frozenset[str]:

@@ -13,7 +13,7 @@ one transaction. A container starts only after `hold` has returned.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext, suppress
 
 import structlog
 from msgspec.structs import replace
@@ -24,17 +24,21 @@ from agent.model.event import Event
 from agent.model.finding import Advice, Finding, printable
 from agent.model.manifests.snapshot import ManifestSnapshot, ManifestSource
 from agent.model.pods.unprotected import PodUnprotected
-from agent.model.services.nft_error import NftFailed
+from agent.model.services.nft_error import NftFailed, OutcomeUnknown, RulesRefused
 from agent.policies.manifest.objects import KIND, PolicedPod, Policy
 from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
 from agent.policies.ports import PodsHere, PolicyTable, TableTaken
+from agent.policies.rules import bridge_text
 from agent.policies.rules.building import Builder
 from agent.policies.rules.changing import change, outgrows
-from agent.policies.rules.nft_text import COUNTERS, NO_GUARD, guard_text, whole_text
+from agent.policies.rules.nft_text import COUNTERS, NO_GUARD, REMOVAL, guard_text, whole_text
 from agent.policies.rules.table import GUARD, NO_TABLE, Table
+from agent.policies.run.bridge_table import MEND as BRIDGE_MEND
+from agent.policies.run.bridge_table import BridgeTable
 from agent.policies.run.bridges import MEND, Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
+from agent.policies.run.set_aside import SetAside
 
 log = structlog.get_logger(plane="policies")
 
@@ -51,6 +55,7 @@ class PolicyPlane:
         self,
         *,
         table: PolicyTable,
+        bridge_table: PolicyTable,
         pods: PodsHere | None,
         manifests: ManifestSource,
         ender: FlowEnder,
@@ -66,20 +71,21 @@ class PolicyPlane:
         self._table, self._pods, self._manifests, self._ender = table, pods, manifests, ender
         self._bridges, self._clock, self._tell, self._metrics, self.off = bridges, clock, tell, metrics, off
         self._claim, self._claims = claim, ExitStack()
-        self._has_claim = False
+        self.bridge, self._bridge_table = BridgeTable(bridge_table, self._take_table), bridge_table
         self.builder = Builder()
+        self._asides = SetAside(clock)
         self.objects: PolicyObjects = NO_OBJECTS
         self.since_s: dict[str, float] = {}
         """By policy, since when it has been known."""
-        self.problem = self.bridge_problem = ""
         self._problems: tuple[Finding, ...] = ()
-        self._doubt = ""
-        """Why it is not known which policies there are; what an earlier kepd left stays meanwhile."""
-        self._has_read = self._has_pods = self._is_touched = False
+        self.problem = self.bridge_problem = self._doubt = ""
+        """`_doubt`: why it is not known which policies there are; what an earlier kepd left stays meanwhile."""
+        self._has_read = self._has_pods = self._is_touched = self._has_claim = False
         self._standing: Table | None = None
         """What the kernel has; None while that is not known."""
         self._applied: tuple[Mapping[str, Policy], dict[str, PolicedPod]] = ({}, {})
-        self._failures = 0
+        self._failures, self._is_refused = 0, False
+        """What failed last was what the table says, and not the way into the kernel."""
         self._due, self._news, self._in_force = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -104,6 +110,8 @@ class PolicyPlane:
                     await waiter
                     if self.problem:
                         raise PodUnprotected(f"the kernel has not taken the network policies: {self.problem}")
+                if why := self.builder.crowded.get(uid) or self._asides.why(self.builder.policies_of(uid)):
+                    raise PodUnprotected(f"{why}; kepd tries again")
         except TimeoutError as error:
             text = "pods and policies are not known yet" if self._standing is None else "the pod has no address yet"
             text = self._doubt or text
@@ -135,12 +143,14 @@ class PolicyPlane:
             group.create_task(self._follow_manifests(), name="policies-manifests")
             group.create_task(self._follow_pods(), name="policies-pods")
             group.create_task(self._follow_others(), name="policies-others")
+            group.create_task(self.bridge.follow(self._in_force, self._due.set), name="policies-bridge")
             group.create_task(self._ender.run(lambda: self.standing), name="policies-flows")
             group.create_task(self._look(), name="policies-counters")
             group.create_task(self._report(report), name="policies-report")
             while True:
                 retry_s = RETRIES_S[min(self._failures, len(RETRIES_S)) - 1] if self._failures else None
-                await rung(self._due, self._clock, None if retry_s is None else self._clock.now_s() + retry_s)
+                again_s = self._asides.again_s if retry_s is None else self._clock.now_s() + retry_s
+                await rung(self._due, self._clock, again_s)
                 self._due.clear()
                 await self._round()
 
@@ -210,7 +220,7 @@ class PolicyPlane:
             self._waiters += waiters
             return
         is_same = policies is self._applied[0] and list(pods) == list(self._applied[1].values())
-        if self._standing is None or not is_same:
+        if self._standing is None or not is_same or self.bridge.is_due or self._asides.due():
             await self._put(policies, pods)
         for one in waiters:
             if not one.done():
@@ -218,20 +228,44 @@ class PolicyPlane:
         self._news.set()
 
     async def _put(self, policies: Mapping[str, Policy], pods: Sequence[PolicedPod]) -> None:
-        began_s = self._clock.now_s()
-        wanted = self.builder.table(policies, pods)
-        await self._see_to_bridges(wanted)
-        before, self.problem = self.problem, await self._apply(wanted, began_s)
+        before, known = self.problem, self._asides.sentences()
+
+        async def attempt(given: Mapping[str, Policy]) -> str:
+            return await self._bring(given, pods)
+
+        self.problem = await attempt(self._asides.without(policies))
+        if self.problem and self._is_refused and self._failures and (new := self._asides.newcomers(policies)):
+            self.problem = await self._asides.sift(new, attempt, self.problem)
+        elif not self.problem and (due := self._asides.due()):
+            self.problem = await self._asides.sift(due, attempt, "")
+        for key, text in self._asides.sentences().items():
+            if key not in known:
+                self._tell(self._event(NOT_READY, f"{KIND} {key} {text}"))
         if not self.problem:
             self._failures = 0
             self._applied = (policies, {one.uid: one for one in pods})
-            self._metrics.policies, self._metrics.policed = len(policies), len(wanted.policed)
             return
         self._failures += 1
-        self._metrics.refused += 1
         if self.problem != before:
             log.warning("policies_not_applied", error=self.problem)
             self._tell(self._event(NOT_READY, f"the kernel has not taken the network policies: {self.problem}"))
+
+    async def _bring(self, policies: Mapping[str, Policy], pods: Sequence[PolicedPod]) -> str:
+        """What is in the way; empty if they are in force."""
+        began_s = self._clock.now_s()
+        wanted = await asyncio.to_thread(self.builder.table, policies, pods) if policies else NO_TABLE
+        await self._see_to_bridges(wanted)
+        # That the tables are taken is what this table's change says.
+        with suppress(TableTaken):
+            await self.bridge.bring(wanted.links)
+        wanted = replace(wanted, is_blunt=True) if self.bridge.problem else wanted
+        problem = await self._apply(wanted, began_s)
+        if problem:
+            self._metrics.refused += 1
+        else:
+            self._asides.are_in_force(policies)
+            self._metrics.policies, self._metrics.policed = len(policies), len(wanted.policed)
+        return problem
 
     def _as_known(self, pods: Sequence[PolicedPod]) -> list[PolicedPod]:
         """Addresses that nobody has asked for again are those of before."""
@@ -257,18 +291,22 @@ class PolicyPlane:
                 if is_changed := is_there or wanted is not NO_TABLE:
                     self._take_table()
                     await self._make_anew(wanted, is_there=is_there)
-            elif made := change(standing, wanted):
+            elif made := await asyncio.to_thread(change, standing, wanted):
                 is_changed = True
                 await self._table.add_chains(made.new_chains)
                 if made.text:
                     await self._table.load(made.text)
                 await self._table.change(made.elements, made.gone_chains, made.gone_sets)
         except TableTaken as error:
+            self._is_refused = False
             # What another kepd has there is not ours to take away.
             if wanted is not NO_TABLE:
                 return str(error)
         except NftFailed as error:
             self._standing = None
+            self._is_refused = isinstance(error, OutcomeUnknown) or (
+                isinstance(error, RulesRefused) and not error.is_passing
+            )
             if wanted is not NO_TABLE or is_changed:
                 return str(error)
             log.debug("policies_not_looked_for", error=str(error))
@@ -281,10 +319,11 @@ class PolicyPlane:
 
     async def _make_anew(self, wanted: Table, *, is_there: bool) -> None:
         """One that is there is never gone for a packet: until the new one stands, a guard has the same rules."""
+        text = await asyncio.to_thread(whole_text, wanted) if wanted is not NO_TABLE else REMOVAL
         has_guard = is_there and wanted is not NO_TABLE
         if has_guard:
-            await self._table.load(guard_text(wanted))
-        await self._table.load(whole_text(wanted))
+            await self._table.load(guard_text(text))
+        await self._table.load(text)
         if has_guard:
             await self._table.load(NO_GUARD)
 
@@ -307,12 +346,16 @@ class PolicyPlane:
             await self._clock.sleep(LOOK_S)
             await self.count()
             await self._see_to_bridges(self.standing)
+            if self.bridge.problem:
+                self.bridge.is_due = True
+                self._due.set()
             self._news.set()
 
     async def count(self) -> None:
         try:
-            for name in COUNTERS:
-                self._metrics.counted(name.removeprefix("denied_"), await self._table.counter(name))
+            for table, counters in ((self._table, COUNTERS), (self._bridge_table, bridge_text.COUNTERS)):
+                for name in counters:
+                    self._metrics.counted(name.removeprefix("denied_"), await table.counter(name))
         except NftFailed as error:
             log.debug("policies_not_counted", error=str(error))
 
@@ -320,32 +363,38 @@ class PolicyPlane:
         """Also that what is here is not enforced."""
         text = f"is not enforced here: {self.off}"
         places = self.objects.places.items() if self.off else ()
+        aside = self._asides.sentences().items()
         return [
-            *self._problems,
-            *self.objects.findings,
+            *self._problems, *self.objects.findings,
             *(Finding(where, "", f"{KIND} {key} {text}") for key, where in places),
-        ]
+            *(Finding(self.objects.places.get(key, ""), "", f"{KIND} {key} {words}") for key, words in aside),
+        ]  # fmt: skip
 
     async def _report(self, report: Report) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
-            doubt = self._doubt if self._problems else ""
-            troubles = [*filter(None, (self.problem, self.bridge_problem, doubt)), *map(str, self.findings())]
+            doubts = (self.problem, self.bridge_problem, self.bridge.problem, self._doubt if self._problems else "")
+            troubles = [*filter(None, doubts), *map(str, self.findings())]
             if troubles:
                 more = [f"and {len(troubles) - MOST_TOLD} more"] if len(troubles) > MOST_TOLD else []
                 report.degraded("; ".join([*troubles[:MOST_TOLD], *more]))
             elif self._standing is not None or self.off or self._doubt:
                 # A directory that is not there yet is no trouble.
-                known = f"{len(self.objects.policies)} policies"
-                report.ready(self.off or "; ".join(filter(None, (known, self._doubt))))
+                report.ready(
+                    self.off or "; ".join(filter(None, (f"{len(self.objects.policies)} policies", self._doubt)))
+                )
 
     async def advice(self) -> Sequence[Advice]:
         """For `kepctl doctor`."""
-        if not self.bridge_problem:
-            return ()
-        found = "between pods of one bridge not enforced"
-        return (Advice(subject="network policies", found=found, wanted="", text=self.bridge_problem, mend=MEND),)
+        missing = "between pods of one bridge not enforced"
+        problems = (
+            (self.bridge_problem, missing, MEND), (self.bridge.problem, f"{missing} for all frames", BRIDGE_MEND),
+        )  # fmt: skip
+        return [
+            Advice(subject="network policies", found=found, wanted="", text=text, mend=mend)
+            for text, found, mend in problems if text
+        ]  # fmt: skip
 
     def _event(self, reason: str, message: str) -> Event:
         return Event(is_warning=True, reason=reason, message=message, plane="policies")

@@ -20,6 +20,8 @@ def policy_lines(policy: Policy, pods: Collection[PolicedPod], why_not: str) -> 
     yield f"selects pods of namespace {policy.namespace} by {selected.pods}: {_listed(mine) or 'none is here now'}"
     if hosts := [one.key for one in mine if one.is_host_network]:
         yield f"{', '.join(hosts)}: in the network of the node, so no policy limits it"
+    if loose := [one.key for one in mine if not one.links and not one.is_host_network]:
+        yield f"{', '.join(loose)}: on no bridge that CNI names, so its source addresses are not held"
     if why_not:
         yield f"not in force: {why_not}"
     for direction in DIRECTIONS:

@@ -42,6 +42,9 @@ class Script:
                 time.sleep(0.02)
             if listed == "end":
                 return
+            if listed == "tiny":
+                yield pb.ListAndWatchResponse.FromString(b"\x0a\x00" * 2_000_000)
+                continue
             devices = [pb.Device(ID=name, health=health) for name, health in listed.items()]
             if "flood" in self.given:
                 devices += [pb.Device(ID=f"flood-{number}", health="Healthy") for number in range(10_000)]
@@ -75,6 +78,13 @@ class Script:
         one = pb.ContainerAllocateResponse(envs={self.given.get("variable", "GPUS"): ",".join(ids)})
         if act == "bad-path":
             one.mounts.add(host_path="../etc", container_path="/etc")
+        if act.startswith("mount "):
+            one.mounts.add(host_path=act.removeprefix("mount "), container_path="/seen")
+        if act.startswith("note "):
+            one.annotations[act.removeprefix("note ")] = "x"
+        if act == "many":
+            for _ in range(5000):
+                one.mounts.add()
         if act == "bad-id":
             one.cdi_devices.add(name="gpu0")
         for node in self.given.get("nodes", []):

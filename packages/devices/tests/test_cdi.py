@@ -212,6 +212,8 @@ def test_a_node_that_is_another_on_the_host_is_a_refusal(there: HostNode | None,
     ("path", "options", "complaint"),
     [
         ("/", "[]", "mounts / of the host"),
+        ("//./", "[]", "mounts / of the host"),
+        ("/./proc//kcore", "[]", "mounts /proc/kcore of the host"),
         ("/proc/kcore", "[]", "mounts /proc/kcore of the host"),
         ("/sys/fs", "[rw]", "mounts /sys/fs of the host"),
         ("/var/lib/kepd/pods", "[]", "where /var/lib/kepd is"),

@@ -2,13 +2,13 @@
 """The manager over a driver and a disk in memory: what pods hold, what fails, and what a new process finds."""
 
 import asyncio
-import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from agent.model.desk import Desk, DeskFailed, Work
 from agent.model.devices.container_devices import ContainerDevices
 from agent.model.devices.plugin import ClaimAnswer, PreparedDevice
 from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
@@ -22,9 +22,9 @@ from kepd_devices.plan.answers import Answers
 from kepd_devices.plan.pace import MOST_CHANGES, WITHIN_S
 from kepd_devices.plan.pools import PoolNode
 from kepd_devices.plan.records import Stage
-from kepd_devices.plan.search import Question, SearchAnswer, search
 from kepd_devices.ports import DriverFailed
 from kepd_devices.run.claims import DeviceClaims, ManagerSettings
+from kepd_devices.run.searches import QUICK_S, SLOW_S
 from packages.devices.tests.fakes import FakeCdi, FakeDriver, LateClock
 from packages.devices.tests.offered import slice_at
 from packages.devices.tests.test_pod_claims import pod
@@ -56,8 +56,8 @@ class NodeOfLives:
         self.texts: tuple[str, ...] = (ONE, TEMPLATE)
         self.told: list[Event] = []
 
-    async def manager(self) -> DeviceClaims:
-        made = DeviceClaims(self.disk, self.cdi, self.clock, lambda: self.settings, self.told.append)
+    async def manager(self, desks: Sequence[Desk] = ()) -> DeviceClaims:
+        made = DeviceClaims(self.disk, self.cdi, self.clock, lambda: self.settings, self.told.append, desks=desks)
         await made.load()
         made.add_driver(self.driver)
         made.take(read_device_objects({"/m": "---\n".join(self.texts).encode()}, Reader("here")))
@@ -534,15 +534,60 @@ status:
     assert "the status of claim default/twin has device gpu.example.com/here/gpu-0, which claim default/gpus has" in why
 
 
-async def test_others_have_their_turn_while_a_search_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NP-4: what a search waits for here never comes where the loop itself searches."""
-    loop, came, node = asyncio.get_running_loop(), threading.Event(), NodeOfLives()
+class GivenDesk:
+    """Answers as the other process would, or not at all."""
 
-    def long_search(question: Question) -> SearchAnswer:
-        loop.call_soon_threadsafe(came.set)
-        assert came.wait(10), "nobody had a turn while a search went on"
-        return search(question)
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.is_away = False
+        self.before: Callable[[], Awaitable[None]] | None = None
 
-    monkeypatch.setattr("kepd_devices.run.claims.search", long_search)
+    async def ask(self, work: Work, given: bytes, deadline_s: float) -> bytes:
+        self.asked.append(deadline_s)
+        if self.before is not None:
+            before, self.before = self.before, None
+            await before()
+        if self.is_away:
+            raise DeskFailed(f"takes longer than {deadline_s:g} s")
+        return work(given)
 
-    assert await held(await node.manager(), shared_pod("a")) == ""
+
+async def test_a_search_that_takes_long_goes_on_apart_and_comes_again_after_pauses_that_grow() -> None:
+    """NP-4."""
+    node = NodeOfLives()
+    quick, patient = GivenDesk(), GivenDesk()
+    manager = await node.manager(desks=(quick, patient))
+    quick.is_away = patient.is_away = True
+    said = [await held(manager, shared_pod("slow")) for _ in range(3)]
+    asked = (list(quick.asked), list(patient.asked))
+    node.clock.ahead_s += SLOW_S
+    said.append(await held(manager, shared_pod("slow")))
+    quick.is_away = False
+    other = await held(manager, pod())
+    node.clock.ahead_s += 2 * SLOW_S
+    patient.is_away = False
+    await manager.release("4711")
+
+    assert asked == ([QUICK_S], [SLOW_S])
+    assert "takes longer than 5 s" in said[0]
+    assert "searched for again after 5 s" in said[1] == said[2]
+    assert "takes longer than 5 s" in said[3]
+    assert other == ""
+    assert await held(manager, shared_pod("slow")) == ""
+    assert patient.asked == [SLOW_S] * 3
+
+
+async def test_what_a_search_found_counts_only_if_nobody_got_devices_meanwhile() -> None:
+    node = NodeOfLives(count=1)
+    node.texts = (ONE, ONE.replace("name: gpus", "name: more"))
+    desk = GivenDesk()
+    manager = await node.manager(desks=(desk, desk))
+
+    async def other() -> None:
+        await manager.hold(shared_pod("first"))
+
+    desk.before = other
+    later = pod(SHARED.replace("NAME", "second").replace("gpus", "more"))
+
+    assert "1 in-use default/gpus" in await held(manager, later)
+    assert [one.key for one in manager.records.values()] == ["default/gpus"]

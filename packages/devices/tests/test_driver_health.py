@@ -151,7 +151,7 @@ async def test_an_unhealthy_device_is_shown_told_and_given_to_nobody(drivers: Dr
     figures = {tuple(one.labels.values()): one.value for it in metrics.families() for one in it.samples}
     await drivers.claims.release("uid-one")
     why = await held(drivers.claims, shared_pod("two"))
-    explained = view(drivers).explain("default", "gpus", is_pod=False)
+    explained = await view(drivers).explain("default", "gpus", is_pod=False)
     news.clear()
     go_on(drivers)
     await drivers.until(lambda: news, "those that wait are told")

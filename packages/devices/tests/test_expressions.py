@@ -3,13 +3,15 @@
 
 import re
 import time
+from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kepd_devices.cel.functions import FUNCTIONS
 from kepd_devices.cel.pattern import PatternRefused, pattern
-from kepd_devices.cel.program import program
+from kepd_devices.cel.program import Judgement, program
 from kepd_devices.cel.tree import DEEPEST, Unreadable
 from kepd_devices.cel.values import Device, Domains, EvaluationFailed
 
@@ -111,3 +113,65 @@ def test_any_text_is_an_expression_or_refused(text: str) -> None:
         made.is_true_of(DEVICE)
     except EvaluationFailed:
         return
+
+
+def nested(last: str, levels: int = 20) -> str:
+    """A list in a list in a list, ten times each; written once, it is as good as endless."""
+    text = last
+    for number in range(levels, 0, -1):
+        text = f"cel.bind(v{number}, [{','.join([f'v{number - 1}'] * 10)}], {text})"
+    return f"cel.bind(v0, [0], {text})"
+
+
+MANY = "[" + ",".join("0" * 1000) + "]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        nested("v20 == v20"),
+        nested("v20 in [v20]"),
+        nested("[v20].indexOf(v20) == 0"),
+        nested("{1: v20} == {1: v20}"),
+        nested("optional.of(v20) == optional.of(v20)"),
+        nested("sets.contains(v20, v20)"),
+        f"cel.bind(a, {MANY}, cel.bind(b, a+a+a+a, sets.intersects(b, b.map(x, 1))))",
+        f"cel.bind(a, {MANY}, cel.bind(b, a+a+a+a+a+a+a+a, [{','.join('b' * 40)}].flatten().size() > 0))",
+    ],
+)
+def test_lists_in_lists_cost_what_it_takes_to_look_at_them(text: str) -> None:
+    failure = program(text).judge(DEVICE).failure
+
+    assert failure in ("takes more than 1000000 steps", "makes more than 8388608 bytes of values")
+
+
+ODD = (
+    "0", "-1", "9223372036854775807", "18446744073709551615u", "1.0/0.0", "0.0/0.0", "1e308", "''", "'a'", "'\u0664'",
+    "b'\\xff'", "true", "null", "[]", "[null, null]", "['a', '']", "{'a': 1.5}", "optional.none()", "device",
+    "timestamp('9999-12-31T23:59:59Z')", "duration('1h')", "quantity('1e18')", "semver('1.0.0')",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.by_name))
+def test_whatever_a_function_is_given_it_has_a_value_or_fails_as_expressions_do(name: str) -> None:
+    """No mistake of Python leaves the evaluation."""
+    for one, other in product(ODD, ODD):
+        text = f"dyn({one}) {name} dyn({other})"
+        if name in ("[]", "[?]"):
+            text = f"dyn({one}){name[:-1]}dyn({other})]"
+        elif name[0] == ":":
+            text = f"dyn({one}).{name[1:]}(dyn({other}))"
+        elif name[0].isalpha() and name != "in":
+            text = f"{name}(dyn({one}), dyn({other}))"
+        for made in (text, text.replace(f", dyn({other})", "").replace(f"(dyn({other}))", "()")):
+            try:
+                judged = program(f"dyn({made}) == 1").judge(DEVICE)
+            except Unreadable:
+                continue
+            assert isinstance(judged, Judgement)
+
+
+def test_a_place_that_is_no_number_is_outside_of_a_list() -> None:
+    assert program("[1, 2][1.0 / 0.0] == 1").judge(DEVICE).failure == "index out of bounds: inf"
+    assert program("[1, 2][0.0 / 0.0] == 1").judge(DEVICE).failure == "index out of bounds: nan"
+    assert "no such key" in program("dyn({1: 2})[1.0 / 0.0] == 1").judge(DEVICE).failure

@@ -201,15 +201,37 @@ async def test_a_start_that_the_plugin_refuses_fails(plugins: Plugins) -> None:
         ("fail", "plugin example.com/gpu: no? power"),
         ("nothing", "plugin example.com/gpu answers for no container"),
         ("bad-path", "plugin example.com/gpu answers with mount '../etc'; expected an absolute path"),
+        ("mount /.", "plugin example.com/gpu answers with what mounts / of the host, which no device needs"),
+        ("mount /tmp/../", "expected an absolute path without .."),
+        ("mount /tmp//./x/.", ""),
+        (
+            "mount /run/own/kepd.sock",
+            "mounts /run/own/kepd.sock of the host, where /run/own is; expected another place",
+        ),
+        ("mount /var//run/./own", "mounts /run/own of the host, where /run/own is"),
+        ("mount /run", "mounts /run of the host, where /run/own is"),
+        ("mount /proc/1/root", "mounts /proc/1/root of the host, which no device needs"),
+        (
+            "note kepd.dev/devices.claims",
+            "annotation 'kepd.dev/devices.claims'; expected one of a domain of the maker's",
+        ),
+        ("note io.kubernetes.container.name", "annotation 'io.kubernetes.container.name'"),
+        ("note bad\nkey", "annotation 'bad"),
+        ("note cdi.k8s.io/gpu", ""),
+        ("many", "answers with 5001 variables, mounts, nodes, annotations and ids; at most 4096"),
         ("bad-id", "plugin example.com/gpu answers with 'gpu0' is no CDI id"),
         ("hang", "plugin example.com/gpu: Deadline Exceeded"),
     ],
 )
 async def test_an_answer_that_cannot_be_used_frees_the_devices(plugins: Plugins, act: str, complaint: str) -> None:
     """DVP-3."""
+    plugins.settings = replace(plugins.settings, private=("/run/own/",))
     plugins.start(allocate=[act])
     await plugins.listed()
     why = await plugins.why(pod())
+    if not complaint:
+        assert why == ""
+        return
 
     assert complaint in why
     assert "\n" not in why
@@ -257,6 +279,9 @@ async def test_a_plugin_that_ends_keeps_what_pods_have_and_gives_nothing_new(plu
         ({"resource": "gpu"}, "'gpu' is no extended resource; expected DOMAIN/NAME"),
         ({"resource": "kubernetes.io/gpu"}, "'kubernetes.io/gpu' belongs to Kubernetes"),
         ({"registers": "../gpu.sock"}, "endpoint '../gpu.sock' is no name of a file beside this socket"),
+        ({"registers": "a\0b"}, "is no name of a file beside this socket"),
+        ({"registers": "a%2fb"}, "endpoint 'a%2fb' is no name of a file beside this socket"),
+        ({"registers": "x" * 81}, "is no name of a file beside this socket"),
         ({"registers": "kubelet.sock"}, "endpoint 'kubelet.sock' is no name of a file beside this socket"),
     ],
 )
@@ -268,6 +293,40 @@ async def test_who_cannot_be_registered_is_told_why(plugins: Plugins, given: Any
     assert complaint in plugins.calls()[0]
     assert plugins.devices.plugins == {}
     assert plugins.reasons == ["DriverRefused"]
+
+
+async def test_a_plugin_that_hangs_keeps_pods_of_others_neither_from_starting_nor_from_ending(
+    plugins: Plugins,
+) -> None:
+    """DVP-8: nor those of its own from ending."""
+    plugins.settings = replace(plugins.settings, allocate_limit_s=60.0)
+    plugins.start(allocate=["ok", "hang"])
+    plugins.start(endpoint="nic.sock", resource="example.com/nic", lists=[{"nic-0": "Healthy"}])
+    await plugins.listed()
+    await plugins.listed("example.com/nic")
+    await plugins.devices.hold(pod("first"))
+    hangs = asyncio.create_task(plugins.why(pod("hangs")))
+    await plugins.until(lambda: "allocate gpu-1" in plugins.calls(), "the plugin hangs")
+    other = pod("other", limits="example.com/nic: 1")
+    started = await plugins.why(other)
+    given = await plugins.devices.edits(other, other.containers[0])
+    await plugins.devices.release("uid-other")
+    await plugins.devices.release("uid-first")
+    third = await plugins.why(pod("third", count=2))
+    await plugins.devices.release("uid-hangs")
+    plugins.processes[0].kill()
+
+    assert (started, given.env) == ("", (("GPUS", "nic-0"),))
+    assert "1 free of 2" in third
+    assert "plugin example.com/gpu" in await hangs
+    assert plugins.disk.files == {}
+
+
+async def test_a_list_is_counted_before_anything_is_made_of_it(plugins: Plugins) -> None:
+    plugins.start(lists=["tiny"])
+    await plugins.until(lambda: "DriverAway" in plugins.reasons, "refused")
+
+    assert "it lists more than 4096 devices, in 4000000 bytes" in plugins.told[-1].message
 
 
 async def test_a_second_plugin_of_a_resource_is_refused_while_the_first_lives(plugins: Plugins) -> None:
@@ -285,7 +344,7 @@ async def test_a_flood_of_devices_costs_that_plugin_alone(plugins: Plugins) -> N
     plugins.start(flood=True)
     await plugins.until(lambda: "DriverAway" in plugins.reasons, "refused")
 
-    assert "it lists 10002 devices; expected at most 4096" in plugins.told[-1].message
+    assert "it lists more than 4096 devices" in plugins.told[-1].message
     assert "no plugin is registered for it" in await plugins.why(pod())
 
 
@@ -388,6 +447,7 @@ def test_names_are_in_the_order_of_people() -> None:
     [
         ([PluginDevice("a"), PluginDevice("a")], "it lists device 'a' twice"),
         ([PluginDevice("")], "it lists a device without an id"),
+        ([PluginDevice("9" * 5000)], "it lists a device whose id has 5000 signs; expected at most 256"),
     ],
 )
 def test_a_list_that_cannot_be_is_refused(listed: list[PluginDevice], complaint: str) -> None:

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import threading
 from pathlib import Path
+
+import pytest
 
 from kepd_devices.manifest.documents import Reader
 from kepd_devices.manifest.reading import DeviceObjects, read_device_objects
+from kepd_devices.run.own_thread import in_own_thread
 from packages.devices.tests.written import CLAIM, CLASS, SLICE, TEMPLATE
 
 READER = Reader("here")
@@ -118,3 +122,38 @@ def test_the_example_is_that_of_the_page() -> None:
 
     assert example in (root / "docs" / "devices.md").read_text()
     assert told(read(example)) == []
+
+
+def test_a_file_with_more_selectors_than_can_be_compiled_soon_changes_nothing() -> None:
+    """DVM-20: those of other files are read; one that is written many times is compiled once."""
+
+    def classes(count: int, *, is_one: bool) -> str:
+        cel = [f"{0 if is_one else n} == 1 || " + "device.driver == 'x' || " * 200 + "false" for n in range(count)]
+        return "---".join(
+            f"\napiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {{name: c{n}}}\n"
+            f'spec: {{selectors: [{{cel: {{expression: "{text}"}}}}]}}\n'
+            for n, text in enumerate(cel)
+        )
+
+    before = read(CLASS, CLAIM)
+    found = read(classes(40, is_one=False), CLAIM, before=before)
+
+    assert list(found.classes) == ["gpu.example.com"]
+    assert list(found.claims) == ["default/gpus"]
+    assert "/m/0.yaml: has selectors of" in told(found)[0]
+    assert "expected at most 131072: share them out to several files" in told(found)[0]
+    assert len(read(classes(40, is_one=True)).classes) == 40
+
+
+async def test_what_cannot_be_broken_off_keeps_no_process_from_ending() -> None:
+    """DVM-20: it is no thread of the pool that is waited for at the end."""
+
+    def fails() -> None:
+        raise ValueError("no such thing")
+
+    threads: list[threading.Thread] = []
+    await in_own_thread(lambda: threads.append(threading.current_thread()))
+    with pytest.raises(ValueError, match="no such thing"):
+        await in_own_thread(fails)
+
+    assert threads[0].daemon

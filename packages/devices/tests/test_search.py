@@ -200,3 +200,12 @@ def test_a_combination_that_ends_too_soon_tells_of_the_devices_before_its_last()
     answer = search(question([slice_of(device("a"), device("b"))], claim(r=wish(count=2)), existing=(other,)))
 
     assert str(answer.stuck) == "1 of 2 for default/c/r: 1 in-use default/other"
+
+
+def test_a_pod_may_have_as_many_devices_as_claims_can_ask_for() -> None:
+    """64 claims of 32 devices: more than calls can lie in each other."""
+    slices = [slice_of(*(device(f"d{pool}-{n}") for n in range(128)), pool=f"p{pool:02}") for pool in range(16)]
+    found = names(question(slices, *(claim(f"c{number}", a=wish(count=32)) for number in range(64))))
+
+    assert found is not None
+    assert len({one for given in found for one in given}) == 2048

@@ -142,7 +142,7 @@ async def test_a_claim_that_has_devices_is_explained_with_those_it_has() -> None
     view = await view_of(node)
     await view._claims.hold(shared_pod("one"))
     node.driver.published = [slice_of(device("gpu-00"), device("gpu-0"))]
-    found = view.explain("default", "one", is_pod=True)
+    found = await view.explain("default", "one", is_pod=True)
 
     assert (found.outcome, found.end) == ("allocated", "has 1 device")
     assert {one.device: one.reason for one in found.requests[0].devices} == {
@@ -155,7 +155,7 @@ async def test_who_is_not_there_is_said() -> None:
 
     for name, is_pod, text in (("nic", False, "no claim default/nic"), ("three", True, "no pod default/three")):
         with pytest.raises(Refused, match=text):
-            view.explain("default", name, is_pod=is_pod)
+            await view.explain("default", name, is_pod=is_pod)
     with pytest.raises(Refused, match="is none of kepd's own drivers"):
         await view.reset("gpu.example.com/here/gpu-0")
     with pytest.raises(Refused, match="no claim with uid u-1"):

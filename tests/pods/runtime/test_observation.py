@@ -6,7 +6,8 @@ import pytest
 from agent.model.pods.container_fields import Probe
 from agent.pods.plan.probe import is_delayed
 from agent.pods.plan.restart import BackOff, RestartCurve
-from agent.pods.runtime.observed import Instance, Stage, with_status
+from agent.pods.runtime.names import INSTANCE, UID
+from agent.pods.runtime.observed import Instance, Stage, seen_pods, with_status
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 NOW_S, WALL_S = 1000.0, 1_800_000_000.0
@@ -59,3 +60,13 @@ def test_a_moment_that_is_known_does_not_move_with_the_clock() -> None:
 
     assert again.started_s == ended.started_s == known.started_s
     assert ended.finished_s == pytest.approx(NOW_S + 6)
+
+
+def test_what_a_list_names_twice_is_there_once() -> None:
+    """A runtime did so, and its healthy containers were ended as doubles."""
+    sandbox = pb.PodSandbox(id="s1", labels={UID: "u1"}, annotations={INSTANCE: "i"}, state=pb.SANDBOX_READY)
+    container = pb.Container(id="c1", pod_sandbox_id="s1", state=pb.CONTAINER_RUNNING)
+    (found,) = seen_pods([sandbox, sandbox], [container, container], "i", 0.0).values()
+
+    assert [one.id for one in found.sandboxes] == ["s1"]
+    assert [one.id for one in found.instances] == ["c1"]

@@ -35,7 +35,7 @@ class DeviceService:
 
     async def explain_claim(self, request: pb.ExplainClaimRequest) -> pb.ExplainClaimResponse:
         view = self._view
-        found = view.explain(request.namespace or "default", request.name, is_pod=request.is_pod)
+        found = await view.explain(request.namespace or "default", request.name, is_pod=request.is_pod)
         return to_message(pb.ExplainClaimResponse, found)
 
     async def explain_cdi(self, request: pb.ExplainCdiRequest) -> pb.ExplainCdiResponse:

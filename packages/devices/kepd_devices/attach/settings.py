@@ -54,19 +54,21 @@ def device_commands(configuration: Configuration) -> DeviceCommands:
 
 def manager_settings(configuration: Configuration, boot_id: str) -> ManagerSettings:
     node, devices = configuration.node, configuration.devices
-    endpoints = {configuration.runtime.endpoint, configuration.runtime.image_endpoint}
     return ManagerSettings(
         node=PoolNode(name=node.name, labels=node.labels),
         boot_id=boot_id,
         call_limit_s=devices.manager.call_timeout,
         admin_namespaces=devices.manager.admin_namespaces,
         always_merges=devices.cdi.merge == "always",
-        private=(
-            node.state_directory,
-            node.run_directory,
-            *sorted(one.removeprefix("unix://") for one in endpoints if one),
-        ),
+        private=_private(configuration),
     )
+
+
+def _private(configuration: Configuration) -> tuple[str, ...]:
+    """Places of the host that no container may see."""
+    node, runtime = configuration.node, configuration.runtime
+    sockets = sorted({one.removeprefix("unix://") for one in (runtime.endpoint, runtime.image_endpoint) if one})
+    return (node.state_directory, node.run_directory, *sockets)
 
 
 def plugin_settings(configuration: Configuration, boot_id: str) -> PluginSettings:
@@ -76,4 +78,5 @@ def plugin_settings(configuration: Configuration, boot_id: str) -> PluginSetting
         allowed=(0, *plugins.allow),
         allocate_limit_s=plugins.allocate_timeout,
         resets=plugin_resets(configuration),
+        private=_private(configuration),
     )

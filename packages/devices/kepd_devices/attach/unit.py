@@ -2,7 +2,7 @@
 """The devices plane put together: claims, drivers of its own, plugins; or, beside a kubelet, what serves that."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,7 @@ from agent.config.document import Configuration
 from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.configuration import BOOT_ID
+from agent.kit.desk import ProcessDesk
 from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
 from agent.model.component import Report
@@ -58,9 +59,10 @@ def attach(inputs: PlaneInputs, pods: PodsOfNode | None) -> Attached[DeviceOffer
     records = StateFiles(Path(configuration.node.state_directory) / "devices")
     cdi = CdiDirectories([Path(one) for one in devices.cdi.directories], Path(devices.cdi.output))
     metrics = DeviceMetrics()
+    desks = (ProcessDesk(), ProcessDesk())
     claims = DeviceClaims(
         records, cdi, inputs.clock, lambda: manager_settings(inputs.configuration(), boot_id), inputs.tell, metrics,
-        pods=pods,
+        pods=pods, desks=desks,
     )  # fmt: skip
     drivers = [
         LocalDriver(one, cdi, records, inputs.tell, metrics, commands)
@@ -107,8 +109,14 @@ def attach(inputs: PlaneInputs, pods: PodsOfNode | None) -> Attached[DeviceOffer
         units=tuple(PlaneUnit(name, run, is_plane=name == "devices") for name, run in units),
         families=(metrics.families,),
         advice=(plane.advice, partial(cdi_advice, watch, directories)),
-        close=lambda: asyncio.to_thread(records.close),
+        close=partial(_close, desks, records),
     )
+
+
+async def _close(desks: Iterable[ProcessDesk], records: StateFiles) -> None:
+    for desk in desks:
+        await desk.end()
+    await asyncio.to_thread(records.close)
 
 
 def _attach_beside_kubelet(inputs: PlaneInputs) -> Attached[DeviceOffers]:

@@ -5,6 +5,7 @@ Nothing is left out in silence: an edit that CRI cannot say is a refusal which n
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from posixpath import normpath
 
 import msgspec
 
@@ -188,14 +189,30 @@ def _differs(node: NodeEdit, there: HostNode | None) -> str:
 
 
 def _mount(mount: MountEdit, where: str, private: Sequence[str]) -> DeviceMount:
-    path, is_read_only = mount.host_path.rstrip("/") or "/", "ro" in mount.options
-    if path == "/" or _is_below(path, UNDER_PROC) or (_is_below(path, UNDER_SYS) and not is_read_only):
-        raise CannotMerge(f"{where} mounts {path} of the host, which no device needs")
-    for place in private:
-        if _is_below(path, place) or _is_below(place, path):
-            raise CannotMerge(f"{where} mounts {path} of the host, where {place} is; expected another place")
+    is_read_only = "ro" in mount.options
+    if why := mount_fault(mount.host_path, private, is_read_only=is_read_only):
+        raise CannotMerge(f"{where} {why}")
+    path = plain_path(mount.host_path)
     propagation = next((PROPAGATIONS[one] for one in mount.options if one in PROPAGATIONS), "")
     return DeviceMount(path, mount.container_path, is_read_only, propagation)
+
+
+def mount_fault(host_path: str, private: Iterable[str], *, is_read_only: bool) -> str:
+    """Why no container gets this of the host, whoever asks for it; empty where it may."""
+    path = plain_path(host_path)
+    # One name for what nearly every host has by two.
+    path = path.removeprefix("/var") if _is_below(path, "/var/run") else path
+    if path == "/" or _is_below(path, UNDER_PROC) or (_is_below(path, UNDER_SYS) and not is_read_only):
+        return f"mounts {path} of the host, which no device needs"
+    for place in map(plain_path, private):
+        if _is_below(path, place) or _is_below(place, path):
+            return f"mounts {path} of the host, where {place} is; expected another place"
+    return ""
+
+
+def plain_path(path: str) -> str:
+    """Without dots and slashes that say nothing."""
+    return normpath("/" + path.lstrip("/"))
 
 
 def _is_below(path: str, place: str) -> bool:

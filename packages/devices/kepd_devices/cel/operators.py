@@ -174,7 +174,7 @@ def is_key(one: Any, among: dict[Any, Any]) -> bool:
 
 @operators.says("[](list(A), int) -> A", "[](list(A), uint) -> A", "[](list(A), double) -> A")
 def item(among: list[Any], place: float) -> Any:
-    if place != int(place) or not 0 <= place < len(among):
+    if not float(place).is_integer() or not 0 <= place < len(among):
         raise EvaluationFailed(f"index out of bounds: {place}")
     return among[int(place)]
 

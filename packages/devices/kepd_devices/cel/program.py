@@ -36,6 +36,12 @@ from kepd_devices.cel.values import Device, Domains, EvaluationFailed, Optional,
 MOST_STEPS = 1_000_000
 MOST_BYTES = 8 << 20
 TEXT_PER_STEP = 10
+# What takes as long for a list of lists as for one of numbers; all else may look at all that lies in it.
+SHALLOW = frozenset({"size", "[]", "[?]", "+", "type", "dyn", "optional.of", "hasValue", "value", "orValue", "or"})
+PAIRWISE = frozenset({"contains", "equivalent", "intersects"})
+"""Of two lists: each item of the one may be held against each of the other."""
+MISTAKES = (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""What Python may say of values that a function is not for; to an expression it is a failure as any other."""
 EMPTY_BYTES, ENTRY_BYTES, TEXT_BYTES = 64, 100, 56
 
 
@@ -83,6 +89,8 @@ class Program:
             found = self._run(run)
         except EvaluationFailed as error:
             return Judgement(False, MOST_STEPS - run.left, str(error))
+        except MISTAKES as error:
+            return Judgement(False, MOST_STEPS - run.left, f"has no value: {error or type(error).__name__}")
         failure = "" if type(found) is bool else f"gives {kind_name(found)}; expected true or false"
         return Judgement(found is True, MOST_STEPS - run.left, failure)
 
@@ -166,14 +174,17 @@ class _Compiler:
 
         def call(run: Run) -> Any:
             values = [one(run) for one in arguments]
-            run.spend(1 + _weight(values))
+            run.spend(1 + _weight(values) if name in SHALLOW else _deep_weight(name, values, run.left))
             if is_pattern and all(type(one) is str for one in values):
                 run.spend(len(values[0]) * read_pattern(values[1]).size // TEXT_PER_STEP)
             types = tuple(map(type, values))
             meant = known.get(types)
             if meant is None:
                 meant = known[types] = _meant(meanings, values, name)
-            found = meant(*values)
+            try:
+                found = meant(*values)
+            except MISTAKES as error:
+                raise EvaluationFailed(f"{name} has no value here: {error or type(error).__name__}") from error
             if type(found) in (str, list, bytes):
                 run.spend(_weight([found]))
             return found if type(found) is bool else run.made(found, TEXT_BYTES)
@@ -235,6 +246,34 @@ def _weight(values: list[Any]) -> int:
             weight += len(one) // TEXT_PER_STEP
         elif kind is list:
             weight += len(one)
+    return weight
+
+
+def _deep_weight(name: str, values: list[Any], most: int) -> int:
+    """All that a function may look at; what lies in several places counts in each. It is counted up to `most`."""
+    if name == "in" and isinstance(values[1], dict):
+        return 1
+    weights = [_deep(one, most) for one in values]
+    if name in PAIRWISE and all(isinstance(one, list) for one in values):
+        return 1 + 2 * (weights[0] * (len(values[1]) + 1) + weights[1] * (len(values[0]) + 1))
+    return 1 + sum(weights)
+
+
+def _deep(value: Any, most: int) -> int:
+    weight, left = 0, [value]
+    while left and weight <= most:
+        one = left.pop()
+        if isinstance(one, Optional):
+            left.append(one.value)
+        elif isinstance(one, dict):
+            weight += len(one)
+            left += one.values()
+        elif isinstance(one, list):
+            weight += len(one)
+            if weight <= most:
+                left += (it for it in one if isinstance(it, str | bytes | list | dict | Optional))
+        elif isinstance(one, str | bytes):
+            weight += len(one) // TEXT_PER_STEP
     return weight
 
 

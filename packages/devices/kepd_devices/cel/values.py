@@ -131,7 +131,7 @@ def keyed(key: object) -> Any:
     """As a key of a map: to Python True and 1 are the same. Raises EvaluationFailed."""
     if type(key) is bool:
         return ("bool", key)
-    if type(key) is float and key != int(key):
+    if type(key) is float and not key.is_integer():
         raise EvaluationFailed(f"no such key: {key}")
     if type(key) not in (str, *NUMBERS):
         raise EvaluationFailed(f"a key of a map is no {kind_name(key)}")

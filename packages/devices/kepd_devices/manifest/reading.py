@@ -12,6 +12,8 @@ from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
 from kepd_devices.manifest.documents import KINDS, SUCCESSORS, Object, Reader, successor_text
 from kepd_devices.manifest.objects import Claim, ClaimTemplate, DeviceClass, Slice
 
+# To compile 10 KiB takes some 50 ms; nothing else of the plane is read meanwhile.
+MOST_EXPRESSIONS = 128 * 1024
 Kind = TypeVar("Kind", bound=Object)
 
 
@@ -60,6 +62,9 @@ def _read_file(path: str, content: bytes, reader: Reader) -> tuple[Mapping[Key, 
         trees, findings = parse_documents(content, path)
     except UnreadableYaml as error:
         return {}, [error.finding]
+    if (count := sum(map(len, set(_expressions(trees))))) > MOST_EXPRESSIONS:
+        text = f"has selectors of {count} signs; expected at most {MOST_EXPRESSIONS}: share them out to several files"
+        return {}, [*findings, Finding(path, "", text)]
     good: dict[Key, Placed] = {}
     for kind, tree in _objects(trees) if not findings else ():
         if kind in SUCCESSORS:
@@ -73,6 +78,16 @@ def _read_file(path: str, content: bytes, reader: Reader) -> tuple[Mapping[Key, 
             findings.append(Finding(tree.where, "metadata.name", f"{told(key)} stands twice; the first counts"))
         good.setdefault(key, Placed(tree.where, found))
     return good, findings
+
+
+def _expressions(trees: Iterable[Tree]) -> Iterator[str]:
+    """What has to be compiled, by the name of its field."""
+    left = list(trees)
+    while left:
+        tree = left.pop()
+        left += [*tree.entries.values(), *tree.items]
+        expression = tree.entries.get("expression")
+        yield str(expression.scalar) if expression is not None else ""
 
 
 def _objects(trees: Iterable[Tree], default: str = "") -> Iterator[tuple[str, Tree]]:

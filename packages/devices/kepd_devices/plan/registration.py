@@ -45,7 +45,8 @@ def judge(
     if info.name in own:
         raise PluginRefused(f"{info.name} is one of kepd's own drivers")
     endpoint = info.endpoint or socket
-    if not endpoint.startswith("/") or ".." in endpoint.split("/") or len(endpoint.encode()) > LONGEST_PATH:
+    is_path = endpoint.startswith("/") and ".." not in endpoint.split("/") and endpoint.isprintable()
+    if not is_path or len(endpoint.encode()) > LONGEST_PATH:
         text = f"endpoint {shown(endpoint)} is no path of a socket; expected an absolute one without .."
         raise PluginRefused(f"{text}, of at most {LONGEST_PATH} bytes")
     version = next((one for one in VERSIONS if one in info.versions), "")

@@ -5,8 +5,7 @@ What it returns depends on its input alone: devices are tried in the order of po
 gives up after a number of devices that were tried, never after a time.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -58,7 +57,32 @@ class _TooMany(Exception):
     """A claim would have more devices than it can: another alternative may need fewer."""
 
 
-Next = Callable[[], bool]
+Step = Generator["Step", bool, bool]
+"""It asks for further ones, whose answers it gets: a pod may ask for more devices than calls can lie in each other."""
+
+
+def _driven(first: Step) -> bool:
+    steps: list[Step] = [first]
+    answer: bool | None = None
+    failure: Exception | None = None
+    while steps:
+        try:
+            if failure is not None:
+                made = steps[-1].throw(failure)
+            else:
+                made = next(steps[-1]) if answer is None else steps[-1].send(answer)
+        except StopIteration as end:
+            steps.pop()
+            answer, failure = bool(end.value), None
+        except (_TooMany, CannotAllocate) as error:
+            steps.pop()
+            failure = error
+        else:
+            steps.append(made)
+            answer, failure = None, None
+    if failure is not None:
+        raise failure
+    return bool(answer)
 
 
 def search(question: Question) -> SearchAnswer:
@@ -90,7 +114,7 @@ class _Search:
 
     def run(self) -> SearchAnswer:
         try:
-            is_done = self._claim(0)
+            is_done = _driven(self._claim(0))
         except _TooMany:
             text = f"a claim can have {MOST_RESULTS} devices at most, and every way to satisfy it needs more"
             raise CannotAllocate(text) from None
@@ -101,22 +125,22 @@ class _Search:
                 raise CannotAllocate(f"nothing fits, and pool {pool} is invalid: {pool.invalid}", is_of_node=True)
         return SearchAnswer(None, self._asked, self._stuck, self._tried)
 
-    def _claim(self, claim: int) -> bool:
+    def _claim(self, claim: int) -> Step:
         if claim == len(self._asked):
             return True
-        return self._request(claim, 0)
+        return (yield self._request(claim, 0))
 
-    def _request(self, claim: int, request: int) -> bool:
+    def _request(self, claim: int, request: int) -> Step:
         if request == len(self._asked[claim].requests):
             try:
-                return self._claim(claim + 1)
+                return (yield self._claim(claim + 1))
             except _TooMany:
                 return False
         alternatives = self._asked[claim].requests[request]
         has_room = False
         for one in alternatives:
             try:
-                if self._devices(claim, request, one, 0, 0):
+                if (yield self._devices(claim, request, one, 0, 0)):
                     return True
                 has_room = True
             except _TooMany:
@@ -126,13 +150,13 @@ class _Search:
             raise _TooMany
         return False
 
-    def _devices(self, claim: int, request: int, wanted: Alternative, have: int, begin: int) -> bool:
+    def _devices(self, claim: int, request: int, wanted: Alternative, have: int, begin: int) -> Step:
         """From `begin` in the order on: the devices of a request are a combination."""
         if wanted.wish.is_all and not wanted.all:
             self._note_stuck((claim, request, 0), wanted, 0, [])
             return False
         if have == wanted.count:
-            return self._request(claim, request + 1)
+            return (yield self._request(claim, request + 1))
         if len(self._given[claim]) + wanted.count - have > MOST_RESULTS:
             raise _TooMany
         if wanted.wish.is_all:
@@ -148,8 +172,8 @@ class _Search:
             if reason is not None:
                 verdicts.append(Verdict(wanted.claim.key, wanted.name, offer.id, reason))
                 continue
-            onward = partial(self._devices, claim, request, wanted, have + 1, place + 1)
-            if self._with(claim, wanted, offer, onward):
+            onward = self._devices(claim, request, wanted, have + 1, place + 1)
+            if (yield self._with(claim, wanted, offer, onward)):
                 return True
         if (claim, request, have) > self._deepest and not wanted.wish.is_all:
             verdicts = [*self._before(claim, wanted, begin), *verdicts]
@@ -165,7 +189,7 @@ class _Search:
                 yield Verdict(wanted.claim.key, wanted.name, offer.id, reason)
             self._tried = tried
 
-    def _with(self, claim: int, wanted: Alternative, offer: Offer, onward: Next) -> bool:
+    def _with(self, claim: int, wanted: Alternative, offer: Offer, onward: Step) -> Step:
         bonds = [one for one in self._bonds[claim] if one.concerns(wanted.request, wanted.part)]
         amounts = taken_amounts(offer, wanted.amounts) if offer.is_shared else {}
         self._holdings.take(offer, claim, amounts)
@@ -174,7 +198,7 @@ class _Search:
         self._given[claim].append(Given(wanted, offer, amounts))
         is_done = False
         try:
-            is_done = onward()
+            is_done = yield onward
         finally:
             if not is_done:
                 self._given[claim].pop()

@@ -6,8 +6,8 @@ last pod.
     edits(pod)    what a container gets, from the record alone
     release(pod)  the last pod of a claim: drivers unprepare → the record goes
 
-What is done to one claim is done by one task at a time; searches take turns. plan/steps.py says what comes next, so a
-kepd that starts anew goes on where the records show. Never: decides which device.
+What is done to one claim is done by one task at a time; searches are work for a desk. plan/steps.py says what comes
+next, so a kepd that starts anew goes on where the records show. Never: decides which device.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.clock import Clock
+from agent.model.desk import Desk
 from agent.model.devices.container_devices import CLAIMS_NOTE, NO_DEVICES, ContainerDevices
 from agent.model.devices.plugin import PreparedDevice
 from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
@@ -30,7 +31,7 @@ from agent.model.runtime.features import RuntimeFeatures
 from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus
 from kepd_devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod, with_uid
 from kepd_devices.plan.claim_rules import CLAIM_ERROR, UNALLOCATABLE, check_admin, check_given
-from kepd_devices.plan.reasons import CannotAllocate, DeviceId
+from kepd_devices.plan.reasons import DeviceId
 from kepd_devices.plan.records import (
     MOST_HOLDERS,
     ClaimRecord,
@@ -45,8 +46,7 @@ from kepd_devices.plan.records import (
     new_record,
     record_name,
 )
-from kepd_devices.plan.results import allocations
-from kepd_devices.plan.search import Question, search
+from kepd_devices.plan.search import Question
 from kepd_devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
 from kepd_devices.plan.unrecorded import Unrecorded, note_of, unrecorded
 from kepd_devices.ports import CdiPlace, PodsOfNode, RecordFiles
@@ -55,9 +55,11 @@ from kepd_devices.run.known_devices import KnownDevices, ManagerSettings
 from kepd_devices.run.metrics import DeviceMetrics
 from kepd_devices.run.record_folder import BAD_FOLDER, read_records
 from kepd_devices.run.resolved_cdi import ResolvedCdi
+from kepd_devices.run.searches import Searches
 
 log = structlog.get_logger(plane="devices")
 
+MOST_SEARCHES = 5
 FAILED_PREPARE = "FailedPrepareDynamicResources"
 
 
@@ -72,6 +74,7 @@ class DeviceClaims(KnownDevices):
         metrics: DeviceMetrics | None = None,
         *,
         pods: PodsOfNode | None = None,
+        desks: Sequence[Desk] = (),
     ) -> None:
         self.metrics = metrics or DeviceMetrics()
         super().__init__(clock, settings, tell, pods.devices_changed if pods is not None else lambda: None)
@@ -82,11 +85,12 @@ class DeviceClaims(KnownDevices):
         self.unhealthy: Callable[[], frozenset[DeviceId]] = frozenset
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._search = asyncio.Lock()
+        self.searches = Searches(clock, desks)
         self._loaded = asyncio.Event()
         self.records: dict[str, ClaimRecord] = {}
         # Records that nobody can read, by file: what they hold is not known, so nothing is given.
         self.unreadable: dict[str, str] = {}
-        # By pod, what its running containers carry about their claims.
+        # By pod, what its running containers carry about claims.
         self.noted: Callable[[], Mapping[str, Collection[str]]] = pods.noted if pods is not None else dict
         # Claims that a person said to forget, though a pod runs with them.
         self._disowned: set[str] = set()
@@ -138,31 +142,27 @@ class DeviceClaims(KnownDevices):
         return record is not None and record.is_leftover(self._settings().boot_id)
 
     async def _allocate(self, pod: PodSpec, claims: Sequence[ClaimOfPod]) -> None:
-        """All of them or none. Raises DevicesNotReady."""
-        async with self._search:
-            new: list[ClaimRecord] = []
-            missing: list[ClaimOfPod] = []
-            for one in claims:
-                holder = Holder(pod.uid, pod.namespace, pod.name, one.entries)
-                known = self.records.get(one.claim.metadata.uid)
-                if known is None:
-                    self._check_free(one)
-                    missing.append(one)
-                else:
-                    self._check_room(known, pod.uid)
-                    new.append(known.with_holder(holder))
-            new += await self._found(pod, missing)
-            for record in new:
-                await self._save_first(record)
-            for record in new:
-                if record.uid in {one.claim.metadata.uid for one in missing}:
-                    devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in record.results)
-                    self._say(record, "ClaimAllocated", f"got {devices or 'no devices, as it asks for none'}")
+        """All of them or none: what was found counts if nobody got devices meanwhile. Raises DevicesNotReady."""
+        for _ in range(MOST_SEARCHES):
+            seen = frozenset(self.records)
+            missing = [one for one in claims if one.claim.metadata.uid not in seen]
+            found = await self._found(pod, missing)
+            async with self._search:
+                if self.records.keys() <= seen:
+                    return await self._take_found(pod, claims, found)
+        raise DevicesNotReady(UNALLOCATABLE, "other pods got devices again and again while it was searched for these")
 
-    def _check_free(self, one: ClaimOfPod) -> None:
-        if any(it.key == one.claim.key for it in self.records.values()):
-            text = f"claim {one.claim.key} has changed, and the old claim is still in use"
-            raise DevicesNotReady(UNALLOCATABLE, text)
+    async def _take_found(self, pod: PodSpec, claims: Sequence[ClaimOfPod], found: Sequence[ClaimRecord]) -> None:
+        new: list[ClaimRecord] = []
+        for one in claims:
+            if (known := self.records.get(one.claim.metadata.uid)) is not None:
+                self._check_room(known, pod.uid)
+                new.append(known.with_holder(Holder(pod.uid, pod.namespace, pod.name, one.entries)))
+        for record in (*new, *found):
+            await self._save_first(record)
+        for record in found:
+            devices = ", ".join(f"{one.driver}/{one.pool}/{one.device}" for one in record.results)
+            self._say(record, "ClaimAllocated", f"got {devices or 'no devices, as it asks for none'}")
 
     def _check_room(self, known: ClaimRecord, uid: str) -> None:
         if self._is_leftover(known.uid):
@@ -177,28 +177,27 @@ class DeviceClaims(KnownDevices):
         if doubts := self.doubts():
             raise DevicesNotReady(CLAIM_ERROR, "; ".join(doubts))
         for one in missing:
+            if any(it.key == one.claim.key for it in self.records.values()):
+                text = f"claim {one.claim.key} has changed, and the old claim is still in use"
+                raise DevicesNotReady(UNALLOCATABLE, text)
             check_admin(one.claim, settings.admin_namespaces)
         given = [one for one in missing if one.claim.status.allocation is not None]
         if given:
             check_given(self.question(tuple(one.claim for one in given)))
             rest = [one for one in missing if one not in given]
             return [*(self._recorded(pod, one, one.claim) for one in given), *await self._found(pod, rest)]
-        question = self.question(tuple(one.claim for one in missing))
         began_s = self._clock.now_s()
-        try:
-            # Expressions take as long as they like, within bounds; only one search is under way at a time.
-            answer = await asyncio.to_thread(search, question)
-        except CannotAllocate as error:
-            self.metrics.allocated("error", self._clock.now_s() - began_s, 0)
-            raise DevicesNotReady(CLAIM_ERROR, str(error)) from error
-        outcome = "waits" if answer.given is None else "allocated"
+        answer = await self.searches.search(pod.uid, self.question(tuple(one.claim for one in missing)))
+        outcome = "error" if answer.error else "waits" if answer.allocations is None else "allocated"
         self.metrics.allocated(outcome, self._clock.now_s() - began_s, answer.tried)
-        if answer.given is None:
+        if answer.error:
+            raise DevicesNotReady(CLAIM_ERROR, answer.error)
+        if answer.allocations is None:
             left = sorted({one.spec.driver for one in self._published() if self.has_left(one.spec.driver)})
             away = f"; driver-away: devices of {', '.join(left)} do not count until it is back" if left else ""
             raise DevicesNotReady(UNALLOCATABLE, f"{answer.stuck}{away}")
         found = []
-        for one, allocated in zip(missing, allocations(answer, settings.node.name), strict=True):
+        for one, allocated in zip(missing, answer.allocations, strict=True):
             status = ClaimStatus(allocation=msgspec.convert(allocated, Allocation))
             found.append(self._recorded(pod, one, replace(one.claim, status=status)))
         return found
@@ -228,6 +227,7 @@ class DeviceClaims(KnownDevices):
     async def release(self, uid: str) -> None:
         """The pod holds nothing any more. Raises DevicesNotReleased."""
         await self._loaded.wait()
+        self.searches.forget(uid)
         uids = sorted(one.uid for one in self.records.values() if one.held_by(uid))
         if not uids:
             return

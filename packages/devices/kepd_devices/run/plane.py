@@ -12,6 +12,7 @@ run
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from functools import partial
 
 import structlog
 
@@ -30,6 +31,7 @@ from kepd_devices.run.device_checks import DeviceChecks
 from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.drivers.slice_directories import SliceDirectories
 from kepd_devices.run.own_devices import ConfiguredDevices
+from kepd_devices.run.own_thread import in_own_thread
 from kepd_devices.run.pod_devices import PodDevices
 
 log = structlog.get_logger(plane="devices")
@@ -104,7 +106,7 @@ class DevicePlane:
     async def _follow_manifests(self) -> None:
         async for snapshot in self._manifests.snapshots():
             before = self._read
-            self._read = await asyncio.to_thread(read_device_objects, snapshot.files, self._reader, before)
+            self._read = await in_own_thread(partial(read_device_objects, snapshot.files, self._reader, before))
             if snapshot.is_remembered:
                 continue
             self._problems = snapshot.problems

@@ -149,7 +149,7 @@ class PluginConnections:
                 async for listed in lists:
                     self._take(plugin, checked_list(listed))
                     await self._clock.sleep(LIST_PAUSE_S)
-        except (OSError, RuntimeCallFailed, Unusable) as error:
+        except (OSError, RuntimeCallFailed, Unusable, ValueError) as error:
             why = told(error.details if isinstance(error, RuntimeCallFailed) else str(error))
         plugin.is_connected = False
         self._take(plugin, plugin.devices)

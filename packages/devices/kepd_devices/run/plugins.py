@@ -53,6 +53,8 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[int, ...] = (0,)
     allocate_limit_s: float = 60.0
     resets: Mapping[str, Command] = {}
+    # Places of the host that no container may see.
+    private: tuple[str, ...] = ()
 
 
 class PluginDevices:
@@ -82,7 +84,6 @@ class PluginDevices:
         self._settings = settings
         self._tell = tell
         self._kubelet = kubelet
-        self._lock = asyncio.Lock()
         self._loaded = asyncio.Event()
         self.records: dict[str, PodGrants] = {}
         # Records that nobody can read, by file: what they hold is not known, so nothing is given.
@@ -142,9 +143,8 @@ class PluginDevices:
         if not any(asked_of(one.fields) for one in pod.containers):
             return
         await self._loaded.wait()
-        async with self._lock:
-            for container in pod.containers:
-                await self._ensure(pod, container)
+        for container in pod.containers:
+            await self._ensure(pod, container)
 
     async def _ensure(self, pod: PodSpec, container: ContainerSpec) -> None:
         """What the container asks for is allocated. Raises DevicesNotReady."""
@@ -163,32 +163,46 @@ class PluginDevices:
         return PodGrants(uid=pod.uid, namespace=pod.namespace, name=pod.name, boot_id=boot_id)
 
     async def _allocate(self, record: PodGrants, pod: PodSpec, container: ContainerSpec, resource: str) -> None:
-        """Choose, write down, ask, write down."""
-        if self.unreadable:
-            raise DevicesNotReady(WAITS, "; ".join(self.unreadable.values()))
-        plugin = self.plugins.get(resource)
+        """Choose, write down, ask, write down. Nobody else waits for the plugin: what it is asked for is in the records
+        by then."""
         count = asked_of(container.fields)[resource]
-        others = in_use((one for uid, one in self.records.items() if uid != pod.uid), resource)
         kept = self._of_inits(record, pod, resource) if container.kind is not ContainerKind.INIT else []
-        own = {device for one in record.grants if one.resource == resource for device in one.ids}
-        healthy = plugin.healthy if plugin is not None else {}
-        free = {name: one for name, one in healthy.items() if name not in others and name not in own}
-        if plugin is None or not plugin.is_connected or len(kept) + len(free) < count:
-            raise DevicesNotReady(WAITS, self._why(resource, count, plugin, len(kept) + len(free)))
+        plugin, free = self._free(record, resource, count, len(kept))
+        preferred = await self._preferred(plugin, free, kept, count)
+        # Others may have got some meanwhile; between this look and the record nobody has a turn.
+        plugin, free = self._free(record, resource, count, len(kept))
+        grant = Grant(container=container.name, resource=resource, ids=tuple(choose(free, count, kept, preferred)))
         try:
-            ids = choose(free, count, kept, await self._preferred(plugin, free, kept, count))
-            grant = Grant(container=container.name, resource=resource, ids=tuple(ids))
             await self._save(record.with_grant(grant))
-            answer = await plugin.connection.allocate(ids, self._settings().allocate_limit_s)
+            answer = await plugin.connection.allocate(list(grant.ids), self._settings().allocate_limit_s)
             if answer is None:
                 raise Unusable(f"plugin {resource} answers for no container")
-            await self._save(record.with_grant(replace(grant, answer=checked_answer(resource, answer))))
-        except (RuntimeCallFailed, Unusable) as error:
-            await self._save(record)
+            if self._record(pod).of(container.name, resource) != grant:
+                raise Unusable(f"pod {pod.key} has ended meanwhile")
+            answer = checked_answer(resource, answer, self._settings().private)
+            await self._save(record.with_grant(replace(grant, answer=answer)))
+        except (RuntimeCallFailed, Unusable, ValueError) as error:
+            if self._record(pod).of(container.name, resource) == grant:
+                await self._save(record)
             why = told(error.details) if isinstance(error, RuntimeCallFailed) else str(error)
             raise DevicesNotReady(FAILED, f"plugin {resource}: {why}") from error
         except OSError as error:
             raise DevicesNotReady(FAILED, f"the record of pod {pod.key} cannot be written: {error}") from error
+
+    def _free(
+        self, record: PodGrants, resource: str, count: int, kept: int
+    ) -> tuple[Plugin, Mapping[str, PluginDevice]]:
+        """The plugin, and its devices that nobody has. Raises DevicesNotReady where they are too few."""
+        if self.unreadable:
+            raise DevicesNotReady(WAITS, "; ".join(self.unreadable.values()))
+        plugin = self.plugins.get(resource)
+        others = in_use((one for uid, one in self.records.items() if uid != record.uid), resource)
+        own = {device for one in record.grants if one.resource == resource for device in one.ids}
+        healthy = plugin.healthy if plugin is not None else {}
+        free = {name: one for name, one in healthy.items() if name not in others and name not in own}
+        if plugin is None or not plugin.is_connected or kept + len(free) < count:
+            raise DevicesNotReady(WAITS, self._why(resource, count, plugin, kept + len(free)))
+        return plugin, free
 
     def _why(self, resource: str, count: int, plugin: Plugin | None, free: int) -> str:
         if plugin is None or not plugin.is_connected:
@@ -235,15 +249,15 @@ class PluginDevices:
         if not asked:
             return NO_DEVICES
         await self._loaded.wait()
-        async with self._lock:
-            await self._ensure(pod, container)
+        await self._ensure(pod, container)
         record = self._record(pod)
         grants = [one for one in (record.of(container.name, resource) for resource in asked) if one is not None]
         for one in grants:
             await self._reset_again(pod, one)
             await self._pre_start(one)
         try:
-            return together((one.resource, one.answer) for one in grants if one.answer is not None)
+            answers = [(one.resource, one.answer) for one in grants if one.answer is not None]
+            return together((name, checked_answer(name, one, self._settings().private)) for name, one in answers)
         except Unusable as error:
             raise DevicesNotReady(FAILED, str(error)) from error
 
@@ -283,11 +297,10 @@ class PluginDevices:
             command = self._settings().resets.get(resource)
             if command is not None:
                 await self._reset(record, resource, device, command)
-        async with self._lock:
-            try:
-                await self._save(replace(record, grants=()))
-            except OSError as error:
-                raise DevicesNotReleased(f"the record of pod {record.name} cannot be removed: {error}") from error
+        try:
+            await self._save(replace(record, grants=()))
+        except OSError as error:
+            raise DevicesNotReleased(f"the record of pod {record.name} cannot be removed: {error}") from error
         self.changed()
 
     async def _reset(self, record: PodGrants, resource: str, device: str, command: Command) -> None:

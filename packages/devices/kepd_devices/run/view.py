@@ -27,7 +27,7 @@ from kepd_devices.run.drivers.registry import PluginRegistry
 from kepd_devices.run.plugin_connections import Plugin
 from kepd_devices.run.plugins import PluginDevices
 from kepd_devices.view.cdi_text import cdi_listed, edit_lines, given_lines, told_features
-from kepd_devices.view.explained import ClaimExplained, Explanation, explain
+from kepd_devices.view.explained import ClaimExplained, Explanation
 from kepd_devices.view.listed import claim_reports, device_reports, explanation_report, plugin_reports
 from kepd_devices.view.pod_resources import pod_use
 from kepd_devices.view.pod_status import with_devices
@@ -201,11 +201,11 @@ class DeviceView:
     def count_drivers(self) -> Counter[tuple[str, str]]:
         return Counter((one.kind, "away" if one.why_away else "ready") for one in self.drivers())
 
-    def explain(self, namespace: str, name: str, *, is_pod: bool) -> ClaimExplanationReport:
+    async def explain(self, namespace: str, name: str, *, is_pod: bool) -> ClaimExplanationReport:
         """Raises Refused."""
         claims = self._of_pod(namespace, name) if is_pod else [self._claim(namespace, name)]
         missing = tuple(one for one in claims if one.metadata.uid not in self._claims.records)
-        found = explain(self._claims.question(missing or tuple(claims)))
+        found = await self._claims.searches.explain(self._claims.question(missing or tuple(claims)))
         if missing:
             return explanation_report(found)
         records = [self._claims.records[one.metadata.uid] for one in claims]

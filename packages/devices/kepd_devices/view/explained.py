@@ -81,6 +81,11 @@ def explain(question: Question) -> Explanation:
     return Explanation("waits", str(answer.stuck), claims, tuple(_changes(verdicts)), answer.tried)
 
 
+def explained(given: bytes) -> bytes:
+    """The same as work for a desk."""
+    return msgspec.msgpack.encode(explain(msgspec.msgpack.decode(given, type=Question)))
+
+
 def _asked(question: Question, pools: Sequence[DevicePool]) -> Iterator[Asked]:
     """As far as claims can be read at all."""
     reader = Reader(pools, question.classes, question.node, takes_lists=question.takes_lists)

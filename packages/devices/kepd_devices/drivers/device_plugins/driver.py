@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from agent.drivers.grpc_channel import observed, open_channel, translated
 from agent.model.devices.plugin import (
@@ -35,6 +35,8 @@ DIRECTORY_MODE = 0o750
 CONNECT_S = 10.0
 PEER = struct.Struct("3i")
 MOST_BYTES = 16 << 20
+MOST_LIST_BYTES = 4 << 20
+MOST_DEVICES, MOST_NODES, MOST_EDITS = 4096, 64, 4096
 Answer = TypeVar("Answer", bound=Message)
 Register = Callable[[PluginRegistration], Awaitable[str]]
 
@@ -126,15 +128,15 @@ class PluginConnection:
         )
 
     async def lists(self) -> AsyncIterator[list[PluginDevice]]:
-        """The full list, again after every change, until the plugin ends it."""
+        """The full list, again after every change, until the plugin ends it. Raises ValueError for too long a one."""
         call = self._channel.unary_stream(
             f"{PLUGIN}ListAndWatch",
             request_serializer=pb.Empty.SerializeToString,
-            response_deserializer=pb.ListAndWatchResponse.FromString,
+            response_deserializer=None,
         )(pb.Empty())
         try:
-            async for answer in call:
-                yield [_device(one) for one in answer.devices]
+            async for content in call:
+                yield _devices(content)
         except grpc.aio.AioRpcError as error:
             raise translated("ListAndWatch", error) from None
         finally:
@@ -146,10 +148,10 @@ class PluginConnection:
         )
         request = pb.PreferredAllocationRequest(container_requests=[one])
         found = await self._call("GetPreferredAllocation", request, pb.PreferredAllocationResponse, limit_s)
-        return list(found.container_responses[0].deviceIDs) if found.container_responses else []
+        return list(found.container_responses[0].deviceIDs[: len(available)]) if found.container_responses else []
 
     async def allocate(self, ids: Sequence[str], limit_s: float) -> PluginAllocation | None:
-        """None if it answers for no container."""
+        """None if it answers for no container. Raises ValueError for too long an answer."""
         request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=ids)])
         found = await self._call("Allocate", request, pb.AllocateResponse, limit_s)
         return _allocation(found.container_responses[0]) if found.container_responses else None
@@ -169,11 +171,41 @@ class PluginConnection:
         return await observed(method, call(request, timeout=limit_s, wait_for_ready=waits), lambda _m, _c, _s: None)
 
 
+def _devices(content: bytes) -> list[PluginDevice]:
+    """What a list has is counted before anything is made of it: two bytes are a device."""
+    if len(content) > MOST_LIST_BYTES or _has_more_fields(content, MOST_DEVICES):
+        raise ValueError(f"it lists more than {MOST_DEVICES} devices, in {len(content)} bytes")
+    try:
+        found = pb.ListAndWatchResponse.FromString(content)
+    except DecodeError as error:
+        raise ValueError("its list cannot be read") from error
+    return [_device(one) for one in found.devices]
+
+
+def _has_more_fields(content: bytes, most: int) -> bool:
+    """Of a message all of whose fields are messages; what is none is refused later."""
+    at = count = 0
+    while at < len(content) and count <= most:
+        size, shift, at = 0, 0, at + 1
+        while at < len(content):
+            size |= (content[at] & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if content[at - 1] < 0x80 or shift > 63:
+                break
+        at, count = at + size, count + 1
+    return count > most
+
+
 def _device(one: pb.Device) -> PluginDevice:
+    if len(one.topology.nodes) > MOST_NODES:
+        raise ValueError(f"it lists a device of {len(one.topology.nodes)} NUMA nodes; expected at most {MOST_NODES}")
     return PluginDevice(one.ID, one.health == HEALTHY, tuple(node.ID for node in one.topology.nodes))
 
 
 def _allocation(one: pb.ContainerAllocateResponse) -> PluginAllocation:
+    count = sum(map(len, (one.envs, one.mounts, one.devices, one.annotations, one.cdi_devices)))
+    if count > MOST_EDITS:
+        raise ValueError(f"answers with {count} variables, mounts, nodes, annotations and ids; at most {MOST_EDITS}")
     return PluginAllocation(
         env=dict(one.envs),
         mounts=tuple(PluginMount(it.host_path, it.container_path, it.read_only) for it in one.mounts),

@@ -40,6 +40,7 @@ HEALTH = "/v1alpha1.DRAResourceHealth/"
 STATUSES = {health_pb2.HEALTHY: "Healthy", health_pb2.UNHEALTHY: "Unhealthy"}
 CONNECT_S, INFO_S, NOTIFY_S = 10.0, 1.0, 5.0
 MOST_SOCKETS = 256
+MOST_DEVICES = 1024
 DEEPEST = 4
 DIRECTORY_MODE = 0o750
 Answer = TypeVar("Answer", bound=Message)
@@ -151,7 +152,7 @@ class DraConnection:
         pb = self._messages
         request = pb.NodePrepareResourcesRequest(claims=self._claims(claims))
         answer = await self._call("NodePrepareResources", request, pb.NodePrepareResourcesResponse, limit_s)
-        return {uid: ClaimAnswer(tuple(map(_device, one.devices)), one.error) for uid, one in answer.claims.items()}
+        return {uid: _answer(one) for uid, one in answer.claims.items()}
 
     async def unprepare(self, claims: Sequence[ClaimReference], limit_s: float) -> dict[str, ClaimAnswer]:
         pb = self._messages
@@ -204,6 +205,13 @@ class _Told(Sequence[ToldHealth]):
             message=one.message,
             timeout_s=float(one.health_check_timeout_seconds),
         )
+
+
+def _answer(one: dra_v1_pb2.NodePrepareResourceResponse) -> ClaimAnswer:
+    """What it has is counted before anything is made of it."""
+    if len(one.devices) > MOST_DEVICES:
+        return ClaimAnswer(error=f"answers with {len(one.devices)} devices; expected at most {MOST_DEVICES}")
+    return ClaimAnswer(tuple(map(_device, one.devices)), one.error)
 
 
 def _device(one: dra_v1_pb2.Device) -> PreparedDevice:

@@ -10,12 +10,18 @@ from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginReg
 from agent.model.finding import shown
 from agent.model.pods.container_fields import Container
 from agent.model.quantity import QuantityError, parse_quantity
+from kepd_devices.cdi.merging import mount_fault
 from kepd_devices.cdi.spec import ENV, PERMISSIONS, parse_id
 from kepd_devices.manifest.faults import LABEL_NAME, is_subdomain
 from kepd_devices.plan.answers import told
 
 VERSION = "v1beta1"
-MOST_DEVICES, MOST_PLUGINS = 4096, 64
+MOST_DEVICES, MOST_PLUGINS, LONGEST_ID = 4096, 64, 256
+# A name of a file that reads in a message and in the address of a socket.
+ENDPOINT = re.compile(r"[A-Za-z0-9._:@+=,~-]{1,80}")
+# Kept by the runtime for those who made a container: kepd's own notes, and those that a kubelet writes.
+OWN_NOTES = re.compile(r"(.*\.)?(kepd\.dev|kubernetes\.io)/|io\.kubernetes\.")
+LONGEST_NOTE = 317
 DIGITS = re.compile(r"(\d+)")
 NANOS = 10**9
 
@@ -40,7 +46,7 @@ def check_registration(one: PluginRegistration, known: Collection[str], allowed:
         raise Unusable(f"version {shown(one.version)} is not known; expected {VERSION}")
     if why := resource_fault(one.resource):
         raise Unusable(why)
-    if not one.endpoint or "/" in one.endpoint or one.endpoint in (".", "..", "kubelet.sock"):
+    if not ENDPOINT.fullmatch(one.endpoint) or one.endpoint in (".", "..", "kubelet.sock"):
         raise Unusable(f"endpoint {shown(one.endpoint)} is no name of a file beside this socket")
     if one.user not in allowed:
         raise Unusable(f"user {one.user} may not register; devices.plugins.allow names no such user")
@@ -55,6 +61,8 @@ def checked_list(devices: Sequence[PluginDevice]) -> dict[str, PluginDevice]:
     found = {one.id: one for one in devices}
     if "" in found:
         raise Unusable("it lists a device without an id")
+    if longest := next((name for name in found if len(name) > LONGEST_ID), ""):
+        raise Unusable(f"it lists a device whose id has {len(longest)} signs; expected at most {LONGEST_ID}")
     if len(found) < len(devices):
         twice = next(name for name, count in Counter(one.id for one in devices).items() if count > 1)
         raise Unusable(f"it lists device {shown(twice)} twice")
@@ -93,15 +101,18 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in DIGITS.split(name) if part]
 
 
-def checked_answer(resource: str, answer: PluginAllocation) -> PluginAllocation:
-    """Raises Unusable."""
-    why = next(_wrong(answer), "")
+def checked_answer(resource: str, answer: PluginAllocation, private: Collection[str] = ()) -> PluginAllocation:
+    """`private` are places of the host that no container may see. Raises Unusable."""
+    why = next(_wrong(answer, private), "")
     if why:
         raise Unusable(f"plugin {resource} answers with {why}")
     return answer
 
 
-def _wrong(answer: PluginAllocation) -> Iterator[str]:
+def _wrong(answer: PluginAllocation, private: Collection[str]) -> Iterator[str]:
+    for key in answer.annotations:
+        if OWN_NOTES.match(key) or not key.isprintable() or not 0 < len(key) <= LONGEST_NOTE:
+            yield f"annotation {shown(key)}; expected one of a domain of the maker's"
     for name, value in answer.env.items():
         if not ENV.fullmatch(f"{name}={value}"):
             yield f"variable {shown(name)}, which is none"
@@ -115,8 +126,8 @@ def _wrong(answer: PluginAllocation) -> Iterator[str]:
         for path in (mount.host_path, mount.container_path):
             if not _is_path(path):
                 yield f"mount {shown(path)}; expected an absolute path without .."
-        if mount.host_path.rstrip("/") == "":
-            yield "a mount of / of the host, which no device needs"
+        if why := mount_fault(mount.host_path, private, is_read_only=mount.is_read_only):
+            yield f"what {why}"
     for text in answer.cdi_ids:
         try:
             parse_id(text)

@@ -57,7 +57,7 @@ class FrontView:
     def drivers(self) -> list[DriverReport]:
         return [_report(one) for _, one in sorted(self._front.resources.items())]
 
-    def explain(self, namespace: str, name: str, *, is_pod: bool) -> ClaimExplanationReport:
+    async def explain(self, namespace: str, name: str, *, is_pod: bool) -> ClaimExplanationReport:
         """Raises Refused."""
         del is_pod
         raise Refused("precondition", f"{namespace}/{name} is the scheduler's; kepd gives no devices to pods here")
