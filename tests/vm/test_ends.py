@@ -27,7 +27,7 @@ TAKEN = "find /var/lib/cni/networks/kepd -type f -name '10.*'"
 GUARDS = "ls /var/lib/kepd/services | grep guard || true"
 REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceback' || true"
 # By hand, in the moment before a cut, and taken back afterwards.
-WEB = f"{MANIFESTS}/web.yaml"
+WEB = f"{MANIFESTS}/kepctl-default-web.yaml"
 TROUBLES = (
     (f"cp -p {WEB} /root/web.kept; echo 'kind: [' >{WEB}; sync", f"cp -p /root/web.kept {WEB}"),
     (f"mv {MANIFESTS} {MANIFESTS}.away; sync", f"mv {MANIFESTS}.away {MANIFESTS}"),
