@@ -64,7 +64,7 @@ async def test_a_kernel_without_tables_of_bridges_keeps_no_policy_from_being_in_
         assert "sources of pods are not held to their links" in message
         assert "Operation not supported" in advice.text
         assert node.table.state is not None
-        assert any("fib daddr type" in rule for rule in node.table.state.chains["forwarded"])
+        assert any("fib daddr type" in rule for rule in node.table.state.chains["first"])
 
 
 @pytest.mark.parametrize(

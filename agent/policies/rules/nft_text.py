@@ -49,10 +49,12 @@ REMOVAL = f"add table {HERE}\ndelete table {HERE}\n{NO_GUARD}"
 RECEIVERS = ("ip daddr vmap @ingress4", "ip6 daddr vmap @ingress6")
 # Where a rule of either direction leads that allows a packet.
 ALLOWED: Mapping[Direction, str] = {"egress": "goto receivers", "ingress": "accept"}
+# No answer makes a flow of these an established one.
 TO_ALL = (
     "meta pkttype { broadcast, multicast } meta l4proto { tcp, udp, sctp, icmp }",
-    "fib daddr type { broadcast, multicast } meta l4proto { tcp, udp, sctp, icmp }",
-    "ip6 daddr ff00::/8 icmpv6 type echo-request",
+    # TCP answers no such address, and a look at routes costs something.
+    "meta l4proto { udp, sctp, icmp } fib daddr type { broadcast, multicast }",
+    "icmpv6 type echo-request ip6 daddr ff00::/8",
 )
 DROP_UNFIT = 'counter name "denied_unfit" drop'
 HOOKED: Mapping[str, Sequence[str]] = {
@@ -120,7 +122,7 @@ def _hooks(table: Table) -> Iterator[str]:
     """Last, so that a table is whole before it is asked."""
     for chain, rules in HOOKED.items():
         yield f"add chain {HERE} {chain} {HOOK if chain == 'forwarded' else ''}\n"
-        if chain == "forwarded" and table.is_blunt:
+        if chain == "first" and table.is_blunt:
             yield from (f"add rule {HERE} {chain} {packets} {DROP_UNFIT}\n" for packets in TO_ALL)
         yield from (f"add rule {HERE} {chain} {rule}\n" for rule in rules)
 

@@ -591,3 +591,25 @@ async def test_what_a_search_found_counts_only_if_nobody_got_devices_meanwhile()
 
     assert "1 in-use default/gpus" in await held(manager, later)
     assert [one.key for one in manager.records.values()] == ["default/gpus"]
+
+
+async def test_a_driver_that_hangs_keeps_no_claims_of_others_from_being_given_back() -> None:
+    """DVM-43."""
+    node = NodeOfLives()
+    nic = FakeDriver(1, name="nic.example.com")
+    node.texts = (ONE, ONE.replace("name: gpus", "name: nics").replace("gpu.example.com", "nic.example.com"))
+    manager = await node.manager()
+    manager.add_driver(nic)
+    await manager.hold(shared_pod("first"))
+    await manager.hold(pod(SHARED.replace("NAME", "second").replace("gpus", "nics")))
+    node.driver.may_answer.clear()
+    going = asyncio.create_task(manager.reconcile(set))
+    async with asyncio.timeout(20):
+        while len(manager.records) == 2:
+            await asyncio.sleep(0)
+    left = [one.key for one in manager.records.values()]
+    node.driver.may_answer.set()
+    await going
+
+    assert left == ["default/gpus"]
+    assert manager.records == {}

@@ -2,9 +2,11 @@
 """A container starts only once the kernel holds what policies say of its pod."""
 
 import asyncio
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
+from agent.drivers.interfaces.pod_links import PodLinks
 from agent.host.joints.pods_policies import PodsUnderPolicies
 from agent.host.planes import Planes
 from agent.model.pods.unprotected import PodUnprotected
@@ -62,8 +64,13 @@ async def test_policies_see_pods_with_their_addresses_labels_and_named_ports(tmp
         await plane.until_phases(web="Running")
         planes = Planes(frozenset({"pods"}))
         planes.pods = SimpleNamespace(runner=plane.runner, here=None)  # type: ignore[assignment]
-        (found,) = PodsUnderPolicies(planes).pods()
+        (keeper,) = plane.runner.keepers.values()
+        (sandbox,) = keeper.run.seen.sandboxes
+        listed = [{"name": "cni0"}, {"name": "veth1"}, {"name": "eth0", "sandbox": "/run/netns/a"}]
+        (tmp_path / f"kepd-{sandbox.id}-eth0").write_text(json.dumps({"result": {"interfaces": listed}}))
+        (found,) = PodsUnderPolicies(planes, PodLinks(tmp_path)).pods()
 
     assert (found.uid, found.key, found.labels) == ("web", "default/web-n", (("app", "web"),))
     assert found.addresses
+    assert found.links == ("veth1",)
     assert found.ports == (("http", "TCP", 8080),)

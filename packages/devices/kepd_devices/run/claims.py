@@ -237,17 +237,17 @@ class DeviceClaims(KnownDevices):
             raise DevicesNotReleased("; ".join(dict.fromkeys(errors.values())))
 
     async def reconcile(self, pods: Callable[[], Collection[str]]) -> None:
-        """What pods hold that are there no more is given back. Which those are is asked for each claim
-        anew: giving one back may take long, and pods begin meanwhile."""
+        """What pods hold that are there no more is given back, of each claim by itself: a driver may take long."""
         await self._loaded.wait()
-        for uid, record in list(self.records.items()):
-            async with self._alone_with([uid]):
-                known = self.records.get(uid)
-                living = pods()
-                gone = tuple(one.uid for one in known.holders if one.uid not in living) if known is not None else ()
-                errors = await self._settle([uid], gone) if gone or self._is_leftover(uid) else {}
-            for text in errors.values():
-                log.warning("claim_not_given_back", claim=record.key, error=text)
+        await asyncio.gather(*(self._reconcile(uid, record.key, pods) for uid, record in self.records.items()))
+
+    async def _reconcile(self, uid: str, key: str, pods: Callable[[], Collection[str]]) -> None:
+        async with self._alone_with([uid]):
+            holders, living = self.records[uid].holders if uid in self.records else (), pods()
+            gone = tuple(one.uid for one in holders if one.uid not in living)
+            errors = await self._settle([uid], gone) if gone or self._is_leftover(uid) else {}
+        for text in errors.values():
+            log.warning("claim_not_given_back", claim=key, error=text)
 
     async def _settle(self, uids: Sequence[str], gone: Sequence[str]) -> dict[str, str]:
         """Carry out what is planned for these claims until nothing is left, or something fails; what failed, by
