@@ -18,6 +18,7 @@ from agent.model.finding import Finding
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.unprotected import PodUnprotected
 from agent.model.services.flow import Flow
+from agent.policies.attach.policy_service import PolicyService
 from agent.policies.manifest.objects import PolicedPod, Policy
 from agent.policies.ports import TableTaken
 from agent.policies.rules.building import MOST_LINES, Builder
@@ -26,10 +27,11 @@ from agent.policies.rules.nft_text import NO_GUARD, whole_text
 from agent.policies.rules.table import GUARD, NO_TABLE, TABLE
 from agent.policies.run.bridges import KEYS, SETTINGS
 from agent.policies.run.set_aside import PAUSES_S, SetAside
+from agent.wire.kepd.v1 import policy_pb2 as pb
 from tests.policies.fake_table import FakeTable, taken
 from tests.policies.making import policed, policies_of
 from tests.policies.random_cases import Cases
-from tests.policies.running import GivenFlows, GivenManifests, GivenPods, Running, running
+from tests.policies.running import GivenFlows, GivenManifests, GivenPods, Running, node_addresses, running
 
 
 class StandingClock(SystemClock):
@@ -146,6 +148,7 @@ async def test_a_policy_that_the_kernel_does_not_take_holds_up_no_other_and_isol
         await node.plane.hold("uid-victim")
         with pytest.raises(PodUnprotected, match="does not take network policy default/bad: nft refused"):
             await node.plane.hold("uid-bad")
+        explained = await PolicyService(node.plane, node_addresses).explain_policy(pb.ExplainPolicyRequest(name="bad"))
         assert table.state is not None
         in_force = dict(table.state.maps["ingress4"])
         node.pods.put(victim, *others, pod("new", "10.0.0.18", (("app", "a3"),)))
@@ -156,6 +159,8 @@ async def test_a_policy_that_the_kernel_does_not_take_holds_up_no_other_and_isol
         await node.plane.hold("uid-bad")
 
     assert "its pods are isolated, and new ones wait" in message
+    assert not explained.is_in_force
+    assert any(one.startswith("not in force: it is set aside: nft refused") for one in explained.lines)
     assert in_force == dict.fromkeys(("10.0.0.16", "10.0.0.17", "10.0.0.19"), "no_ingress")
     assert {one.message.split(" is ")[0] for one in node.events[1:]} == {
         "NetworkPolicy default/bad", "NetworkPolicy default/worse"

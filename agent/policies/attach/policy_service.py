@@ -28,7 +28,10 @@ class PolicyService:
             faults = [str(one) for one in plane.objects.findings if request.name in str(one)]
             more = f"; manifests with faults: {'; '.join(faults[:3])}" if faults else ""
             raise Refused("not_found", f"no {KIND} {key} is here{more}")
-        why_not = plane.off or plane.problem or ("" if plane.builder.policy(key) else "it is not in the kernel yet")
+        aside = f"it {text}" if (text := plane.asides.sentences().get(key)) else ""
+        why_not = (
+            plane.off or plane.problem or aside or ("" if plane.builder.policy(key) else "it is not in the kernel yet")
+        )
         lines = [
             *policy_lines(policy, plane.pods, why_not),
             *filter(None, [plane.bridge_problem, plane.bridge.problem]),

@@ -73,7 +73,7 @@ class PolicyPlane:
         self._claim, self._claims = claim, ExitStack()
         self.bridge, self._bridge_table = BridgeTable(bridge_table, self._take_table), bridge_table
         self.builder = Builder()
-        self._asides = SetAside(clock)
+        self.asides = SetAside(clock)
         self.objects: PolicyObjects = NO_OBJECTS
         self.since_s: dict[str, float] = {}
         """By policy, since when it has been known."""
@@ -110,7 +110,7 @@ class PolicyPlane:
                     await waiter
                     if self.problem:
                         raise PodUnprotected(f"the kernel has not taken the network policies: {self.problem}")
-                if why := self.builder.crowded.get(uid) or self._asides.why(self.builder.policies_of(uid)):
+                if why := self.builder.crowded.get(uid) or self.asides.why(self.builder.policies_of(uid)):
                     raise PodUnprotected(f"{why}; kepd tries again")
         except TimeoutError as error:
             text = "pods and policies are not known yet" if self._standing is None else "the pod has no address yet"
@@ -149,7 +149,7 @@ class PolicyPlane:
             group.create_task(self._report(report), name="policies-report")
             while True:
                 retry_s = RETRIES_S[min(self._failures, len(RETRIES_S)) - 1] if self._failures else None
-                again_s = self._asides.again_s if retry_s is None else self._clock.now_s() + retry_s
+                again_s = self.asides.again_s if retry_s is None else self._clock.now_s() + retry_s
                 await rung(self._due, self._clock, again_s)
                 self._due.clear()
                 await self._round()
@@ -220,7 +220,7 @@ class PolicyPlane:
             self._waiters += waiters
             return
         is_same = policies is self._applied[0] and list(pods) == list(self._applied[1].values())
-        if self._standing is None or not is_same or self.bridge.is_due or self._asides.due():
+        if self._standing is None or not is_same or self.bridge.is_due or self.asides.due():
             await self._put(policies, pods)
         for one in waiters:
             if not one.done():
@@ -228,17 +228,17 @@ class PolicyPlane:
         self._news.set()
 
     async def _put(self, policies: Mapping[str, Policy], pods: Sequence[PolicedPod]) -> None:
-        before, known = self.problem, self._asides.sentences()
+        before, known = self.problem, self.asides.sentences()
 
         async def attempt(given: Mapping[str, Policy]) -> str:
             return await self._bring(given, pods)
 
-        self.problem = await attempt(self._asides.without(policies))
-        if self.problem and self._is_refused and self._failures and (new := self._asides.newcomers(policies)):
-            self.problem = await self._asides.sift(new, attempt, self.problem)
-        elif not self.problem and (due := self._asides.due()):
-            self.problem = await self._asides.sift(due, attempt, "")
-        for key, text in self._asides.sentences().items():
+        self.problem = await attempt(self.asides.without(policies))
+        if self.problem and self._is_refused and self._failures and (new := self.asides.newcomers(policies)):
+            self.problem = await self.asides.sift(new, attempt, self.problem)
+        elif not self.problem and (due := self.asides.due()):
+            self.problem = await self.asides.sift(due, attempt, "")
+        for key, text in self.asides.sentences().items():
             if key not in known:
                 self._tell(self._event(NOT_READY, f"{KIND} {key} {text}"))
         if not self.problem:
@@ -263,7 +263,7 @@ class PolicyPlane:
         if problem:
             self._metrics.refused += 1
         else:
-            self._asides.are_in_force(policies)
+            self.asides.are_in_force(policies)
             self._metrics.policies, self._metrics.policed = len(policies), len(wanted.policed)
         return problem
 
@@ -363,7 +363,7 @@ class PolicyPlane:
         """Also that what is here is not enforced."""
         text = f"is not enforced here: {self.off}"
         places = self.objects.places.items() if self.off else ()
-        aside = self._asides.sentences().items()
+        aside = self.asides.sentences().items()
         return [
             *self._problems, *self.objects.findings,
             *(Finding(where, "", f"{KIND} {key} {text}") for key, where in places),
