@@ -161,6 +161,13 @@ EVENTS = {
 }
 
 ANNOTATIONS = (
+    (
+        "values-left-out",
+        "anything",
+        "any object, by kepd itself",
+        "It is shown without its values; a text that says so is never written.",
+    ),
+    ("applied-by", "name of a manager", "any object, by the door", "Who applied last, if that was not kubectl."),
     ("sidecars", "container names in start order", "Pod, through the proxy", "The sidecars."),
     ("mains", "container names", "Pod, through the proxy", "The main containers."),
     (

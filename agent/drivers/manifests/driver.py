@@ -90,7 +90,8 @@ def read_manifests(
             files[str(path)] = content
         elif path.suffix not in SUFFIXES:
             _say_why(path, directory, ignored)
-    is_private = bool(exposed) and is_shut(directory.stat())
+    there = directory.stat()
+    is_private = bool(exposed) and is_shut(there)
     return ManifestSnapshot(
         files,
         tuple(problems),
@@ -98,6 +99,7 @@ def read_manifests(
         refused=frozenset(refused),
         ignored=tuple(ignored),
         exposed=frozenset() if is_private else frozenset(exposed),
+        place=there.st_ino if stat.S_ISDIR(there.st_mode) else 0,
     )
 
 
@@ -165,6 +167,7 @@ class ManifestDirectory:
         self._watches: dict[Path, Watch] = {}
         self._places: tuple[Path, ...] = (directory,)
         self._deleted: set[str] = set()
+        self._place = 0
 
     async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
         """What is remembered, the files now, and again whenever they differ from the last time."""
@@ -192,6 +195,7 @@ class ManifestDirectory:
                     news = self._ready(inotify, news)
                     last = judged(loop.time(), rescan_s, str(self.directory))
                 self._deleted &= last.snapshot.files.keys()
+                self._place = last.snapshot.place
                 if last.snapshot != before:
                     _tell(last.snapshot, before)
                     yield last.snapshot
@@ -209,7 +213,7 @@ class ManifestDirectory:
         if is_whole:
             self._first = ManifestSnapshot()
         if self._memory is not None:
-            await asyncio.to_thread(self._memory.keep, files, folders, is_whole=is_whole)
+            await asyncio.to_thread(self._memory.keep, files, folders, self._place, is_whole=is_whole)
 
     async def _look(self, inotify: Inotify | None, last: ManifestSnapshot) -> ManifestSnapshot:
         """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""

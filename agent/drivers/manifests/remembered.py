@@ -40,6 +40,8 @@ class _Memory(msgspec.Struct, frozen=True):
     path: bytes
     content: bytes = b""
     folder: SourceFolder | None = None
+    place: int = 0
+    """Of the directory it lay in."""
 
 
 class RememberedManifests:
@@ -53,9 +55,9 @@ class RememberedManifests:
         files: dict[str, bytes] = {}
         folders: dict[str, SourceFolder] = {}
         problems: list[Finding] = []
-        self._known, self._files, is_first = {}, {}, (self._folder / UNKNOWN).exists()
+        self._known, self._files, is_first, place = {}, {}, (self._folder / UNKNOWN).exists(), 0
         try:
-            names = sorted(place.name for place in self._folder.iterdir() if place.suffix == ".json")
+            names = sorted(file.name for file in self._folder.iterdir() if file.suffix == ".json")
         except FileNotFoundError:
             names, is_first = [], True
         except OSError as error:
@@ -69,22 +71,26 @@ class RememberedManifests:
                 problems.append(Finding(str(self._folder / name), "", f"{why}; {LOST}"))
                 continue
             self._known[name] = memory
-            path = os.fsdecode(memory.path)
+            path, place = os.fsdecode(memory.path), memory.place
             if memory.folder is not None:
                 folders[path] = dataclasses.replace(memory.folder, path=path)
             else:
                 files[path] = memory.content
         is_first = is_first or bool(problems)
-        return ManifestSnapshot(files, tuple(problems), folders=folders, is_first=is_first, is_remembered=True)
+        return ManifestSnapshot(
+            files, tuple(problems), folders=folders, is_first=is_first, is_remembered=True, place=place
+        )
 
     def keep(
-        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder], *, is_whole: bool = True
-    ) -> None:
-        """Only what differs is written. A failure is told: the node goes on without."""
+        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder], place: int = 0, *,
+        is_whole: bool = True,
+    ) -> None:  # fmt: skip
+        """Only what differs is written. `place` is the directory's. A failure is told: the node goes on without."""
         wanted = {_name(path): self._memory(path, file) for path, file in files.items()}
         for path, folder in folders.items():
             own = dataclasses.replace(folder, path="", problems=(), exposed="")
             wanted[_name(path)] = _Memory(os.fsencode(path), folder=own)
+        wanted = {name: msgspec.structs.replace(memory, place=place) for name, memory in wanted.items()}
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=DIRECTORY_MODE)
             ROOT_ALONE.check(self._folder.stat())
@@ -94,11 +100,11 @@ class RememberedManifests:
                 if self._known.get(name) != memory:
                     write_file(self._folder / name, msgspec.json.encode(memory))
                     self._known[name] = memory
-            for place in [place for place in self._folder.iterdir() if place.name not in wanted]:
-                if place.name == UNKNOWN and not is_whole:
+            for file in [file for file in self._folder.iterdir() if file.name not in wanted]:
+                if file.name == UNKNOWN and not is_whole:
                     continue
-                place.unlink(missing_ok=True)
-                self._known.pop(place.name, None)
+                file.unlink(missing_ok=True)
+                self._known.pop(file.name, None)
             self._files = files
         except OSError as error:
             effect = "a fault in a manifest may end what it has in force when kepd starts anew"

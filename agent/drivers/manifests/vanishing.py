@@ -2,7 +2,8 @@
 """All manifests gone at once: an order to end everything, or a directory that was unmounted?
 
 Owns: the answer. Files that somebody was seen to delete are gone; when the rest vanishes together and unseen, what they
-said stays valid until the next look by the clock has found nothing either.
+said stays valid until the next look by the clock has found nothing either. Where the empty directory is another one,
+such as a mount point without its disk, that says nothing for as long as it is empty.
 Never: looks at files or at the clock. Pure.
 """
 
@@ -40,10 +41,17 @@ def judge(
         files = {path: content for path, content in known.files.items() if path in unseen}
         text = "is not there; what its manifests said stays valid until it is there again"
         missing = (Finding(directory, "", text),) if files or folders else ()
-        held = replace(seen, files=files, folders=folders, unread=known.unread, problems=(*seen.problems, *missing))
+        problems = (*seen.problems, *missing)
+        held = replace(seen, files=files, folders=folders, unread=known.unread, problems=problems, place=known.place)
         return Vanishing(held, now_s + wait_s)
     if seen.files or not unseen or before is None:
         return Vanishing(seen)
+    if known.place and seen.place not in (0, known.place):
+        files = {path: content for path, content in known.files.items() if path in unseen}
+        text = "is empty and another directory than before; what its manifests said stays valid until it has one"
+        problems = (*seen.problems, Finding(directory, "", text))
+        held = replace(seen, files=files, folders=folders, problems=problems, place=known.place)
+        return Vanishing(held, now_s + wait_s)
     until_s = now_s + wait_s if before.until_s is None or known.is_missing else before.until_s
     if now_s >= until_s:
         return Vanishing(seen)

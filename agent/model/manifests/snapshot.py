@@ -33,6 +33,8 @@ class ManifestSnapshot(msgspec.Struct, frozen=True):
     """No process before this one has told what was in force, or not all of it."""
     is_missing: bool = False
     """There is no such directory."""
+    place: int = 0
+    """The directory's inode: by that a mount point is told from what is mounted there. 0 where it is not known."""
 
     @property
     def doubtful(self) -> frozenset[str]:

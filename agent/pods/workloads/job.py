@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from agent.model.pods.wall_clock import Boot, carried
 from agent.model.text.json_text import decode_json
-from agent.model.wall_clock import Boot, carried
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.workloads.rollout import OwnedPod, worst_first
 

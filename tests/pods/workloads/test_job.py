@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from agent.model.wall_clock import Boot
+from agent.model.pods.wall_clock import Boot
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.workloads.job import (
     MOST_KEPT,

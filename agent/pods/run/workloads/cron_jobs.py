@@ -19,8 +19,8 @@ import structlog
 from agent.model.clock import rung
 from agent.model.event import Event
 from agent.model.finding import printable
+from agent.model.pods.wall_clock import Boot
 from agent.model.refused import Refused
-from agent.model.wall_clock import Boot
 from agent.pods.manifest.reading import MOST_MADE
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from agent.model.clock import rung
 from agent.model.pods.pod import PodSpec
+from agent.model.pods.wall_clock import Boot
 from agent.model.refused import Refused
-from agent.model.wall_clock import Boot
 from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
