@@ -33,7 +33,7 @@ POD_SPECS = (("spec",), ("spec", "template", "spec"), ("spec", "jobTemplate", "s
 def shown(key: Key, content: Content, source: str, version: str) -> ListedObject:
     """For callers who may only read."""
     kind = key[0]
-    is_marked = hides(kind, content)
+    is_marked, content = hides(kind, content), _with_generation(kind, content)
     if kind == "Secret":
         open_fields = {field: value for field, value in plain_copy(content).items() if field in OPEN_FIELDS}
         content = {**open_fields, "data": dict.fromkeys(_keys(content), "")}
@@ -48,15 +48,24 @@ def shown(key: Key, content: Content, source: str, version: str) -> ListedObject
     if is_marked:
         # Another value is another version, which a watch has to tell though it does not show the value.
         content = with_annotation(content, LEFT_OUT, version)
-    return whole(key, content, source, version)
+    return _listed(key, content, source, version)
 
 
 def whole(key: Key, content: Content, source: str, version: str) -> ListedObject:
+    return _listed(key, _with_generation(key[0], content), source, version)
+
+
+def _listed(key: Key, content: Content, source: str, version: str) -> ListedObject:
     kind, namespace, name = key
-    if kind in CARRIED_OUT or kind == BUDGET:
-        content = {**content, "metadata": {**_metadata(content), "generation": spec_generation(content.get("spec"))}}
     encoded = msgspec.json.encode(content)
     return ListedObject(kind=kind, namespace=namespace, name=name, content=encoded, source=source, version=version)
+
+
+def _with_generation(kind: str, content: Content) -> Content:
+    """Of the whole: its status is about all of it, also about values that are left out."""
+    if kind not in CARRIED_OUT and kind != BUDGET:
+        return content
+    return {**content, "metadata": {**_metadata(content), "generation": spec_generation(content.get("spec"))}}
 
 
 def hides(kind: str, content: Content) -> bool:

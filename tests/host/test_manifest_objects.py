@@ -186,6 +186,8 @@ async def test_what_a_list_shows_without_values_is_never_written(folder: Path, k
     assert contents(folder) == before
     assert ("hush" in listed.content.decode(), "hush" in whole.content.decode()) == (False, True)
     assert listed.version == whole.version
+    generations = [json.loads(one.content)["metadata"].get("generation") for one in (listed, whole)]
+    assert generations[0] == generations[1], "the status is about the whole"
 
 
 async def test_a_value_may_be_emptied_on_purpose(folder: Path) -> None:
