@@ -4,10 +4,12 @@
 import errno
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from agent.config.manifest_documents import read_objects
 from agent.drivers.manifests import changing
 from agent.drivers.manifests.changing import FILE_MODE, Edited, take_out, write_whole
 
@@ -110,3 +112,14 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_no_draft(tmp_path: Path, monk
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, b"b", FILE_MODE, b"a")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("there.yaml", "a")]
+
+
+def test_threads_that_change_one_file_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    """Jobs of one file whose time is up at once, and pods of it that are deleted meanwhile."""
+    place = tmp_path / "a.yaml"
+    for _ in range(5):
+        place.write_bytes(b"---\n".join(POD.replace(b"name: a", b"name: a%d" % number) for number in range(5)))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: take_out(str(place), ("Pod", "default", f"a{number}")), range(4)))
+
+        assert [each.name for each in read_objects("a.yaml", place.read_bytes())] == ["a4"]

@@ -8,6 +8,7 @@ what they wrote: the write is then refused as `Edited`, and the caller begins ag
 import ctypes
 import errno
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,9 @@ MOST_TRIES = 5
 AT_FDCWD, NO_REPLACE, EXCHANGE = -100, 1, 2
 # File systems that cannot swap two names.
 UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
+# Pods that are deleted, Jobs whose time is up and what is applied are written by threads of their own, and all drafts
+# of a file have one name.
+_WRITING = threading.Lock()
 
 
 class Edited(OSError):
@@ -55,13 +59,18 @@ def _take_out(file: Path, key: tuple[str, str, str], check: Callable[[dict[str, 
     if rest:
         write_whole(file, rest, FILE_MODE, content)
     else:
-        _remove(file, content)
+        with _WRITING:
+            _remove(file, content)
 
 
 def write_whole(path: Path, content: bytes, mode: int, before: bytes | None) -> None:
     """Whole or not at all, with the mode and owner that the file has. `before` is what it had when it was read, None
     for a file that was not there. Raises Edited where that is not so any more."""
-    place = Path(os.path.realpath(path))
+    with _WRITING:
+        _write_whole(Path(os.path.realpath(path)), content, mode, before)
+
+
+def _write_whole(place: Path, content: bytes, mode: int, before: bytes | None) -> None:
     draft = _draft(place)
     draft.unlink(missing_ok=True)
     try:
