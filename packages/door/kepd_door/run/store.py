@@ -270,7 +270,9 @@ class KindStore:
 
     def note_deleted(self, key: Key) -> None:
         """Its manifest is gone; until its plane has seen that, it is gone here all the same."""
-        self._deleted[key] = time.monotonic() + SEEN_WITHIN_S
+        if FOLDERS.get(self._kind) != "pods":
+            # Others are listed from their manifests, so what is there again was written again.
+            self._deleted[key] = time.monotonic() + SEEN_WITHIN_S
         self._put(key, None)
 
     def note_ending(self, entry: Entry, made: Object) -> None:
