@@ -216,6 +216,18 @@ def test_a_scale_is_written_from_what_was_read(door: DoorProcess) -> None:
     ]  # fmt: skip
 
 
+def test_what_is_applied_may_be_larger_than_its_annotations(door: DoorProcess) -> None:
+    path = "/api/v1/namespaces/default/configmaps/large?fieldManager=kubectl"
+    made = config_map("large", a="x" * 700_000, b="y")
+    codes = [
+        door.ask("PATCH", path, each, kind="application/apply-patch+yaml")[0]
+        for each in (made, made, config_map("large", a="z" * 700_000))
+    ]
+
+    assert codes == [200] * 3
+    assert door.ask("GET", path)[1]["data"] == {"a": "z" * 700_000}
+
+
 def test_a_value_of_a_secret_can_be_emptied_as_text(door: DoorProcess) -> None:
     secrets, merge = "/api/v1/namespaces/default/secrets", "application/merge-patch+json"
     made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "e"}, "data": {"k": "djE="}}
