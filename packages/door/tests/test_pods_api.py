@@ -19,7 +19,8 @@ from agent.wire.kepd.v1 import kind_pb2, object_pb2, pod_pb2
 from agent.wire.kubelet import pods_v1alpha1_pb2 as pb
 from kepd_door.run.calls import Calls
 from kepd_door.run.pods_api import PodsApi
-from kepd_door.run.store import Change, KindStore, Versions
+from kepd_door.run.store import Change, Entry, KindStore, Versions
+from kepd_door.run.writing import shown_with
 from kepd_door.shape.protobuf import MAGIC, decoded_protobuf, encoded_protobuf
 from kepd_door.shape.resources import BY_PLACE
 from packages.door.tests.test_shape import field
@@ -121,6 +122,18 @@ async def test_a_pod_that_was_listed_before_its_plane_saw_it_is_gone_for_watcher
 
     assert listed == ["web"]
     assert seen == ([("web-n1", True)] if is_seen else []) + [("web", False)]
+
+
+@pytest.mark.parametrize(("uid", "phase"), [("new", "Pending"), ("old", "Running"), ("", "Running")])
+def test_a_pod_of_a_new_manifest_is_not_the_one_that_still_ends_under_its_name(uid: str, phase: str) -> None:
+    store = KindStore(BY_PLACE["", "v1", "pods"], Calls({}), Versions(), lambda _: None, "n1")
+    ending = {"metadata": {"name": "web-n1", "uid": "old", "deletionTimestamp": "t"}, "status": {"phase": "Running"}}
+    entry = Entry(("default", "web-n1"), ending, (), "web", b"", 1)
+    shown = shown_with(store, {"kind": "Pod", "metadata": {"name": "web", "uid": uid}}, entry, 2)
+
+    assert (shown["metadata"]["name"], shown["status"]["phase"]) == ("web-n1", phase)
+    assert shown["metadata"]["uid"] == (uid or "old")
+    assert ("deletionTimestamp" in shown["metadata"]) == (phase == "Running")
 
 
 async def until(changes: AsyncIterator[Change | None], name: str) -> AsyncIterator[tuple[str, bool]]:

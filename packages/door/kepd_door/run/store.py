@@ -157,8 +157,8 @@ class KindStore:
         return [found[key] for key in sorted(found)]
 
     def _note_unseen(self, objects: Iterable[object_pb2.Object]) -> None:
-        """What a manifest has and its plane has not: who wrote it a moment ago looks for it. What is so no longer, since
-        it is gone or has another name by now, is gone for those who saw it."""
+        """What a manifest has and its plane has not: who wrote it a moment ago looks for it. What is so no longer,
+        since it is gone or has another name by now, is gone for those who saw it."""
         known = {(key[0], name) for key, one in self._entries.items() for name in (key[1], *one.short.split())}
         told = self._unseen
         pending = (self._pending(one) for one in objects if (one.namespace, one.name) not in known)

@@ -296,6 +296,8 @@ class Writer:
 
 def shown_with(store: KindStore, made: Object, entry: Entry | None, version: int, manager: str = "") -> Object:
     """A manifest with what the node knows beside it, as that version."""
+    if entry is not None and not is_of(made, entry):
+        made, entry = called(made, entry.made["metadata"]["name"]), None
     if entry is None:
         metadata = {"namespace": DEFAULT_NAMESPACE, **(made.get("metadata") or {})}
         # It was written a moment ago; its plane has yet to see it.
@@ -323,6 +325,12 @@ def _kept_by_server(made: Object, before: Object) -> Object:
     """What only a server writes stays as the manifest has it, such as a uid of its author."""
     own = {name: value for name, value in (before.get("metadata") or {}).items() if name in ADDED}
     return {**made, "metadata": {**made["metadata"], **own}} if own else made
+
+
+def is_of(made: Object, entry: Entry) -> bool:
+    """Not while the pod that had the name before still ends."""
+    uid = (made.get("metadata") or {}).get("uid")
+    return made.get("kind") != "Pod" or not uid or uid == entry.made["metadata"]["uid"]
 
 
 def called(made: Object, name: str) -> Object:
