@@ -175,7 +175,10 @@ def test_what_is_only_given_back_is_not_written() -> None:
     x, y = shown["containers"]
     wanted = {**shown, "c": 3, "containers": [x, {**y, "image": "j"}, {"name": "z", "resources": {}}]}
 
+    typed = {**before, "strategy": {}, "containers": [{**each, "resources": {}} for each in before["containers"]]}  # type: ignore[attr-defined]
+
     assert without_shown(shown, shown, before) == before
+    assert without_shown(typed, before, before) == before
     assert without_shown(wanted, shown, before) == {
         **before,
         "c": 3,

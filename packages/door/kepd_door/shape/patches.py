@@ -20,6 +20,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "ports": ("containerPort", "port"), "topologySpreadConstraints": ("topologyKey",), "conditions": ("type",),
     "ownerReferences": ("uid",),
 }  # fmt: skip
+# Clients with types of their own write them where there is nothing.
+NEVER_ABSENT = ("resources", "strategy", "updateStrategy")
 # Lists of words that are one set.
 SETS = ("finalizers",)
 ORDER, GONE, KEPT = "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"
@@ -57,6 +59,8 @@ def without_shown(wanted: Any, shown: Any, before: Any, name: str = "") -> Any: 
     if isinstance(wanted, dict) and isinstance(shown, dict) and isinstance(before, dict):
         made = {}
         for field, value in wanted.items():
+            if value == {} and field in NEVER_ABSENT and field not in before:
+                continue
             if field not in shown or value != shown[field]:
                 made[field] = without_shown(value, shown.get(field), before.get(field), field)
             elif field in before:
