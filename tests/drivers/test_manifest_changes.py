@@ -5,6 +5,7 @@ import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,50 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_no_draft(tmp_path: Path, monk
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, b"b", FILE_MODE, b"a")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("there.yaml", "a")]
+
+
+def link_to_nowhere(place: Path) -> None:
+    place.unlink()
+    place.symlink_to(place.with_name("nowhere"))
+
+
+def directory(place: Path) -> None:
+    place.unlink()
+    place.mkdir()
+
+
+@pytest.mark.parametrize("edit", [link_to_nowhere, directory])
+def test_what_an_edit_puts_there_at_the_last_moment_stays_though_it_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Callable[[Path], None]
+) -> None:
+    place, swap, moved = tmp_path / "a.yaml", changing._rename, Path.replace
+
+    def late(source: Path, target: Path, flags: int) -> None:
+        monkeypatch.setattr(changing, "_rename", swap)
+        edit(place)
+        swap(source, target, flags)
+
+    def late_move(source: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", moved)
+        edit(place)
+        return moved(source, target)
+
+    def left() -> tuple[list[str], bool, bool]:
+        return sorted(path.name for path in tmp_path.iterdir()), place.is_symlink(), place.is_dir()
+
+    wanted = (["a.yaml"], edit is link_to_nowhere, edit is directory)
+    place.write_bytes(POD)
+    monkeypatch.setattr(changing, "_rename", late)
+    with pytest.raises(Edited):
+        write_whole(place, OURS, FILE_MODE, POD)
+    assert left() == wanted
+    place.rmdir() if edit is directory else place.unlink()
+    place.write_bytes(POD)
+    monkeypatch.setattr(Path, "replace", late_move)
+    with suppress(IsADirectoryError):
+        take_out(str(place), ("Pod", "default", "a"))
+
+    assert left() == wanted
 
 
 def test_threads_that_change_one_file_lose_nothing_of_each_other(tmp_path: Path) -> None:

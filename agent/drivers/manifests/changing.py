@@ -108,7 +108,7 @@ def _put_new(draft: Path, place: Path) -> None:
 
 def _put_instead(draft: Path, place: Path, before: bytes) -> None:
     """Both names are swapped, so that what was replaced can be looked at, and put back where it is an edit."""
-    own = draft.stat().st_ino
+    own = draft.lstat().st_ino
     try:
         _rename(draft, place, EXCHANGE)
     except FileNotFoundError as error:
@@ -120,10 +120,10 @@ def _put_instead(draft: Path, place: Path, before: bytes) -> None:
             raise Edited(errno.EBUSY, "was edited meanwhile", str(place)) from error
         draft.rename(place)
         return
-    if draft.read_bytes() == before:
+    if _content(draft) == before:
         return
     _rename(draft, place, EXCHANGE)
-    if draft.stat().st_ino != own:
+    if draft.lstat().st_ino != own:
         # Another edit came between both swaps; it is the newest, so it is what stays.
         _rename(draft, place, EXCHANGE)
     raise Edited(errno.EBUSY, "was edited meanwhile", str(place))
@@ -133,13 +133,21 @@ def _remove(file: Path, before: bytes) -> None:
     """Of a link only the link."""
     draft = _draft(file)
     file.replace(draft)
-    if draft.read_bytes() != before:
+    if _content(draft) != before:
         # A newer file of that name is the newest edit, so this one has been overwritten.
         with suppress(Edited):
             _put_new(draft, file)
         draft.unlink(missing_ok=True)
         raise Edited(errno.EBUSY, "was edited meanwhile", str(file))
     draft.unlink()
+
+
+def _content(path: Path) -> bytes | None:
+    """None for what an edit made of it that is no text: a link that leads nowhere, a directory."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _rename(source: Path, target: Path, flags: int) -> None:
