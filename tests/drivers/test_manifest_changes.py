@@ -13,6 +13,7 @@ import pytest
 from agent.config.manifest_documents import read_objects
 from agent.drivers.manifests import changing
 from agent.drivers.manifests.changing import FILE_MODE, Edited, take_out, write_whole
+from agent.model.refused import Refused
 
 BEFORE, OURS, THEIRS = b"before\n", b"ours\n", b"theirs\n"
 POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
@@ -115,6 +116,22 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_no_draft(tmp_path: Path, monk
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("there.yaml", "a")]
 
 
+def test_a_file_that_cannot_be_changed_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a.yaml"
+    place.write_bytes(POD)
+
+    def read_only(_source: Path, _target: Path) -> Path:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "replace", read_only)
+    with pytest.raises(Refused, match=r"a\.yaml cannot be written: Read-only file system"):
+        take_out(str(place), ("Pod", "default", "a"))
+
+    assert place.read_bytes() == POD
+
+
 def link_to_nowhere(place: Path) -> None:
     place.unlink()
     place.symlink_to(place.with_name("nowhere"))
@@ -153,7 +170,7 @@ def test_what_an_edit_puts_there_at_the_last_moment_stays_though_it_is_no_text(
     place.rmdir() if edit is directory else place.unlink()
     place.write_bytes(POD)
     monkeypatch.setattr(Path, "replace", late_move)
-    with suppress(IsADirectoryError):
+    with suppress(Refused):
         take_out(str(place), ("Pod", "default", "a"))
 
     assert left() == wanted

@@ -25,6 +25,7 @@ UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
 # Pods that are deleted, Jobs whose time is up and what is applied are written by threads of their own, and all drafts
 # of a file have one name.
 _WRITING = threading.Lock()
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Edited(OSError):
@@ -42,7 +43,14 @@ def take_out(path: str, key: tuple[str, str, str], check: Callable[[dict[str, ob
             return
         except Edited:
             continue
+        except OSError as error:
+            raise unwritten(path, error) from error
     raise Refused("conflict", f"{path} is edited all the time, so {key[0]} {key[2]} is still in it; try again")
+
+
+def unwritten(path: str, error: OSError) -> Refused:
+    text = f"{path} cannot be written: {error.strerror}; what was written before it stays"
+    return Refused("disk_full" if error.errno in FULL else "precondition", text)
 
 
 def _take_out(file: Path, key: tuple[str, str, str], check: Callable[[dict[str, object]], None] | None) -> None:

@@ -155,7 +155,8 @@ class Writer:
                     version = await self._put(made, version=version)
                     break
                 except Failure as failure:
-                    if failure.reason != "Conflict" or not left:
+                    # A file that cannot be written is a conflict too, but no try helps there.
+                    if failure.text != self.conflict().text or not left:
                         raise
             return await self._after(made, version)
 
