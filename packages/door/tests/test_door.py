@@ -236,7 +236,9 @@ def test_a_value_of_a_secret_can_be_emptied_as_text(door: DoorProcess) -> None:
     as_text = door.ask("PATCH", f"{secrets}/e", {"stringData": {"k": ""}}, kind=merge)
     again = door.ask("PATCH", f"{secrets}/e", {"data": {"k": "djI="}}, kind=merge)
 
-    assert (as_data[0], as_text[0], again[0]) == (422, 200, 200)
+    no_text = door.ask("PATCH", f"{secrets}/e", {"stringData": {"k": ["x"]}}, kind=merge)
+
+    assert (as_data[0], as_text[0], again[0], no_text[0]) == (422, 200, 200, 422)
     assert (as_text[1]["data"], again[1]["data"]) == ({"k": ""}, {"k": "djI="})
 
 

@@ -344,7 +344,9 @@ def with_data(made: Object) -> Object:
     given = made.get("stringData")
     if made.get("kind") != "Secret" or not isinstance(given, dict):
         return made
-    texts = {name: b64encode(str(text).encode()).decode() for name, text in given.items()}
+    if not all(isinstance(text, str) for text in given.values()):
+        return made
+    texts = {name: b64encode(text.encode()).decode() for name, text in given.items()}
     rest = {name: value for name, value in made.items() if name != "stringData"}
     return {**rest, "data": {**(made.get("data") or {}), **texts}}
 
