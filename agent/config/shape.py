@@ -37,7 +37,9 @@ class Shape(msgspec.Struct, frozen=True):
 
     def _struct(self, tree: Tree, kind: msgspec.inspect.StructType, path: str) -> object:
         if tree.kind != "map":
-            self._wrong(tree, path, "must be a map" if tree.kind == "list" else f"must be a map, not {_told(tree)}")
+            self._wrong(
+                tree, path, "must be a map" if tree.kind == "list" else f"must be a map, not {_told(tree, path)}"
+            )
             return {}
         fields = {field.encode_name: field.type for field in kind.fields}
         found: dict[str, object] = {}
@@ -70,7 +72,7 @@ class Shape(msgspec.Struct, frozen=True):
         if tree.kind == "scalar" and any(_fits(tree.scalar, one) for one in choices):
             return tree.scalar
         right = " or ".join(WORDS[type(one)].partition(";")[0] for one in choices if type(one) in WORDS)
-        self._wrong(tree, path, f"{_told(tree)} must be {right}")
+        self._wrong(tree, path, f"{_told(tree, path)} must be {right}")
         return None
 
     def _list(self, tree: Tree, item: msgspec.inspect.Type, path: str) -> list[object]:
@@ -88,7 +90,7 @@ class Shape(msgspec.Struct, frozen=True):
     def _scalar(self, tree: Tree, kind: msgspec.inspect.Type, path: str) -> object:
         if tree.kind == "scalar" and _fits(tree.scalar, kind):
             return tree.scalar
-        self._wrong(tree, path, f"{_told(tree)} must be {WORDS.get(type(kind), 'something else')}")
+        self._wrong(tree, path, f"{_told(tree, path)} must be {WORDS.get(type(kind), 'something else')}")
         return None
 
 
@@ -98,8 +100,11 @@ def _octal(tree: Tree) -> Tree:
     return msgspec.structs.replace(tree, scalar=int(str(tree.scalar).lower().replace("o", ""), 8)) if is_octal else tree
 
 
-def _told(tree: Tree) -> str:
-    return shown(plain(tree)) if tree.kind == "scalar" else f"a {tree.kind}"
+def _told(tree: Tree, path: str) -> str:
+    """What a variable is set to may be a password."""
+    if tree.kind != "scalar":
+        return f"a {tree.kind}"
+    return "a value" if ".env[" in path else shown(plain(tree))
 
 
 def _fits(value: object, kind: msgspec.inspect.Type) -> bool:

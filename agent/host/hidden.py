@@ -16,11 +16,14 @@ from agent.kinds.registry import WORKLOADS
 from agent.model.finding import Finding
 from agent.model.generation import spec_generation
 from agent.model.nodes.manifest_report import ListedObject
-from agent.model.pods.shown_spec import CONTAINERS, LAST_APPLIED, LEFT_OUT, has_values, without_copy, without_values
+from agent.model.pods.shown_spec import CONTAINERS, LAST_APPLIED, LEFT_OUT, without_copy
 from agent.model.pods.source_folder import SourceFolder
 
 Key = tuple[str, str, str]
 CARRIED_OUT = (*WORKLOADS, "CronJob")
+WITH_PODS = ("Pod", *CARRIED_OUT, "ReplicaSet", "ControllerRevision")
+# In which `env` is a word of an author.
+WORDS = ("labels", "matchLabels", "nodeSelector")
 BUDGET = "PodDisruptionBudget"
 CREATION = "creationTimestamp"
 VALUES = ("data", "stringData", "binaryData")
@@ -37,12 +40,8 @@ def shown(key: Key, content: Content, source: str, version: str) -> ListedObject
     if kind == "Secret":
         open_fields = {field: value for field, value in plain_copy(content).items() if field in OPEN_FIELDS}
         content = {**open_fields, "data": dict.fromkeys(_keys(content), "")}
-    elif kind == "Pod" and isinstance(spec := content.get("spec"), dict):
-        content = {**plain_copy(content), "spec": without_values(spec)}
-    elif kind in CARRIED_OUT or kind == "ReplicaSet":
-        content = _without_template_values(plain_copy(content))
-    elif kind == "ControllerRevision" and isinstance(data := content.get("data"), dict):
-        content = {**content, "data": _without_template_values(data)}
+    elif kind in WITH_PODS:
+        content = {name: _bare(part) for name, part in content.items()}
     elif kind == BUDGET:
         content = plain_copy(content)
     if is_marked:
@@ -72,8 +71,7 @@ def hides(kind: str, content: Content) -> bool:
     """Whether who may only read sees less than there is."""
     if kind == "Secret":
         return any(_map(content.get(part)) for part in VALUES)
-    body = _map(content.get("data")) if kind == "ControllerRevision" else content
-    return any(has_values(spec) for _, spec in _pod_specs(body))
+    return kind in WITH_PODS and _bare(content) != _bare(content, variables=False)
 
 
 def losses(kind: str, given: Content, there: Content | None, where: str) -> Iterator[Finding]:
@@ -137,16 +135,32 @@ def _templates(content: Content) -> Iterator[Content]:
     yield from (_map(spec.get("template")), job, _map(_map(job.get("spec")).get("template")))
 
 
-def _without_template_values(content: Content) -> Content:
-    spec = content.get("spec")
-    job = spec.get("jobTemplate") if isinstance(spec, dict) else None
-    if isinstance(spec, dict) and isinstance(job, dict):
-        return {**content, "spec": {**spec, "jobTemplate": _without_template_values(plain_copy(job))}}
-    template = spec.get("template") if isinstance(spec, dict) else None
-    inner = template.get("spec") if isinstance(template, dict) else None
-    if not isinstance(spec, dict) or not isinstance(template, dict) or not isinstance(inner, dict):
-        return content
-    return {**content, "spec": {**spec, "template": {**plain_copy(template), "spec": without_values(inner)}}}
+def _bare(value: object, *, variables: bool = True) -> object:
+    """Without kubectl's copy of it all, and without the values of variables wherever a slip has put them."""
+    if isinstance(value, list):
+        return [_bare(each, variables=variables) for each in value]
+    if not isinstance(value, dict):
+        return value
+    made: dict[str, object] = {}
+    for name, part in value.items():
+        if name == "annotations" and isinstance(part, dict):
+            made[name] = without_copy(part)
+        elif name in WORDS:
+            made[name] = part
+        elif variables and str(name).casefold() == "env":
+            made[name] = _names_alone(part)
+        else:
+            made[name] = _bare(part, variables=variables)
+    return made
+
+
+def _names_alone(variables: object) -> object:
+    if isinstance(variables, dict):
+        return dict.fromkeys(variables, "")
+    return [
+        {name: part for name, part in each.items() if name in ("name", "valueFrom") or part in ("", None)}
+        for each in _maps(variables)
+    ]
 
 
 def plain_copy(content: Content) -> Content:

@@ -7,7 +7,6 @@ and write stays: the change is made again from it. Never: shows a Secret's value
 """
 
 import asyncio
-import errno
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +29,15 @@ from agent.config.manifest_documents import (
 )
 from agent.config.restarted import kept_restart
 from agent.config.strict_yaml import UnreadableYaml
-from agent.drivers.manifests.changing import FILE_MODE, MOST_TRIES, SECRET_MODE, Edited, take_out, write_whole
+from agent.drivers.manifests.changing import (
+    FILE_MODE,
+    MOST_TRIES,
+    SECRET_MODE,
+    Edited,
+    take_out,
+    unwritten,
+    write_whole,
+)
 from agent.host import hidden
 from agent.host.hidden import BUDGET, CARRIED_OUT, Key
 from agent.host.pod_identity import with_identity
@@ -62,7 +69,6 @@ KINDS = (
     "NetworkPolicy",
     *DEVICE_KINDS,
 )
-FULL = (errno.ENOSPC, errno.EDQUOT)
 # Of this process: who may only read learns from a version whether something changed, and nothing of what it says.
 VERSION_KEY = secrets.token_bytes(32)
 
@@ -325,8 +331,7 @@ def _write(path: str, content: bytes, mode: int, before: bytes | None) -> None:
     except Edited:
         raise
     except OSError as error:
-        text = f"{path} cannot be written: {error.strerror}; what was written before it stays"
-        raise Refused("disk_full" if error.errno in FULL else "precondition", text) from error
+        raise unwritten(path, error) from error
 
 
 def _key_of(made: Content) -> Key:

@@ -4,12 +4,16 @@
 import errno
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from agent.config.manifest_documents import read_objects
 from agent.drivers.manifests import changing
 from agent.drivers.manifests.changing import FILE_MODE, Edited, take_out, write_whole
+from agent.model.refused import Refused
 
 BEFORE, OURS, THEIRS = b"before\n", b"ours\n", b"theirs\n"
 POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
@@ -110,3 +114,74 @@ def test_a_full_disk_leaves_the_file_as_it_was_and_no_draft(tmp_path: Path, monk
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, b"b", FILE_MODE, b"a")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("there.yaml", "a")]
+
+
+def test_a_file_that_cannot_be_changed_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "a.yaml"
+    place.write_bytes(POD)
+
+    def read_only(_source: Path, _target: Path) -> Path:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "replace", read_only)
+    with pytest.raises(Refused, match=r"a\.yaml cannot be written: Read-only file system"):
+        take_out(str(place), ("Pod", "default", "a"))
+
+    assert place.read_bytes() == POD
+
+
+def link_to_nowhere(place: Path) -> None:
+    place.unlink()
+    place.symlink_to(place.with_name("nowhere"))
+
+
+def directory(place: Path) -> None:
+    place.unlink()
+    place.mkdir()
+
+
+@pytest.mark.parametrize("edit", [link_to_nowhere, directory])
+def test_what_an_edit_puts_there_at_the_last_moment_stays_though_it_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Callable[[Path], None]
+) -> None:
+    place, swap, moved = tmp_path / "a.yaml", changing._rename, Path.replace
+
+    def late(source: Path, target: Path, flags: int) -> None:
+        monkeypatch.setattr(changing, "_rename", swap)
+        edit(place)
+        swap(source, target, flags)
+
+    def late_move(source: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", moved)
+        edit(place)
+        return moved(source, target)
+
+    def left() -> tuple[list[str], bool, bool]:
+        return sorted(path.name for path in tmp_path.iterdir()), place.is_symlink(), place.is_dir()
+
+    wanted = (["a.yaml"], edit is link_to_nowhere, edit is directory)
+    place.write_bytes(POD)
+    monkeypatch.setattr(changing, "_rename", late)
+    with pytest.raises(Edited):
+        write_whole(place, OURS, FILE_MODE, POD)
+    assert left() == wanted
+    place.rmdir() if edit is directory else place.unlink()
+    place.write_bytes(POD)
+    monkeypatch.setattr(Path, "replace", late_move)
+    with suppress(Refused):
+        take_out(str(place), ("Pod", "default", "a"))
+
+    assert left() == wanted
+
+
+def test_threads_that_change_one_file_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    """Jobs of one file whose time is up at once, and pods of it that are deleted meanwhile."""
+    place = tmp_path / "a.yaml"
+    for _ in range(5):
+        place.write_bytes(b"---\n".join(POD.replace(b"name: a", b"name: a%d" % number) for number in range(5)))
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda number: take_out(str(place), ("Pod", "default", f"a{number}")), range(4)))
+
+        assert [each.name for each in read_objects("a.yaml", place.read_bytes())] == ["a4"]

@@ -272,6 +272,28 @@ async def test_no_list_has_the_value_of_a_variable(folder: Path) -> None:
     assert b'"env":[{"name":"A"},{"name":"B","valueFrom":{"fieldRef":{"fieldPath":"p"}}}]' in listed.content
 
 
+@pytest.mark.parametrize(
+    "slip",
+    [
+        "containers: [{name: a, image: i, Env: [{name: A, value: hush}]}]",
+        "Containers: [{name: a, env: [{name: A, value: hush}]}], containers: [{name: a, image: i}]",
+        "containers: [{name: a, env: {A: hush}}]",
+        "containers: [{name: a, env: [A=hush]}]",
+        "containers: {name: a, env: [{Name: A, Value: hush}]}",
+    ],
+)
+@pytest.mark.parametrize("job", ["", "jobTemplate: {}, "])
+async def test_a_slip_in_a_template_shows_no_value_of_a_variable(folder: Path, slip: str, job: str) -> None:
+    spec = f"{{metadata: {{labels: {{env: prod}}}}, spec: {{{slip}}}}}"
+    (folder / "a.yaml").write_text(f"kind: Deployment\nmetadata: {{name: a}}\nspec: {{{job}template: {spec}}}\n")
+    objects = objects_in(folder)
+    ((listed,), (whole,)) = await objects.listed(""), await objects.listed("", is_whole=True)
+
+    assert (b"hush" in listed.content, b"hush" in whole.content) == (False, True)
+    assert b'"env":"prod"' in listed.content
+    assert b"values-left-out" in listed.content
+
+
 async def test_a_directory_that_is_not_there_is_told(folder: Path) -> None:
     with pytest.raises(Refused, match="cannot be written: No such file or directory"):
         await objects_in(folder / "none").apply(SERVICE, dry_run=False)

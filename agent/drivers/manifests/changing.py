@@ -8,6 +8,7 @@ what they wrote: the write is then refused as `Edited`, and the caller begins ag
 import ctypes
 import errno
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,10 @@ MOST_TRIES = 5
 AT_FDCWD, NO_REPLACE, EXCHANGE = -100, 1, 2
 # File systems that cannot swap two names.
 UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
+# Pods that are deleted, Jobs whose time is up and what is applied are written by threads of their own, and all drafts
+# of a file have one name.
+_WRITING = threading.Lock()
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Edited(OSError):
@@ -38,7 +43,14 @@ def take_out(path: str, key: tuple[str, str, str], check: Callable[[dict[str, ob
             return
         except Edited:
             continue
+        except OSError as error:
+            raise unwritten(path, error) from error
     raise Refused("conflict", f"{path} is edited all the time, so {key[0]} {key[2]} is still in it; try again")
+
+
+def unwritten(path: str, error: OSError) -> Refused:
+    text = f"{path} cannot be written: {error.strerror}; what was written before it stays"
+    return Refused("disk_full" if error.errno in FULL else "precondition", text)
 
 
 def _take_out(file: Path, key: tuple[str, str, str], check: Callable[[dict[str, object]], None] | None) -> None:
@@ -55,13 +67,18 @@ def _take_out(file: Path, key: tuple[str, str, str], check: Callable[[dict[str, 
     if rest:
         write_whole(file, rest, FILE_MODE, content)
     else:
-        _remove(file, content)
+        with _WRITING:
+            _remove(file, content)
 
 
 def write_whole(path: Path, content: bytes, mode: int, before: bytes | None) -> None:
     """Whole or not at all, with the mode and owner that the file has. `before` is what it had when it was read, None
     for a file that was not there. Raises Edited where that is not so any more."""
-    place = Path(os.path.realpath(path))
+    with _WRITING:
+        _write_whole(Path(os.path.realpath(path)), content, mode, before)
+
+
+def _write_whole(place: Path, content: bytes, mode: int, before: bytes | None) -> None:
     draft = _draft(place)
     draft.unlink(missing_ok=True)
     try:
@@ -99,7 +116,7 @@ def _put_new(draft: Path, place: Path) -> None:
 
 def _put_instead(draft: Path, place: Path, before: bytes) -> None:
     """Both names are swapped, so that what was replaced can be looked at, and put back where it is an edit."""
-    own = draft.stat().st_ino
+    own = draft.lstat().st_ino
     try:
         _rename(draft, place, EXCHANGE)
     except FileNotFoundError as error:
@@ -111,10 +128,10 @@ def _put_instead(draft: Path, place: Path, before: bytes) -> None:
             raise Edited(errno.EBUSY, "was edited meanwhile", str(place)) from error
         draft.rename(place)
         return
-    if draft.read_bytes() == before:
+    if _content(draft) == before:
         return
     _rename(draft, place, EXCHANGE)
-    if draft.stat().st_ino != own:
+    if draft.lstat().st_ino != own:
         # Another edit came between both swaps; it is the newest, so it is what stays.
         _rename(draft, place, EXCHANGE)
     raise Edited(errno.EBUSY, "was edited meanwhile", str(place))
@@ -124,13 +141,21 @@ def _remove(file: Path, before: bytes) -> None:
     """Of a link only the link."""
     draft = _draft(file)
     file.replace(draft)
-    if draft.read_bytes() != before:
+    if _content(draft) != before:
         # A newer file of that name is the newest edit, so this one has been overwritten.
         with suppress(Edited):
             _put_new(draft, file)
         draft.unlink(missing_ok=True)
         raise Edited(errno.EBUSY, "was edited meanwhile", str(file))
     draft.unlink()
+
+
+def _content(path: Path) -> bytes | None:
+    """None for what an edit made of it that is no text: a link that leads nowhere, a directory."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _rename(source: Path, target: Path, flags: int) -> None:

@@ -195,6 +195,69 @@ def test_what_a_watch_shows_can_be_written_back(door: DoorProcess) -> None:
         door.ask("DELETE", f"{path}/w")
 
 
+def test_a_scale_is_written_from_what_was_read(door: DoorProcess) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    deployments = "/apis/apps/v1/namespaces/default/deployments"
+    made = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "s"}, "spec": spec}
+    assert door.ask("POST", deployments, made)[0] == 201
+    path, merge = f"{deployments}/s/scale", "application/merge-patch+json"
+    read = door.ask("GET", path)[1]
+    door.ask("PATCH", f"{deployments}/s", {"metadata": {"labels": {"c": "d"}}}, kind=merge)
+    stale = door.ask("PUT", path, {**read, "spec": {"replicas": 5}})
+    without = door.ask("PATCH", path, {"spec": {}}, kind=merge)
+    patch = [{"op": "replace", "path": "/spec/replicas", "value": 3}]
+    by_operations = door.ask("PATCH", path, patch, kind="application/json-patch+json")
+    fresh = door.ask("PUT", path, {**by_operations[1], "spec": {}})
+    door.ask("DELETE", f"{deployments}/s")
+
+    assert (stale[0], stale[1]["reason"]) == (409, "Conflict")
+    assert [(code, said["spec"]["replicas"]) for code, said in (without, by_operations, fresh)] == [
+        (200, 2), (200, 3), (200, 0),
+    ]  # fmt: skip
+
+
+def test_what_is_applied_may_be_larger_than_its_annotations(door: DoorProcess) -> None:
+    path = "/api/v1/namespaces/default/configmaps/large?fieldManager=kubectl"
+    made = config_map("large", a="x" * 700_000, b="y")
+    codes = [
+        door.ask("PATCH", path, each, kind="application/apply-patch+yaml")[0]
+        for each in (made, made, config_map("large", a="z" * 700_000))
+    ]
+
+    last = door.ask("GET", path)[1]["data"]
+    door.ask("DELETE", path)
+
+    assert (codes, last) == ([200] * 3, {"a": "z" * 700_000})
+
+
+def test_a_value_of_a_secret_can_be_emptied_as_text(door: DoorProcess) -> None:
+    secrets, merge = "/api/v1/namespaces/default/secrets", "application/merge-patch+json"
+    made = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "e"}, "data": {"k": "djE="}}
+    assert door.ask("POST", secrets, made)[0] == 201
+    as_data = door.ask("PATCH", f"{secrets}/e", {"data": {"k": ""}}, kind=merge)
+    as_text = door.ask("PATCH", f"{secrets}/e", {"stringData": {"k": ""}}, kind=merge)
+    again = door.ask("PATCH", f"{secrets}/e", {"data": {"k": "djI="}}, kind=merge)
+
+    no_text = door.ask("PATCH", f"{secrets}/e", {"stringData": {"k": ["x"]}}, kind=merge)
+    door.ask("DELETE", f"{secrets}/e")
+
+    assert (as_data[0], as_text[0], again[0], no_text[0]) == (422, 200, 200, 422)
+    assert (as_text[1]["data"], again[1]["data"]) == ({"k": ""}, {"k": "djI="})
+
+
+def test_what_is_written_by_hand_after_a_deletion_is_there(door: DoorProcess) -> None:
+    maps = "/api/v1/namespaces/default/configmaps"
+    door.ask("POST", maps, config_map("back", a="b"))
+    assert door.ask("DELETE", f"{maps}/back")[0] == 200
+    path = door.kepd.manifests / "back.yaml"
+    path.write_text(json.dumps(config_map("back", a="c")))
+    found = door.ask("GET", f"{maps}/back", level="read")
+    path.unlink()
+
+    assert (found[0], found[1].get("data")) == (200, {"a": "c"})
+
+
 def test_a_browser_may_not_write(door: DoorProcess) -> None:
     """With a certificate of its user it would have all rights, and a plain type is sent without asking before."""
     foreign = {"Origin": "https://evil.example"}

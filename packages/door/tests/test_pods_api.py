@@ -2,21 +2,25 @@
 """The Pods API of a kubelet: what its clients see of pods that come, change and go."""
 
 import asyncio
+import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.descriptor import ServiceDescriptor
 from msgspec.structs import replace
 
 from agent.api.errors import Absent
 from agent.api.services.kinds import KindService
 from agent.model.pods.state import ContainerState, PodState
 from agent.pods.attach.pod_service import PodService
-from agent.wire.kepd.v1 import kind_pb2, pod_pb2
+from agent.wire.kepd.v1 import kind_pb2, object_pb2, pod_pb2
 from agent.wire.kubelet import pods_v1alpha1_pb2 as pb
 from kepd_door.run.calls import Calls
 from kepd_door.run.pods_api import PodsApi
-from kepd_door.run.store import KindStore, Versions
+from kepd_door.run.store import Change, Entry, KindStore, Versions
+from kepd_door.run.writing import shown_with
 from kepd_door.shape.protobuf import MAGIC, decoded_protobuf, encoded_protobuf
 from kepd_door.shape.resources import BY_PLACE
 from packages.door.tests.test_shape import field
@@ -80,6 +84,69 @@ async def test_pods_come_change_and_go(short_path: Path) -> None:
     assert [one.type for one in seen] == [pb.ADDED, pb.INITIAL_SYNC_COMPLETE, pb.MODIFIED, pb.DELETED]
     assert read(seen[2].pod)["status"]["phase"] == "Succeeded"
     assert not path.exists()
+
+
+class Manifests:
+    """Of a directory whose objects no plane has seen."""
+
+    def __init__(self) -> None:
+        content = json.dumps({"metadata": {"name": "web"}, "spec": {"containers": []}}).encode()
+        self.objects = [object_pb2.Object(kind="Pod", namespace="default", name="web", content=content, version="1")]
+
+    async def list_objects(self, _request: object_pb2.ListObjectsRequest) -> object_pb2.ListObjectsResponse:
+        return object_pb2.ListObjectsResponse(objects=self.objects)
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+async def test_a_pod_that_was_listed_before_its_plane_saw_it_is_gone_for_watchers_too(*, is_seen: bool) -> None:
+    """It has another name by then, or was deleted meanwhile."""
+    pods, manifests = Pods(), Manifests()
+    by_name = {"PodService": PodService(pods, Absent("streams")), "ObjectService": manifests}
+    services = {service_of(name): served for name, served in by_name.items()}
+    calls = Calls({**services, service_of("KindService"): KindService(services)})
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        tasks = []
+        store = KindStore(
+            BY_PLACE["", "v1", "pods"], calls, Versions(), lambda work: tasks.append(group.create_task(work)), "n1"
+        )
+        listed = [entry.key[1] for entry in await store.entries()]
+        changes = store.changes(store.version)
+        assert await anext(changes) is None
+        if is_seen:
+            pods.pods.put(POD.key, replace(POD, manifest_name="web"))
+        else:
+            manifests.objects = []
+        seen = [change async for change in until(changes, "web")]
+        for task in tasks:
+            task.cancel()
+
+    assert listed == ["web"]
+    assert seen == ([("web-n1", True)] if is_seen else []) + [("web", False)]
+
+
+@pytest.mark.parametrize(("uid", "phase"), [("new", "Pending"), ("old", "Running"), ("", "Running")])
+def test_a_pod_of_a_new_manifest_is_not_the_one_that_still_ends_under_its_name(uid: str, phase: str) -> None:
+    store = KindStore(BY_PLACE["", "v1", "pods"], Calls({}), Versions(), lambda _: None, "n1")
+    ending = {"metadata": {"name": "web-n1", "uid": "old", "deletionTimestamp": "t"}, "status": {"phase": "Running"}}
+    entry = Entry(("default", "web-n1"), ending, (), "web", b"", 1)
+    shown = shown_with(store, {"kind": "Pod", "metadata": {"name": "web", "uid": uid}}, entry, 2)
+
+    assert (shown["metadata"]["name"], shown["status"]["phase"]) == ("web-n1", phase)
+    assert shown["metadata"]["uid"] == (uid or "old")
+    assert ("deletionTimestamp" in shown["metadata"]) == (phase == "Running")
+
+
+async def until(changes: AsyncIterator[Change | None], name: str) -> AsyncIterator[tuple[str, bool]]:
+    async for change in changes:
+        if change is not None and (entry := change.now or change.before) is not None:
+            yield entry.key[1], change.now is not None
+            if entry.key[1] == name:
+                return
+
+
+def service_of(name: str) -> ServiceDescriptor:
+    files = (kind_pb2, object_pb2, pod_pb2)
+    return next(found for file in files if (found := file.DESCRIPTOR.services_by_name.get(name)) is not None)
 
 
 def test_what_is_encoded_is_read_again() -> None:

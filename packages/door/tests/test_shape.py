@@ -11,7 +11,7 @@ from kepd_door.shape.bounds import check_text, check_value
 from kepd_door.shape.discovery import aggregated, group_list, resource_list
 from kepd_door.shape.dressing import dressed, last_applied, with_last_applied, written
 from kepd_door.shape.openapi import document_v2, document_v3
-from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched
+from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched, without_shown
 from kepd_door.shape.protobuf import MAGIC, decoded_protobuf
 from kepd_door.shape.resources import BY_PLACE, RESOURCES
 from kepd_door.shape.selecting import Selection, part_of
@@ -167,6 +167,32 @@ def test_bodies_are_counted_before_they_are_read() -> None:
         assert failure.value.code == code
     with pytest.raises(Failure, match="more than 100 values"):
         decoded_protobuf(MAGIC + field(1, field(2, b"ConfigMap")) + field(2, field(2, b"") * 101), 100)
+
+
+def test_what_is_only_given_back_is_not_written() -> None:
+    before = {"a": 1, "containers": [{"name": "x", "image": "i"}, {"name": "y", "image": "i"}], "list": [1]}
+    shown = {**before, "b": {}, "containers": [{**each, "resources": {}} for each in before["containers"]]}  # type: ignore[attr-defined]
+    x, y = shown["containers"]
+    wanted = {**shown, "c": 3, "containers": [x, {**y, "image": "j"}, {"name": "z", "resources": {}}]}
+
+    typed = {**before, "strategy": {}, "containers": [{**each, "resources": {}} for each in before["containers"]]}  # type: ignore[attr-defined]
+
+    assert without_shown(shown, shown, before) == before
+    assert without_shown(typed, before, before) == before
+    assert without_shown(wanted, shown, before) == {
+        **before,
+        "c": 3,
+        "containers": [{"name": "x", "image": "i"}, {"name": "y", "image": "j"}, {"name": "z", "resources": {}}],
+    }
+
+
+def test_a_variable_that_is_emptied_keeps_an_empty_value() -> None:
+    before = {"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}
+    patch = {"env": [{"name": "A", "value": None}, {"name": "B", "value": None, "valueFrom": {"x": "y"}}]}
+
+    assert strategic_patched(before, patch) == {
+        "env": [{"name": "A", "value": ""}, {"name": "B", "valueFrom": {"x": "y"}}]
+    }
 
 
 def test_a_strategic_patch_knows_which_items_are_the_same() -> None:

@@ -295,11 +295,7 @@ class Door:
         writer = self._writer(request, caller, target)
         if request.method in ("PUT", "PATCH"):
             body = await body_of(request, PATCHES if request.method == "PATCH" else OBJECTS)
-            spec = body.get("spec") if isinstance(body, dict) else None
-            replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
-            if not isinstance(replicas, int) or replicas < 0:
-                raise Failure(422, "spec.replicas is missing; expected a number that is not negative")
-            await writer.scale(replicas)
+            await writer.scale(body, request.content_type if request.method == "PATCH" else "")
         elif request.method != "GET":
             raise Failure(405, "a scale is got, updated or patched")
         made = await self._full(store, caller, target, store.find(target.namespace, target.name))

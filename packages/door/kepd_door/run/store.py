@@ -9,7 +9,7 @@ to list again and never misses or doubles a change. Never: waits for a watcher; 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 from weakref import WeakValueDictionary
@@ -95,6 +95,8 @@ class KindStore:
         self._forgotten = versions.first
         self._bell = asyncio.Event()
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        self._unseen: dict[Key, Entry] = {}
+        """As they were listed last."""
         self._noted: dict[Key, tuple[str, int]] = {}
         """What a manifest said when it was last read, as its version there, and since which version of ours."""
         self._is_looking = False
@@ -146,21 +148,33 @@ class KindStore:
     async def entries(self) -> list[Entry]:
         """In the order of their names, with what was written a moment ago."""
         await self.refresh()
-        found = dict(self._entries)
         if self._kind.api in SEEN_LATER:
             with suppress(ApiError):
-                found |= {one.key: one for one in await self._unseen()}
+                async with self._listing:
+                    self._note_unseen(await self._manifests())
+        # Nothing is awaited from here until its version is looked at: a change between would be in neither.
+        found = {**self._unseen, **self._entries}
         return [found[key] for key in sorted(found)]
 
-    async def _unseen(self) -> list[Entry]:
-        """What a manifest has and its plane has not: who wrote it a moment ago looks for it."""
+    def _note_unseen(self, objects: Iterable[object_pb2.Object]) -> None:
+        """What a manifest has and its plane has not: who wrote it a moment ago looks for it. What is so no longer,
+        since it is gone or has another name by now, is gone for those who saw it."""
         known = {(key[0], name) for key, one in self._entries.items() for name in (key[1], *one.short.split())}
-        found, token = [], ""
+        told = self._unseen
+        pending = (self._pending(one) for one in objects if (one.namespace, one.name) not in known)
+        self._unseen = {one.key: one for one in pending}
+        for key in told.keys() - self._unseen.keys() - self._entries.keys():
+            version = self._versions.next()
+            self._tell(Change(version, at_version(told[key], version), None))
+
+    async def _manifests(self) -> list[object_pb2.Object]:
+        found: list[object_pb2.Object] = []
+        token = ""
         while True:
             options = list_pb2.ListOptions(page_size=PAGE, page_token=token)
             request = object_pb2.ListObjectsRequest(kind=self._kind.api, options=options)
             answer = await self._calls.ask(OURSELVES, request, object_pb2.ListObjectsResponse)
-            found += [self._pending(one) for one in answer.objects if (one.namespace, one.name) not in known]
+            found += answer.objects
             if not (token := answer.meta.next_page_token):
                 return found
 
@@ -270,7 +284,9 @@ class KindStore:
 
     def note_deleted(self, key: Key) -> None:
         """Its manifest is gone; until its plane has seen that, it is gone here all the same."""
-        self._deleted[key] = time.monotonic() + SEEN_WITHIN_S
+        if FOLDERS.get(self._kind) != "pods":
+            # Others are listed from their manifests, so what is there again was written again.
+            self._deleted[key] = time.monotonic() + SEEN_WITHIN_S
         self._put(key, None)
 
     def note_ending(self, entry: Entry, made: Object) -> None:
@@ -305,7 +321,10 @@ class KindStore:
             entry = self._entries[key] = at_version(entry, version)
         elif before is not None:
             before = at_version(before, version)
-        self._changes.append(Change(version, before, entry))
+        self._tell(Change(version, before, entry))
+
+    def _tell(self, change: Change) -> None:
+        self._changes.append(change)
         self._kept_bytes += _size(self._changes[-1])
         while len(self._changes) > MOST_CHANGES or (self._kept_bytes > MOST_KEPT_BYTES and len(self._changes) > 1):
             gone = self._changes.popleft()
@@ -325,7 +344,7 @@ class KindStore:
     async def changes(self, since: int) -> AsyncIterator[Change | None]:
         """Those after a version, for ever; None after each that is the last one for now."""
         self._watchers += 1
-        if not self._is_looking and not self._can_follow:
+        if not self._is_looking and (not self._can_follow or self._unseen):
             self._is_looking = True
             self._spawn(self._look())
         try:
@@ -351,9 +370,9 @@ class KindStore:
 
     async def _look(self) -> None:
         try:
-            while self._watchers:
-                with suppress(ApiError):
-                    await self._list()
+            while self._watchers and (not self._can_follow or self._unseen):
+                with suppress(ApiError, Failure):
+                    await self.entries()
                 await asyncio.sleep(LOOK_S)
         finally:
             self._is_looking = False

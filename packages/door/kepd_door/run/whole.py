@@ -12,7 +12,7 @@ from agent.model.pods.shown_spec import LEFT_OUT
 from agent.wire.kepd.v1 import access_pb2, list_pb2, object_pb2
 from kepd_door.run.calls import Caller, Calls
 from kepd_door.run.store import PAGE, Entry, KindStore, at_version
-from kepd_door.run.writing import shown_with, with_data
+from kepd_door.run.writing import is_of, shown_with, with_data
 
 Manifests = dict[tuple[str, str], object_pb2.Object]
 
@@ -55,10 +55,10 @@ class Whole:
         """As it is, with its mark, where no manifest has it: a pod of a workload."""
         names = (entry.key[1], *entry.short.split())
         manifest = next((manifests[entry.key[0], name] for name in names if (entry.key[0], name) in manifests), None)
-        if manifest is None:
+        if manifest is None or not is_of(written := manifest_object(manifest), entry):
             return entry
         version = self.store.version_with(entry.key, entry, manifest.version)
-        made = shown_with(self.store, with_data(manifest_object(manifest)), entry, version)
+        made = shown_with(self.store, with_data(written), entry, version)
         return msgspec.structs.replace(entry, made=made, version=version)
 
 

@@ -31,7 +31,7 @@ from kepd_door.shape.dressing import (
     with_last_applied,
     written,
 )
-from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched
+from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched, without_shown
 from kepd_door.shape.statuses import Failure, failure_of
 from kepd_door.shape.targets import Target
 
@@ -41,6 +41,9 @@ JSON_PATCH, MERGE = "application/json-patch+json", "application/merge-patch+json
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 MIGRATION = "kubectl-last-applied"
 PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
+PATCHED: Mapping[str, Callable[[Object, Any], Object]] = {
+    JSON_PATCH: json_patched, MERGE: merge_patched, STRATEGIC: strategic_patched,
+}  # fmt: skip
 # Of a change that edits by hand come between; other callers of the door wait for their turn.
 MOST_TRIES = 20
 
@@ -100,9 +103,8 @@ class Writer:
         given, wanted = made, self._checked(made)
 
         async def change(before: Object, entry: Entry | None) -> Object:
-            # What a server shows beside what is written would be written, if the whole of it were taken.
-            shown = self._checked(shown_with(self._store, before, entry, 0, self._manager))
-            made: Object = merge_patched(before, difference(shown, self._kept_secrets(wanted, before)))
+            kept = self._without_shown(self._kept_secrets(wanted, before), before, entry)
+            made: Object = merge_patched(before, difference(before, kept))
             return made
 
         return await self._changed(change, _version_of(given))
@@ -112,7 +114,7 @@ class Writer:
             return await self._apply(patch)
         if kind != JSON_PATCH and not isinstance(patch, dict):
             raise Failure(400, "a merge patch is an object")
-        patched = {JSON_PATCH: json_patched, MERGE: merge_patched, STRATEGIC: strategic_patched}[kind]
+        patched = PATCHED[kind]
 
         async def change(before: Object, _entry: Entry | None) -> Object:
             made = _kept_by_server(self._checked(await in_thread(patched, before, patch)), before)
@@ -126,11 +128,18 @@ class Writer:
         manifest = await self._named_manifest(kind, name)
         return manifest[0] if manifest is not None else None
 
-    async def scale(self, replicas: int) -> None:
+    async def scale(self, body: Any, kind: str) -> None:  # noqa: ANN401  # JSON
+        """`kind` is that of a patch, empty for a whole scale; one without a number means none."""
+
         async def change(before: Object, _entry: Entry | None) -> Object:
+            made = PATCHED[MERGE if kind == APPLY else kind](scale_object(before), body) if kind else body
+            spec = made.get("spec") if isinstance(made, dict) else None
+            replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
+            if not isinstance(replicas, int) or replicas < 0:
+                raise Failure(422, "spec.replicas is missing; expected a number that is not negative")
             return {**before, "spec": {**(before.get("spec") or {}), "replicas": replicas}}
 
-        await self._changed(change, "")
+        await self._changed(change, _version_of(body))
 
     async def _changed(self, change: Change, expected: str) -> Object:
         """`expected`: the version that a client names."""
@@ -138,7 +147,7 @@ class Writer:
             for left in reversed(range(MOST_TRIES)):
                 before, version = await self._there()
                 entry = await self.compared(version, expected)
-                made = await change(before, entry)
+                made = called(await change(called(before, self._target.name), entry), before["metadata"]["name"])
                 check_object(made)
                 if made == before:
                     break
@@ -146,7 +155,8 @@ class Writer:
                     version = await self._put(made, version=version)
                     break
                 except Failure as failure:
-                    if failure.reason != "Conflict" or not left:
+                    # A file that cannot be written is a conflict too, but no try helps there.
+                    if failure.text != self.conflict().text or not left:
                         raise
             return await self._after(made, version)
 
@@ -171,11 +181,12 @@ class Writer:
         expected, wanted = _version_of(wanted), self._checked(wanted)
         kept = written(wanted)
 
-        async def change(before: Object, _entry: Entry | None) -> Object:
+        async def change(before: Object, entry: Entry | None) -> Object:
             if self._manager == MIGRATION:
                 # kubectl notes what it applied before, and that is noted here already.
                 return before
-            made = await in_thread(applied, before, last_applied(before, self._manager), kept)
+            given = self._without_shown(kept, before, entry)
+            made = await in_thread(applied, before, last_applied(before, self._manager), given)
             return with_last_applied(made, kept, self._manager)
 
         try:
@@ -237,6 +248,12 @@ class Writer:
             **{key: value for key, value in kept.items() if key not in ("apiVersion", "kind")},
         }
 
+    def _without_shown(self, wanted: Object, before: Object, entry: Entry | None) -> Object:
+        """What a server shows beside what is written would be written, if the whole of it were taken."""
+        shown = self._checked(shown_with(self._store, before, entry, 0, self._manager))
+        made: Object = without_shown(wanted, shown, before)
+        return made
+
     def _kept_secrets(self, made: Object, before: Object) -> Object:
         """A client that got the object without the annotation that holds a copy does not mean to remove it."""
         text = ((before.get("metadata") or {}).get("annotations") or {}).get(LAST_APPLIED)
@@ -247,7 +264,11 @@ class Writer:
 
     async def _put(self, made: Object, *, create_only: bool = False, version: str = "") -> str:
         """The version that its manifest has then."""
-        content = (await in_thread(dumped, with_data(made))).encode()
+        texts = made.get("stringData")
+        # An emptied value of data would be taken for one that was left out.
+        emptied = {name: "" for name, text in texts.items() if text == ""} if isinstance(texts, dict) else {}
+        folded = with_data(made)
+        content = (await in_thread(dumped, {**folded, "stringData": emptied} if emptied else folded)).encode()
         parts = [
             object_pb2.ApplyObjectsRequest(
                 content=content, dry_run=self.is_dry, create_only=create_only, version=version
@@ -276,6 +297,8 @@ class Writer:
 
 def shown_with(store: KindStore, made: Object, entry: Entry | None, version: int, manager: str = "") -> Object:
     """A manifest with what the node knows beside it, as that version."""
+    if entry is not None and not is_of(made, entry):
+        made, entry = called(made, entry.made["metadata"]["name"]), None
     if entry is None:
         metadata = {"namespace": DEFAULT_NAMESPACE, **(made.get("metadata") or {})}
         # It was written a moment ago; its plane has yet to see it.
@@ -305,12 +328,25 @@ def _kept_by_server(made: Object, before: Object) -> Object:
     return {**made, "metadata": {**made["metadata"], **own}} if own else made
 
 
+def is_of(made: Object, entry: Entry) -> bool:
+    """Not while the pod that had the name before still ends."""
+    uid = (made.get("metadata") or {}).get("uid")
+    return made.get("kind") != "Pod" or not uid or uid == entry.made["metadata"]["uid"]
+
+
+def called(made: Object, name: str) -> Object:
+    """A pod has two names, and its manifest the shorter one."""
+    return {**made, "metadata": {**made["metadata"], "name": name}}
+
+
 def with_data(made: Object) -> Object:
     """What a Secret has as text becomes data, as an API server keeps it."""
     given = made.get("stringData")
     if made.get("kind") != "Secret" or not isinstance(given, dict):
         return made
-    texts = {name: b64encode(str(text).encode()).decode() for name, text in given.items()}
+    if not all(isinstance(text, str) for text in given.values()):
+        return made
+    texts = {name: b64encode(text.encode()).decode() for name, text in given.items()}
     rest = {name: value for name, value in made.items() if name != "stringData"}
     return {**rest, "data": {**(made.get("data") or {}), **texts}}
 

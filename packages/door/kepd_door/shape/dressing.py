@@ -13,6 +13,8 @@ Object = dict[str, Any]
 # Identities of what has none on this node: the same after a restart.
 OURS = UUID("6f0ff2d5-5f41-4b0c-9d0b-1d1f4f6f0c51")
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# An object's annotations may have 256 KiB.
+MOST_COPIED, LONGEST_COPIED = 128 << 10, 253
 APPLIED_BY, USUAL_MANAGER = "kepd.dev/applied-by", "kubectl"
 # What a server writes, and no manifest has.
 ADDED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "deletionTimestamp",
@@ -132,11 +134,26 @@ def with_last_applied(made: Object, wanted: Object, manager: str) -> Object:
     metadata = made.get("metadata") or {}
     # As kubectl writes it, which then finds nothing to change.
     copied = {**wanted, "metadata": {"annotations": {}, **(wanted.get("metadata") or {})}}
-    text = json.dumps(copied, sort_keys=True, separators=(",", ":")) + "\n"
+    text = _text(copied)
+    if len(text) > MOST_COPIED:
+        # Which fields there were tells what is gone later; what they said is in the object itself.
+        text = _text(_names(copied))
     annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: text, APPLIED_BY: manager}
     if manager == USUAL_MANAGER:
         del annotations[APPLIED_BY]
     return {**made, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _text(made: Object) -> str:
+    return json.dumps(made, sort_keys=True, separators=(",", ":")) + "\n"
+
+
+def _names(value: Any) -> Any:  # noqa: ANN401  # JSON
+    if isinstance(value, dict):
+        return {name: _names(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_names(inner) for inner in value]
+    return "" if isinstance(value, str) and len(value) > LONGEST_COPIED else value
 
 
 def managed_fields(made: Object, manager: str) -> list[Object]:

@@ -20,6 +20,8 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "ports": ("containerPort", "port"), "topologySpreadConstraints": ("topologyKey",), "conditions": ("type",),
     "ownerReferences": ("uid",),
 }  # fmt: skip
+# Clients with types of their own write them where there is nothing.
+NEVER_ABSENT = ("resources", "strategy", "updateStrategy")
 # Lists of words that are one set.
 SETS = ("finalizers",)
 ORDER, GONE, KEPT = "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"
@@ -52,6 +54,26 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
     return made
 
 
+def without_shown(wanted: Any, shown: Any, before: Any, name: str = "") -> Any:  # noqa: ANN401  # JSON
+    """`wanted` where it is not as it was shown; elsewhere what was there `before`, which may be nothing."""
+    if isinstance(wanted, dict) and isinstance(shown, dict) and isinstance(before, dict):
+        made = {}
+        for field, value in wanted.items():
+            if value == {} and field in NEVER_ABSENT and field not in before:
+                continue
+            if field not in shown or value != shown[field]:
+                made[field] = without_shown(value, shown.get(field), before.get(field), field)
+            elif field in before:
+                made[field] = before[field]
+        return made
+    if not (isinstance(wanted, list) and isinstance(shown, list) and isinstance(before, list)):
+        return wanted
+    if not (key := _key_of(name, wanted)):
+        return wanted
+    seen, there = ({one.get(key): one for one in part if isinstance(one, dict)} for part in (shown, before))
+    return [without_shown(one, seen.get(one[key]), there.get(one[key])) for one in wanted]
+
+
 def strategic_patched(current: Object, patch: Object) -> Object:
     if patch.get("$patch") == "replace":
         return {name: deepcopy(value) for name, value in patch.items() if name != "$patch"}
@@ -65,6 +87,9 @@ def strategic_patched(current: Object, patch: Object) -> Object:
             made[field] = [value for value in _list_of(made, field) or () if _word(value) not in gone]
         elif name.startswith("$"):
             continue
+        elif value is None and name == "value" and patch.keys() == {"name", "value"}:
+            # A variable that is emptied; without any value it would look like one whose value was left out.
+            made[name] = ""
         elif value is None:
             made.pop(name, None)
         elif isinstance(value, dict):

@@ -145,9 +145,10 @@ def test_a_label_and_other_resources_reach_the_pod_that_runs(shell: Shell) -> No
     before = seen()
     assert UUID(before[0])
     for line in (
-        "kubectl label pod kept a=b",
+        "kubectl label pod kept-n1 a=b",
         "kubectl annotate pod kept c=d",
         "kubectl get pod kept -o json | sed s/IfNotPresent/IfNotPresent/ | kubectl replace -f -",
+        "kubectl get pod kept -o json | sed s/3600/3600/ | kubectl apply --server-side --force-conflicts -f -",
         f"kubectl patch pod kept --subresource resize --patch '{json.dumps(RESIZE)}'",
     ):
         done = shell(line)
