@@ -30,7 +30,7 @@ REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceb
 WEB = f"{MANIFESTS}/kepctl-default-web.yaml"
 TROUBLES = (
     (f"cp -p {WEB} /root/web.kept; echo 'kind: [' >{WEB}; sync", f"cp -p /root/web.kept {WEB}"),
-    (f"mv {MANIFESTS} {MANIFESTS}.away; sync", f"mv {MANIFESTS}.away {MANIFESTS}"),
+    (f"mv {MANIFESTS} {MANIFESTS}.away; sync", f"rmdir {MANIFESTS}; mv {MANIFESTS}.away {MANIFESTS}"),
     (f"mv {WEB} /root/web.kept; ln -s /nowhere {WEB}; sync", f"mv /root/web.kept {WEB}"),
 )
 
