@@ -61,7 +61,7 @@ def find_library() -> ModuleType | None:
 
 
 def has_net_raw(status: Path = Path("/proc/self/status")) -> bool:
-    """The kernel lets nobody without that right read a legacy table."""
+    """The kernel asks for that right before it shows a legacy table."""
     line = next(line for line in status.read_text().splitlines() if line.startswith("CapEff:"))
     return bool(int(line.split()[1], 16) >> NET_RAW & 1)
 

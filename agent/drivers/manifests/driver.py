@@ -58,7 +58,7 @@ def read_manifests(
 ) -> ManifestSnapshot:
     """Every manifest file by its path; what cannot be read, or must not be, keeps the content that `before` has."""
     try:
-        paths = _listed(directory, trust)
+        there, paths = directory.stat(), _listed(directory, trust)
     except FileNotFoundError:
         return ManifestSnapshot(unread=frozenset({str(directory)}), is_missing=True)
     except OSError as error:
@@ -90,7 +90,6 @@ def read_manifests(
             files[str(path)] = content
         elif path.suffix not in SUFFIXES:
             _say_why(path, directory, ignored)
-    there = directory.stat()
     is_private = bool(exposed) and is_shut(there)
     return ManifestSnapshot(
         files,

@@ -85,7 +85,7 @@ class RememberedManifests:
         self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder], place: int = 0, *,
         is_whole: bool = True,
     ) -> None:  # fmt: skip
-        """Only what differs is written. `place` is the directory's. A failure is told: the node goes on without."""
+        """Only what differs is written. `place` is the directory's. A failure is logged, and the node goes on."""
         wanted = {_name(path): self._memory(path, file) for path, file in files.items()}
         for path, folder in folders.items():
             own = dataclasses.replace(folder, path="", problems=(), exposed="")

@@ -34,7 +34,7 @@ class ManifestSnapshot(msgspec.Struct, frozen=True):
     is_missing: bool = False
     """There is no such directory."""
     place: int = 0
-    """The directory's inode: by that a mount point is told from what is mounted there. 0 where it is not known."""
+    """The directory's inode, which differs between a mount point and what is mounted there. 0 if unknown."""
 
     @property
     def doubtful(self) -> frozenset[str]:
