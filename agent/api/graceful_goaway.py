@@ -5,7 +5,9 @@ Frames are told apart, never read: what a client sends after the number is not p
 anew on another connection, which waits for the next process. gRPC's own server says first that it will take no more and
 cancels whatever comes until the client has heard it; on a busy machine these are many.
 
-Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.8, 10.5.
+A PING goes with the farewell: who answers it has read what stood before it, and sends nothing that would be lost.
+
+Source: RFC 9113, sections 3.4, 4.1, 5.1.1, 6.7, 6.8, 10.5.
 """
 
 import struct
@@ -16,11 +18,12 @@ PREFACE_BYTES = 24
 # gRPC takes 8 KiB of headers, and reads on to the end of any block to throw it away.
 MOST_HEADER_BYTES = 16 << 10
 HEAD = struct.Struct(">HBBBI")
-DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY, CONTINUATION = 0, 1, 3, 4, 7, 9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 6, 7, 9
 ENHANCE_YOUR_CALM = 11
 # So much of a frame that serves no call, as for one that has ended, counts as another frame.
 OTHER_BYTES = 512
 END_STREAM, END_HEADERS = 1, 4
+ACK = 1
 STREAM_MASK = 0x7FFFFFFF
 
 
@@ -87,8 +90,13 @@ class Parting:
         """Calls without an end, and how many bytes of their requests the server may keep until then."""
         self.held_bytes = 0
         self._client, self._server = _Cutter(PREFACE_BYTES), _Cutter(0)
-        self._last = 0
+        self._last = self._pings = 0
         self._is_parting = self._is_dropped = self._has_said = self._has_greeted = False
+
+    @property
+    def was_heard(self) -> bool:
+        """Whether the client has read the farewell."""
+        return self._has_said and self._pings <= 0
 
     @property
     def is_done(self) -> bool:
@@ -113,16 +121,20 @@ class Parting:
         if not self._is_parting or self._has_said or not self._has_greeted or not self._server.is_between:
             return b""
         self._has_said = True
+        # Clients answer in order, so the answer to ours is as many answers away as the server still waits for.
+        self._pings += 1
         body = struct.pack(">II", self._last, 0)
-        return HEAD.pack(0, len(body), GOAWAY, 0, 0) + body
+        return HEAD.pack(0, len(body), GOAWAY, 0, 0) + body + HEAD.pack(0, 8, PING, 0, 0) + bytes(8)
 
     def from_client(self, chunk: bytes) -> bytes:
         """Without calls that came after the parting."""
         passed = bytearray()
         for piece, head in self._client.cut(chunk):
             if head is not None:
-                kind, _, stream, size = head
-                self._is_dropped = self._is_parting and stream > self._last
+                kind, flags, stream, size = head
+                is_answer = kind == PING and bool(flags & ACK)
+                self._pings -= is_answer
+                self._is_dropped = (self._is_parting and stream > self._last) or (self._has_said and is_answer)
                 if not self._is_dropped:
                     self._note(kind, stream, size)
             if not self._is_dropped:
@@ -158,6 +170,7 @@ class Parting:
             if head is not None:
                 kind, flags, stream, _ = head
                 self._has_greeted = True
+                self._pings += kind == PING and not flags & ACK
                 if kind == RST_STREAM or (kind in (HEADERS, DATA) and flags & END_STREAM):
                     self._end(stream)
         return bytes(passed + self.farewell())

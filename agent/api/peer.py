@@ -143,11 +143,14 @@ class PeerRelay:
         await self._until(lambda: not self._links, HEARING_S)
 
     async def _until(self, is_so: Callable[[], bool], longest_s: float) -> None:
+        async def settled() -> None:
+            while not is_so():
+                self._moved.clear()
+                await self._moved.wait()
+
+        # Not asyncio.timeout: before Python 3.11.3 none ends by itself in a task that is being cancelled, as this one.
         with suppress(TimeoutError):
-            async with asyncio.timeout(longest_s):
-                while not is_so():
-                    self._moved.clear()
-                    await self._moved.wait()
+            await asyncio.wait_for(settled(), longest_s)
 
     def _accept(self, connections: asyncio.TaskGroup, broken: "asyncio.Future[None]") -> None:
         """Each in one go: a connection that was taken from the line and then dropped would be lost to its client. As
@@ -305,6 +308,7 @@ class _Link:
                 if excess or self._is_cut:
                     break
                 await loop.sock_sendall(self._server, passed)
+                self._leave()
                 # Neither call above gives others a turn while there is something to read and room to write.
                 await asyncio.sleep(wait_s)
         with suppress(OSError):
@@ -318,6 +322,13 @@ class _Link:
         with suppress(OSError):
             self._client.shutdown(socket.SHUT_RDWR)
 
+    def _leave(self) -> None:
+        """Hang up on a client that knows why: it may keep its end open until somebody answers it anew, which nobody
+        can before we are gone."""
+        if self.is_done and self.parting.was_heard:
+            with suppress(OSError):
+                self._client.shutdown(socket.SHUT_RDWR)
+
     def _overdraft(self) -> str:
         """Counted by frames as they are announced, so that what is cut off was never buffered."""
         if not self._take(self.parting.held_bytes - self._held):
@@ -330,6 +341,7 @@ class _Link:
         with suppress(OSError):
             while chunk := await loop.sock_recv(self._server, CHUNK_BYTES):
                 await self.answer(partial(self.parting.from_server, chunk))
+                self._leave()
                 await asyncio.sleep(self.charge_answer(len(chunk)))
         with suppress(OSError):
             self._client.shutdown(socket.SHUT_WR)

@@ -12,6 +12,7 @@ from agent.api.graceful_goaway import Parting
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY = 0, 1, 3, 4, 6, 7
 END_STREAM, END_HEADERS = 1, 4
+ACK = 1
 
 
 def frame(kind: int, stream: int = 0, body: bytes = b"", flags: int = 0) -> bytes:
@@ -19,7 +20,7 @@ def frame(kind: int, stream: int = 0, body: bytes = b"", flags: int = 0) -> byte
 
 
 def farewell(last: int) -> bytes:
-    return frame(GOAWAY, 0, struct.pack(">II", last, 0))
+    return frame(GOAWAY, 0, struct.pack(">II", last, 0)) + frame(PING, 0, bytes(8))
 
 
 def call(stream: int) -> bytes:
@@ -119,6 +120,23 @@ def test_a_call_that_its_client_gives_up_is_over() -> None:
     one.from_client(frame(RST_STREAM, 1, b"\0\0\0\0"))
 
     assert one.is_done
+
+
+@given(CUTS, st.integers(0, 3))
+def test_the_farewell_was_heard_once_its_own_ping_is_answered(cuts: list[int], pings: int) -> None:
+    """Answers to the server's pings come before that; the server, which asked nothing more, gets none of it."""
+    parting = Parting()
+    parting.from_client(PREFACE + frame(SETTINGS) + call(1))
+    parting.from_server(frame(SETTINGS) + answer(1) + frame(PING, 0, b"of kepd.") * pings)
+    reply = frame(PING, 0, b"12345678", ACK)
+    parting.begin()
+    assert parting.farewell() == farewell(1)
+    for piece in pieces(reply * pings, cuts):
+        assert parting.from_client(piece) == b""
+    assert not parting.was_heard
+    parting.from_client(reply)
+
+    assert (parting.was_heard, parting.is_done) == (True, True)
 
 
 @given(st.lists(st.binary(max_size=40), max_size=20))

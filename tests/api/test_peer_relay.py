@@ -16,6 +16,8 @@ from agent.model.allowance import Share
 
 SETTINGS = bytes(3) + b"\x04" + bytes(5)
 HEADERS = bytes(3) + b"\x01\x05" + bytes(3) + b"\x01"
+PING = bytes((0, 0, 8, 6, 0)) + bytes(12)
+ANSWERED = bytes((0, 0, 8, 6, 1)) + bytes(12)
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 GOAWAY = 7
 FRAME = 9
@@ -79,6 +81,33 @@ async def test_a_client_of_the_last_moment_hears_the_farewell_and_may_write_unti
 
     assert heard.startswith(SETTINGS)
     assert heard[FRAME + 3] == GOAWAY
+
+
+async def test_a_client_that_has_heard_it_is_hung_up_on(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may keep its end open until its call is answered anew, which nobody does before this process has ended."""
+    monkeypatch.setattr(peer_module, "HEARING_S", 2 * WITHIN_S)
+    loop = asyncio.get_running_loop()
+    with Ending(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        async with asyncio.timeout(WITHIN_S), relay_of(listener, short_path):
+            client.connect(str(short_path / "public"))
+            await loop.sock_sendall(client, PREFACE)
+            heard = b""
+            while not heard.endswith(PING):
+                heard += await loop.sock_recv(client, 100)
+            await loop.sock_sendall(client, ANSWERED)
+            assert await loop.sock_recv(client, 100) == b""
+
+
+async def test_a_client_that_says_nothing_holds_nobody_up(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait for it ends in a task that is being cancelled, and what comes after the wait is still done."""
+    monkeypatch.setattr(peer_module, "HEARING_S", 0.01)
+    with Ending(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+        async with asyncio.timeout(WITHIN_S), relay_of(listener, short_path):
+            client.connect(str(short_path / "public"))
+            await listener.ends
+
+    assert not listener.ends.cancelled()
 
 
 async def test_answers_count_for_their_user_and_wait_beyond_its_share(monkeypatch: pytest.MonkeyPatch) -> None:

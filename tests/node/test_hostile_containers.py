@@ -24,8 +24,6 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
 HOSTILE_S = float(os.environ.get("KEPD_HOSTILE_S", "12"))
 MOST_KIB = 128 << 10
-PROBE_S = 1.0
-"""Between two probes: it is chance how much of it a pod waits."""
 LIMIT_BYTES = 192 << 20
 """Of kepd's control group; files that it reads count until the kernel takes their pages back."""
 # Two files of 1 MiB are kept; what comes in the second between two looks is beyond that.
@@ -149,7 +147,6 @@ def test_who_does_its_worst_harms_nobody_beside_it(node: Node, lab: Lab) -> None
 
     assert [one for one in seen if not one.get("ready")] == []
     assert node.app("beside").get("restartCount", 0) == 0
-    assert late_s < 2 * alone_s + PROBE_S
     assert node.peak_kib() < MOST_KIB
     assert not list((node.kepd.folder / "state").rglob("d/d"))
     assert sorted(sandboxes(lab)) == ["alone-0-n1", "alone-1-n1", "alone-2-n1", "beside-n1", "late-n1"]

@@ -102,8 +102,8 @@ class Child:
         self.close_input()
         self.signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(TERM_S):
-                await self._process.wait()
+            # Also for who is being cancelled, where asyncio.timeout does not end by itself before Python 3.11.3.
+            await asyncio.wait_for(self._process.wait(), TERM_S)
         except TimeoutError:
             pass
         finally:

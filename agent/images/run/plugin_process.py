@@ -99,9 +99,9 @@ async def _end(child: Process) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     if child.returncode is None:
+        # Also for who is being cancelled, where asyncio.timeout does not end by itself before Python 3.11.3.
         with suppress(TimeoutError):
-            async with asyncio.timeout(END_S):
-                await child.wait()
+            await asyncio.wait_for(child.wait(), END_S)
 
 
 def _passwords(output: bytes) -> list[str]:

@@ -270,9 +270,13 @@ async def _ended(child: Process, members: Group) -> list[int]:
 
 async def _left(child: Process, members: Group, limit_s: float) -> list[int]:
     """What has not ended after this time."""
+
+    async def ended() -> None:
+        await child.wait()
+        while await asyncio.to_thread(members.members):  # noqa: ASYNC110  # the kernel rings no bell
+            await asyncio.sleep(LOOK_S)
+
+    # Also for who is being cancelled, where asyncio.timeout does not end by itself before Python 3.11.3.
     with suppress(TimeoutError):
-        async with asyncio.timeout(limit_s):
-            await child.wait()
-            while await asyncio.to_thread(members.members):  # noqa: ASYNC110  # the kernel rings no bell
-                await asyncio.sleep(LOOK_S)
+        await asyncio.wait_for(ended(), limit_s)
     return await asyncio.to_thread(members.members)
