@@ -39,6 +39,16 @@ def orderly(pod: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def troubles(path: str) -> dict[str, tuple[str, str]]:
+    """What becomes of a manifest by hand in the moment before kepd ends, and how it is taken back afterwards."""
+    folder, kept = path.rpartition("/")[0], "/root/kept"
+    return {
+        "faulty": (f"cp -p {path} {kept}; echo 'kind: [' >{path}; sync", f"cp -p {kept} {path}"),
+        "missing": (f"mv {folder} {folder}.away; sync", f"rmdir {folder} || true; mv {folder}.away {folder}"),
+        "dangling": (f"mv {path} {kept}; ln -s /nowhere {path}; sync", f"mv {kept} {path}"),
+    }
+
+
 def put(machine: Machine, *pods: dict[str, Any]) -> None:
     for one in pods:
         machine.write(f"{MANIFESTS}/{one['metadata']['name']}.yaml", json.dumps(one))

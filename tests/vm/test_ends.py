@@ -12,7 +12,7 @@ from tests.vm.drop_in import SETTINGS, settle
 from tests.vm.extent import CUTS, IS_WHOLE, PODS
 from tests.vm.machine import Machine
 from tests.vm.names import STREAM, STREAM_FILE
-from tests.vm.pods import MANIFESTS, PLACE, is_ready, orderly, put, remove, shown, until_ready
+from tests.vm.pods import MANIFESTS, PLACE, is_ready, orderly, put, remove, shown, troubles, until_ready
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
@@ -26,13 +26,6 @@ RESULTS = "find /var/lib/cni/results -type f"
 TAKEN = "find /var/lib/cni/networks/kepd -type f -name '10.*'"
 GUARDS = "ls /var/lib/kepd/services | grep guard || true"
 REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceback' || true"
-# By hand, in the moment before a cut, and taken back afterwards.
-WEB = f"{MANIFESTS}/kepctl-default-web.yaml"
-TROUBLES = (
-    (f"cp -p {WEB} /root/web.kept; echo 'kind: [' >{WEB}; sync", f"cp -p /root/web.kept {WEB}"),
-    (f"mv {MANIFESTS} {MANIFESTS}.away; sync", f"rmdir {MANIFESTS}; mv {MANIFESTS}.away {MANIFESTS}"),
-    (f"mv {WEB} /root/web.kept; ln -s /nowhere {WEB}; sync", f"mv /root/web.kept {WEB}"),
-)
 
 
 class Reboots(NamedTuple):
@@ -106,7 +99,7 @@ def test_pods_come_back_after_a_power_cut(bare: Machine, cut: int) -> None:
     before = restarts(bare)
     put(bare, *map(orderly, names))
     time.sleep(chance.uniform(0.5, 20))
-    trouble, mend = TROUBLES[cut % len(TROUBLES)]
+    trouble, mend = list(troubles(f"{MANIFESTS}/kepctl-default-web.yaml").values())[cut % 3]
     bare.run(trouble)
     bare.cut_power()
     bare.start()
