@@ -36,6 +36,8 @@ from agent.model.span import SpanRef
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
     from agent.kit.runtime import Runtime
+    from agent.model.manifests.snapshot import ManifestSource
+    from agent.objects.run.follower import ManifestFollower
 
 log = structlog.get_logger(plane="daemon")
 
@@ -67,6 +69,7 @@ class Process:
         )
         self.runtime: Runtime | None = None
         self._kube: KubeClient | None = None
+        self._manifests: ManifestFollower | None = None
         self.sheds: list[Callable[[], None]] = [self.ring.shed]
         self.relief = MemoryRelief(GroupMemory().look, self.sheds, self.ring.tell, self.clock, give_back_pages)
         self.advisers: list[Callable[[], Awaitable[Sequence[Advice]]]] = []
@@ -89,6 +92,7 @@ class Process:
             tell=self.ring.tell,
             find_runtime=self.find_runtime,
             find_kube=self.find_kube,
+            find_manifests=self.find_manifests,
             metrics_page=self.metrics.page,
             endings=EndingPods(),
             traces=self.tracing,
@@ -112,6 +116,16 @@ class Process:
             if self._kube is not None:
                 self._closers.append(self._kube.close)
         return self._kube
+
+    def find_manifests(self, plane: str, has_sources: bool) -> "ManifestSource":
+        """One look for all planes."""
+        if self._manifests is None:
+            from agent.objects.run.follower import follow_manifests
+
+            self._manifests = follow_manifests(self.inputs.configuration)
+            self._closers.append(self._manifests.close)
+            self.add_unit("manifests", self._manifests.run)
+        return self._manifests.source(plane, has_sources)
 
     def take(self, plane: Attached[object]) -> None:
         """What there is of a plane takes part from now on."""

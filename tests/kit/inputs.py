@@ -12,6 +12,7 @@ from agent.kit.runtime import Runtime
 from agent.model.component import Board
 from agent.model.event import Event
 from agent.model.pods.ending import EndingPods
+from agent.objects.run.follower import follow_manifests
 
 
 def inputs_of(
@@ -29,6 +30,7 @@ def inputs_of(
         tell=tell,
         find_runtime=find_runtime,
         find_kube=lambda: None,
+        find_manifests=follow_manifests(lambda: configuration).source,
         metrics_page=lambda _query, _headers: Page(404, b""),
         endings=EndingPods(),
     )

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from agent.drivers.clock.driver import SystemClock
-from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.manifests.remembered import RememberedManifests
 from agent.model.component import State
 from agent.model.finding import Finding
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.unprotected import PodUnprotected
 from agent.model.services.flow import Flow
+from agent.objects.run.memory import ObjectMemory
 from agent.policies.attach.policy_service import PolicyService
 from agent.policies.manifest.objects import PolicedPod, Policy
 from agent.policies.ports import TableTaken
@@ -28,6 +27,7 @@ from agent.policies.rules.table import GUARD, NO_TABLE, TABLE
 from agent.policies.run.bridges import KEYS, SETTINGS
 from agent.policies.run.set_aside import PAUSES_S, SetAside
 from agent.wire.kepd.v1 import policy_pb2 as pb
+from tests.objects.following import following
 from tests.policies.fake_table import FakeTable, taken
 from tests.policies.making import policed, policies_of
 from tests.policies.random_cases import Cases
@@ -507,11 +507,11 @@ async def test_the_next_kepd_enforces_what_was_in_force(tmp_path: Path, trouble:
     folder.mkdir()
     file = folder / "b.yaml"
     file.write_text(json.dumps(policy()))
-    memory = RememberedManifests(tmp_path / "state")
-    async with running(ManifestDirectory(folder, lambda: (300.0, 0.02), memory=memory), pods, table=table) as node:
+    database = tmp_path / "objects.db"
+    async with following(folder, database, "policies") as (source,), running(source, pods, table=table) as node:
         await node.plane.hold("uid-a")
         await node.until(State.READY, "1 policies")
-        while not list((tmp_path / "state").glob("*.json")):
+        while not ObjectMemory(database).load().whole:
             await asyncio.sleep(0.01)
     if trouble == "a fault":
         file.write_text(json.dumps(policy(ingres=[])))
@@ -521,7 +521,7 @@ async def test_the_next_kepd_enforces_what_was_in_force(tmp_path: Path, trouble:
         folder.rename(tmp_path / "aside")
     else:
         (folder / "a.yaml").write_text(json.dumps(policy(app="db")))
-    async with running(ManifestDirectory(folder, lambda: (300.0, 0.02), memory=memory), pods, table=table) as node:
+    async with following(folder, database, "policies") as (source,), running(source, pods, table=table) as node:
         await node.until(State.DEGRADED)
         await node.plane.hold("uid-a")
 

@@ -12,25 +12,22 @@ wants them.
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 import structlog
 from asyncinotify import Event as InotifyEvent
 from asyncinotify import Inotify, Mask, Watch
 from msgspec.structs import replace
 
-from agent.drivers.manifests.remembered import RememberedManifests
 from agent.drivers.manifests.source_folders import KEPT, is_exposed, is_key, is_shut, read_source_folders
 from agent.drivers.manifests.trust import ROOT_ALONE, Distrusted, Trust, reason
 from agent.drivers.manifests.vanishing import Vanishing, judge
 from agent.model.finding import Finding
-from agent.model.manifests.in_force import FileInForce
 from agent.model.manifests.snapshot import ManifestSnapshot
-from agent.model.pods.source_folder import SOURCE_FOLDERS, SourceFolder
+from agent.model.pods.source_folder import SOURCE_FOLDERS
 
 log = structlog.get_logger(plane="daemon")
 
@@ -49,8 +46,7 @@ COME = Mask.MOVED_TO | Mask.CREATE | Mask.CLOSE_WRITE
 MOST_DEBOUNCES = 10
 # Directories that come while one looks are looked at again, but not without end.
 MOST_LOOKS = 8
-NOT_REMEMBERED = ManifestSnapshot(is_remembered=True, is_first=True)
-NO_FOLDERS: Mapping[str, SourceFolder] = MappingProxyType({})
+NOTHING_KNOWN = ManifestSnapshot()
 
 
 def read_manifests(
@@ -154,30 +150,23 @@ class ManifestDirectory:
         trust: Callable[[], Trust] = Trust,
         *,
         has_sources: bool = False,
-        memory: RememberedManifests | None = None,
     ) -> None:
-        """`memory` is what `remember` writes, for the next process."""
-        self.directory = directory
-        self._memory = memory
-        self._first = ManifestSnapshot()
+        """`has_sources`: with the folders that objects are made from."""
+        self.directory, self.has_sources = directory, has_sources
         self._timing = timing
         self._trust = trust
-        self._has_sources = has_sources
         self._watches: dict[Path, Watch] = {}
         self._places: tuple[Path, ...] = (directory,)
         self._deleted: set[str] = set()
         self._place = 0
 
-    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
-        """What is remembered, the files now, and again whenever they differ from the last time."""
+    async def snapshots(
+        self, known: ManifestSnapshot = NOTHING_KNOWN, *, is_known: bool = False
+    ) -> AsyncIterator[ManifestSnapshot]:
+        """The files now, and again whenever they differ from the last time. `known` is what was there before, all of it
+        if `is_known`: else what stands in a directory that is not there is unknown, and not nothing."""
         loop = asyncio.get_running_loop()
-        self._first = await asyncio.to_thread(self._memory.load) if self._memory is not None else NOT_REMEMBERED
-        last = Vanishing(self._first)
-        if self._first.is_first:
-            # What stood there is unknown, and not nothing.
-            last = Vanishing(replace(self._first, unread=frozenset({str(self.directory)})))
-        if last.snapshot.files or last.snapshot.folders:
-            yield last.snapshot
+        last = Vanishing(known if is_known else replace(known, unread=frozenset({str(self.directory)})))
         with _inotify() as inotify:
             self._watches = {}
             while True:
@@ -201,19 +190,6 @@ class ManifestDirectory:
                 pause_s = rescan_s if last.until_s is None else last.until_s - loop.time()
                 await self._wait(inotify, max(pause_s, 0.0), news)
 
-    async def remember(
-        self,
-        files: Mapping[str, FileInForce],
-        folders: Mapping[str, SourceFolder] = NO_FOLDERS,
-        *,
-        is_whole: bool = True,
-    ) -> None:
-        """What is in force now, by file or folder, and whether that is known of all."""
-        if is_whole:
-            self._first = ManifestSnapshot()
-        if self._memory is not None:
-            await asyncio.to_thread(self._memory.keep, files, folders, self._place, is_whole=is_whole)
-
     async def _look(self, inotify: Inotify | None, last: ManifestSnapshot) -> ManifestSnapshot:
         """A look with a watch on everything that was looked at: what was not watched meanwhile is looked at again."""
         for _ in range(MOST_LOOKS):
@@ -227,15 +203,13 @@ class ManifestDirectory:
     def _read(self, last: ManifestSnapshot) -> tuple[ManifestSnapshot, list[Path]]:
         trust = self._trust()
         snapshot = read_manifests(self.directory, last, trust)
-        problems = (*self._first.problems, *snapshot.problems)
-        snapshot = replace(snapshot, problems=problems, is_first=self._first.is_first)
-        if not self._has_sources:
+        if not self.has_sources:
             # What is no manifest, and who else may read one, is the affair of whoever reads all of it.
             return replace(snapshot, ignored=(), exposed=frozenset()), []
         if str(self.directory) in snapshot.files:
             return snapshot, []
         look = read_source_folders(self.directory, last.folders, trust)
-        return replace(snapshot, folders=look.folders, problems=(*problems, *look.problems)), look.watched
+        return replace(snapshot, folders=look.folders, problems=(*snapshot.problems, *look.problems)), look.watched
 
     def _watch(self, inotify: Inotify | None) -> bool:
         """Watch what stands at the paths now, be it another directory than the last time; whether any is new."""

@@ -13,7 +13,6 @@ from types import MappingProxyType
 
 import msgspec
 
-from agent.model.manifests.in_force import REMEMBERED
 from agent.model.pods.source_folder import SOURCE_FOLDERS
 
 FORMAT = 1
@@ -39,7 +38,6 @@ SECRET_STATE: Mapping[str, str] = MappingProxyType({
     "door": "what opens the door",
     "images/hash.key": "the key of what is remembered of logins",
     "devices/api": "what opens the API of drivers",
-    "manifests": "manifests as they were, Secrets among them",
 })  # fmt: skip
 OPEN_STATE = (
     "instance",
@@ -72,7 +70,7 @@ def is_kept(root: str, relative: PurePosixPath) -> bool:
     """Whether a file below a root belongs into a backup. Names with a dot are drafts."""
     if any(one.startswith(".") for one in relative.parts) or relative.name in OF_THIS_BOOT:
         return False
-    if root == "state" and relative.parts[0] == REMEMBERED:
+    if root == "state" and relative.parts[0].startswith("objects."):
         # What the manifests of the backup say, Secrets among it.
         return False
     return OF_PODS not in relative.parts if root in ("state", "pods") else True

@@ -15,6 +15,7 @@ from agent.drivers.manifests.trust import Trust
 from agent.host.manifest_objects import ManifestObjects
 from agent.model.finding import Finding
 from agent.model.refused import Refused
+from agent.objects.decoding import PREPARED
 
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
@@ -122,10 +123,12 @@ def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]
     from agent.pods.manifest.objects import parse_objects
     from agent.services.attach.manifests import hint_options, read_service_objects
 
-    found = parse_objects("manifest", content, identity_of(configuration)).findings
-    of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
-    of_policies = _faults_of_policies(content, configuration)
-    return list(dict.fromkeys((*found, *of_services, *_faults_of_devices(content, configuration), *of_policies)))
+    with PREPARED.holding(content, "manifest"):
+        found = parse_objects("manifest", content, identity_of(configuration)).findings
+        of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
+        of_policies = _faults_of_policies(content, configuration)
+        of_devices = _faults_of_devices(content, configuration)
+    return list(dict.fromkeys((*found, *of_services, *of_devices, *of_policies)))
 
 
 def _faults_of_policies(content: bytes, configuration: Configuration) -> Sequence[Finding]:

@@ -16,8 +16,6 @@ from agent.model.finding import Finding
 Key = tuple[str, str, str]
 """Kind, namespace, name."""
 MOST_NAMED = 3
-REMEMBERED = "manifests"
-"""The folder in the state directory where it is remembered."""
 
 
 class Placed(Protocol):

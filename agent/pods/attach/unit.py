@@ -23,7 +23,6 @@ from agent.drivers.slices.driver import SystemdSlices
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.configuration import instance_id
 from agent.kit.kubelet_arrival import follow_kubelet, kubelet_beside
-from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, LastWork, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import LOCK_DIRECTORY, held_plane_lock
 from agent.model.component import Board, Report
@@ -145,7 +144,7 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
     metrics, cri = context.metrics, inputs.runtime.cri
     runner = PodRunner(
         context,
-        manifest_directory(inputs.configuration, "pods", has_sources=True),
+        inputs.find_manifests("pods", True),
         inputs.runtime.events,
         take_out,
         needs.node,

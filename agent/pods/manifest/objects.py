@@ -13,11 +13,12 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.config.shape import Shape, place_of
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import Tree, UnreadableYaml, plain
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.pods.fields import Metadata, PodFields
 from agent.model.pods.pod import PodSpec, content_hash, static_uid
 from agent.model.pods.shown_spec import without_copy
+from agent.objects.decoding import documents_of
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.validation import check_pod, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told
@@ -99,7 +100,7 @@ class Objects(msgspec.Struct):
 def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:
     found = Objects()
     try:
-        documents, found.findings = parse_documents(content, path)
+        documents, found.findings = documents_of(content, path)
     except UnreadableYaml as error:
         found.findings = [error.finding]
         return found

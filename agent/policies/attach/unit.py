@@ -12,7 +12,6 @@ from agent.drivers.conntrack.driver import Conntrack
 from agent.drivers.interfaces.driver import Interfaces
 from agent.drivers.nft.named_table import NamedTable
 from agent.drivers.nft.watch import OwnSockets
-from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import PlaneTaken, held_plane_lock
 from agent.model.services.nft_table import TableFamily
@@ -54,7 +53,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]
         table=table,
         bridge_table=bridge,
         pods=pods,
-        manifests=manifest_directory(inputs.configuration, "policies"),
+        manifests=inputs.find_manifests("policies", False),
         ender=FlowEnder(flows, addresses.now, metrics),
         bridges=Bridges(),
         clock=inputs.clock,

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from agent.config.shape import Shape, place_of
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
+from agent.config.strict_yaml import Tree, UnreadableYaml
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
+from agent.objects.decoding import documents_of
 from agent.policies.manifest.bounds import within_bounds
 from agent.policies.manifest.faults import policy_faults
 from agent.policies.manifest.objects import API_VERSION, KIND, Policy
@@ -56,7 +57,7 @@ def read_policies(files: Mapping[str, bytes], before: PolicyObjects = NO_OBJECTS
 
 def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, PlacedPolicy], list[Finding]]:
     try:
-        trees, findings = parse_documents(content, path)
+        trees, findings = documents_of(content, path)
     except UnreadableYaml as error:
         return {}, [error.finding]
     good: dict[Key, PlacedPolicy] = {}

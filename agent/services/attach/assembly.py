@@ -24,6 +24,7 @@ from agent.kit.memory import large_work, settle_memory
 from agent.kit.plane_lock import held_plane_lock
 from agent.model.component import Report
 from agent.model.event import Event
+from agent.model.manifests.snapshot import ManifestSource
 from agent.model.refused import Refused
 from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
@@ -79,7 +80,8 @@ class ServiceParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: SystemClock
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None] | None" = None
-    """Finds the API server, or not yet; None: Services come from manifests."""
+    """Finds the API server, or not yet; None: Services come from files."""
+    manifests: ManifestSource | None = None
     here: PodsHere = msgspec.field(default_factory=NoPods)
     ends: LocalEnds | None = None
     """What the runtime says of pods of this node."""
@@ -265,7 +267,8 @@ def _source(
     configuration = current[0]
     node, services = configuration.node.name, configuration.services
     if parts.kube is None:
-        return ManifestServices(lambda: current[0], intake, parts.here, parts.clock), TaintWork()
+        assert parts.manifests is not None  # noqa: S101 - one of the two is given
+        return ManifestServices(lambda: current[0], intake, parts.here, parts.manifests, parts.clock), TaintWork()
     make = partial(
         KubeServices, parts.kube, intake, node, services.proxy_name,
         is_strict=services.strict_source_ranges, has_rules=lambda: plane.stands, doubts=lambda: doubts(current[0]),

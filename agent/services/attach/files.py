@@ -17,10 +17,10 @@ import structlog
 from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
 from agent.kit.configuration import write_atomically
-from agent.kit.manifests import manifest_directory
 from agent.model.clock import Clock
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
+from agent.model.manifests.snapshot import ManifestSource
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.services.service import ServiceKey
@@ -77,9 +77,10 @@ class ManifestServices:
         configuration: Callable[[], Configuration],
         intake: ServiceInputs,
         here: PodsHere,
+        manifests: ManifestSource,
         clock: Clock | None = None,
     ) -> None:
-        self._configuration = configuration
+        self._configuration, self._manifests = configuration, manifests
         self._clock = clock or SystemClock()
         self._allotted: dict[str, Allotted] | None = None
         self._intake = intake
@@ -120,8 +121,7 @@ class ManifestServices:
             )
 
     async def _follow_files(self) -> None:
-        manifests = manifest_directory(self._configuration, "services")
-        async for snapshot in manifests.snapshots():
+        async for snapshot in self._manifests.snapshots():
             if snapshot.is_remembered:
                 options = hint_options(self._configuration())
                 self.objects = await asyncio.to_thread(read_service_objects, snapshot.files, options, self.objects)
@@ -133,7 +133,7 @@ class ManifestServices:
                 self._intake.complain(self._problems)
                 continue
             await self.take(snapshot.files)
-            await manifests.remember(self.objects.files.in_force)
+            await self._manifests.remember(self.objects.files.in_force)
 
     async def _follow_settings(self) -> None:
         while True:

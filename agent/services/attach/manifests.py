@@ -10,11 +10,12 @@ import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from agent.config.document import Configuration
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import UnreadableYaml, plain
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
 from agent.model.manifests.in_force import ReadFiles, read_files
 from agent.model.quantity import parse_quantity
+from agent.objects.decoding import documents_of
 from agent.services.attach.pods import PodChoice, pod_choice
 from agent.services.objects.manifest import Found, Key, converted, key_of, objects_in, strangers
 from agent.services.objects.reading_slice import with_defaults
@@ -106,7 +107,7 @@ def _of(kind: type[T], chosen: Iterable[Good]) -> list[T]:
 
 def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, Good], list[Finding]]:
     try:
-        trees, findings = parse_documents(content, path)
+        trees, findings = documents_of(content, path)
     except UnreadableYaml as error:
         return {}, [error.finding]
     good: dict[Key, Good] = {}

@@ -33,7 +33,10 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None, *, has_runtime: bool = Fa
     configuration = inputs.configuration()
     services = configuration.services
     find_kube = inputs.find_kube if services.source == "kubernetes" else None
-    parts = ServiceParts(clock=inputs.clock, tell=inputs.tell, kube=find_kube, here=pods or NoPods())
+    manifests = inputs.find_manifests("services", False) if find_kube is None else None
+    parts = ServiceParts(
+        clock=inputs.clock, tell=inputs.tell, kube=find_kube, here=pods or NoPods(), manifests=manifests
+    )
     parts = replace(parts, ends=_local_ends(inputs, pods, has_runtime=has_runtime))
     plane = wire_services(configuration, parts)
     units = [PlaneUnit("services", plane.run, is_plane=True, stop_s=services.drain_seconds + 5.0)]

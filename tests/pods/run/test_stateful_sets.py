@@ -3,16 +3,17 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.driver import ManifestDirectory
-from agent.drivers.manifests.remembered import RememberedManifests
 from agent.pods.workloads.history import History
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
+from tests.objects.following import following
 from tests.pods.plane import DISKS, Dying, Plane, Slow, running
 from tests.pods.run.test_workloads import deployment, job, pods, ready, status, until_ready
 
@@ -310,12 +311,17 @@ async def test_no_pod_ends_and_no_claim_goes_for_want_of_a_file_that_says_so(
     """While kepd runs, and over a restart."""
     folder, root, logs = tmp_path / "manifests", tmp_path / "claims", tmp_path / "logs"
     folder.mkdir()
-    file, memory = folder / "w.yaml", RememberedManifests(tmp_path / "state")
+    file = folder / "w.yaml"
     file.write_bytes(claimed(2, scaled="Delete", deleted="Delete"))
 
-    def living() -> Any:
-        source = ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory)
-        return running(cri, source, logs, claim_directory=str(root))
+    @asynccontextmanager
+    async def living() -> AsyncIterator[Any]:
+        database = tmp_path / "objects.db"
+        async with (
+            following(folder, database, "pods", rescan_s=0.2) as (source,),
+            running(cri, source, logs, claim_directory=str(root)) as plane,
+        ):
+            yield plane
 
     async with living() as plane:
         await until_ready(plane, 2)
@@ -362,15 +368,17 @@ async def test_a_disk_that_is_mounted_late_ends_nothing_where_nothing_is_remembe
     async with running(cri, files, logs, claim_directory=str(root)) as plane:
         await until_ready(plane, 2)
         before = {one.uid for one in pods(plane)}
-    memory = RememberedManifests(tmp_path / "state")
+    database = tmp_path / "objects.db"
     for _ in range(2):
-        source = ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory)
-        async with running(cri, source, logs, claim_directory=str(root)) as plane:
+        async with (
+            following(folder, database, "pods", rescan_s=0.2) as (source,),
+            running(cri, source, logs, claim_directory=str(root)) as plane,
+        ):
             await until_ready(plane, 2)
             await plane.rounds()
 
             assert {one.uid for one in pods(plane)} == before
             assert len(list(root.rglob("data-db-*"))) == 2
     folder.mkdir()
-    async with running(cri, ManifestDirectory(folder, lambda: (0.2, 0.02), memory=memory), logs) as plane:
+    async with following(folder, database, "pods", rescan_s=0.2) as (source,), running(cri, source, logs) as plane:
         await plane.until(lambda: not plane.runner.pods.items, "an empty directory is believed")

@@ -15,6 +15,8 @@ from agent.services.routes.desired import Desired, NodeFacts
 from agent.services.routes.selection import Place
 from agent.services.run.intake import ServiceInputs
 from tests.fakes.clock import FakeClock
+from tests.fakes.manifests import FakeManifestDirectory
+from tests.objects.following import following
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 from tests.services.attach.test_service_pods import CHOICE, pod
 
@@ -30,13 +32,17 @@ async def test_other_hints_are_computed_at_a_reload(tmp_path: Path) -> None:
     node = replace(plain.node, state_directory=str(tmp_path / "state"))
     current = replace(plain, node=node, manifests=settled, services=replace(plain.services, hints=_mode(plain, "off")))
     intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
-    source = ManifestServices(lambda: current, intake, NoPods())
 
     def zones() -> set[str]:
         found = intake.fold.slices(ServiceKey("default", "web"), "IPv4")
         return {zone for one in found for backend in one.endpoints for zone in backend.zones}
 
-    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+    async with (
+        asyncio.timeout(WITHIN_S),
+        following(tmp_path, tmp_path / "objects.db", "services") as (manifests,),
+        asyncio.TaskGroup() as group,
+    ):
+        source = ManifestServices(lambda: current, intake, NoPods(), manifests)
         running = group.create_task(source.run())
         await intake.arrived.wait()
         before = zones()
@@ -67,7 +73,7 @@ async def test_addresses_and_ages_outlive_the_process(tmp_path: Path) -> None:
 
     async def taken(wall_s: float) -> ServiceInputs:
         intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
-        source = ManifestServices(lambda: current, intake, NoPods(), FakeClock(wall_s))
+        source = ManifestServices(lambda: current, intake, NoPods(), FakeManifestDirectory({}), FakeClock(wall_s))
         await source.take({path.name: path.read_bytes() for path in folder.iterdir()})
         return intake
 
@@ -98,8 +104,12 @@ async def test_a_file_that_others_may_write_is_reported_and_holds_up_no_other_se
     node = replace(plain.node, state_directory=str(tmp_path / "state"))
     current = replace(plain, node=node, manifests=replace(plain.manifests, directory=str(folder), debounce=0.0))
     intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
-    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
-        running = group.create_task(ManifestServices(lambda: current, intake, NoPods()).run())
+    async with (
+        asyncio.timeout(WITHIN_S),
+        following(folder, tmp_path / "objects.db", "services") as (manifests,),
+        asyncio.TaskGroup() as group,
+    ):
+        running = group.create_task(ManifestServices(lambda: current, intake, NoPods(), manifests).run())
         await intake.arrived.wait()
         services = set(intake.fold.services)
         complaints = [str(one) for found in intake.findings.values() for one in found]
@@ -112,7 +122,7 @@ async def test_a_file_that_others_may_write_is_reported_and_holds_up_no_other_se
 def test_topology_reads_slices_of_pods_and_this_node() -> None:
     """NU-05: a Service of a bare node had no slice in an explanation, beside its slice in a list."""
     intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
-    source = ManifestServices(Configuration, intake, NoPods())
+    source = ManifestServices(Configuration, intake, NoPods(), FakeManifestDirectory({}))
     source._made = slices_of_pods([CHOICE], [pod("one")], "a")
     found = source.as_topology_reads("a", {ZONE_LABEL: "z1"})
 

@@ -14,7 +14,6 @@ from agent.drivers.folder_watch import FolderWatch
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.configuration import BOOT_ID
 from agent.kit.desk import ProcessDesk
-from agent.kit.manifests import manifest_directory
 from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
 from agent.model.component import Report
 from agent.model.finding import Advice
@@ -75,7 +74,7 @@ def attach(inputs: PlaneInputs, pods: PodsOfNode | None) -> Attached[DeviceOffer
         pod_devices=PodDevices(claims, plugins),
         cdi=cdi,
         locals_=drivers,
-        manifests=manifest_directory(inputs.configuration, "devices"),
+        manifests=inputs.find_manifests("devices", False),
         reader=reader,
         clock=inputs.clock,
         tell=inputs.tell,

@@ -6,9 +6,10 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
+from agent.config.strict_yaml import Tree, UnreadableYaml
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
+from agent.objects.decoding import documents_of
 from kepd_devices.manifest.documents import KINDS, SUCCESSORS, Object, Reader, successor_text
 from kepd_devices.manifest.objects import Claim, ClaimTemplate, DeviceClass, Slice
 
@@ -59,7 +60,7 @@ def _of(kind: type[Kind], chosen: Iterable[Placed]) -> list[Kind]:
 
 def _read_file(path: str, content: bytes, reader: Reader) -> tuple[Mapping[Key, Placed], list[Finding]]:
     try:
-        trees, findings = parse_documents(content, path)
+        trees, findings = documents_of(content, path)
     except UnreadableYaml as error:
         return {}, [error.finding]
     if (count := sum(map(len, set(_expressions(trees))))) > MOST_EXPRESSIONS:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.remembered import RememberedManifests
 from agent.model.manifests.in_force import FileInForce
 from agent.model.manifests.snapshot import ManifestSnapshot
+from agent.objects.run.memory import ObjectMemory
 from agent.pods.manifest.objects import NodeIdentity
 from agent.pods.manifest.reading import ReadManifest, read_pods
 from agent.policies.manifest.reading import NO_OBJECTS, read_policies
@@ -136,7 +136,7 @@ class History:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_restart_changes_nothing(tmp_path: Path, reader: Reader, seed: int) -> None:
     """MAN-14, MAN-03, MAN-07."""
-    history, memory = History(seed), RememberedManifests(tmp_path)
+    history, memory = History(seed), ObjectMemory(tmp_path / "objects.db")
     memory.load()
     objects, last = reader.nothing, dict[str, bytes]()
     for _ in range(25):
@@ -144,8 +144,8 @@ def test_a_restart_changes_nothing(tmp_path: Path, reader: Reader, seed: int) ->
         before, last = reader.said(objects), history.look(last)
         objects = reader.read(last, objects)
         now = reader.said(objects)
-        memory.keep(reader.in_force(objects), {})
-        remembered = RememberedManifests(tmp_path).load()
+        memory.keep("plane", reader.in_force(objects), {})
+        remembered = ObjectMemory(tmp_path / "objects.db").load().snapshot
         begun = reader.read(remembered.files, reader.nothing)
         anew = reader.read(history.look(remembered.files), begun)
 
@@ -154,6 +154,34 @@ def test_a_restart_changes_nothing(tmp_path: Path, reader: Reader, seed: int) ->
         for key, (path, *_) in before.items():
             if key not in now or now[key][0] != path:
                 assert path not in last or _names_none(reader, path, last[path], key), f"{key} went without an order"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_restart_between_any_two_planes_changes_nothing_for_either(tmp_path: Path, seed: int) -> None:
+    """They share files and one database; the process is killed after some of them have told what they have."""
+    history, file = History(seed), tmp_path / "objects.db"
+    readers = (Reader(), Policies(), Services(), Devices())
+    objects: dict[Reader, Any] = {reader: reader.nothing for reader in readers}
+    told: dict[Reader, Any] = {reader: reader.said(reader.nothing) for reader in readers}
+    memory, last = ObjectMemory(file), dict[str, bytes]()
+    memory.load()
+    for _ in range(10):
+        history.step()
+        last = history.look(last)
+        for reader in history.chance.sample(readers, history.chance.randrange(len(readers) + 1)):
+            objects[reader] = reader.read(last, objects[reader])
+            memory.keep(type(reader).__name__, reader.in_force(objects[reader]), {})
+            told[reader] = reader.said(objects[reader])
+        if history.chance.random() < 0.5:
+            continue
+        memory.close()
+        memory = ObjectMemory(file)
+        last = dict(memory.load().snapshot.files)
+        for reader in readers:
+            objects[reader] = reader.read(last, reader.nothing)
+
+            assert reader.said(objects[reader]) == told[reader], type(reader).__name__
+    memory.close()
 
 
 def _names_none(reader: Reader, path: str, content: bytes, key: Any) -> bool:

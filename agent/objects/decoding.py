@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifests taken apart, once for all planes that read them.
+
+Whoever looks at the files takes apart what has changed, before any plane sees it; planes share the result, which nobody
+changes. It is kept until all have it, for trees take far more memory than the text that they are of. A text that
+nobody prepared is taken apart where it is asked for.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from agent.config.manifest_documents import CLUSTER_KINDS
+from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.model.finding import Finding
+from agent.model.manifests.in_force import Key
+
+MOST_BYTES = 16 << 20
+"""Of the texts whose trees are kept."""
+Documents = tuple[list[Tree], list[Finding]]
+Content = dict[str, object]
+
+
+class PreparedDocuments:
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bytes], Documents | Finding] = {}
+        self._bytes = 0
+
+    def prepare(self, content: bytes, path: str) -> None:
+        if (path, content) in self._known or self._bytes + len(content) > MOST_BYTES:
+            return
+        try:
+            outcome: Documents | Finding = parse_documents(content, path)
+        except UnreadableYaml as error:
+            outcome = error.finding
+        self._known[path, content] = outcome
+        self._bytes += len(content)
+
+    def of(self, content: bytes, path: str) -> Documents:
+        """All documents of a text, and its duplicate keys. Raises UnreadableYaml as `parse_documents` does."""
+        outcome = self._known.get((path, content))
+        if isinstance(outcome, Finding):
+            raise UnreadableYaml(outcome)
+        trees, duplicates = outcome or parse_documents(content, path)
+        return [*trees], [*duplicates]
+
+    @contextmanager
+    def holding(self, content: bytes, path: str) -> Iterator[None]:
+        """For several who look at one text in turn."""
+        self.prepare(content, path)
+        try:
+            yield
+        finally:
+            if self._known.pop((path, content), None) is not None:
+                self._bytes -= len(content)
+
+    def forget(self) -> None:
+        """All have what they need."""
+        self._known, self._bytes = {}, 0
+
+
+PREPARED = PreparedDocuments()
+"""Of this process: planes read the same files and do not know each other."""
+
+
+def documents_of(content: bytes, path: str) -> Documents:
+    return PREPARED.of(content, path)
+
+
+def keyed_objects(path: str, content: bytes) -> Iterator[tuple[Key, Content]]:
+    """Each object of a file with its key; nothing of a file that cannot be read. Items of a list of one kind need not
+    repeat it."""
+    with suppress(UnreadableYaml):
+        for tree in documents_of(content, path)[0]:
+            yield from _taken_apart(plain(tree))
+
+
+def _taken_apart(document: object) -> Iterator[tuple[Key, Content]]:
+    if not isinstance(document, dict):
+        return
+    kind, items, metadata = str(document.get("kind") or ""), document.get("items"), document.get("metadata")
+    if kind.endswith("List") and isinstance(items, list):
+        own = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+        for item in items:
+            yield from _taken_apart({**own, **item} if isinstance(item, dict) else item)
+        return
+    named = metadata if isinstance(metadata, dict) else {}
+    namespace = "" if kind in CLUSTER_KINDS else str(named.get("namespace") or "default")
+    yield (kind, namespace, str(named.get("name") or "")), document

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One look at the directory for all planes, and one reading of each file."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.model.manifests.snapshot import ManifestSnapshot
+from agent.objects import decoding
+from agent.objects.decoding import PREPARED
+from agent.objects.run.follower import PlaneManifests
+from tests.objects.following import following
+from tests.objects.test_last_good import CLAIM, POD, POLICY, SERVICE, Devices, Policies, Reader, Services
+
+WITHIN_S = 30.0
+READERS = {"pods": Reader(), "policies": Policies(), "services": Services(), "devices": Devices()}
+TEXT = "\n---\n".join(kind % ("x", 1) for kind in (POD, POLICY, SERVICE, CLAIM))
+
+
+class ReadingPlane:
+    """What a plane does with the directory."""
+
+    def __init__(self, source: PlaneManifests) -> None:
+        self._source, self._reader = source, READERS[source.plane]
+        self.objects: Any = self._reader.nothing
+        self.seen: list[ManifestSnapshot] = []
+
+    async def run(self) -> None:
+        async for snapshot in self._source.snapshots():
+            self.objects = await asyncio.to_thread(self._reader.read, snapshot.files, self.objects)
+            if not snapshot.is_remembered:
+                await self._source.remember(self._reader.in_force(self.objects))
+            self.seen.append(snapshot)
+
+    async def until(self, text: str) -> None:
+        while not self.seen or text not in str(self._reader.said(self.objects)):
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
+    counted: Counter[bytes] = Counter()
+    parse = decoding.parse_documents
+
+    def counting(content: bytes, path: str) -> Any:
+        counted[content] += 1
+        return parse(content, path)
+
+    monkeypatch.setattr(decoding, "parse_documents", counting)
+    return counted
+
+
+@asynccontextmanager
+async def planes_of(folder: Path, database: Path, text: str) -> AsyncIterator[list[ReadingPlane]]:
+    async with following(folder, database, *READERS, rescan_s=0.2) as sources, asyncio.TaskGroup() as group:
+        planes = [ReadingPlane(source) for source in sources]
+        tasks = [group.create_task(plane.run()) for plane in planes]
+        async with asyncio.timeout(WITHIN_S):
+            await asyncio.gather(*(plane.until(text) for plane in planes))
+        yield planes
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_file_that_changes_is_taken_apart_once_for_all_planes(tmp_path: Path, parses: Counter[bytes]) -> None:
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(TEXT)
+    (folder / "b.yaml").write_text(TEXT.replace("name: x", "name: y"))
+    async with planes_of(folder, tmp_path / "objects.db", "'1'") as planes:
+        first = dict(parses)
+        changed = TEXT.replace("'1'", "'2'")
+        (folder / "a.yaml").write_text(changed)
+        async with asyncio.timeout(WITHIN_S):
+            await asyncio.gather(*(plane.until("'2'") for plane in planes))
+            while any(plane.seen[-1].files[str(folder / "a.yaml")] != changed.encode() for plane in planes):
+                await asyncio.sleep(0.01)
+            while PREPARED._known:
+                await asyncio.sleep(0.01)
+
+    assert set(first.values()) == {1}
+    assert parses[changed.encode()] == 1, parses
+    assert len(parses) == 3
+
+
+async def test_the_next_process_takes_apart_what_is_remembered_and_nothing_again(
+    tmp_path: Path, parses: Counter[bytes]
+) -> None:
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "a.yaml").write_text(TEXT)
+    async with planes_of(folder, tmp_path / "objects.db", "'1'"):
+        pass
+    (folder / "a.yaml").write_text("{")
+    parses.clear()
+    async with planes_of(folder, tmp_path / "objects.db", "'1'") as planes:
+        async with asyncio.timeout(WITHIN_S):
+            while not all(plane.seen and not plane.seen[-1].is_remembered for plane in planes):
+                await asyncio.sleep(0.01)
+        remembered = {plane.seen[0].is_remembered for plane in planes}
+
+    assert remembered == {True}
+    assert parses == {TEXT.encode(): 1, b"{": 1}
+
+
+async def test_a_plane_that_begins_anew_sees_what_is_there(tmp_path: Path) -> None:
+    """As one that has failed and is started again; and a slow one misses what came and went."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    async with following(folder, tmp_path / "objects.db", "pods") as (source,), asyncio.timeout(WITHIN_S):
+        for _ in range(2):
+            async for snapshot in source.snapshots():
+                assert snapshot.files == {}
+                break
