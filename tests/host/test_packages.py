@@ -10,8 +10,8 @@ import pytest
 
 from agent.config.packages import PACKAGES
 from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
+from packages.rehearsal.tests.clusters import WEB
 from tests.host.process import PROGRAMS, Kepd
-from tests.topology.rehearsal.clusters import WEB
 
 # A module that is None here is one that cannot be found.
 WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({[one.replace('-', '_') for one in PACKAGES.values()]}))\n"
@@ -67,6 +67,22 @@ def test_what_kepctl_reads_without_a_daemon_is_refused(core: dict[str, str], tmp
 
     assert told.returncode == USAGE
     assert "not installed here: it is the package" in told.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--from-files", "/", "--drain", "n0", "-o", "json"), ("--no-such-option",)])
+def test_a_rehearsal_is_refused(core: dict[str, str], words: tuple[str, ...]) -> None:
+    told = run(core, "kepctl", "what-if", *words)
+
+    assert (told.returncode, told.stdout) == (USAGE, "")
+    assert told.stderr == "kepctl: what-if is not installed here: it is the package kepd-rehearsal\n"
+
+
+def test_the_help_of_a_rehearsal_says_what_to_install(core: dict[str, str]) -> None:
+    told = run(core, "kepctl", "what-if", "--help")
+
+    assert told.returncode == 0
+    assert "It is not installed here: it is the package kepd-rehearsal." in " ".join(told.stdout.split())
+    assert "what-if" in run(core, "kepctl", "--help").stdout
 
 
 EXTRAS = ("dbus_fast", "iptc", "opentelemetry", "kepd_devices", "kepd_dns", "kepd_door", "kepd_ui")
