@@ -11,7 +11,8 @@ import pytest
 from agent.config.packages import PACKAGES
 from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
 from packages.rehearsal.tests.clusters import WEB
-from tests.host.process import PROGRAMS, Kepd
+from scripts.sbom import PARTS
+from tests.host.process import PROGRAMS, ROOT, Kepd
 
 # A module that is None here is one that cannot be found.
 WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({[one.replace('-', '_') for one in PACKAGES.values()]}))\n"
@@ -27,6 +28,18 @@ def core(tmp_path: Path) -> dict[str, str]:
 
 def run(core: dict[str, str], program: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROGRAMS / program, *words], env=core, capture_output=True, text=True, check=False)
+
+
+def test_each_package_is_known_and_named_where_trees_are_built_and_installed() -> None:
+    """One that a script leaves out would be missing from the Debian package, the image or the list of parts."""
+    parts = [path.parent.name for path in ROOT.glob("packages/*/pyproject.toml")]
+    scripts = {name: (ROOT / "scripts" / name).read_text() for name in ("install", "prepare", "test")}
+    missing = [(name, part) for name, text in scripts.items() for part in parts if f"packages/{part}" not in text]
+
+    assert {part: f"kepd-{part}" for part in parts} == PACKAGES
+    assert sorted(PARTS) == sorted(PACKAGES.values())
+    assert missing == []
+    assert [name for name in PARTS if name not in scripts["install"]] == []
 
 
 def test_the_daemon_runs_and_says_what_is_not_installed(tmp_path: Path, core: dict[str, str], free_port: int) -> None:
