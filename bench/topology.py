@@ -28,13 +28,13 @@ from agent.topology.hints.standalone import FilledHints, fill_hints
 from agent.topology.hints.zones import plan_zones
 from agent.topology.manifest.facts import PodFacts, SelectingService, SpreadConstraint
 from agent.topology.manifest.objects import Document
-from agent.topology.rehearsal.advice import Goal, advise
-from agent.topology.rehearsal.changes import Change
-from agent.topology.rehearsal.reading import read_cluster
-from agent.topology.rehearsal.rehearse import rehearse
 from agent.topology.spread.filter import SpreadQuestion, evaluate_spread
-from tests.topology.rehearsal.clusters import deployment, service
-from tests.topology.rehearsal.clusters import node as node_object
+from kepd_rehearsal.plan.advice import Goal, advise
+from kepd_rehearsal.plan.changes import Change
+from kepd_rehearsal.plan.reading import read_cluster
+from kepd_rehearsal.plan.rehearse import rehearse
+from packages.rehearsal.tests.clusters import deployment, service
+from packages.rehearsal.tests.clusters import node as node_object
 
 ROUNDS = 5
 ZONES = tuple(f"zone-{letter}" for letter in "abcdefgh")

@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "scripts" / "locks" / "runtime.lock"
 # Packages of this tree, at the version of the whole.
-PARTS = ("kepd-devices", "kepd-dns", "kepd-ui", "kepd-door")
+PARTS = ("kepd-devices", "kepd-dns", "kepd-ui", "kepd-door", "kepd-rehearsal")
 PINNED = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)")
 HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 

@@ -19,6 +19,7 @@ WORLD = (
 )  # fmt: skip
 MOST_MODULES = 20
 TRESPASSES = {
+    "cli/commands/knows_a_package": "kepd_rehearsal.run.what_if",
     "drivers/clock/knows_another": "agent.drivers.cgroups.driver",
     "host/knows_what_runs": "agent.pods.run.runner",
     "host/knows_a_rule": "agent.pods.plan.order",
@@ -50,7 +51,8 @@ def contracts(tmp_path_factory: pytest.TempPathFactory) -> str:
     (copy / "kepd_devices/plan/knows_what_runs.py").write_text("import kepd_devices.run\n")
     for place, imported in TRESPASSES.items():
         (copy / f"agent/{place}.py").write_text(f"import {imported}\n")
-    (copy / "agent/topology/hints/waits.py").write_text("import asyncio\n")
+    for place in ("agent/topology/hints", "kepd_rehearsal/plan"):
+        (copy / place / "waits.py").write_text("import asyncio\n")
     (copy / "agent/pods/run/allowed.py").write_text("import asyncio, os, socket\n")
     code = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
     ran = subprocess.run(
@@ -77,6 +79,7 @@ def test_what_knows_too_much_fails_lint(contracts: str, place: str) -> None:
 
 def test_topology_is_pure_as_a_whole_and_run_is_free(contracts: str) -> None:
     assert "agent.topology.hints.waits -> asyncio (l.1)" in contracts
+    assert "kepd_rehearsal.plan.waits -> asyncio (l.1)" in contracts
     assert "agent.pods.run.allowed" not in contracts
 
 

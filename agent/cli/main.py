@@ -72,7 +72,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "cordon": ("pods.pods", "Let no pod start; those that run go on."),
     "uncordon": ("pods.pods", "Allow pods again and restart drained ones."),
     "validate": ("objects.objects", "Check manifests without a daemon."),
-    "what-if": ("planes.what_if", "Tell what a change of a cluster would do, before it is made."),
+    "what-if": ("packaged", "Tell what a change of a cluster would do, before it is made."),
     "wait": ("objects.wait", "Wait until pods are ready, gone, or as a path of them says."),
     "kubeconfig": ("node.kubeconfig", "Print a kubeconfig for kubectl and other clients."),
     "version": ("node.version", "Print the version of this program, and optionally of the daemon."),

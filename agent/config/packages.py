@@ -4,9 +4,11 @@
 from functools import cache
 from importlib.util import find_spec
 
-PACKAGES = {"devices": "kepd-devices", "dns": "kepd-dns", "ui": "kepd-ui", "door": "kepd-door"}
-"""By the plane, and what else may be left out: `ui`, the live screens of kepctl, and
-`door`, Kubernetes' API for kubectl."""
+PACKAGES = {
+    "devices": "kepd-devices", "dns": "kepd-dns", "ui": "kepd-ui", "door": "kepd-door", "rehearsal": "kepd-rehearsal",
+}  # fmt: skip
+"""By the plane, and what else may be left out: `ui`, the live screens of kepctl, `door`, Kubernetes' API for kubectl,
+and `rehearsal`, what `kepctl what-if` tells."""
 
 
 @cache

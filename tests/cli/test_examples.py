@@ -13,14 +13,14 @@ import yaml
 from agent.cli.main import COMMANDS
 from agent.cli.texts.examples import EXAMPLES, GROUPS, examples_of
 from agent.model.exit_codes import USAGE
+from packages.rehearsal.tests.clusters import deployment
+from packages.rehearsal.tests.clusters import node as cluster_node
 from tests.cli.node_in_process import Node, running_node
 from tests.cli.test_foreign_words import parsed
 from tests.cli.test_grammar import fill
 from tests.cli.test_making import WEB
 from tests.host.forked_kepctl import forked_kepctl
 from tests.host.test_manifest_objects import POD
-from tests.topology.rehearsal.clusters import deployment
-from tests.topology.rehearsal.clusters import node as cluster_node
 
 # They have no more than one way to be typed.
 # They would stay, start an editor, or ask another program, or a machine, than the node at hand.

@@ -44,11 +44,14 @@ def test_everything_that_is_listed_is_there_and_the_programs_run(installed: Path
     ran = subprocess.run(
         [str(program.parent / "python"), str(program), "config", "defaults"], capture_output=True, text=True, check=True
     )
+    names = {path.name for path in (installed / PREFIX[1:]).glob("lib/python3*/site-packages/kepd_*")}
+    parts = {name for name in names if not name.endswith(".dist-info")}
     texts = [path for path in (installed / PREFIX[1:] / "bin").iterdir() if path.is_file() and not path.is_symlink()]
 
     assert [path for path in listed if not (installed / path[1:]).exists() and "/usr/local" not in path] == []
     assert (installed / "usr/local/bin/kepctl").readlink() == Path(f"{PREFIX}/bin/kepctl")
     assert "apiVersion: config.kepd.dev/v1beta1" in ran.stdout
+    assert parts == {path.name for path in ROOT.glob("packages/*/kepd_*")}
     assert [path.name for path in texts if str(installed).encode() in path.read_bytes()] == []
     assert ".SS get" in (installed / "usr/local/share/man/man1/kepctl.1").read_text()
     assert ".SS run" in (installed / "usr/local/share/man/man8/kepd.8").read_text()

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from packages.rehearsal.tests.clusters import deployment, node
 from tests.cli.test_topology import PINNED
 from tests.deploy.documents import FENCE, Block, blocks
 from tests.host.process import PROGRAMS, ROOT
-from tests.topology.rehearsal.clusters import deployment, node
 
 PAGE = ROOT / "docs/topology.md"
 ENVIRONMENT = {**os.environ, "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.cli.clusters.asking import ASKED
 from agent.model.exit_codes import FAILURE
+from kepd_rehearsal.run.clusters.asking import ASKED
 from tests.host.process import PROGRAMS, ROOT
 
 EXAMPLE = ROOT / "examples/what-if"
@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
     programs.mkdir()
     shutil.copy(EXAMPLE / "cluster.json", programs)
     kubectl = 'echo "$@" > asked; test "$(cat "$2")" = "the secret" && cat programs/cluster.json'
-    for name, text in (("pipx", 'test "$*" = "install kepd"'), ("kubectl", kubectl)):
+    for name, text in (("pipx", 'test "$*" = "install kepd[rehearsal]"'), ("kubectl", kubectl)):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
     return tmp_path

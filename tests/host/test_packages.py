@@ -10,8 +10,9 @@ import pytest
 
 from agent.config.packages import PACKAGES
 from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
-from tests.host.process import PROGRAMS, Kepd
-from tests.topology.rehearsal.clusters import WEB
+from packages.rehearsal.tests.clusters import WEB
+from scripts.sbom import PARTS
+from tests.host.process import PROGRAMS, ROOT, Kepd
 
 # A module that is None here is one that cannot be found.
 WITHOUT = f"import sys\nsys.modules.update(dict.fromkeys({[one.replace('-', '_') for one in PACKAGES.values()]}))\n"
@@ -27,6 +28,18 @@ def core(tmp_path: Path) -> dict[str, str]:
 
 def run(core: dict[str, str], program: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROGRAMS / program, *words], env=core, capture_output=True, text=True, check=False)
+
+
+def test_each_package_is_known_and_named_where_trees_are_built_and_installed() -> None:
+    """One that a script leaves out would be missing from the Debian package, the image or the list of parts."""
+    parts = [path.parent.name for path in ROOT.glob("packages/*/pyproject.toml")]
+    scripts = {name: (ROOT / "scripts" / name).read_text() for name in ("install", "prepare", "test")}
+    missing = [(name, part) for name, text in scripts.items() for part in parts if f"packages/{part}" not in text]
+
+    assert {part: f"kepd-{part}" for part in parts} == PACKAGES
+    assert sorted(PARTS) == sorted(PACKAGES.values())
+    assert missing == []
+    assert [name for name in PARTS if name not in scripts["install"]] == []
 
 
 def test_the_daemon_runs_and_says_what_is_not_installed(tmp_path: Path, core: dict[str, str], free_port: int) -> None:
@@ -67,6 +80,22 @@ def test_what_kepctl_reads_without_a_daemon_is_refused(core: dict[str, str], tmp
 
     assert told.returncode == USAGE
     assert "not installed here: it is the package" in told.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("--from-files", "/", "--drain", "n0", "-o", "json"), ("--no-such-option",)])
+def test_a_rehearsal_is_refused(core: dict[str, str], words: tuple[str, ...]) -> None:
+    told = run(core, "kepctl", "what-if", *words)
+
+    assert (told.returncode, told.stdout) == (USAGE, "")
+    assert told.stderr == "kepctl: what-if is not installed here: it is the package kepd-rehearsal\n"
+
+
+def test_the_help_of_a_rehearsal_says_what_to_install(core: dict[str, str]) -> None:
+    told = run(core, "kepctl", "what-if", "--help")
+
+    assert told.returncode == 0
+    assert "It is not installed here: it is the package kepd-rehearsal." in " ".join(told.stdout.split())
+    assert "what-if" in run(core, "kepctl", "--help").stdout
 
 
 EXTRAS = ("dbus_fast", "iptc", "opentelemetry", "kepd_devices", "kepd_dns", "kepd_door", "kepd_ui")

@@ -15,18 +15,18 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from agent.cli.commands.planes.what_if import PARSERS
 from agent.model.services.service import Backend
 from agent.services.routes.selection import Place, Use, select
 from agent.topology.hints.slices import Endpoint, Hints
 from agent.topology.manifest.objects import Document
-from agent.topology.rehearsal.changes import Change, applied, crew_of
-from agent.topology.rehearsal.cluster import HASH_LABEL, Cluster, Crew, Member, Traffic, hashed
-from agent.topology.rehearsal.reading import read_cluster
-from agent.topology.rehearsal.rehearse import Rehearsal, rehearse
-from agent.topology.rehearsal.scheduling import Floor, ranked
-from agent.topology.rehearsal.serving import Crowd, Ground
-from agent.topology.rehearsal.slices import as_found, endpoints_of, written_anew
+from kepd_rehearsal.plan.changes import Change, applied, crew_of
+from kepd_rehearsal.plan.cluster import HASH_LABEL, Cluster, Crew, Member, Traffic, hashed
+from kepd_rehearsal.plan.reading import read_cluster
+from kepd_rehearsal.plan.rehearse import Rehearsal, rehearse
+from kepd_rehearsal.plan.scheduling import Floor, ranked
+from kepd_rehearsal.plan.serving import Crowd, Ground
+from kepd_rehearsal.plan.slices import as_found, endpoints_of, written_anew
+from kepd_rehearsal.run.what_if import PARSERS
 
 KINDS = frozenset({"change"})
 MOST_LATE = 6

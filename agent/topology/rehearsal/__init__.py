@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""What a change of a cluster would do, computed before it is made."""
