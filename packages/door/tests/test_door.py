@@ -321,6 +321,7 @@ def test_a_reader_changes_no_kind_by_any_verb(door: DoorProcess) -> None:
     assert sorted(door.kepd.manifests.iterdir()) == before
 
 
+@pytest.mark.timeout(240)
 def test_a_watch_tells_each_change_once_over_restarts(short_path: Path) -> None:
     """As an informer does: list, watch from there, and when it ends list again and compare."""
     with DoorProcess(short_path, (take_port(), take_port())) as door:
