@@ -33,11 +33,14 @@ SIGNS: Mapping[str, "re.Pattern[bytes]"] = MappingProxyType({
 })  # fmt: skip
 
 
+# What the manifests of the backup say, Secrets among it.
+OBJECTS = ("objects.db", "objects.db-wal", "objects.db-shm", "objects.torn")
 # Files of the state that only kepd may read, by their place: what opens something looks like nothing in particular.
 SECRET_STATE: Mapping[str, str] = MappingProxyType({
     "door": "what opens the door",
     "images/hash.key": "the key of what is remembered of logins",
     "devices/api": "what opens the API of drivers",
+    **dict.fromkeys(OBJECTS, "manifests as they were, Secrets among them"),
 })  # fmt: skip
 OPEN_STATE = (
     "instance",
@@ -70,8 +73,7 @@ def is_kept(root: str, relative: PurePosixPath) -> bool:
     """Whether a file below a root belongs into a backup. Names with a dot are drafts."""
     if any(one.startswith(".") for one in relative.parts) or relative.name in OF_THIS_BOOT:
         return False
-    if root == "state" and relative.parts[0].startswith("objects."):
-        # What the manifests of the backup say, Secrets among it.
+    if root == "state" and str(relative) in OBJECTS:
         return False
     return OF_PODS not in relative.parts if root in ("state", "pods") else True
 
