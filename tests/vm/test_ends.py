@@ -26,6 +26,8 @@ RESULTS = "find /var/lib/cni/results -type f"
 TAKEN = "find /var/lib/cni/networks/kepd -type f -name '10.*'"
 GUARDS = "ls /var/lib/kepd/services | grep guard || true"
 REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceback' || true"
+OURS = "/usr/src/kepd/dist/kepd_*.deb"
+TROUBLES = troubles(f"{MANIFESTS}/kepctl-default-web.yaml")
 
 
 class Reboots(NamedTuple):
@@ -99,8 +101,8 @@ def test_pods_come_back_after_a_power_cut(bare: Machine, cut: int) -> None:
     before = restarts(bare)
     put(bare, *map(orderly, names))
     time.sleep(chance.uniform(0.5, 20))
-    trouble, mend = list(troubles(f"{MANIFESTS}/kepctl-default-web.yaml").values())[cut % 3]
-    bare.run(trouble)
+    harm, mend = list(TROUBLES.values())[cut % len(TROUBLES)]
+    bare.run(harm)
     bare.cut_power()
     bare.start()
     # What is in force stays, whatever has become of its file.
@@ -120,6 +122,27 @@ def test_pods_come_back_after_a_power_cut(bare: Machine, cut: int) -> None:
     assert slices == len(found) == len(names) + 1
     assert {one: count for one, count in after.items() if count > before.get(one, 0) + 1} == {}
     assert (mounts, empty, refused, guards) == ("0", "", "", "")
+
+
+@pytest.mark.parametrize("trouble", list(TROUBLES)[:CUTS])
+def test_an_upgrade_over_what_cannot_be_read_ends_nothing(bare: Machine, trouble: str) -> None:
+    """By the scripts that the package has for an upgrade: what was in force is remembered by the next process."""
+    harm, mend = TROUBLES[trouble]
+    until_ready(bare, "web")
+    before = shown(bare)["web"]["containers"]
+    pid = bare.run("systemctl show --value -p MainPID kepd")
+    bare.run(harm)
+    bare.run(f"DEBIAN_FRONTEND=noninteractive dpkg --force-confold -i {OURS}", within_s=900)
+    bare.until_prints("kepctl --timeout 60 get planes | grep ^pods", "degraded")
+    until_ready(bare, "web")
+    during = shown(bare)["web"]["containers"]
+    bare.run(mend)
+    bare.until("all is well", lambda: "degraded" not in bare.run("kepctl --timeout 60 get planes | grep ^pods"))
+    after = shown(bare)["web"]["containers"]
+
+    assert bare.run("systemctl show --value -p MainPID kepd") != pid
+    assert [one["id"] for one in before] == [one["id"] for one in during] == [one["id"] for one in after]
+    assert bare.run(REFUSED) == ""
 
 
 def restarts(machine: Machine) -> dict[tuple[str, str], int]:

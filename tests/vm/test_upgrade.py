@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.vm.machine import Machine
-from tests.vm.pods import BUSYBOX, MANIFESTS, PLACE, orderly, put, remove, shown, troubles, until_ready
+from tests.vm.pods import BUSYBOX, PLACE, orderly, put, remove, shown, until_ready
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(3600)]
 
@@ -133,24 +133,6 @@ def test_a_node_goes_back_by_one_version_and_forth_again(older: Machine, version
     assert older.run("sort /run/answers | uniq").split() == ["answered"]
     assert older.run("kepctl --timeout 60 diff") == ""
     assert refused(older) == ""
-
-
-@pytest.mark.parametrize("trouble", troubles(MANIFESTS))
-def test_an_upgrade_over_what_cannot_be_read_ends_nothing(older: Machine, trouble: str) -> None:
-    """By the scripts that the package has for an upgrade: what was in force is remembered by the next process."""
-    harm, mend = troubles(f"{MANIFESTS}/web.yaml")[trouble]
-    before = of_pods(older)
-    older.run(harm)
-    older.run(f"DEBIAN_FRONTEND=noninteractive dpkg --force-confold -i {OURS}", within_s=900)
-    older.until_prints("kepctl --timeout 60 get planes", "degraded")
-    until_ready(older, *before)
-    during = of_pods(older)
-    older.run(mend)
-    older.until("all is well", lambda: "degraded" not in older.run("kepctl --timeout 60 get planes"))
-
-    assert during == of_pods(older) == before
-    assert older.run("sort /run/answers | uniq").split() == ["answered"]
-    assert "Traceback" not in refused(older)
 
 
 def test_a_runtime_that_is_installed_anew_keeps_its_containers(older: Machine) -> None:
