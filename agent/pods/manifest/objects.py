@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.config.shape import Shape, place_of
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import Tree, documents_or_fault, plain
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.pods.fields import Metadata, PodFields
 from agent.model.pods.pod import PodSpec, content_hash, static_uid
@@ -98,11 +98,7 @@ class Objects(msgspec.Struct):
 
 def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:
     found = Objects()
-    try:
-        documents, found.findings = parse_documents(content, path)
-    except UnreadableYaml as error:
-        found.findings = [error.finding]
-        return found
+    documents, found.findings = documents_or_fault(content, path)
     if not found.findings:
         for document in documents:
             _document(document, identity, path, found)

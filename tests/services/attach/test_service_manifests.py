@@ -126,8 +126,10 @@ def test_only_a_file_that_changed_is_read_again(monkeypatch: pytest.MonkeyPatch)
     broken = {"bad.yaml": b"kind: Service\nkind: Service\n"}
     first = read_service_objects({**files, **broken}, HintOptions())
     read: list[str] = []
-    parse = manifests.parse_documents
-    monkeypatch.setattr(manifests, "parse_documents", lambda content, path: read.append(path) or parse(content, path))
+    parse = manifests.documents_or_fault
+    monkeypatch.setattr(
+        manifests, "documents_or_fault", lambda content, path: read.append(path) or parse(content, path)
+    )
     changed = {**files, **broken, "s3.yaml": named("s3b")}
     second = read_service_objects(changed, HintOptions(), first)
 

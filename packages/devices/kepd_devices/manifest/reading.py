@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents
+from agent.config.strict_yaml import Tree, documents_or_fault
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
 from kepd_devices.manifest.documents import KINDS, SUCCESSORS, Object, Reader, successor_text
@@ -58,10 +58,7 @@ def _of(kind: type[Kind], chosen: Iterable[Placed]) -> list[Kind]:
 
 
 def _read_file(path: str, content: bytes, reader: Reader) -> tuple[Mapping[Key, Placed], list[Finding]]:
-    try:
-        trees, findings = parse_documents(content, path)
-    except UnreadableYaml as error:
-        return {}, [error.finding]
+    trees, findings = documents_or_fault(content, path)
     if (count := sum(map(len, set(_expressions(trees))))) > MOST_EXPRESSIONS:
         text = f"has selectors of {count} signs; expected at most {MOST_EXPRESSIONS}: share them out to several files"
         return {}, [*findings, Finding(path, "", text)]
