@@ -20,7 +20,7 @@ from prometheus_client.registry import CollectorRegistry
 
 from agent.api.http import Headers, Page, Query
 from agent.model.component import Component
-from agent.model.histogram import Histogram
+from agent.model.histogram import Histogram, counter_family, gauge_family
 from agent.model.span import SpanRef
 
 CALL_BUCKETS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -104,28 +104,21 @@ class Metrics:
         return page
 
     def _daemon(self) -> Iterable[Metric]:
-        build = GaugeMetricFamily("kepd_build_info", "Version of kepd.", labels=["version"])
-        build.add_metric([self._version], 1)
-        yield build
+        yield gauge_family("kepd_build_info", "Version of kepd.", ("version",), [(self._version, 1)])
         reloaded = "kepd_config_last_reload_success_timestamp_seconds"
         yield GaugeMetricFamily(reloaded, "When the configuration was last applied.", value=self.config_reloaded_at_s)
-        ready = GaugeMetricFamily("kepd_plane_ready", "Whether a plane is fully operational.", labels=["plane"])
-        restarts = CounterMetricFamily("kepd_plane_restarts", "Restarts of a plane after a failure.", labels=["plane"])
-        for line in self._components():
-            if line.is_plane:
-                ready.add_metric([line.name], float(line.is_ready))
-                restarts.add_metric([line.name], line.restarts)
-        yield ready
-        yield restarts
+        planes = [line for line in self._components() if line.is_plane]
+        ready = [(line.name, float(line.is_ready)) for line in planes]
+        yield gauge_family("kepd_plane_ready", "Whether a plane is fully operational.", ("plane",), ready)
+        restarts = [(line.name, line.restarts) for line in planes]
+        yield counter_family("kepd_plane_restarts", "Restarts of a plane after a failure.", ("plane",), restarts)
         yield GaugeMetricFamily(
             "kepd_loop_lag_seconds", "Delay of the event loop at the last check.", value=self.loop_lag_s
         )
         lost = "Lines of the log that could not be written: no room, or nothing reads them."
         yield CounterMetricFamily("kepd_log_lines_lost", lost, value=self.lost_log_lines())
-        calls = CounterMetricFamily("kepd_api_requests", "Calls to the local API.", labels=["method", "code"])
-        for (method, code), count in self._api_calls.items():
-            calls.add_metric([method, code], count)
-        yield calls
+        calls = self._api_calls.items()
+        yield counter_family("kepd_api_requests", "Calls to the local API.", ("method", "code"), calls)
         yield self._cri.family(
             "kepd_cri_request_duration_seconds", "Duration of calls to the runtime.", ["method", "code"]
         )

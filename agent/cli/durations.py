@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans of time as options take them: `10s`, `1h30m`, and where kubectl does so a bare number of seconds."""
+"""Times and spans as options take them: `10s`, `1h30m`, and where kubectl does so a bare number of seconds."""
+
+from datetime import datetime
 
 import click
+
+from agent.cli.session import CommandFailed
+from agent.model.exit_codes import USAGE
 
 
 class Duration(click.ParamType[float]):
@@ -27,3 +32,15 @@ class Duration(click.ParamType[float]):
             return float(str(DURATION.read(value)))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+def moment(option: str, given: str, otherwise: str = "") -> float:
+    """A time with its zone, in seconds. `otherwise` is what else would be right."""
+    try:
+        found = datetime.fromisoformat(given)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        right = f"expected a time with its zone, such as 2026-01-01T10:00:00Z{otherwise}"
+        raise CommandFailed(f'{option}: "{given}" is not valid; {right}', USAGE)
+    return found.timestamp()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.model.exit_codes import FAILURE
+from agent.model.exit_codes import FAILURE, USAGE
 
 TOO_LATE = "no answer in time; --timeout allows more"
 DEFAULT_SOCKET = "/run/kepd/kepd.sock"
@@ -22,6 +22,14 @@ class CommandFailed(Exception):
         super().__init__(text)
         self.exit_code = exit_code
         self.reason = reason
+
+
+def content_of(path: Path) -> bytes:
+    """Of a file that the user named."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

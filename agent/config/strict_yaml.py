@@ -185,6 +185,14 @@ def parse_documents(text: str | bytes, source: str, most_nodes: int = MAX_NODES)
         raise UnreadableYaml(Finding(source, "", f"not YAML: {shown(str(error).splitlines()[0])}")) from error
 
 
+def documents_or_fault(text: str | bytes, source: str, most_nodes: int = MAX_NODES) -> tuple[list[Tree], list[Finding]]:
+    """As `parse_documents`; why a text cannot be taken apart is a finding as well."""
+    try:
+        return parse_documents(text, source, most_nodes)
+    except UnreadableYaml as error:
+        return [], [error.finding]
+
+
 def _build(text: str, source: str, most_nodes: int) -> tuple[list[Tree], list[Finding]]:
     trees: list[Tree] = []
     duplicates: list[Finding] = []

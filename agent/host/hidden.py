@@ -6,18 +6,19 @@ is never written: it would empty the values that it does not show.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from itertools import chain
 
 import msgspec
 
 from agent.config.manifest_documents import Content
+from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import WORKLOADS
 from agent.model.finding import Finding
 from agent.model.generation import spec_generation
 from agent.model.nodes.manifest_report import ListedObject
 from agent.model.pods.shown_spec import CONTAINERS, LAST_APPLIED, LEFT_OUT, without_copy
 from agent.model.pods.source_folder import SourceFolder
+from agent.model.pods.wall_clock import stamp
 
 Key = tuple[str, str, str]
 CARRIED_OUT = (*WORKLOADS, "CronJob")
@@ -41,7 +42,7 @@ def shown(key: Key, content: Content, source: str, version: str) -> ListedObject
         open_fields = {field: value for field, value in plain_copy(content).items() if field in OPEN_FIELDS}
         content = {**open_fields, "data": dict.fromkeys(_keys(content), "")}
     elif kind in WITH_PODS:
-        content = {name: _bare(part) for name, part in content.items()}
+        content = {name: _bare(inner) for name, inner in content.items()}
     elif kind == BUDGET:
         content = plain_copy(content)
     if is_marked:
@@ -64,13 +65,13 @@ def _with_generation(kind: str, content: Content) -> Content:
     """Of the whole: its status is about all of it, also about values that are left out."""
     if kind not in CARRIED_OUT and kind != BUDGET:
         return content
-    return {**content, "metadata": {**_metadata(content), "generation": spec_generation(content.get("spec"))}}
+    return {**content, "metadata": {**part(content, "metadata"), "generation": spec_generation(content.get("spec"))}}
 
 
 def hides(kind: str, content: Content) -> bool:
     """Whether who may only read sees less than there is."""
     if kind == "Secret":
-        return any(_map(content.get(part)) for part in VALUES)
+        return any(part(content, name) for name in VALUES)
     return kind in WITH_PODS and _bare(content) != _bare(content, variables=False)
 
 
@@ -78,8 +79,8 @@ def losses(kind: str, given: Content, there: Content | None, where: str) -> Iter
     """What a text would take away only because it was shown without it. `there` is what the object says now."""
     marked = f"metadata.annotations[{LEFT_OUT}]"
     way_out = "change the object with `kepctl edit`, or read it with a kubeconfig of level operate"
-    places = [_metadata(given), *(_map(spec.get("metadata")) for spec in _templates(given))]
-    if any(LEFT_OUT in _map(place.get("annotations")) for place in places):
+    places = [part(given, "metadata"), *(part(spec, "metadata") for spec in _templates(given))]
+    if any(LEFT_OUT in part(place, "annotations") for place in places):
         text = f"this text was shown without the values of the object, and writing it would empty them; {way_out}"
         yield Finding(where, marked, text)
     elif there is not None:
@@ -94,9 +95,9 @@ def _empty(path: str) -> str:
 
 
 def _lost_data(given: Content, there: Content) -> Iterator[str]:
-    known = {key: value for part in VALUES for key, value in _map(there.get(part)).items()}
-    texts = _map(given.get("stringData"))
-    for key, value in _map(given.get("data")).items():
+    known = {key: value for name in VALUES for key, value in part(there, name).items()}
+    texts = part(given, "stringData")
+    for key, value in part(given, "data").items():
         if value in ("", None) and known.get(key) and key not in texts:
             yield f"data[{key}]"
 
@@ -114,25 +115,22 @@ def _lost_variables(given: Content, there: Content) -> Iterator[str]:
 
 def _variables(content: Content) -> Iterator[tuple[str, str, Mapping[str, object]]]:
     for way, spec in _pod_specs(content):
-        for part in CONTAINERS:
-            for number, container in enumerate(_maps(spec.get(part))):
-                for place, variable in enumerate(_maps(container.get("env"))):
-                    yield f"{way}.{part}[{number}].env[{place}]", str(container.get("name")), variable
+        for name in CONTAINERS:
+            for number, container in enumerate(items(spec, name)):
+                for place, variable in enumerate(items(container, "env")):
+                    yield f"{way}.{name}[{number}].env[{place}]", str(container.get("name")), variable
 
 
 def _pod_specs(content: Content) -> Iterator[tuple[str, Content]]:
     for way in POD_SPECS:
-        spec: Content = content
-        for step in way:
-            spec = _map(spec.get(step))
+        spec = part(content, *way)
         if "containers" in spec:
             yield ".".join(way), spec
 
 
 def _templates(content: Content) -> Iterator[Content]:
-    spec = _map(content.get("spec"))
-    job = _map(spec.get("jobTemplate"))
-    yield from (_map(spec.get("template")), job, _map(_map(job.get("spec")).get("template")))
+    for way in (("template",), ("jobTemplate",), ("jobTemplate", "spec", "template")):
+        yield part(content, "spec", *way)
 
 
 def _bare(value: object, *, variables: bool = True) -> object:
@@ -142,15 +140,15 @@ def _bare(value: object, *, variables: bool = True) -> object:
     if not isinstance(value, dict):
         return value
     made: dict[str, object] = {}
-    for name, part in value.items():
-        if name == "annotations" and isinstance(part, dict):
-            made[name] = without_copy(part)
+    for name, inner in value.items():
+        if name == "annotations" and isinstance(inner, dict):
+            made[name] = without_copy(inner)
         elif name in WORDS:
-            made[name] = part
+            made[name] = inner
         elif variables and str(name).casefold() == "env":
-            made[name] = _names_alone(part)
+            made[name] = _names_alone(inner)
         else:
-            made[name] = _bare(part, variables=variables)
+            made[name] = _bare(inner, variables=variables)
     return made
 
 
@@ -158,30 +156,31 @@ def _names_alone(variables: object) -> object:
     if isinstance(variables, dict):
         return dict.fromkeys(variables, "")
     return [
-        {name: part for name, part in each.items() if name in ("name", "valueFrom") or part in ("", None)}
-        for each in _maps(variables)
+        {name: inner for name, inner in each.items() if name in ("name", "valueFrom") or inner in ("", None)}
+        for each in (variables if isinstance(variables, list) else ())
+        if isinstance(each, dict)
     ]
 
 
 def plain_copy(content: Content) -> Content:
     """kubectl keeps the whole object, values too, in an annotation; without that."""
-    annotations = _metadata(content).get("annotations")
+    annotations = part(content, "metadata").get("annotations")
     if not isinstance(annotations, dict) or LAST_APPLIED not in annotations:
         return content
-    return {**content, "metadata": {**_metadata(content), "annotations": without_copy(annotations)}}
+    return {**content, "metadata": {**part(content, "metadata"), "annotations": without_copy(annotations)}}
 
 
 def with_creation(content: Content, created_s: float) -> Content:
     """What a manifest that was copied from a cluster says of it is not so here."""
-    known = {name: value for name, value in _metadata(content).items() if name != CREATION}
+    known = {name: value for name, value in part(content, "metadata").items() if name != CREATION}
     if created_s:
-        known[CREATION] = datetime.fromtimestamp(created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        known[CREATION] = stamp(created_s)
     return {**content, "metadata": known}
 
 
 def with_annotation(content: Content, name: str, value: str) -> Content:
-    metadata = _metadata(content)
-    return {**content, "metadata": {**metadata, "annotations": {**_map(metadata.get("annotations")), name: value}}}
+    metadata = part(content, "metadata")
+    return {**content, "metadata": {**metadata, "annotations": {**part(metadata, "annotations"), name: value}}}
 
 
 def of_folder(folder: SourceFolder) -> Content:
@@ -192,32 +191,20 @@ def of_folder(folder: SourceFolder) -> Content:
         try:
             data[key] = value.decode()
         except UnicodeError:
-            content["binaryData"] = {**_map(content.get("binaryData")), key: value}
+            content["binaryData"] = {**part(content, "binaryData"), key: value}
     return {**content, "data": data}
 
 
 def without_secrets(content: Content, before: Content) -> Content:
     """Of a Secret which keys differ, for a difference that is shown."""
     clear: Content = dict(plain_copy(content))
-    for part in VALUES:
-        given, known = content.get(part), _map(before.get(part))
+    for name in VALUES:
+        given, known = content.get(name), part(before, name)
         if isinstance(given, dict):
             is_other = {key for key, value in given.items() if before and known.get(key) != value}
-            clear[part] = {key: "*** (changed)" if key in is_other else "***" for key in given}
+            clear[name] = {key: "*** (changed)" if key in is_other else "***" for key in given}
     return clear
 
 
 def _keys(content: Content) -> Sequence[str]:
-    return [str(key) for key in chain.from_iterable(_map(content.get(part)) for part in VALUES)]
-
-
-def _metadata(content: Content) -> Content:
-    return _map(content.get("metadata"))
-
-
-def _map(value: object) -> Content:
-    return value if isinstance(value, dict) else {}
-
-
-def _maps(value: object) -> list[Content]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [str(key) for key in chain.from_iterable(part(content, name) for name in VALUES)]

@@ -41,6 +41,7 @@ from agent.drivers.manifests.changing import (
 from agent.host import hidden
 from agent.host.hidden import BUDGET, CARRIED_OUT, Key
 from agent.host.pod_identity import with_identity
+from agent.kinds.pods.parts import part
 from agent.model.finding import Finding, suggestion
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
 from agent.model.pods.source_folder import SourceFolder
@@ -335,8 +336,7 @@ def _write(path: str, content: bytes, mode: int, before: bytes | None) -> None:
 
 
 def _key_of(made: Content) -> Key:
-    metadata = made["metadata"]
-    named = metadata if isinstance(metadata, dict) else {}
+    named = part(made, "metadata")
     return str(made["kind"]), str(named.get("namespace", "")), str(named.get("name", ""))
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from agent.config.manifest_documents import Content, ManifestObject, dumped, read_objects
 from agent.config.strict_yaml import UnreadableYaml
+from agent.kinds.pods.parts import part
 
 LINES = re.compile(r"^metadata:[ \t]*\n(?P<indent>[ ]+)(?=[A-Za-z])", re.MULTILINE)
 BRACES = re.compile(r"^metadata: \{", re.MULTILINE)
@@ -23,14 +24,12 @@ def with_identity(
         return pod, text
     uid = _uid(there.content) if there is not None else ""
     uid = uid or (uid_of(pod.namespace, pod.name) if there is not None else "") or str(uuid4())
-    metadata = pod.content.get("metadata")
-    content = {**pod.content, "metadata": {**(metadata if isinstance(metadata, dict) else {}), "uid": uid}}
+    content = {**pod.content, "metadata": {**part(pod.content, "metadata"), "uid": uid}}
     return replace(pod, content=content), _with_line(text, uid, content) or dumped(content)
 
 
 def _uid(content: Content) -> str:
-    metadata = content.get("metadata")
-    return str(metadata.get("uid") or "") if isinstance(metadata, dict) else ""
+    return str(part(content, "metadata").get("uid") or "")
 
 
 def _with_line(text: str, uid: str, wanted: Content) -> str:

@@ -5,37 +5,27 @@ There is one only with a collector; whether there can be is asked without import
 """
 
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
 from agent.model.finding import Finding
+from agent.model.histogram import counter_family
 from agent.model.runtime.call_notes import CALLER
 from agent.model.span import Span, SpanRef, is_sampled
+
+if TYPE_CHECKING:
+    from agent.drivers.traces.driver import SpanExport
 
 PACKAGES = ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-grpc")
 ENDPOINT = "telemetry.tracing.endpoint"
 
 
-class Export(Protocol):
-    @property
-    def sent(self) -> int: ...
-
-    @property
-    def failed(self) -> int: ...
-
-    dropped: int
-
-    def take(self, spans: Sequence[Span]) -> None: ...
-
-    def close(self) -> Awaitable[None]: ...
-
-
 class Tracing:
-    def __init__(self, export: Export, ratio: Callable[[], float]) -> None:
+    def __init__(self, export: "SpanExport", ratio: Callable[[], float]) -> None:
         self._export = export
         self._ratio = ratio
 
@@ -58,10 +48,8 @@ class Tracing:
 
 
 def span_family(sent: int, dropped: int, failed: int) -> Metric:
-    spans = CounterMetricFamily("kepd_trace_spans", "Spans of traces, by what became of them.", labels=("outcome",))
-    for outcome, number in (("sent", sent), ("dropped", dropped), ("failed", failed)):
-        spans.add_metric((outcome,), number)
-    return spans
+    outcomes = (("sent", sent), ("dropped", dropped), ("failed", failed))
+    return counter_family("kepd_trace_spans", "Spans of traces, by what became of them.", ("outcome",), outcomes)
 
 
 def wire_tracing(configuration: "Callable[[], Configuration]") -> Tracing | None:

@@ -62,10 +62,9 @@ def node_init(file: Path | None, settings: tuple[str, ...], planes: str | None) 
     async def work() -> int:
         from agent.drivers.conntrack.driver import Conntrack
         from agent.drivers.iptables.driver import IptablesTables
-        from agent.services.attach.settings import tracking_limits
 
         conntrack = Conntrack()
-        await conntrack.apply_limits(tracking_limits(configuration))
+        await conntrack.apply_limits(configuration.services.conntrack)
         await conntrack.close()
         services = configuration.services
         if services.backend == "iptables" and not services.node_port_addresses:

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Protocol
 
 from agent.images.prefetch.plan import PodImage
-from agent.images.view.texts import ImageEvent
 from agent.model.images.credential import Credential
 from agent.model.images.store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreRoots
+from agent.model.records import RecordFiles
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 
@@ -80,24 +80,14 @@ class Leases(Protocol):
     async def add_to_lease(self, lease_id: str, kind: str, resource_id: str) -> None: ...
 
 
-class Files(Protocol):
+class Files(RecordFiles, Protocol):
     """State that outlives the process, and the space there is."""
 
     async def read(self, name: str) -> bytes | None: ...
 
-    async def read_folder(self, folder: str) -> dict[str, bytes]: ...
-
-    async def write(self, name: str, content: bytes) -> None: ...
-
-    async def remove(self, name: str) -> None: ...
-
     async def set_aside(self, name: str) -> str: ...
 
     async def measure(self, path: str) -> Filesystem: ...
-
-
-class ImageEvents(Protocol):
-    def tell(self, event: ImageEvent) -> None: ...
 
 
 class PodSource(Protocol):

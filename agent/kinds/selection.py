@@ -5,7 +5,7 @@ Every command and every door asks here, so a word means the same everywhere. Rai
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -117,6 +117,12 @@ def find_named(kind: Kind, text: str, known: Iterable[Named], namespace: str = "
                 shown = ", ".join(sorted(one.key for one in matches))
                 raise Refused("selection", f'"{text}" may mean {shown}; name one of them in full')
     raise Refused("no_object", f'no {kind.singular} "{text}"{_hint(name, there, others)}')
+
+
+def chosen(kind: Kind, namespace: str, name: str, items: Sequence[Any]) -> Any:  # noqa: ANN401  # any message
+    """The one of these messages that is meant."""
+    known = [Named(one.namespace, one.name) for one in items]
+    return items[known.index(find_named(kind, name, known, namespace))]
 
 
 def _hint(name: str, there: Sequence[Named], others: Sequence[Named]) -> str:

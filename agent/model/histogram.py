@@ -6,14 +6,30 @@ A bucket may name the trace of the last operation that fell into it, for a while
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from prometheus_client.core import Exemplar, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from agent.model.span import SpanRef
 
 EXEMPLAR_S = 600.0
 Row = tuple[str, float] | tuple[str, float, Exemplar]
+Figures = Iterable[tuple[str | tuple[str, ...], float]]
+"""By label values, or by the value of the one label."""
+
+
+def counter_family(name: str, text: str, labels: Sequence[str], figures: Figures) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=labels), figures)
+
+
+def gauge_family(name: str, text: str, labels: Sequence[str], figures: Figures) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=labels), figures)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, figures: Figures) -> Metric:
+    for values, figure in figures:
+        family.add_metric([values] if isinstance(values, str) else list(values), figure)
+    return family
 
 
 class Exemplars:
@@ -54,6 +70,19 @@ class Histogram:
         self._sums[labels] = self._sums.get(labels, 0.0) + value
         if span is not None:
             self._exemplars.note(labels, bucket, value, span)
+
+    def number(self, labels: tuple[str, ...]) -> int:
+        return sum(self._counts.get(labels, ()))
+
+    def quantile(self, labels: tuple[str, ...], share: float) -> float:
+        """The upper bound of the bucket in which that share is reached; the lower one of the last bucket."""
+        wanted, seen = share * self.number(labels), 0
+        counts = self._counts.get(labels) or [0] * len(self._bounds)
+        for bound, count in zip(self._bounds, counts, strict=False):
+            seen += count
+            if seen >= wanted:
+                return bound
+        return self._bounds[-1]
 
     def family(self, name: str, text: str, labels: Sequence[str]) -> Metric:
         family = HistogramMetricFamily(name, text, labels=labels)

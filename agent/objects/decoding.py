@@ -7,10 +7,10 @@ nobody prepared is taken apart where it is asked for.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from agent.config.manifest_documents import CLUSTER_KINDS
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import Tree, documents_or_fault, plain
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key
 
@@ -22,26 +22,18 @@ Content = dict[str, object]
 
 class PreparedDocuments:
     def __init__(self) -> None:
-        self._known: dict[tuple[str, bytes], Documents | Finding] = {}
+        self._known: dict[tuple[str, bytes], Documents] = {}
         self._bytes = 0
 
     def prepare(self, content: bytes, path: str) -> None:
-        if (path, content) in self._known or self._bytes + len(content) > MOST_BYTES:
-            return
-        try:
-            outcome: Documents | Finding = parse_documents(content, path)
-        except UnreadableYaml as error:
-            outcome = error.finding
-        self._known[path, content] = outcome
-        self._bytes += len(content)
+        if (path, content) not in self._known and self._bytes + len(content) <= MOST_BYTES:
+            self._known[path, content] = documents_or_fault(content, path)
+            self._bytes += len(content)
 
     def of(self, content: bytes, path: str) -> Documents:
-        """All documents of a text, and its duplicate keys. Raises UnreadableYaml as `parse_documents` does."""
-        outcome = self._known.get((path, content))
-        if isinstance(outcome, Finding):
-            raise UnreadableYaml(outcome)
-        trees, duplicates = outcome or parse_documents(content, path)
-        return [*trees], [*duplicates]
+        """All documents of a text, and its duplicate keys; or none, and why it cannot be taken apart."""
+        trees, faults = self._known.get((path, content)) or documents_or_fault(content, path)
+        return [*trees], [*faults]
 
     @contextmanager
     def holding(self, content: bytes, path: str) -> Iterator[None]:
@@ -69,9 +61,8 @@ def documents_of(content: bytes, path: str) -> Documents:
 def keyed_objects(path: str, content: bytes) -> Iterator[tuple[Key, Content]]:
     """Each object of a file with its key; nothing of a file that cannot be read. Items of a list of one kind need not
     repeat it."""
-    with suppress(UnreadableYaml):
-        for tree in documents_of(content, path)[0]:
-            yield from _taken_apart(plain(tree))
+    for tree in documents_of(content, path)[0]:
+        yield from _taken_apart(plain(tree))
 
 
 def _taken_apart(document: object) -> Iterator[tuple[Key, Content]]:

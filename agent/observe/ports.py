@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What observation needs from outside."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from agent.model.images.store import StoreRoots
 from agent.model.nodes.file_system import LookedAt
 from agent.model.nodes.log import ListedFile
-from agent.model.runtime.event import RuntimeEvent
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 
@@ -27,10 +26,6 @@ class Instances(Protocol):
     async def writable_layers(self) -> Mapping[str, tuple[int, int]]: ...
 
     async def image_filesystem(self) -> str: ...
-
-
-class RuntimeEvents(Protocol):
-    def listen(self) -> AsyncIterator[RuntimeEvent]: ...
 
 
 class FileSystemsOfRuntime(Protocol):
@@ -87,16 +82,6 @@ class OomSignals(Protocol):
     async def woken(self) -> frozenset[str]: ...
 
     def close(self) -> None: ...
-
-
-class OomRecords(Protocol):
-    """Small files that are there whole or not at all."""
-
-    async def read_folder(self, folder: str) -> dict[str, bytes]: ...
-
-    async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None: ...
-
-    async def remove(self, name: str) -> None: ...
 
 
 class OpenLog(Protocol):

@@ -9,7 +9,6 @@ from agent.model.images.pull import PullRequest
 from agent.model.nodes.use import NodeLook, PodUse
 from agent.model.pods.http_question import HttpAnswer, HttpQuestion
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from agent.model.runtime.event import RuntimeEvent
 from agent.model.runtime.features import RuntimeFeatures
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -103,16 +102,6 @@ class ProbeClient(Protocol):
     async def grpc_check(self, host: str, port: int, service: str, timeout_s: float) -> str: ...
 
 
-class PodRecords(Protocol):
-    """Small files that are there whole or not at all, by relative names."""
-
-    async def read_folder(self, folder: str) -> dict[str, bytes]: ...
-
-    async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None: ...
-
-    async def remove(self, name: str) -> None: ...
-
-
 class NodeFigures(Protocol):
     """What the node has left, and what pods use. They raise OSError or RuntimeCallFailed."""
 
@@ -136,10 +125,6 @@ class NodeFigures(Protocol):
 
     async def rung(self) -> None:
         """Until the kernel says that memory may run short."""
-
-
-class RuntimeEvents(Protocol):
-    def listen(self) -> AsyncIterator[RuntimeEvent]: ...
 
 
 class Groups(Protocol):

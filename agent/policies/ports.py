@@ -4,9 +4,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
-from agent.model.services.flow import Flow
-from agent.model.services.nft_table import Family, SetChange
-from agent.model.services.service import Protocol as FlowProtocol
+from agent.model.services.nft_table import SetChange
 from agent.policies.manifest.objects import PolicedPod
 
 
@@ -32,14 +30,6 @@ class PolicyTable(Protocol):
     async def counter(self, name: str) -> int: ...
 
     def changes(self) -> AsyncGenerator[str, None]: ...
-
-
-class Flows(Protocol):
-    """What the kernel tracks; calls raise FlowsUnavailable."""
-
-    async def flows(self, family: Family, protocols: Collection[FlowProtocol]) -> Sequence[Flow]: ...
-
-    async def delete(self, flows: Iterable[Flow]) -> int: ...
 
 
 class PodsHere(Protocol):

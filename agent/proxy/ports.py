@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the proxy plane needs from outside, besides the socket of the runtime that every call goes to."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from agent.model.images.pull import CallerPull, PullRequest
 from agent.model.pods.http_question import HttpAnswer, HttpQuestion
-from agent.model.runtime.event import RuntimeEvent
 from agent.proxy.gates.kubelet_advice import KubeletSettings
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -28,10 +27,6 @@ class ProxyRuntime(Protocol):
 
     def event_messages(self) -> AsyncGenerator[bytes]:
         """Answers of GetContainerEvents, until the stream breaks. Raises NotImplementedByRuntime."""
-
-
-class RuntimeEvents(Protocol):
-    def listen(self) -> AsyncIterator[RuntimeEvent]: ...
 
 
 class Pulls(Protocol):

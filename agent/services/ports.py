@@ -5,12 +5,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable,
 from typing import Protocol
 
 from agent.model.services.check import Asked, Outcome
-from agent.model.services.flow import Answerers, Flow
+from agent.model.services.flow import Flow
 from agent.model.services.iptables_rules import Chains, RulesChange
 from agent.model.services.iptables_rules import Content as ChainContent
 from agent.model.services.iptables_rules import Table as ChainTable
-from agent.model.services.nft_table import AffineClient, Batch, Family, TableState
-from agent.model.services.service import Protocol as ServiceProtocol
+from agent.model.services.nft_table import AffineClient, Batch, TableState
 
 
 class RuleTable(Protocol):
@@ -60,7 +59,7 @@ class RuleTable(Protocol):
 
 
 class ChainTables(Protocol):
-    """The iptables tables of one family. Failures are those of nft_error.py and iptables_error.py."""
+    """The iptables tables of one family. Failures are those of nft_error.py."""
 
     async def check(self) -> None:
         """Whether this node can have rules there at all."""
@@ -92,21 +91,6 @@ class ChainTables(Protocol):
 
     async def allow_loopback(self) -> None:
         """Let the kernel lead loopback addresses elsewhere."""
-
-
-class Flows(Protocol):
-    """Connection tracking. Failures are FlowsUnavailable."""
-
-    async def flows(
-        self, family: Family, protocols: Collection[ServiceProtocol] = ..., unless: Answerers | None = None
-    ) -> Sequence[Flow]:
-        """All of these protocols, or those to the given targets that others answer."""
-
-    async def delete(self, flows: Iterable[Flow]) -> int:
-        """Exactly these; how many were still there."""
-
-    async def follows_midstream(self) -> bool:
-        """Whether whoever goes on with a connection that was deleted is led to another endpoint."""
 
 
 class HostSockets(Protocol):

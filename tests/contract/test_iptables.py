@@ -12,9 +12,8 @@ import pytest
 from agent.drivers.iptables.driver import IptablesTables
 from agent.drivers.iptables.program import Program
 from agent.drivers.iptables.sign import sign_of
-from agent.model.services.iptables_error import ExtensionMissing, LockHeld
 from agent.model.services.iptables_rules import CANARY, OWNER, Content, RulesChange, Variant, as_saved, is_ours
-from agent.model.services.nft_error import NftMissing, OutcomeUnknown, RulesRefused
+from agent.model.services.nft_error import ExtensionMissing, LockHeld, NftMissing, OutcomeUnknown, RulesRefused
 from agent.model.services.nft_table import Family
 from agent.services.iptables.frame import JUMPS
 from agent.services.iptables.mirror import IptablesMirror, difference, removal

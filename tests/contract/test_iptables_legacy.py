@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from agent.drivers.iptables.legacy import LegacyTables
-from agent.model.services.iptables_error import LockHeld
 from agent.model.services.iptables_rules import CANARY, OWNER, RulesChange
-from agent.model.services.nft_error import NftMissing
+from agent.model.services.nft_error import LockHeld, NftMissing
 from agent.model.services.nft_table import Family
 from agent.services.iptables.mirror import IptablesMirror
 from tests.contract.test_iptables import legacy_names, needs_legacy, real

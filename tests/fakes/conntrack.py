@@ -9,7 +9,8 @@ from itertools import count
 
 import msgspec
 
-from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
+from agent.config.sections.services import ConntrackSection
+from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Protocol
 
@@ -17,7 +18,7 @@ from agent.model.services.service import Protocol
 class FakeConntrack:
     def __init__(self) -> None:
         self.deleted: list[Flow] = []
-        self.limits: list[TrackingLimits] = []
+        self.limits: list[ConntrackSection] = []
         self.is_loose = True
         self.failures: list[FlowsUnavailable] = []
         """Raised by the next calls, one each."""
@@ -45,7 +46,7 @@ class FakeConntrack:
         self.deleted += gone
         return len(gone)
 
-    async def apply_limits(self, limits: TrackingLimits) -> None:
+    async def apply_limits(self, limits: ConntrackSection) -> None:
         self.limits.append(limits)
 
     async def follows_midstream(self) -> bool:

@@ -13,7 +13,6 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.services.iptables_error import ExtensionMissing
 from agent.model.services.iptables_rules import (
     CANARY,
     TABLES,
@@ -24,7 +23,7 @@ from agent.model.services.iptables_rules import (
     as_saved,
     rival_chains,
 )
-from agent.model.services.nft_error import NftFailed, RulesRefused
+from agent.model.services.nft_error import ExtensionMissing, NftFailed, RulesRefused
 from agent.model.services.nft_table import Family
 
 _MOST_NAME = 28

@@ -91,14 +91,14 @@ def build_plane(
     )
     watcher = ProgressWatcher(containerd, clock=clock, snapshotters=cri.snapshotters)
     attempts = Attempts(cri, watcher, containerd, containerd, clock=clock, contents=contents)
-    requests = PullRequests(metrics, told, clock=clock)
+    requests = PullRequests(metrics, told.tell, clock=clock)
     history = ImageHistory(files, clock=clock)
     outcomes = PullOutcomes(intake, requests, metrics, watcher, history, luck=lambda: 0.0, clock=clock)
     verifiers = Verifiers(lambda: settings.keys.verify.signatures, {"PATH": "/usr/bin:/bin"})
     pulls = RecordedPulls(attempts, records, containerd, clock, verifiers)
     collector_parts = CollectorParts(
         runtime=cri, usage=cri, files=files, history=history, records=records, metrics=metrics,
-        names=containerd, leases=containerd, content=containerd, events=told,
+        names=containerd, leases=containerd, content=containerd, events=told.tell,
     )  # fmt: skip
     collector = ImageCollector(collector_parts, settings, clock=clock)
     parts = Parts(
@@ -117,7 +117,7 @@ def build_plane(
             files=files,
             names=containerd,
             pods=lambda: pods,
-            events=told,
+            events=told.tell,
             contents=contents,
         ),
         settings,

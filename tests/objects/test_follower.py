@@ -45,13 +45,13 @@ class ReadingPlane:
 @pytest.fixture
 def parses(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
     counted: Counter[bytes] = Counter()
-    parse = decoding.parse_documents
+    parse = decoding.documents_or_fault
 
     def counting(content: bytes, path: str) -> Any:
         counted[content] += 1
         return parse(content, path)
 
-    monkeypatch.setattr(decoding, "parse_documents", counting)
+    monkeypatch.setattr(decoding, "documents_or_fault", counting)
     return counted
 
 

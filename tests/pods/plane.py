@@ -158,7 +158,7 @@ class Plane:
         """A few more looks at the runtime, to see that nothing comes of them."""
         for _ in range(count):
             before = self.cri.calls.count("ListPodSandbox")
-            self.runner.look_again()
+            self.runner.rounds.due.set()
             await self.until(lambda seen=before: self.cri.calls.count("ListPodSandbox") > seen, "a round")
 
 

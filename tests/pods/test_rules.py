@@ -315,7 +315,7 @@ async def test_a_container_that_vanished_counts_as_failed(cri: Slow, tmp_path: P
         await plane.until_phases(web="Running")
         for container_id in list(cri._containers):
             await cri.remove_container(container_id)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until_phases(web="Failed")
         shown = container(plane)
 
@@ -529,7 +529,7 @@ async def test_a_sandbox_is_made_anew_after_everything_in_it_has_ended(cri: Slow
         # The sandbox dies, and what runs in it goes on.
         (sandbox,) = cri._sandboxes.values()
         sandbox.state = pb.SANDBOX_NOTREADY
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: len(cri._sandboxes) == 2, "another one")
         await plane.until_phases(web="Running")
 

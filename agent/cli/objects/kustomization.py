@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.cli.session import CommandFailed
+from agent.cli.session import CommandFailed, content_of
 from agent.config.manifest_documents import dumped
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import documents_or_fault, plain
 from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import WORKLOADS
 from agent.model.exit_codes import USAGE
@@ -59,15 +59,10 @@ def _objects(folder: Path, deepest: int) -> list[Object]:
 
 
 def _documents(path: Path) -> list[Object]:
-    try:
-        trees, repeated = parse_documents(path.read_bytes(), str(path))
-    except UnreadableYaml as error:
-        raise CommandFailed(str(error.finding), USAGE) from error
-    except OSError as error:
-        raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
+    trees, findings = documents_or_fault(content_of(path), str(path))
     found = [plain(tree) for tree in trees]
-    if repeated or not all(isinstance(one, dict) for one in found):
-        raise CommandFailed(str(repeated[0]) if repeated else f"{path}: is no manifest", USAGE)
+    if findings or not all(isinstance(one, dict) for one in found):
+        raise CommandFailed(str(findings[0]) if findings else f"{path}: is no manifest", USAGE)
     return [one for one in found if isinstance(one, dict)]
 
 
@@ -84,10 +79,7 @@ def _generated(kind: str, rule: Object, rules: Object, place: Path) -> Object:
     for source in rule.get("files") or ():
         key, sign, path = str(source).partition("=")
         file = folder / (path if sign else key)
-        try:
-            data[key if sign else file.name] = file.read_bytes()
-        except OSError as error:
-            raise CommandFailed(f"{file}: cannot be read: {error.strerror}", USAGE) from error
+        data[key if sign else file.name] = content_of(file)
     made: Object = {"apiVersion": "v1", "kind": kind, "metadata": {"name": rule.get("name", "")}}
     made["metadata"] |= {one: rule[one] for one in ("namespace",) if one in rule}
     made["metadata"] |= {"labels": options["labels"]} if options.get("labels") else {}

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from agent.cli.client import Client
-from agent.cli.session import CommandFailed
+from agent.cli.session import CommandFailed, content_of
 from agent.config.manifest_documents import ManifestObject, read_objects
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.kinds.registry import BY_API, WORKLOADS
@@ -68,10 +68,7 @@ def _read(path: str) -> Iterator[ManifestFile]:
     except FileNotFoundError as error:
         raise CommandFailed(f"{path}: there is no such file", USAGE) from error
     for one in inside:
-        try:
-            yield ManifestFile(str(one), one.read_bytes())
-        except OSError as error:
-            raise CommandFailed(f"{one}: cannot be read: {error.strerror}", USAGE) from error
+        yield ManifestFile(str(one), content_of(one))
 
 
 def check_file(file: ManifestFile) -> CheckedFile:
@@ -150,6 +147,10 @@ def send_objects(
         for at in range(0, len(content) or 1, PART_BYTES)
     ]
     return daemon.send(f"{SERVICE}/ApplyObjects", parts, pb.ApplyObjectsResponse).objects
+
+
+def told_dry(dry_run: str) -> str:
+    return " (dry run)" if dry_run != "none" else ""
 
 
 def called(kind: str, namespace: str, name: str) -> str:

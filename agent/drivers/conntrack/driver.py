@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from agent.config.sections.services import ConntrackSection
 from agent.drivers.conntrack.limits import apply_limits, follows_midstream
 from agent.drivers.conntrack.messages import DELETE, GET, deletion, flow, question, question_to
 from agent.drivers.netlink.connection import NetlinkConnection, NetlinkSilent, OpenSocket, open_socket
-from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable, TrackingLimits
+from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Protocol
 
@@ -60,7 +61,7 @@ class Conntrack:
             return 0
         return await self._call(lambda connection: sum(self._delete(connection, one) for one in doomed))
 
-    async def apply_limits(self, limits: TrackingLimits) -> None:
+    async def apply_limits(self, limits: ConntrackSection) -> None:
         """Size and times of the tracking table; what cannot be set is logged."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_DEADLINE_S):

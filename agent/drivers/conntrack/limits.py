@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from agent.model.services.flow import TrackingLimits
+from agent.config.sections.services import ConntrackSection
 
 log = structlog.get_logger(plane="services")
 
@@ -29,24 +29,24 @@ class WantedLimit(msgspec.Struct, frozen=True):
     only_raises: bool = False
 
 
-def wanted_limits(limits: TrackingLimits, cores: int) -> Iterator[WantedLimit]:
+def wanted_limits(limits: ConntrackSection, cores: int) -> Iterator[WantedLimit]:
     """The table's size, then the times."""
     if limits.max_per_core:
         flows = max(limits.min, min(limits.max_per_core * cores, _MOST_FLOWS))
         yield WantedLimit("nf_conntrack_max", flows, only_raises=True)
-    if limits.is_tcp_liberal:
+    if limits.tcp_be_liberal:
         yield WantedLimit("nf_conntrack_tcp_be_liberal", 1)
     for name, seconds in (
-        ("tcp_timeout_established", limits.tcp_established_s),
-        ("tcp_timeout_close_wait", limits.tcp_close_wait_s),
-        ("udp_timeout", limits.udp_s),
-        ("udp_timeout_stream", limits.udp_stream_s),
+        ("tcp_timeout_established", limits.tcp_established_timeout),
+        ("tcp_timeout_close_wait", limits.tcp_close_wait_timeout),
+        ("udp_timeout", limits.udp_timeout),
+        ("udp_timeout_stream", limits.udp_stream_timeout),
     ):
-        if seconds > 0:
-            yield WantedLimit(f"nf_conntrack_{name}", seconds)
+        if int(seconds) > 0:
+            yield WantedLimit(f"nf_conntrack_{name}", int(seconds))
 
 
-def apply_limits(limits: TrackingLimits, cores: int, root: Path = Path("/")) -> None:
+def apply_limits(limits: ConntrackSection, cores: int, root: Path = Path("/")) -> None:
     """Set what differs, in the network namespace of the calling thread; blocks for some milliseconds at the most."""
     for wanted in wanted_limits(limits, cores):
         _set(root / _SYSCTLS / wanted.name, wanted.value, only_raises=wanted.only_raises)

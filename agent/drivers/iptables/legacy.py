@@ -24,9 +24,8 @@ from typing import Any
 import structlog
 
 from agent.drivers.iptables.variant import legacy_names
-from agent.model.services.iptables_error import LockHeld
 from agent.model.services.iptables_rules import TABLES, Table, is_ours, rivals_in
-from agent.model.services.nft_error import NftFailed, NftMissing, NotPermitted
+from agent.model.services.nft_error import LockHeld, NftFailed, NftMissing, NotPermitted
 from agent.model.services.nft_table import Family
 
 log = structlog.get_logger(plane="services")

@@ -8,8 +8,15 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from agent.model.services.iptables_error import ExtensionMissing, LockHeld
-from agent.model.services.nft_error import NftFailed, NftMissing, NotPermitted, OutcomeUnknown, RulesRefused
+from agent.model.services.nft_error import (
+    ExtensionMissing,
+    LockHeld,
+    NftFailed,
+    NftMissing,
+    NotPermitted,
+    OutcomeUnknown,
+    RulesRefused,
+)
 
 _MOST_ERROR_CHARACTERS = 400
 _RESOURCE_PROBLEM = 4

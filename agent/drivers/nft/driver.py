@@ -15,9 +15,8 @@ from typing import TypeVar
 
 from agent.drivers.netlink.connection import NetlinkConnection, NetlinkSilent, OpenSocket, open_socket
 from agent.drivers.nft.binary import require_kernel, require_nft, run_text
-from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.kernel_table import KernelTable, failure
-from agent.drivers.nft.watch import MonitorSocket, OwnSockets
+from agent.drivers.nft.watch import OwnSockets
 from agent.model.services.nft_error import NotPermitted, OutcomeUnknown
 from agent.model.services.nft_table import AffineClient, Batch, Family, TableState
 
@@ -119,17 +118,9 @@ class NftTable:
         """A sentence for each transaction of others on our table."""
         opened = await self._call(lambda _: self._open_unclaimed())
         self._unclaimed.remove(opened)
-        monitor = MonitorSocket(
-            opened, CommitDecoder(self.family, self._own_sockets.is_own), self._own_sockets.own_ports
-        )
-        self._own_sockets.add_monitor(monitor)
-        try:
-            async with aclosing(monitor.sentences()) as sentences:
-                async for sentence in sentences:
-                    yield sentence
-        finally:
-            self._own_sockets.remove_monitor(monitor)
-            monitor.close()
+        async with aclosing(self._own_sockets.changes(opened, self.family)) as sentences:
+            async for sentence in sentences:
+                yield sentence
 
     async def close(self) -> None:
         """Let go of the socket and the thread; the table stays."""

@@ -6,18 +6,16 @@ Elements go through netlink, which costs a fiftieth of the nft program.
 
 import errno
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import aclosing
 from typing import TypeVar
 
 from agent.drivers.netlink.attributes import ACK, CREATE, REQUEST, attribute, message, nested, number, text
 from agent.drivers.netlink.connection import NetlinkConnection, NetlinkSilent, OpenSocket, open_socket
 from agent.drivers.nft.binary import run_text
-from agent.drivers.nft.commit_decoder import CommitDecoder
 from agent.drivers.nft.dump import chain_facts, object_packets, table_facts
 from agent.drivers.nft.elements import additions, deletions
 from agent.drivers.nft.kernel_table import failure
 from agent.drivers.nft.messages import Message
-from agent.drivers.nft.watch import MonitorSocket, OwnSockets
+from agent.drivers.nft.watch import OwnSockets
 from agent.model.services.nft_error import OutcomeUnknown
 from agent.model.services.nft_table import SetChange, TableFamily
 
@@ -160,19 +158,9 @@ class NamedTable:
         except OSError as error:
             raise failure(self.family, error.errno or 0, self.name) from error
 
-    async def changes(self) -> AsyncGenerator[str, None]:
+    def changes(self) -> AsyncGenerator[str, None]:
         """A sentence for each transaction of others on the table."""
-        opened = self._opens()
-        decoder = CommitDecoder(self.family, self._own.is_own, self.name)
-        monitor = MonitorSocket(opened, decoder, self._own.own_ports)
-        self._own.add_monitor(monitor)
-        try:
-            async with aclosing(monitor.sentences()) as sentences:
-                async for sentence in sentences:
-                    yield sentence
-        finally:
-            self._own.remove_monitor(monitor)
-            monitor.close()
+        return self._own.changes(self._opens(), self.family, self.name)
 
     def close(self) -> None:
         """Let go of the socket; the table stays."""

@@ -16,9 +16,10 @@ import struct
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import aclosing, contextmanager, suppress
 
 from agent.drivers.nft.commit_decoder import Commit, CommitDecoder
+from agent.model.services.nft_table import TABLE, TableFamily
 
 _GROUP = 7
 _SOL_NETLINK, _JOIN, _LEAVE = 270, 1, 2
@@ -70,9 +71,19 @@ class OwnSockets:
     def add_monitor(self, monitor: "MonitorSocket") -> None:
         self._monitors.append(monitor)
 
-    def remove_monitor(self, monitor: "MonitorSocket") -> None:
-        with suppress(ValueError):
+    async def changes(
+        self, opened: socket.socket, family: TableFamily, table: str = TABLE
+    ) -> AsyncGenerator[str, None]:
+        """A sentence for each transaction of others on a table. Owns the socket."""
+        monitor = MonitorSocket(opened, CommitDecoder(family, self.is_own, table), self.own_ports)
+        self.add_monitor(monitor)
+        try:
+            async with aclosing(monitor.sentences()) as sentences:
+                async for sentence in sentences:
+                    yield sentence
+        finally:
             self._monitors.remove(monitor)
+            monitor.close()
 
     @contextmanager
     def transaction(self, elements: int, generation: Callable[[], int]) -> Iterator[None]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +18,9 @@ from agent.host.checkup.kubelet_port import open_kubelet_advice
 from agent.host.checkup.network import holders, leak_advice, list_advice
 from agent.model.finding import Advice
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.wire.cri import runtime_v1_pb2 as cri_pb
+
+if TYPE_CHECKING:
+    from agent.drivers.cri.driver import CriRuntime
 
 LEAST_FREE = 0.10
 TIME_ERROR = 5
@@ -28,16 +30,6 @@ UNIT_FOLDERS = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/s
 UNITS = ("kepd", "kepd-cri", "kepd-services")
 FORWARDING = "proc/sys/net/ipv4/ip_forward"
 BRIDGED = "proc/sys/net/bridge/bridge-nf-call-iptables"
-
-
-class RuntimeLook(Protocol):
-    async def sandbox_image(self) -> str: ...
-
-    async def cni_folders(self) -> tuple[str, str]: ...
-
-    async def image_status(self, image: str, *, handler: str = "") -> cri_pb.Image | None: ...
-
-    async def list_sandboxes(self) -> list[cri_pb.PodSandbox]: ...
 
 
 class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +43,7 @@ class CheckScope(msgspec.Struct, frozen=True, kw_only=True):
 class Surroundings:
     def __init__(
         self,
-        runtime: RuntimeLook | None,
+        runtime: "CriRuntime | None",
         scope: CheckScope,
         root: Path = Path("/"),
         clock_state: Callable[[], int] | None = None,
@@ -72,14 +64,14 @@ class Surroundings:
         # Pods and Services may want the same, for reasons of their own: the first is enough.
         return list({(one.subject, one.found): one for one in reversed((*found, *of_runtime))}.values())[::-1]
 
-    async def _of_runtime(self, runtime: RuntimeLook) -> list[Advice]:
+    async def _of_runtime(self, runtime: "CriRuntime") -> list[Advice]:
         found = await self._leaks(runtime)
         image = await runtime.sandbox_image()
         if image and await runtime.image_status(image) is None:
             found.append(_pause_advice(image))
         return found
 
-    async def _leaks(self, runtime: RuntimeLook) -> list[Advice]:
+    async def _leaks(self, runtime: "CriRuntime") -> list[Advice]:
         """A sandbox that is being made has its lease before the runtime lists it, so whatever looks leaked is looked at
         again, and what came in between is left out."""
         held = await asyncio.to_thread(holders, self._root)

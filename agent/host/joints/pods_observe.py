@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
+from agent.drivers.containerd.driver import Containerd
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.file_systems.driver import FileSystems
 from agent.drivers.pressure.alarm import MemoryAlarm
 from agent.host.planes import Planes
 from agent.kit.plane import PlaneInputs
 from agent.model.clock import Clock
-from agent.model.images.store import StoreRoots
 from agent.model.nodes.file_system import LookedAt
 from agent.model.nodes.use import Amount, ContainerUse, DiskPlace, Layout, NodeLook, PodUse
 from agent.model.runtime.error import RuntimeCallFailed
@@ -33,10 +33,6 @@ class CollectImages(Protocol):
     async def __call__(self, *, only: Collection[int] = ()) -> object: ...
 
 
-class StoreOfRuntime(Protocol):
-    async def store_roots(self) -> StoreRoots: ...
-
-
 PLACES_S, LAYERS_S = 300.0, 60.0
 LOADS, MOST_PROCESSES = Path("/proc/loadavg"), Path("/proc/sys/kernel/pid_max")
 
@@ -48,7 +44,7 @@ class NodeLooks:
     def __init__(
         self,
         runtime: CriRuntime,
-        store: StoreOfRuntime,
+        store: Containerd,
         disks: FileSystems,
         clock: Clock,
         pods: Path,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from agent.config.document import Configuration
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import documents_or_fault, plain
 from agent.drivers.manifests.driver import read_manifests as read_files
 from agent.drivers.manifests.trust import Trust
 
@@ -79,9 +79,6 @@ def _documents(files: Mapping[str, bytes]) -> "Iterator[Document]":
     from agent.topology.manifest.objects import Document
 
     for path, content in sorted(files.items()):
-        try:
-            trees, findings = parse_documents(content, path)
-        except UnreadableYaml:
-            continue
+        trees, findings = documents_or_fault(content, path)
         if not findings:
             yield from (Document(tree.where, plain(tree)) for tree in trees)

@@ -38,7 +38,7 @@ class ImageService:
 
     async def list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
         # The runtime has no pages: it is asked for all, and these are some hundreds.
-        images = await self._images.images()
+        images = await self._images.collector.refresh()
         walk = in_order(images, lambda image: image.id, place_of(request.options))
         items, meta = await page(walk, request.options, _image, pb.Image)
         return pb.ListImagesResponse(images=items, meta=meta)
@@ -119,7 +119,7 @@ class ImageService:
         return hold_pb.ReleaseHoldResponse()
 
     async def prefetch(self, request: pb.PrefetchRequest) -> pb.PrefetchResponse:
-        images = await self._images.prefetch(
+        images = await self._images.prefetcher.prefetch(
             [
                 ListedImage(image=one.image, is_pinned=one.pin, is_content_only=one.content_only)
                 for one in request.images
@@ -134,7 +134,7 @@ class ImageService:
         )
 
     async def collect_garbage(self, request: pb.CollectGarbageRequest) -> pb.CollectGarbageResponse:
-        state = await self._images.collect(dry_run=request.dry_run)
+        state = await self._images.collector.collect(dry_run=request.dry_run)
         return to_message(pb.CollectGarbageResponse, state)
 
     async def list_mirrors(self, _request: pb.ListMirrorsRequest) -> pb.ListMirrorsResponse:
@@ -144,7 +144,7 @@ class ImageService:
     async def inspect_image(self, request: pb.InspectImageRequest) -> pb.InspectImageResponse:
         if not request.image:
             raise invalid(FailureReason.BAD_REFERENCE, "no image is named", [("image", "is empty")])
-        found = await self._images.inspect(request.image)
+        found = await self._images.inspector.inspect(request.image)
         if found is None:
             text = f'no image "{request.image}" on this node; see kepctl get images'
             raise not_found(FailureReason.NO_SUCH_IMAGE, text)

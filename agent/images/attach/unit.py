@@ -5,7 +5,7 @@ import asyncio
 import os
 import platform
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -65,22 +65,16 @@ class ImageOffers(msgspec.Struct, frozen=True):
     collector: ImageCollector
 
 
-class ImageEvents:
-    def __init__(self, tell: Callable[[Event], None]) -> None:
-        self._tell = tell
-
-    def tell(self, event: ImageEvent) -> None:
-        self._tell(
-            Event(
-                is_warning=event.sentence.is_warning,
-                reason=event.sentence.reason,
-                message=event.sentence.text,
-                plane="images",
-                namespace=event.pod.namespace,
-                object_name=event.pod.name,
-                container=event.container,
-            )
-        )
+def _event_of(event: ImageEvent) -> Event:
+    return Event(
+        is_warning=event.sentence.is_warning,
+        reason=event.sentence.reason,
+        message=event.sentence.text,
+        plane="images",
+        namespace=event.pod.namespace,
+        object_name=event.pod.name,
+        container=event.container,
+    )
 
 
 def attach(inputs: PlaneInputs) -> Attached[ImageOffers]:
@@ -186,7 +180,7 @@ class _Shared:
         self.verifiers = Verifiers(lambda: inputs.configuration().images.verify.signatures, inputs.environment)
         self.followed = FollowedPods()
         self.metrics = ImageMetrics()
-        self.events = ImageEvents(inputs.tell)
+        self.events = lambda event: inputs.tell(_event_of(event))
         self.records = AccessRecords(self.files)
         self.history = ImageHistory(self.files, clock=inputs.clock)
 

@@ -5,7 +5,7 @@ One image at a time, with the disk measured again after each. Its tasks live in 
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import structlog
@@ -22,7 +22,7 @@ from agent.images.collect.plan import (
     removals_for_space,
     room_for,
 )
-from agent.images.ports import Content, Files, ImageEvents, ImageNames, ImageRuntime, Leases, Usage, WantedImages
+from agent.images.ports import Content, Files, ImageNames, ImageRuntime, Leases, Usage, WantedImages
 from agent.images.prefetch.plan import normalised
 from agent.images.run.image_disks import ImageDisks, Leftovers
 from agent.images.run.metrics import ImageMetrics
@@ -60,7 +60,7 @@ class CollectorParts(msgspec.Struct, frozen=True, kw_only=True):
     names: ImageNames | None = None
     leases: Leases | None = None
     content: Content | None = None
-    events: ImageEvents | None = None
+    events: Callable[[ImageEvent], None] | None = None
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -275,7 +275,7 @@ class ImageCollector:
     def _tell(self, sentence: Sentence) -> None:
         log.warning("image_collection_warned", reason=sentence.reason, text=sentence.text)
         if self._parts.events is not None:
-            self._parts.events.tell(ImageEvent(NO_POD, "", sentence))
+            self._parts.events(ImageEvent(NO_POD, "", sentence))
 
     # looking
 

@@ -12,7 +12,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from agent.images.queue.flights import SharedPull
-from agent.model.histogram import Histogram
+from agent.model.histogram import Histogram, counter_family, gauge_family
 from agent.model.images.pull import ErrorClass, PullClass, PullResult
 from agent.model.images.state import LimitState
 from agent.model.images.store import Filesystem
@@ -28,8 +28,6 @@ SIZE_CLASSES = (
 )  # fmt: skip
 MOST_REGISTRIES = 20
 OTHER = "other"
-
-Figures = Iterable[tuple[Sequence[str], float]]
 
 
 def size_class(size_bytes: int) -> str:
@@ -134,24 +132,20 @@ class ImageMetrics:
             "kepd_image_pull_active_seconds", "Duration of successful pulls, without their wait.", size
         )
         yield self._wait_s.family("kepd_image_pull_wait_seconds", "Time that pulls waited for a slot.", ["class"])
-        yield _counter("kepd_image_pulls", "Requests for images.", ["result", "class"], self._pulls.items())
-        errors = self._by_registry({(name, kind): count for (kind, name), count in self._errors.items()})
-        yield _counter("kepd_image_pull_errors", "Pulls that failed.", ["registry", "error_class"], errors.items())
+        yield counter_family("kepd_image_pulls", "Requests for images.", ["result", "class"], self._pulls.items())
+        errors = self._by_registry({(name, kind): count for (kind, name), count in self._errors.items()}).items()
+        yield counter_family("kepd_image_pull_errors", "Pulls that failed.", ["registry", "error_class"], errors)
         fetched = self._by_registry({(name,): count for name, count in self._bytes.items()})
-        yield _counter("kepd_image_bytes_downloaded", "Bytes downloaded.", ["registry"], fetched.items())
-        layers = {(state,): count for state, count in self._layers.items()}
-        yield _counter("kepd_image_layers", "Layers of pulled images.", ["state"], layers.items())
+        yield counter_family("kepd_image_bytes_downloaded", "Bytes downloaded.", ["registry"], fetched.items())
+        yield counter_family("kepd_image_layers", "Layers of pulled images.", ["state"], self._layers.items())
         yield self._unpack_s.family("kepd_image_unpack_seconds", "Time from the last byte of a pull to its end.", [])
         provider = ["provider"]
         yield self._provider_s.family(
             "kepd_credential_provider_seconds", "Duration of runs of credential providers.", provider
         )
-        failures = {(name,): count for name, count in self._provider_errors.items()}
-        yield _counter(
-            "kepd_credential_provider_errors", "Failed runs of credential providers.", provider, failures.items()
-        )
-        removed = {(reason,): count for reason, count in self._removed.items()}
-        yield _counter("kepd_image_gc_removed", "Images removed.", ["reason"], removed.items())
+        text = "Failed runs of credential providers."
+        yield counter_family("kepd_credential_provider_errors", text, provider, self._provider_errors.items())
+        yield counter_family("kepd_image_gc_removed", "Images removed.", ["reason"], self._removed.items())
         yield CounterMetricFamily(
             "kepd_image_gc_freed_bytes", "Disk space freed by removing images.", value=self.freed_bytes
         )
@@ -164,38 +158,20 @@ class ImageMetrics:
         return bounded
 
     def _gauges(self, now: Gauges) -> Iterable[Metric]:
-        queued = {(str(one),): float(now.queued.get(one, 0)) for one in PullClass}
-        yield _gauge("kepd_image_pull_queue_length", "Pulls waiting for a slot.", ["class"], queued.items())
-        in_flight: dict[tuple[str, ...], float] = {}
-        for name, number in now.in_flight.items():
-            label = (self._registry(name),)
-            in_flight[label] = in_flight.get(label, 0.0) + number
-        yield _gauge("kepd_image_pulls_in_flight", "Pulls running.", ["registry"], in_flight.items())
-        limits = {(one.scope,): float(one.limit) for one in now.limits[: MOST_REGISTRIES + 1]}
-        yield _gauge("kepd_image_pull_limit", "Concurrent pulls allowed; 0 = no limit.", ["scope"], limits.items())
+        queued = {str(one): now.queued.get(one, 0) for one in PullClass}
+        yield gauge_family("kepd_image_pull_queue_length", "Pulls waiting for a slot.", ["class"], queued.items())
+        in_flight = self._by_registry({(name,): number for name, number in now.in_flight.items()})
+        yield gauge_family("kepd_image_pulls_in_flight", "Pulls running.", ["registry"], in_flight.items())
+        limits = [(one.scope, one.limit) for one in now.limits[: MOST_REGISTRIES + 1]]
+        yield gauge_family("kepd_image_pull_limit", "Concurrent pulls allowed; 0 = no limit.", ["scope"], limits)
         oldest = "kepd_image_pull_oldest_wait_seconds"
         yield GaugeMetricFamily(oldest, "Age of the oldest waiting pull.", value=now.oldest_wait_s)
         yield GaugeMetricFamily("kepd_image_backoff_entries", "Back-offs in force.", value=now.backoff_entries)
         disk, kind = now.disk, ["kind"]
-        space = {("capacity",): float(disk.capacity_bytes), ("available",): float(disk.available_bytes)}
-        yield _gauge("kepd_image_fs_bytes", "Space on the file system of images.", kind, space.items())
-        inodes = {("capacity",): float(disk.inodes), ("available",): float(disk.free_inodes)}
-        yield _gauge("kepd_image_fs_inodes", "Inodes on the file system of images.", kind, inodes.items())
+        space = {"capacity": disk.capacity_bytes, "available": disk.available_bytes}
+        yield gauge_family("kepd_image_fs_bytes", "Space on the file system of images.", kind, space.items())
+        inodes = {"capacity": disk.inodes, "available": disk.free_inodes}
+        yield gauge_family("kepd_image_fs_inodes", "Inodes on the file system of images.", kind, inodes.items())
         last = "kepd_image_gc_last_run_timestamp_seconds"
         yield GaugeMetricFamily(last, "When images were last collected.", value=now.collected_at_s)
-        images = {(state,): float(count) for state, count in now.images.items()}
-        yield _gauge("kepd_images", "Images on the node.", ["state"], images.items())
-
-
-def _counter(name: str, text: str, labels: Sequence[str], counts: Figures) -> Metric:
-    return _filled(CounterMetricFamily(name, text, labels=labels), counts)
-
-
-def _gauge(name: str, text: str, labels: Sequence[str], figures: Figures) -> Metric:
-    return _filled(GaugeMetricFamily(name, text, labels=labels), figures)
-
-
-def _filled(family: CounterMetricFamily | GaugeMetricFamily, figures: Figures) -> Metric:
-    for values, figure in figures:
-        family.add_metric(list(values), figure)
-    return family
+        yield gauge_family("kepd_images", "Images on the node.", ["state"], now.images.items())

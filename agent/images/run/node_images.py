@@ -19,16 +19,13 @@ from agent.images.settings import ImageSettings
 from agent.images.view.manifest import LARGEST_MANIFEST, Manifest, read_index, read_manifest
 from agent.images.view.texts import explain_image, explain_pull
 from agent.model.images.manifest import Blob
-from agent.model.images.pull import ListedImage
 from agent.model.images.reference import ImageReference, ReferenceInvalid, parse_reference
 from agent.model.images.state import (
-    CollectionState,
     ImageInspection,
     ImageState,
     InspectedLayer,
     InspectedPlatform,
     MirrorState,
-    PrefetchedImage,
     PullExplanation,
     PullStage,
 )
@@ -126,23 +123,14 @@ class NodeImages:
         hosts_folder: Callable[[], Path],
         inspector: ImageInspector,
     ) -> None:
-        self._inspector = inspector
+        self.inspector = inspector
         self._puller = puller
-        self._collector = collector
-        self._prefetcher = prefetcher
+        self.collector = collector
+        self.prefetcher = prefetcher
         self._hosts_folder = hosts_folder
 
-    async def images(self) -> Sequence[ImageState]:
-        return await self._collector.refresh()
-
-    async def collect(self, *, dry_run: bool) -> CollectionState:
-        return await self._collector.collect(dry_run=dry_run)
-
-    async def prefetch(self, images: Sequence[ListedImage]) -> Sequence[PrefetchedImage]:
-        return await self._prefetcher.prefetch(images)
-
     async def mirrors(self) -> Sequence[MirrorState]:
-        states = self._collector.images.items.values()
+        states = self.collector.images.items.values()
         names = {name.partition("/")[0] for image in states for name in image.names if "/" in name}
         chains = await asyncio.to_thread(self._chains, names)
         return [
@@ -151,9 +139,6 @@ class NodeImages:
             for chain in chains
             for host in chain.hosts
         ]
-
-    async def inspect(self, image: str) -> ImageInspection | None:
-        return await self._inspector.inspect(image)
 
     async def explain(self, image: str) -> PullExplanation:
         try:
@@ -167,12 +152,12 @@ class NodeImages:
             if state.reference == name and state.stage is not PullStage.SKIPPED
         ]
         pull = max(pulls, key=lambda one: (not one.stage.is_over, one.queued_at_s), default=None)
-        states = await self._collector.refresh()
+        states = await self.collector.refresh()
         found = next((state for state in states if name in state.names), None)
         sentences = [explain_pull(pull), *explain_image(name, found, pull)]
         if found is not None:
-            sentences += [f"who may use it: {who}" for who in self._inspector.who_may_use_it(reference, found)]
-        sentences += [str(skip) for skip in self._prefetcher.plan.skips if skip.image in (image, name)]
+            sentences += [f"who may use it: {who}" for who in self.inspector.who_may_use_it(reference, found)]
+        sentences += [str(skip) for skip in self.prefetcher.plan.skips if skip.image in (image, name)]
         limits = ", ".join(
             f"{one.scope} {one.running}{f' of {one.limit}' if one.limit else ', without a limit'}"
             for one in self._puller.limits()

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 import structlog
 
-from agent.images.ports import ContentStore, Files, ImageEvents, ImageNames, ImageRuntime, PodSource, RolloutSource
+from agent.images.ports import ContentStore, Files, ImageNames, ImageRuntime, PodSource, RolloutSource
 from agent.images.prefetch.plan import (
     DAY_S,
     Fetch,
@@ -66,7 +66,7 @@ class PrefetcherParts(msgspec.Struct, frozen=True, kw_only=True):
     rollouts: Callable[[], RolloutSource | None] = lambda: None
     follows_pods: bool = False
     """Also while nothing is fetched for them: the plane has to learn which pods are gone."""
-    events: ImageEvents | None = None
+    events: Callable[[ImageEvent], None] | None = None
     contents: ContentStore | None = None
     followed: FollowedPods = msgspec.field(default_factory=FollowedPods)
 
@@ -296,7 +296,7 @@ class Prefetcher:
             if is_news:
                 log.warning("image_prefetch_skipped", image=skip.image, why=skip.why)
                 if self._parts.events is not None:
-                    self._parts.events.tell(ImageEvent(NO_POD, "", self._sentence(skip)))
+                    self._parts.events(ImageEvent(NO_POD, "", self._sentence(skip)))
 
     def _sentence(self, skip: Skip) -> Sentence:
         if skip.kind is SkipKind.THRASHING:

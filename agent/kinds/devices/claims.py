@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from agent.kinds.ages import age
 from agent.kinds.described import Described, events_of
 from agent.kinds.registry import Kind, Named
-from agent.kinds.selection import find_named
+from agent.kinds.selection import chosen
 from agent.kinds.shown import AnyListing, Ask, Describing, shown_by
 from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import device_pb2 as pb
@@ -35,9 +35,8 @@ SHOWN = shown_by("kepd.v1.DeviceService/ListClaims", pb.ListClaimsRequest(), pb.
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
     claims = (yield Ask("kepd.v1.DeviceService/ListClaims", pb.ListClaimsRequest(), pb.ListClaimsResponse)).claims
-    found = find_named(kind, name, [Named(one.namespace, one.name) for one in claims], namespace)
-    claim = next(one for one in claims if (one.namespace, one.name) == (found.namespace, found.name))
-    return Described(tuple(claim_lines(claim)), (events_of(found.namespace, found.name),))
+    claim = chosen(kind, namespace, name, claims)
+    return Described(tuple(claim_lines(claim)), (events_of(claim.namespace, claim.name),))
 
 
 def claim_lines(one: pb.Claim) -> Iterator[str]:

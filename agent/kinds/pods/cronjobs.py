@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """CronJobs in kubectl's columns, and in full with the Jobs that they made."""
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.kinds.ages import age
 from agent.kinds.described import Described, entries_of, events_of, grid, joined, moment
-from agent.kinds.pods.manifests import ask_for, object_listing
+from agent.kinds.pods.manifests import (
+    AGE,
+    NAMES,
+    SOURCE,
+    Made,
+    ask_for,
+    found_object,
+    read_made,
+    shown_objects,
+)
 from agent.kinds.pods.parts import created_at, items, part
-from agent.kinds.pods.workloads import AGE, NAMES, Made, job_state
-from agent.kinds.registry import BY_API, Kind, Named
-from agent.kinds.selection import find_named
-from agent.kinds.shown import AnyListing, Describing, Shown
+from agent.kinds.pods.workloads import job_state
+from agent.kinds.registry import BY_API, Kind
+from agent.kinds.shown import Describing
 from agent.kinds.table import Column, Columns
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import object_pb2 as pb
@@ -30,11 +36,6 @@ FIELDS = (
     ("Failed Job History Limit", "failedJobsHistoryLimit", "1"),
     ("Starting Deadline Seconds", "startingDeadlineSeconds", "<unset>"),
 )
-
-
-def read_made(one: pb.Object) -> Made:
-    found: Made = json.loads(one.content)
-    return found
 
 
 def _spec(one: pb.Object, name: str, default: object = NONE) -> str:
@@ -64,26 +65,19 @@ COLUMNS: Columns[pb.Object] = (
     Column("LAST SCHEDULE", lambda one: age(stamp_of(read_made(one), "lastScheduleTime")) or NONE),
     AGE,
     Column("IMAGES", _images, wide=True),
-    Column("SOURCE", lambda one: one.source, wide=True),
+    SOURCE,
 )
 
 
-def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
-    return object_listing(kind, answers[0].objects, COLUMNS)
-
-
-SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)
+SHOWN = shown_objects(COLUMNS)
 
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
-    objects = (yield ask_for(kind)).objects
-    known = [Named(one.namespace, one.name) for one in objects]
-    found = find_named(kind, name, known, namespace)
-    made = read_made(objects[known.index(found)])
+    found = yield from found_object(kind, namespace, name)
     listed = yield ask_for(BY_API["Job"], may_fail=True)
     jobs = [read_made(one) for one in (listed.objects if listed else ()) if one.namespace == found.namespace]
     own = [one for one in jobs if is_owned(one, found.name)]
-    return Described(tuple(_lines(made, own)), [events_of(found.namespace, found.name, kind.api)])
+    return Described(tuple(_lines(read_made(found), own)), [events_of(found.namespace, found.name, kind.api)])
 
 
 def is_owned(job: Made, name: str) -> bool:

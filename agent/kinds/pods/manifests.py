@@ -2,28 +2,39 @@
 """ConfigMaps, Secrets and what else has no life of its own: objects of the manifests."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+from agent.kinds.ages import age
 from agent.kinds.kube_shape import labels_of, manifest_object
+from agent.kinds.pods.parts import created_at
 from agent.kinds.registry import Kind, Named
+from agent.kinds.selection import chosen
 from agent.kinds.shown import AnyListing, Ask, Shown
 from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 SERVICE = "kepd.v1.ObjectService"
+Made = dict[str, Any]
 
-COLUMNS: Columns[pb.Object] = (
-    Column("NAMESPACE", lambda one: one.namespace or "-"),
-    Column("NAME", lambda one: one.name),
-    Column("DATA", lambda one: str(_keys(one))),
-    Column("SOURCE", lambda one: one.source, wide=True),
-)
+
+def read_made(one: pb.Object) -> Made:
+    made: Made = json.loads(one.content)
+    return made
 
 
 def _keys(one: pb.Object) -> int:
-    content = json.loads(one.content)
+    content = read_made(one)
     return sum(len(content.get(part) or {}) for part in ("data", "binaryData", "stringData"))
+
+
+NAMES: Columns[pb.Object] = (
+    Column("NAMESPACE", lambda one: one.namespace or "-"),
+    Column("NAME", lambda one: one.name),
+)
+AGE: Column[pb.Object] = Column("AGE", lambda one: age(created_at(read_made(one))))
+SOURCE: Column[pb.Object] = Column("SOURCE", lambda one: one.source, wide=True)
+COLUMNS: Columns[pb.Object] = (*NAMES, Column("DATA", lambda one: str(_keys(one))), SOURCE)
 
 
 def ask_for(kind: Kind, *, may_fail: bool = False) -> Ask:
@@ -40,8 +51,21 @@ def object_listing(kind: Kind, objects: Sequence[pb.Object], columns: Columns[pb
     )  # fmt: skip
 
 
-def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
-    return object_listing(kind, answers[0].objects, COLUMNS)
+def shown_objects(columns: Columns[pb.Object] | Mapping[str, Columns[pb.Object]]) -> Shown:
+    """`columns`: of all objects, or by their kinds."""
+
+    def listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
+        own = columns[kind.api] if isinstance(columns, Mapping) else columns
+        return object_listing(kind, answers[0].objects, own)
+
+    return Shown(lambda kind, _how: (ask_for(kind),), listing)
 
 
-SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)
+def found_object(kind: Kind, namespace: str, name: str) -> Generator[Ask, Any, pb.Object]:
+    """The one that is to be described."""
+    answer = yield ask_for(kind)
+    found: pb.Object = chosen(kind, namespace, name, answer.objects)
+    return found
+
+
+SHOWN = shown_objects(COLUMNS)

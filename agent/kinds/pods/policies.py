@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """NetworkPolicies, in kubectl's columns; described with the pods that they mean now."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.kinds.ages import age
 from agent.kinds.described import Described, entries_of, events_of, joined, moment
-from agent.kinds.pods.manifests import ask_for, object_listing
+from agent.kinds.pods.manifests import AGE, NAMES, SOURCE, found_object, read_made, shown_objects
 from agent.kinds.pods.parts import created_at, items, part
-from agent.kinds.registry import Kind, Named
-from agent.kinds.selection import find_named
-from agent.kinds.shown import AnyListing, Ask, Describing, Shown
+from agent.kinds.registry import Kind
+from agent.kinds.shown import Ask, Describing
 from agent.kinds.table import Column, Columns
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import object_pb2 as pb
@@ -38,19 +35,14 @@ def pod_selector(made: Made) -> str:
 
 
 COLUMNS: Columns[pb.Object] = (
-    Column("NAMESPACE", lambda one: one.namespace),
-    Column("NAME", lambda one: one.name),
-    Column("POD-SELECTOR", lambda one: pod_selector(json.loads(one.content))),
-    Column("AGE", lambda one: age(created_at(json.loads(one.content)))),
-    Column("SOURCE", lambda one: one.source, wide=True),
+    *NAMES,
+    Column("POD-SELECTOR", lambda one: pod_selector(read_made(one))),
+    AGE,
+    SOURCE,
 )
 
 
-def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
-    return object_listing(kind, answers[0].objects, COLUMNS)
-
-
-SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)
+SHOWN = shown_objects(COLUMNS)
 
 
 def ask_to_explain(namespace: str, name: str) -> Ask:
@@ -59,20 +51,17 @@ def ask_to_explain(namespace: str, name: str) -> Ask:
 
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
-    objects = (yield ask_for(kind)).objects
-    known = [Named(one.namespace, one.name) for one in objects]
-    found = find_named(kind, name, known, namespace)
-    one = objects[known.index(found)]
+    found = yield from found_object(kind, namespace, name)
     explained = yield ask_to_explain(found.namespace, found.name)
     lines = explained.lines if explained else ("not in force: the plane has no such policy",)
     return Described(
-        (*entries_of("", _head(one)), "In words:", *(f"  {printable(line)}" for line in lines)),
+        (*entries_of("", _head(found)), "In words:", *(f"  {printable(line)}" for line in lines)),
         [events_of(found.namespace, found.name, kind.api)],
     )
 
 
 def _head(one: pb.Object) -> Iterator[tuple[str, str]]:
-    made = json.loads(one.content)
+    made = read_made(one)
     yield "Name", one.name
     yield "Namespace", one.namespace
     yield "Created", moment(created_at(made))

@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Templates that Deployments, DaemonSets and StatefulSets have and had, in kubectl's columns."""
 
-import json
-from collections.abc import Sequence
 from typing import Any
 
-from agent.kinds.ages import age
-from agent.kinds.pods.manifests import ask_for, object_listing
-from agent.kinds.pods.parts import created_at, items, part
-from agent.kinds.registry import Kind
-from agent.kinds.shown import AnyListing, Shown
+from agent.kinds.pods.manifests import AGE, NAMES, read_made, shown_objects
+from agent.kinds.pods.parts import items, part
 from agent.kinds.table import Column, Columns
 from agent.wire.kepd.v1 import object_pb2 as pb
 
@@ -29,23 +24,18 @@ def owner_of(made: dict[str, Any]) -> tuple[str, str]:
 
 
 def _count(one: pb.Object, name: str) -> str:
-    return str(part(json.loads(one.content), "status").get(name, 0))
+    return str(part(read_made(one), "status").get(name, 0))
 
 
 def _owner(one: pb.Object) -> str:
-    kind, name = owner_of(json.loads(one.content))
+    kind, name = owner_of(read_made(one))
     return f"{kind.lower()}/{name}"
 
 
-NAMES: Columns[pb.Object] = (
-    Column("NAMESPACE", lambda one: one.namespace or "-"),
-    Column("NAME", lambda one: one.name),
-)
-AGE: Column[pb.Object] = Column("AGE", lambda one: age(created_at(json.loads(one.content))))
 COLUMNS: dict[str, Columns[pb.Object]] = {
     "ReplicaSet": (
         *NAMES,
-        Column("DESIRED", lambda one: str(part(json.loads(one.content), "spec").get("replicas", 0))),
+        Column("DESIRED", lambda one: str(part(read_made(one), "spec").get("replicas", 0))),
         Column("CURRENT", lambda one: _count(one, "replicas")),
         Column("READY", lambda one: _count(one, "readyReplicas")),
         AGE,
@@ -53,14 +43,10 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
     "ControllerRevision": (
         *NAMES,
         Column("CONTROLLER", _owner),
-        Column("REVISION", lambda one: str(revision_number(json.loads(one.content)))),
+        Column("REVISION", lambda one: str(revision_number(read_made(one)))),
         AGE,
     ),
 }
 
 
-def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
-    return object_listing(kind, answers[0].objects, COLUMNS[kind.api])
-
-
-SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)
+SHOWN = shown_objects(COLUMNS)

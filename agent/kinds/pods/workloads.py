@@ -1,41 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deployments, DaemonSets, StatefulSets and Jobs, in kubectl's columns."""
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-from agent.kinds.ages import age
 from agent.kinds.described import Described, events_of
 from agent.kinds.pods.described_workload import workload_lines
-from agent.kinds.pods.manifests import ask_for, object_listing
-from agent.kinds.pods.parts import created_at, items, part
+from agent.kinds.pods.manifests import AGE, NAMES, SOURCE, Made, found_object, read_made, shown_objects
+from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import Kind, Named
-from agent.kinds.selection import find_named
-from agent.kinds.shown import AnyListing, Ask, Describing, Shown
+from agent.kinds.shown import Ask, Describing
 from agent.kinds.table import Column, Columns
 from agent.wire.kepd.v1 import object_pb2 as pb
 from agent.wire.kepd.v1 import pod_pb2
 
-Made = dict[str, Any]
-
-
-def _made(one: pb.Object) -> Made:
-    found: Made = json.loads(one.content)
-    return found
-
 
 def _status(one: pb.Object, name: str) -> int:
-    return int(part(_made(one), "status").get(name, 0))
+    return int(part(read_made(one), "status").get(name, 0))
 
 
 def _replicas(one: pb.Object) -> str:
-    return str(part(_made(one), "spec").get("replicas", 1))
+    return str(part(read_made(one), "spec").get("replicas", 1))
 
 
 def _images(one: pb.Object) -> str:
-    return ",".join(str(each.get("image", "")) for each in items(_made(one), "spec", "template", "spec", "containers"))
+    return ",".join(
+        str(each.get("image", "")) for each in items(read_made(one), "spec", "template", "spec", "containers")
+    )
 
 
 def job_state(made: Made) -> str:
@@ -45,7 +36,7 @@ def job_state(made: Made) -> str:
 
 
 def _completions(one: pb.Object) -> str:
-    spec = part(_made(one), "spec")
+    spec = part(read_made(one), "spec")
     succeeded = _status(one, "succeeded")
     if spec.get("completions") is None and spec.get("parallelism") is not None:
         return f"{succeeded}/1 of {spec['parallelism']}"
@@ -53,7 +44,7 @@ def _completions(one: pb.Object) -> str:
 
 
 def _duration(one: pb.Object) -> str:
-    status = part(_made(one), "status")
+    status = part(read_made(one), "status")
     if not status.get("startTime"):
         return ""
     end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else datetime.now(UTC)
@@ -61,15 +52,7 @@ def _duration(one: pb.Object) -> str:
     return f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
 
 
-AGE: Column[pb.Object] = Column("AGE", lambda one: age(created_at(_made(one))))
-NAMES: Columns[pb.Object] = (
-    Column("NAMESPACE", lambda one: one.namespace or "-"),
-    Column("NAME", lambda one: one.name),
-)
-WIDE: Columns[pb.Object] = (
-    Column("IMAGES", _images, wide=True),
-    Column("SOURCE", lambda one: one.source, wide=True),
-)
+WIDE: Columns[pb.Object] = (Column("IMAGES", _images, wide=True), SOURCE)
 COLUMNS: dict[str, Columns[pb.Object]] = {
     "Deployment": (
         *NAMES,
@@ -97,7 +80,7 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
     ),
     "Job": (
         *NAMES,
-        Column("STATUS", lambda one: job_state(_made(one))),
+        Column("STATUS", lambda one: job_state(read_made(one))),
         Column("COMPLETIONS", _completions),
         Column("FAILED", lambda one: str(_status(one, "failed"))),
         Column("DURATION", _duration),
@@ -107,21 +90,16 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
 }
 
 
-def _listing(kind: Kind, answers: Sequence[Any]) -> AnyListing:
-    return object_listing(kind, answers[0].objects, COLUMNS[kind.api])
-
-
-SHOWN = Shown(lambda kind, _how: (ask_for(kind),), _listing)
+SHOWN = shown_objects(COLUMNS)
 
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
-    objects = (yield ask_for(kind)).objects
-    known = [Named(one.namespace, one.name) for one in objects]
-    found = find_named(kind, name, known, namespace)
-    made = _made(objects[known.index(found)])
+    found = yield from found_object(kind, namespace, name)
+    made = read_made(found)
     request = pod_pb2.ListPodsRequest()
     listed = yield Ask("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse, may_fail=True)
-    pods = pods_of(kind, found, made, listed.pods if listed else ())
+    named = Named(found.namespace, found.name)
+    pods = pods_of(kind, named, made, listed.pods if listed else ())
     events = [events_of(found.namespace, found.name, kind.api)]
     return Described(
         tuple(workload_lines(kind.api, made, pods)), [*events, *(events_of(one.namespace, one.name) for one in pods)]

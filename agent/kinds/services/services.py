@@ -8,7 +8,7 @@ from agent.kinds.described import Described, entries_of, events_of, grid, reason
 from agent.kinds.kube_shape import labels_of, manifest_object, service_object
 from agent.kinds.pods.manifests import ask_for
 from agent.kinds.registry import Kind, Named
-from agent.kinds.selection import find_named
+from agent.kinds.selection import chosen
 from agent.kinds.shown import AnyListing, Ask, Describing, How, Shown, Watch
 from agent.kinds.table import Column, Columns, Listing
 from agent.wire.kepd.v1 import reason_pb2
@@ -87,13 +87,11 @@ SHOWN = Shown(
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
     listed = yield Ask(f"{SERVICE}/ListServices", pb.ListServicesRequest(), pb.ListServicesResponse)
-    found = find_named(kind, name, [Named(one.namespace, one.name) for one in listed.services], namespace)
-    service = next(one for one in listed.services if (one.namespace, one.name) == (found.namespace, found.name))
-    request = pb.ExplainRouteRequest(service=found.key)
+    service = chosen(kind, namespace, name, listed.services)
+    request = pb.ExplainRouteRequest(service=f"{service.namespace}/{service.name}")
     route = yield Ask(f"{SERVICE}/ExplainRoute", request, pb.ExplainRouteResponse)
-    return Described(
-        tuple(service_lines(service, route.endpoints, route.reasons)), (events_of(found.namespace, found.name),)
-    )
+    lines = service_lines(service, route.endpoints, route.reasons)
+    return Described(tuple(lines), (events_of(service.namespace, service.name),))
 
 
 def service_lines(

@@ -2,10 +2,12 @@
 """What a runtime keeps of images: blobs whole and on their way, names, news about both, and the file system below."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 import msgspec
+
+from agent.model.pods.wall_clock import stamp
 
 # Of leases, and from 2.0 on of names too, containerd ignores what is past its time; it does not remove all of it.
 EXPIRE_LABEL = "containerd.io/gc.expire"
@@ -13,7 +15,7 @@ EXPIRE_LABEL = "containerd.io/gc.expire"
 
 def expiring(at_s: float) -> dict[str, str]:
     """The labels of what is held until a moment, in wall time."""
-    return {EXPIRE_LABEL: datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {EXPIRE_LABEL: stamp(at_s)}
 
 
 def is_expired(labels: Mapping[str, str], now_s: float) -> bool:

@@ -73,6 +73,14 @@ class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
     resources: Resources = Resources()
     devices: tuple[AllocatedDevice, ...] = ()
 
+    @property
+    def end(self) -> Termination:
+        """Of one that has ended."""
+        return Termination(
+            exit_code=self.exit_code, reason=self.reason, message=self.message, started_at_s=self.started_at_s,
+            finished_at_s=self.finished_at_s, id=self.id, last_line=self.last_line,
+        )  # fmt: skip
+
 
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     type: str

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wall times that outlive a process, on a clock that somebody sets. Decides without asking what time it is."""
 
+from datetime import UTC, datetime
+
 import msgspec
 
 JUMP_S = 1.0
@@ -23,3 +25,8 @@ def carried(wall_s: float, then: Boot, here: Boot, now_s: float) -> float:
     duration is one of the clock that only runs. What is ahead of now counts as now; 0 stays what has not happened."""
     moved_s = here.began_s - then.began_s if then.id == here.id and here.follows(then) else 0.0
     return min(wall_s + moved_s, now_s) if wall_s else 0.0
+
+
+def stamp(wall_s: float) -> str:
+    """As Kubernetes writes a time."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """News from the container runtime, the same whether CRI, containerd or a comparison of lists brought it."""
 
+from collections.abc import AsyncIterator
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 
@@ -25,3 +27,7 @@ class RuntimeEvent(msgspec.Struct, frozen=True):
     container_id: str = ""
     sandbox_id: str = ""
     exit_code: int | None = None
+
+
+class RuntimeEvents(Protocol):
+    def listen(self) -> AsyncIterator[RuntimeEvent]: ...

@@ -2,8 +2,9 @@
 """A flow that the kernel tracks, and what its tracking table should allow."""
 
 import ipaddress
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
+from typing import Protocol as Port
 
 import msgspec
 
@@ -71,24 +72,27 @@ class Flow(msgspec.Struct, frozen=True, gc=False):
         return f"{self.protocol} {client} to {destination}, answered by {answerer}"
 
 
+class Flows(Port):
+    """What the kernel tracks. Failures are FlowsUnavailable."""
+
+    async def flows(
+        self, family: Family, protocols: Collection[Protocol] = ..., unless: Answerers | None = None
+    ) -> Sequence[Flow]:
+        """All of these protocols, or those to the given targets that others answer."""
+
+    async def delete(self, flows: Iterable[Flow]) -> int:
+        """Exactly these; how many were still there."""
+
+    async def follows_midstream(self) -> bool:
+        """Whether whoever goes on with a connection that was deleted is led to another endpoint."""
+
+
 class FlowsUnavailable(Exception):
     """The flows cannot be listed or deleted; the text says why, and what would be right."""
 
 
 class SocketsUnavailable(Exception):
     """Sockets of this host cannot be ended; the text says why, and what would be right."""
-
-
-class TrackingLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the kernel's tracking should be set to. 0 = leave as it is."""
-
-    max_per_core: int = 32768
-    min: int = 131_072
-    tcp_established_s: int = 86_400
-    tcp_close_wait_s: int = 3_600
-    is_tcp_liberal: bool = False
-    udp_s: int = 0
-    udp_stream_s: int = 0
 
 
 def endpoint_text(address: bytes, port: int) -> str:

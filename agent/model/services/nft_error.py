@@ -33,6 +33,18 @@ class RulesRefused(NftFailed):
         return cls(reason, errno=errno, map=map, key=key, chain=chain)
 
 
+class LockHeld(NftFailed):
+    """Another program held the lock of iptables for longer than we may wait."""
+
+
+class ExtensionMissing(RulesRefused):
+    """A match or target of iptables that the program or the kernel does not have. `line` is the rule that wanted it."""
+
+    def __init__(self, reason: str, *, line: str = "") -> None:
+        super().__init__(reason)
+        self.line = line
+
+
 class NotPermitted(NftFailed):
     """No right to change tables here, or a table that belongs to another process."""
 

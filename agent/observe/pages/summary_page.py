@@ -2,12 +2,12 @@
 """/stats/summary: what a kubelet says of its node and pods as JSON (stats/v1alpha1). What is unknown is left out."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
 from agent.model.nodes.file_system import FileSystemReport
 from agent.model.pods.space import PodSpace, VolumeSpace
+from agent.model.pods.wall_clock import stamp
 from agent.observe.kernel.group_text import GroupFigures
 from agent.observe.kernel.node_text import Interface
 from agent.observe.sample.node_sample import ContainerSample, NodeSample, PodSample
@@ -30,7 +30,7 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def summary(before: NodeSample | None, sample: NodeSample, around: Around) -> Part:
-    rates, time = Rates(before, sample), _time(sample.wall_s)
+    rates, time = Rates(before, sample), stamp(sample.wall_s)
     node = sample.node
     found: Part = {
         "nodeName": around.node,
@@ -38,7 +38,7 @@ def summary(before: NodeSample | None, sample: NodeSample, around: Around) -> Pa
         "memory": _memory(time, node.figures, node.memory.total, node.working_set),
     }
     if node.booted_at_s is not None:
-        found["startTime"] = _time(node.booted_at_s)
+        found["startTime"] = stamp(node.booted_at_s)
     if not around.is_short:
         disks = {role: one for one in reversed(around.disks) for role in one.roles}
         found |= _known(
@@ -59,7 +59,7 @@ def _pod(pod: PodSample, rates: Rates, time: str, around: Around) -> Part:
     living = [one for one in pod.containers if one.ended_s is None]
     found: Part = {
         "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
-        "startTime": _time(pod.created_at_s),
+        "startTime": stamp(pod.created_at_s),
         "containers": [_container(one, rates, time, space, disks, is_short=around.is_short) for one in living],
     }
     if pod.figures is not None:
@@ -92,7 +92,7 @@ def _container(
     limit = one.figures.limits.memory or None
     found: Part = {
         "name": one.name,
-        "startTime": _time(one.started_at_s),
+        "startTime": stamp(one.started_at_s),
         "cpu": _cpu(time, one.figures, rates.of_container(one)),
         "memory": _memory(time, one.figures, limit, one.figures.working_set),
     }
@@ -171,7 +171,3 @@ def _whole(time: str, living: Sequence[ContainerSample], space: PodSpace | None,
 
 def _known(**parts: object) -> Part:
     return {name: part for name, part in parts.items() if part is not None and part != {} and part != []}
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

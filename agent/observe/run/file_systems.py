@@ -3,13 +3,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from functools import partial
 
 import msgspec
 import structlog
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from agent.model.clock import Clock
+from agent.model.histogram import gauge_family
 from agent.model.nodes.file_system import FileSystemReport, ImagesOnDisk, LookedAt
 from agent.model.pods.space import PodSpace
 from agent.model.runtime.error import RuntimeCallFailed
@@ -143,18 +143,17 @@ class FileSystemAnswers:
 
 def file_system_families(reports: Sequence[FileSystemReport]) -> Iterator[Metric]:
     labels = ("mountpoint", "role", "kind")
-    space = GaugeMetricFamily("kepd_filesystem_bytes", "Space of file systems.", labels=labels)
-    inodes = GaugeMetricFamily("kepd_filesystem_inodes", "Inodes of file systems.", labels=labels)
-    for one in reports:
-        for role in one.roles if one.size_bytes else ():
-            add = partial(_add, one.mount, role)
-            add(space, capacity=one.size_bytes, available=one.available_bytes, used=one.used_bytes)
-            if one.inodes:
-                add(inodes, total=one.inodes, free=one.inodes_free)
-    yield space
-    yield inodes
-
-
-def _add(mount: str, role: str, family: GaugeMetricFamily, **values: int) -> None:
-    for kind, value in values.items():
-        family.add_metric((mount, role, kind), value)
+    places = [(one, role) for one in reports for role in one.roles if one.size_bytes]
+    space = [
+        ((one.mount, role, kind), size)
+        for one, role in places
+        for kind, size in (("capacity", one.size_bytes), ("available", one.available_bytes), ("used", one.used_bytes))
+    ]
+    yield gauge_family("kepd_filesystem_bytes", "Space of file systems.", labels, space)
+    inodes = [
+        ((one.mount, role, kind), count)
+        for one, role in places
+        if one.inodes
+        for kind, count in (("total", one.inodes), ("free", one.inodes_free))
+    ]
+    yield gauge_family("kepd_filesystem_inodes", "Inodes of file systems.", labels, inodes)

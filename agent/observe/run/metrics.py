@@ -4,9 +4,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
-from agent.model.histogram import Histogram
+from agent.model.histogram import Histogram, counter_family, gauge_family
 
 PASS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 
@@ -32,25 +32,11 @@ class ObserveMetrics:
     def families(self) -> Iterator[Metric]:
         yield self._passes.family("kepd_observe_pass_seconds", "Duration of a pass over the node's figures.", ())
         yield GaugeMetricFamily("kepd_observe_files", "Files of the kernel that are kept open.", value=self.files)
-        series = GaugeMetricFamily("kepd_observe_series", "Series of a page at its last scrape.", labels=("page",))
-        for page, count in sorted(self._series.items()):
-            series.add_metric((page,), count)
-        yield series
-        dropped = CounterMetricFamily(
-            "kepd_observe_dropped_series", "Series left out because there were too many.", labels=("group",)
-        )
-        for group, count in sorted(self._dropped.items()):
-            dropped.add_metric((group,), count)
-        yield dropped
-        kills = CounterMetricFamily(
-            "kepd_node_oom_kills",
-            "Kills for want of memory since kepd began, by where.",
-            labels=("scope",),
-        )
-        for scope, count in self.node_kills().items():
-            kills.add_metric((scope,), count)
-        yield kills
-        errors = CounterMetricFamily("kepd_observe_errors", "Figures that could not be read.", labels=("source",))
-        for source, count in sorted(self.errors.items()):
-            errors.add_metric((source,), count)
-        yield errors
+        text = "Series of a page at its last scrape."
+        yield gauge_family("kepd_observe_series", text, ("page",), sorted(self._series.items()))
+        text = "Series left out because there were too many."
+        yield counter_family("kepd_observe_dropped_series", text, ("group",), sorted(self._dropped.items()))
+        text = "Kills for want of memory since kepd began, by where."
+        yield counter_family("kepd_node_oom_kills", text, ("scope",), self.node_kills().items())
+        text = "Figures that could not be read."
+        yield counter_family("kepd_observe_errors", text, ("source",), sorted(self.errors.items()))

@@ -18,8 +18,7 @@ import structlog
 from agent.model.component import Report
 from agent.model.pods.state import TERMINATED, PodState
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.model.runtime.event import EventKind, RuntimeEvent
-from agent.observe.ports import RuntimeEvents
+from agent.model.runtime.event import EventKind, RuntimeEvent, RuntimeEvents
 from agent.observe.run.collector import Collector
 from agent.observe.run.container_registry import Roster
 from agent.observe.run.oom_book import OomBook

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from agent.model.event import Event
 from agent.model.images.text import bytes_text
 from agent.model.pods.state import PodState
+from agent.model.records import RecordFiles
 from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
-from agent.observe.ports import OomRecords
 from agent.observe.run.container_registry import Observed, ObservedPod, Roster
 from agent.observe.sample.ooms import (
     InstanceOoms,
@@ -43,7 +43,7 @@ class OomBook:
     def __init__(
         self,
         roster: Roster,
-        records: OomRecords,
+        records: RecordFiles,
         tell: Callable[[Event], None],
         lives: Callable[[str], bool] = lambda _uid: False,
     ) -> None:

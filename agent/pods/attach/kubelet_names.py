@@ -7,8 +7,9 @@ A kubelet counts a start when it is tried, and errors beside it; kepd knows star
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
+from agent.model.histogram import counter_family, gauge_family
 from agent.model.pods.state import RUNNING, TERMINATED, PodState
 from agent.pods.run.metrics import PodMetrics
 
@@ -25,12 +26,9 @@ def kubelet_families(metrics: PodMetrics, pods: Iterable[PodState], cgroup_versi
         states.update(STATES[one.state] for one in pod.containers if one.state in STATES)
     text = "Number of pods that have a running pod sandbox."
     yield GaugeMetricFamily("kubelet_running_pods", text, value=running)
-    containers = GaugeMetricFamily(
-        "kubelet_running_containers", "Number of containers currently running.", labels=("container_state",)
-    )
-    for state in STATES.values():
-        containers.add_metric((state,), states[state])
-    yield containers
+    text = "Number of containers currently running."
+    containers = [(state, states[state]) for state in STATES.values()]
+    yield gauge_family("kubelet_running_containers", text, ("container_state",), containers)
     yield metrics.own_starts.family(
         "kubelet_pod_start_sli_duration_seconds", "Time to start a pod without pulls and init containers.", ()
     )
@@ -54,13 +52,7 @@ def _starts(metrics: PodMetrics) -> Iterator[Metric]:
     for (kind, code), count in metrics.start_errors.items():
         tried[TYPES[kind]] += count
         failed[TYPES[kind], code] += count
-    starts = CounterMetricFamily("kubelet_started_containers", "Containers started.", labels=("container_type",))
-    for kind, count in sorted(tried.items()):
-        starts.add_metric((kind,), count)
-    yield starts
-    errors = CounterMetricFamily(
-        "kubelet_started_containers_errors", "Errors when starting containers.", labels=("container_type", "code")
-    )
-    for which, count in sorted(failed.items()):
-        errors.add_metric(which, count)
-    yield errors
+    labels, starts = ("container_type", "code"), sorted(tried.items())
+    yield counter_family("kubelet_started_containers", "Containers started.", labels[:1], starts)
+    text = "Errors when starting containers."
+    yield counter_family("kubelet_started_containers_errors", text, labels, sorted(failed.items()))

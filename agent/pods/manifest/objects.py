@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.config.shape import Shape, place_of
-from agent.config.strict_yaml import Tree, UnreadableYaml, plain
+from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.pods.fields import Metadata, PodFields
 from agent.model.pods.pod import PodSpec, content_hash, static_uid
@@ -99,11 +99,7 @@ class Objects(msgspec.Struct):
 
 def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:
     found = Objects()
-    try:
-        documents, found.findings = documents_of(content, path)
-    except UnreadableYaml as error:
-        found.findings = [error.finding]
-        return found
+    documents, found.findings = documents_of(content, path)
     if not found.findings:
         for document in documents:
             _document(document, identity, path, found)

@@ -16,7 +16,7 @@ from agent.model.finding import printable
 from agent.model.pods.container_fields import Resources
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.pods.state import ProbeWords
-from agent.model.text.json_text import decode_json
+from agent.model.text.json_text import decode_record as decode_formatted
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
 from agent.pods.runtime.observed import (
@@ -251,12 +251,7 @@ def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_
 
 def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> Record:
     """From the disk, as it stands now. Raises ValueError for what cannot be read."""
-    try:
-        record = decode_json(content, Record)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
-    if record.format != FORMAT:
-        raise ValueError(f"format {record.format} is not {FORMAT}")
+    record = decode_formatted(content, Record, FORMAT)
     is_same_boot = bool(boot_id) and record.boot_id == boot_id
     memory = resumed_memory(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
     return msgspec.structs.replace(record, memory=memory)

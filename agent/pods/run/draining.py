@@ -156,7 +156,7 @@ class Drainer:
                 keeper.end("shutdown", step.grace_s, SHUTDOWN)
 
     def _tell_node(self, reason: str, message: str) -> None:
-        self._context.tell(Event(id="", is_warning=False, reason=reason, message=printable(message), plane="pods"))
+        self._context.tell(Event(is_warning=False, reason=reason, message=printable(message), plane="pods"))
 
 
 class NodeShutdown:

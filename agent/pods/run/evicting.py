@@ -190,7 +190,7 @@ class Evictor:
                 keeper.remove_dead()
 
     def _tell_node(self, reason: str, message: str) -> None:
-        self._context.tell(Event(id="", is_warning=True, reason=reason, message=message, plane="pods"))
+        self._context.tell(Event(is_warning=True, reason=reason, message=message, plane="pods"))
 
     async def _collect(self, signal: str) -> None:
         """What cannot help a file system is not tried."""

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 
 import msgspec
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from agent.model.finding import printable
-from agent.model.histogram import Histogram
+from agent.model.histogram import Histogram, counter_family, gauge_family
 from agent.model.nodes.drain import NodeDrain
 from agent.model.span import SpanRef
 from agent.pods.plan.evict import CONDITIONS
@@ -70,11 +70,12 @@ class ProbeFigures:
     def named_families(self) -> Iterator[Metric]:
         """With names of pods, so for a page of their own."""
         labels = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
-        total = CounterMetricFamily("prober_probe", "Probes by their result.", labels=labels)
-        for counts in self._counts.values():
-            for (one, result), count in counts.items():
-                total.add_metric((one.kind.title(), result, one.container, one.pod, one.namespace, one.uid), count)
-        yield total
+        total = (
+            ((one.kind.title(), result, one.container, one.pod, one.namespace, one.uid), count)
+            for counts in self._counts.values()
+            for (one, result), count in counts.items()
+        )
+        yield counter_family("prober_probe", "Probes by their result.", labels, total)
         yield self._durations_by_name()
 
     def _durations_by_name(self) -> Metric:
@@ -168,26 +169,14 @@ class PodMetrics:
         self._lags.observe((kind,), lag_s)
 
     def families(self) -> Iterator[Metric]:
-        pods = GaugeMetricFamily("kepd_pods", "Pods of this node.", labels=("phase",))
-        for phase, count in sorted(self._phases().items()):
-            pods.add_metric((phase,), count)
-        yield pods
-        restarts = CounterMetricFamily("kepd_pod_container_restarts", "Restarts of containers.", labels=("kind",))
-        for kind, count in sorted(self._restarts.items()):
-            restarts.add_metric((kind,), count)
-        yield restarts
-        evictions = CounterMetricFamily(
-            "kepd_evictions", "Pods that ended because the node ran short of something.", labels=("signal", "kind")
-        )
-        for which, count in sorted(self.evictions.items()):
-            evictions.add_metric(which, count)
-        yield evictions
-        conditions = GaugeMetricFamily(
-            "kepd_node_condition", "1 while the node is short of something.", labels=("condition",)
-        )
-        for name in CONDITIONS:
-            conditions.add_metric((name,), float(name in self._conditions()))
-        yield conditions
+        yield gauge_family("kepd_pods", "Pods of this node.", ("phase",), sorted(self._phases().items()))
+        restarts = sorted(self._restarts.items())
+        yield counter_family("kepd_pod_container_restarts", "Restarts of containers.", ("kind",), restarts)
+        text = "Pods that ended because the node ran short of something."
+        yield counter_family("kepd_evictions", text, ("signal", "kind"), sorted(self.evictions.items()))
+        conditions = [(name, float(name in self._conditions())) for name in CONDITIONS]
+        text = "1 while the node is short of something."
+        yield gauge_family("kepd_node_condition", text, ("condition",), conditions)
         yield from self._of_drain()
         yield from self._of_checkpoints()
         yield self._starts.family(
@@ -230,10 +219,8 @@ class PodMetrics:
 
     def _of_checkpoints(self) -> Iterator[Metric]:
         states, size = self._archives()
-        counts = GaugeMetricFamily("kepd_checkpoints", "Archives of checkpoints.", labels=("state",))
-        for state in CHECKPOINT_STATES:
-            counts.add_metric((state,), states[state])
-        yield counts
+        counts = [(state, states[state]) for state in CHECKPOINT_STATES]
+        yield gauge_family("kepd_checkpoints", "Archives of checkpoints.", ("state",), counts)
         yield GaugeMetricFamily("kepd_checkpoint_bytes", "Space that archives of checkpoints take.", value=size)
         yield self._checkpoints.family(
             "kepd_checkpoint_seconds", "Time to make a checkpoint, in most of which the container stood still.", ()

@@ -17,6 +17,7 @@ from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.nodes.file_system import Room
 from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.model.records import RecordFiles
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.plan.admit import AdmissionRefusal, PodPlaces, is_critical
@@ -29,7 +30,6 @@ from agent.pods.ports import (
     NodeImages,
     PodDevices,
     PodPolicies,
-    PodRecords,
     ProbeClient,
     Sandboxes,
     Slices,
@@ -139,7 +139,7 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     images: NodeImages
     maintenance: Maintenance
     probe_client: ProbeClient
-    records: PodRecords
+    records: RecordFiles
     clock: Clock
     files: PodFiles
     disks: MeasuredDisks
@@ -178,7 +178,6 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     ) -> None:
         self.tell(
             Event(
-                id="",
                 is_warning=is_warning,
                 reason=reason,
                 message=printable(message.rstrip("\n")),

@@ -9,9 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from agent.model.clock import rung
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
-from agent.model.runtime.event import EventKind, RuntimeEvent
+from agent.model.runtime.event import EventKind, RuntimeEvent, RuntimeEvents
 from agent.pods.plan.restart import RetryPause
-from agent.pods.ports import RuntimeEvents
 from agent.pods.run.disk.lost_networks import LostAddresses
 from agent.pods.run.owners import Faults, Owners, contained
 from agent.pods.run.pod_context import PodDependencies

@@ -26,11 +26,12 @@ from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.refused import Refused
+from agent.model.runtime.event import RuntimeEvents
 from agent.pods.manifest.reading import ReadManifest, changed_sources, source_references
 from agent.pods.plan.edits import replaced_by
 from agent.pods.plan.remembered import History, Record, resumed_by
 from agent.pods.plan.restart import RetryPause
-from agent.pods.ports import NodeFigures, RuntimeEvents
+from agent.pods.ports import NodeFigures
 from agent.pods.run.admitting import Admitter, Displacer, rank_of
 from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
@@ -129,9 +130,6 @@ class PodRunner:
         for keeper in self.keepers.values():
             with contained(keeper.run.pod.key, "try for its devices"):
                 keeper.devices_changed()
-
-    def look_again(self) -> None:
-        self.rounds.due.set()
 
     def background(self, work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
         """Something that goes on although who asked for it has left; it ends with the plane."""

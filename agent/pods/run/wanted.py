@@ -78,7 +78,7 @@ class WantedPods:
             if finding not in known:
                 log.warning("manifest_refused", finding=str(finding))
                 reason = "ManifestDuplicate" if finding in self.reading.duplicates else "FailedValidation"
-                context.tell(Event(id="", is_warning=True, reason=reason, message=str(finding), plane="pods"))
+                context.tell(Event(is_warning=True, reason=reason, message=str(finding), plane="pods"))
         for finding in self.reading.warnings:
             if finding not in doubted:
                 log.warning("manifest_doubtful", finding=str(finding))

@@ -40,10 +40,7 @@ def encode_range(first: int) -> bytes:
 
 def decode_range(content: bytes) -> int:
     """The first id of the node. Raises ValueError for what is no range of ours."""
-    try:
-        stored = decode_json(content, _Stored)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
+    stored = decode_json(content, _Stored)
     if len(stored.uid_mappings) != 1 or stored.uid_mappings != stored.gid_mappings:
         raise ValueError("users and groups must have one and the same mapping")
     (one,) = stored.uid_mappings

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from agent.model.finding import printable
 from agent.model.pods.container_fields import Env
 from agent.model.pods.pod import ContainerKind, PodSpec
-from agent.model.pods.state import TERMINATED, WAITING, ContainerState, PodState, Termination
+from agent.model.pods.state import TERMINATED, WAITING, PodState, Termination
 from agent.model.quantity import parse_quantity
 from agent.pods.plan.start_steps import WaitingContainer
 
@@ -25,7 +25,7 @@ def container_lines(
     for one in pod.containers:
         if one.state == WAITING and one.message and not is_ending:
             yield f"{one.name}: {one.reason}: {one.message}"
-        ended = _last_end(one)
+        ended = one.end if one.state == TERMINATED else one.last
         if ended is not None and ended.id:
             yield f"{one.name}: {_told(ended, wall_s)}"
         if is_ending:
@@ -61,19 +61,6 @@ def cpu_lines(pod: PodSpec, cpus: int) -> Iterator[str]:
 def _is_cpu_limit(one: Env) -> bool:
     source = one.value_from.resource_field_ref if one.value_from is not None else None
     return source is not None and source.resource == "limits.cpu"
-
-
-def _last_end(one: ContainerState) -> Termination | None:
-    if one.state != TERMINATED:
-        return one.last
-    return Termination(
-        exit_code=one.exit_code,
-        reason=one.reason,
-        message=one.message,
-        started_at_s=one.started_at_s,
-        finished_at_s=one.finished_at_s,
-        id=one.id,
-    )
 
 
 def _told(ended: Termination, wall_s: float) -> str:

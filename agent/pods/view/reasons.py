@@ -181,7 +181,7 @@ def _failed(pod: PodState) -> Reason:
         return Reason(cause=what, words=quoted(pod.message), command=f"kepctl describe pod {_target(pod)}")
     first = bad[0]
     return Reason(
-        cause=f"container {first.name} {_told_end(pod, first, _as_termination(first))}",
+        cause=f"container {first.name} {_told_end(pod, first, first.end)}",
         words=_last_words(first.message, first.last_line),
         next=f"it is not tried again: restartPolicy is {pod.spec.restart_policy}",
         command=_logs(pod, first),
@@ -194,7 +194,7 @@ def _of_container(pod: PodState, one: ContainerState, times: Times | None) -> Re
         return _waiting(pod, one, times)
     if one.state == TERMINATED:
         is_done = one.exit_code == 0 and (one.kind == "init" or pod.spec.restart_policy != "Always")
-        return None if is_done else _ended(pod, one, _as_termination(one), times)
+        return None if is_done else _ended(pod, one, one.end, times)
     if one.state == RUNNING and one.kind == "init":
         return Reason(
             cause=f"init container {one.name} has not ended yet, and the others wait for it",
@@ -332,12 +332,6 @@ def _asked(probe: Probe) -> str:
     if probe.grpc is not None:
         return f"gRPC port {probe.grpc.port}"
     return f"exec {quoted(' '.join(probe.exec.command))}" if probe.exec is not None else "no question"
-
-
-def _as_termination(one: ContainerState) -> Termination:
-    return Termination(
-        exit_code=one.exit_code, reason=one.reason, message=one.message, id=one.id, last_line=one.last_line
-    )
 
 
 def _last_words(message: str, last_line: str) -> str:

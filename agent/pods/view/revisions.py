@@ -3,11 +3,11 @@
 ControllerRevision for each of a StatefulSet's or DaemonSet's. Nobody writes them."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from agent.model.pods.wall_clock import stamp
 from agent.pods.workloads.history import CAUSE, History, Revision
 from agent.pods.workloads.rollout import OwnedPod
 from agent.pods.workloads.workload import Workload
@@ -62,7 +62,7 @@ def _metadata(one: Revision, workload: Workload, label: str, value: str) -> Cont
         "ownerReferences": [owner],
     }
     if one.created_s:
-        metadata["creationTimestamp"] = datetime.fromtimestamp(one.created_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata["creationTimestamp"] = stamp(one.created_s)
     return metadata
 
 

@@ -7,15 +7,15 @@ Of all times that were missed the latest alone counts, and no time up to the las
 ahead of now than a clock is corrected by, the clock was wrong, and times count from now on.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.text.json_text import decode_json
+from agent.model.pods.wall_clock import stamp
+from agent.model.text.json_text import decode_record
 from agent.pods.workloads.cron_schedule import Every, Schedule, count_times, latest_time, next_time
 from agent.pods.workloads.job import COMPLETE
 from agent.pods.workloads.workload import Workload, workload_uid
@@ -270,16 +270,16 @@ def cron_status(job: CronJob, record: CronRecord, node: str, zone: tzinfo, now_s
     if record.active:
         status["active"] = list(_references(job, record, node))
     if record.last_s:
-        status["lastScheduleTime"] = _stamp(record.last_s)
+        status["lastScheduleTime"] = stamp(record.last_s)
     if record.succeeded_s:
-        status["lastSuccessfulTime"] = _stamp(record.succeeded_s)
+        status["lastSuccessfulTime"] = stamp(record.succeeded_s)
     verdict = record.verdict
     condition = {
         "type": "Scheduled",
         "status": str(verdict.reason == "SuccessfulCreate"),
         "reason": verdict.reason or "NotYet",
         "message": verdict.message or "no time has come since kepd first saw this schedule",
-        "lastTransitionTime": _stamp(verdict.due_s or record.since_s),
+        "lastTransitionTime": stamp(verdict.due_s or record.since_s),
     }
     next_times = [
         datetime.fromtimestamp(one, zone).isoformat() for one in _next_times(job.cron, record, zone, int(now_s))
@@ -304,24 +304,10 @@ def _references(job: CronJob, record: CronRecord, node: str) -> Iterator[Mapping
         yield {"apiVersion": "batch/v1", "kind": JOB, "name": one.name, "namespace": job.namespace, "uid": uid}
 
 
-def _stamp(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _told_time(moment_s: int, zone: tzinfo) -> str:
     return datetime.fromtimestamp(moment_s, zone).isoformat(" ")
 
 
-def cron_record_name(namespace: str, name: str) -> str:
-    return f"{FOLDER}/{hashlib.sha256(f'{namespace}/{name}'.encode()).hexdigest()[:32]}.json"
-
-
 def decode_cron_record(content: bytes) -> CronRecord:
     """Raises ValueError for what cannot be read."""
-    try:
-        record = decode_json(content, CronRecord)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
-    if record.format != FORMAT:
-        raise ValueError(f"format {record.format} is not {FORMAT}")
-    return record
+    return decode_record(content, CronRecord, FORMAT)

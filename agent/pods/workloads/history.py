@@ -5,14 +5,13 @@ The newest is in force. A StatefulSet has two of them while it changes; `current
 written before the first pod has a template, so no pod ever has one that is not here.
 """
 
-import hashlib
 from collections.abc import Collection
 from itertools import accumulate
 
 import msgspec
 from msgspec.structs import replace
 
-from agent.model.text.json_text import decode_json
+from agent.model.text.json_text import decode_record
 from agent.pods.workloads.workload import Key, Template, Workload
 
 FOLDER = "revisions"
@@ -88,17 +87,6 @@ def _bounded(history: History, limit: int, kept: Collection[str], most_bytes: in
     return replace(history, revisions=tuple(one for one in history.revisions if one.hash not in dropped))
 
 
-def history_name(key: Key) -> str:
-    """Names of objects are longer than those of files."""
-    return f"{FOLDER}/{hashlib.sha256('/'.join(key).encode()).hexdigest()[:32]}.json"
-
-
 def decode_history(content: bytes) -> History:
     """Raises ValueError for what cannot be read."""
-    try:
-        history = decode_json(content, History)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
-    if history.format != FORMAT:
-        raise ValueError(f"format {history.format} is not {FORMAT}")
-    return history
+    return decode_record(content, History, FORMAT)

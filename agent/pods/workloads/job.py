@@ -7,14 +7,13 @@ are the first source, and they go: a pod is counted in the same write that notes
 that no death of kepd counts it twice or never.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from agent.model.pods.wall_clock import Boot, carried
-from agent.model.text.json_text import decode_json
+from agent.model.text.json_text import decode_record
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.workloads.rollout import OwnedPod, worst_first
 
@@ -197,17 +196,6 @@ def _dated(own: Sequence[OwnedPod], record: JobRecord) -> list[str]:
     return [one.uid for one in over[:-MOST_KEPT] if not one.is_ending]
 
 
-def job_record_name(namespace: str, name: str) -> str:
-    """Names of objects are longer than those of files."""
-    return f"{FOLDER}/{hashlib.sha256(f'{namespace}/{name}'.encode()).hexdigest()[:32]}.json"
-
-
 def decode_job_record(content: bytes) -> JobRecord:
     """Raises ValueError for what cannot be read."""
-    try:
-        record = decode_json(content, JobRecord)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from error
-    if record.format != FORMAT:
-        raise ValueError(f"format {record.format} is not {FORMAT}")
-    return record
+    return decode_record(content, JobRecord, FORMAT)

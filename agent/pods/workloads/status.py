@@ -2,11 +2,11 @@
 """What people and programs are shown of a workload: `status`, with the words of Kubernetes."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from agent.model.pods.wall_clock import stamp
 from agent.pods.workloads.history import History
 from agent.pods.workloads.job import COMPLETE, OVER, JobRecord, JobRules
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules
@@ -135,12 +135,12 @@ def _job(rules: JobRules, pods: Sequence[OwnedPod], record: JobRecord | None, wh
     }
     conditions = []
     if record is not None and record.started_s:
-        status["startTime"] = _time(record.started_s)
+        status["startTime"] = stamp(record.started_s)
     if record is not None and record.outcome:
         if record.outcome == COMPLETE:
-            status["completionTime"] = _time(record.finished_s)
+            status["completionTime"] = stamp(record.finished_s)
         condition = _condition(record.outcome, record.reason, record.message)
-        conditions.append({**condition, "lastTransitionTime": _time(record.finished_s)})
+        conditions.append({**condition, "lastTransitionTime": stamp(record.finished_s)})
     elif rules.is_suspended:
         conditions.append(_condition("Suspended", "JobSuspended", "its manifest says suspend: true"))
     if why_not_here:
@@ -150,7 +150,3 @@ def _job(rules: JobRules, pods: Sequence[OwnedPod], record: JobRecord | None, wh
 
 def _condition(kind: str, reason: str, message: str, *, is_true: bool = True) -> Status:
     return {"type": kind, "status": "True" if is_true else "False", "reason": reason, "message": message}
-
-
-def _time(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from agent.config.shape import Shape, place_of
-from agent.config.strict_yaml import Tree, UnreadableYaml
+from agent.config.strict_yaml import Tree
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
 from agent.objects.decoding import documents_of
@@ -56,10 +56,7 @@ def read_policies(files: Mapping[str, bytes], before: PolicyObjects = NO_OBJECTS
 
 
 def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, PlacedPolicy], list[Finding]]:
-    try:
-        trees, findings = documents_of(content, path)
-    except UnreadableYaml as error:
-        return {}, [error.finding]
+    trees, findings = documents_of(content, path)
     good: dict[Key, PlacedPolicy] = {}
     for tree in policies_in(trees) if not findings else ():
         policy, key = read_policy(tree, findings), _key(tree)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import structlog
 
-from agent.model.services.flow import FlowsUnavailable
+from agent.model.services.flow import Flows, FlowsUnavailable
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Protocol
-from agent.policies.ports import Flows, NodeAddresses
+from agent.policies.ports import NodeAddresses
 from agent.policies.rules.ending import refused_flows
 from agent.policies.rules.table import NO_TABLE, Table
 from agent.policies.run.metrics import PolicyMetrics

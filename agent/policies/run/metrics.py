@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from agent.model.histogram import Histogram
+from agent.model.histogram import Histogram, counter_family
 
 APPLY_BOUNDS = (0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1, 5)
 
@@ -32,7 +32,5 @@ class PolicyMetrics:
         yield self._applies.family("kepd_policies_apply_duration_seconds", "Duration of a change in the kernel.", ())
         yield CounterMetricFamily("kepd_policies_refused", "Changes that the kernel did not take.", self.refused)
         yield CounterMetricFamily("kepd_policies_ended_flows", "Flows that a change ended.", self.ended_flows)
-        denied = CounterMetricFamily("kepd_policies_denied_packets", "Packets that were dropped.", labels=["direction"])
-        for way, packets in sorted(self._denied.items()):
-            denied.add_metric([way], packets)
-        yield denied
+        denied = sorted(self._denied.items())
+        yield counter_family("kepd_policies_denied_packets", "Packets that were dropped.", ("direction",), denied)

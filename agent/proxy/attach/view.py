@@ -25,10 +25,10 @@ class ProxyView:
         methods = [
             MethodReport(
                 name=name,
-                calls=one.added.number,
-                failures=one.added.number - one.codes["OK"],
-                added_p50_s=one.added.quantile_s(0.5),
-                added_p99_s=one.added.quantile_s(0.99),
+                calls=one.codes.total(),
+                failures=one.codes.total() - one.codes["OK"],
+                added_p50_s=plane.figures.added.quantile((name,), 0.5),
+                added_p99_s=plane.figures.added.quantile((name,), 0.99),
                 holds=one.held,
                 held_s=one.held_s,
             )

@@ -12,11 +12,11 @@ import msgspec
 import structlog
 
 from agent.model.runtime.error import NotFound, RuntimeCallFailed
-from agent.model.runtime.event import EventKind, RuntimeEvent
+from agent.model.runtime.event import EventKind, RuntimeEvent, RuntimeEvents
 from agent.proxy.gates.job_end import grace_of, read_masks, sidecars_to_end, still_needed, written_masks
 from agent.proxy.gates.ledger import LedgerContainer, LedgerState, Sandbox, drop_absent, merge, rebuild
 from agent.proxy.gates.stop import LEAST_S, pre_stop_command
-from agent.proxy.ports import ProxyRecords, ProxyRuntime, RuntimeEvents
+from agent.proxy.ports import ProxyRecords, ProxyRuntime
 from agent.proxy.run.readiness import Readiness
 from agent.proxy.run.state import ProxyState
 

@@ -19,9 +19,10 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.pods.ending import EndingPods
+from agent.model.runtime.event import RuntimeEvents
 from agent.model.span import Traces
 from agent.proxy.gates.kubelet_advice import KubeletSettings
-from agent.proxy.ports import Asker, Kubelet, ProxyRecords, ProxyRuntime, Pulls, RuntimeEvents
+from agent.proxy.ports import Asker, Kubelet, ProxyRecords, ProxyRuntime, Pulls
 from agent.proxy.run.event_follower import EventFollower
 from agent.proxy.run.event_source import EventSource
 from agent.proxy.run.figures import Figures

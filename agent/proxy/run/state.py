@@ -140,7 +140,6 @@ class ProxyState:
     ) -> None:
         self._tell(
             Event(
-                id="",
                 is_warning=is_warning,
                 reason=reason,
                 message=message,

@@ -41,7 +41,6 @@ from agent.services.attach.settings import (
     node_settings,
     periods,
     services_scope,
-    tracking_limits,
 )
 from agent.services.objects.addresses import address_of
 from agent.services.ports import LocalEnds
@@ -137,7 +136,7 @@ def wire_services(configuration: Configuration, parts: ServiceParts) -> ServiceU
 
     async def run(report: Report) -> None:
         with held_plane_lock("services", services_scope(), configuration.node.run_directory):
-            await conntrack.apply_limits(tracking_limits(current[0]))
+            await conntrack.apply_limits(current[0].services.conntrack)
             together = _together(*work, lambda: plane.run(report))
             await _drained(together, lambda: _in_order(snapshot.end, taint.end, lambda: health.drain(parts.clock)))
 

@@ -9,18 +9,21 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from ipaddress import ip_address
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
 from agent.model.finding import printable
 from agent.model.runtime.error import RuntimeCallFailed
-from agent.model.runtime.event import RuntimeEvent
+from agent.model.runtime.event import RuntimeEvents
 from agent.services.attach.files import PodsHere
 from agent.services.attach.pods import FINISHED, local_pods
 from agent.services.objects.addresses import read_address
 from agent.services.ports import LocalEnds
 from agent.wire.cri import runtime_v1_pb2 as pb
+
+if TYPE_CHECKING:
+    from agent.drivers.cri.driver import CriRuntime
 
 log = structlog.get_logger(plane="services")
 
@@ -28,22 +31,10 @@ REST_S = 0.2
 """Between two looks, however much the runtime tells."""
 
 
-class Sandboxes(Protocol):
-    async def list_sandboxes(self) -> list[pb.PodSandbox]: ...
-
-    async def list_containers(self, sandbox_id: str = "") -> list[pb.Container]: ...
-
-    async def sandbox_status(self, sandbox_id: str) -> pb.PodSandboxStatus: ...
-
-
-class Events(Protocol):
-    def listen(self) -> AsyncIterator[RuntimeEvent]: ...
-
-
 class RuntimeEnds:
     """By the runtime's own word."""
 
-    def __init__(self, runtime: Sandboxes, events: Events) -> None:
+    def __init__(self, runtime: "CriRuntime", events: RuntimeEvents) -> None:
         self._runtime, self._events = runtime, events
         self._addresses: dict[str, tuple[bytes, ...]] = {}
         """Of sandboxes that were seen ready."""

@@ -7,11 +7,12 @@ from typing import TypeVar
 
 import msgspec
 import structlog
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
-from agent.config.strict_yaml import UnreadableYaml, plain
+from agent.config.strict_yaml import plain
 from agent.model.finding import Finding
+from agent.model.histogram import counter_family, gauge_family
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
 from agent.model.manifests.in_force import ReadFiles, read_files
 from agent.model.quantity import parse_quantity
@@ -106,10 +107,7 @@ def _of(kind: type[T], chosen: Iterable[Good]) -> list[T]:
 
 
 def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, Good], list[Finding]]:
-    try:
-        trees, findings = documents_of(content, path)
-    except UnreadableYaml as error:
-        return {}, [error.finding]
+    trees, findings = documents_of(content, path)
     good: dict[Key, Good] = {}
     objects = (found for tree in trees for found in objects_in(tree.where, plain(tree)))
     for where, one in objects if not findings else ():
@@ -185,19 +183,16 @@ class HintLedger:
     def families(self, *, has_services: bool) -> Iterator[Metric]:
         """`has_services`: also a series for each Service that asks for hints in proportion."""
         counts = Counter((status.state, family) for (_, family), status in self.states.items())
-        states = GaugeMetricFamily("kepd_services_hints", "Services by state of hints.", labels=["state", "family"])
-        for labels, count in sorted(counts.items()):
-            states.add_metric(list(labels), count)
-        yield states
-        refusals = CounterMetricFamily("kepd_services_hints_refusals", "Refusals of hints.", labels=["reason"])
-        for reason, count in sorted(self._refusals.items()):
-            refusals.add_metric([reason], count)
-        yield refusals
+        labels = ("state", "family")
+        yield gauge_family("kepd_services_hints", "Services by state of hints.", labels, sorted(counts.items()))
+        refusals = sorted(self._refusals.items())
+        yield counter_family("kepd_services_hints_refusals", "Refusals of hints.", ("reason",), refusals)
         if not has_services:
             return
-        names = ["namespace", "service", "family"]
-        active = GaugeMetricFamily("kepd_service_hints_active", "Whether computed hints are in force.", labels=names)
-        for (service, family), status in sorted(self.states.items()):
-            if status.state in COMPUTED:
-                active.add_metric([*service.split("/", 1), family], status.state == "active")
-        yield active
+        active = [
+            ((*service.split("/", 1), family), status.state == "active")
+            for (service, family), status in sorted(self.states.items())
+            if status.state in COMPUTED
+        ]
+        names = ("namespace", "service", "family")
+        yield gauge_family("kepd_service_hints_active", "Whether computed hints are in force.", names, active)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import structlog
 
 from agent.config.document import Configuration
-from agent.model.services.flow import TrackingLimits
 from agent.model.services.service import Protocol
 from agent.services.objects.bounds import NO_HASHING
 from agent.services.objects.node_state import PRIMARY, NodeSettings
@@ -77,19 +76,6 @@ def periods(configuration: Configuration) -> Periods:
 
 def flow_protocols(configuration: Configuration) -> tuple[Protocol, ...]:
     return ("UDP", "SCTP") if configuration.services.conntrack.sctp_cleanup else ("UDP",)
-
-
-def tracking_limits(configuration: Configuration) -> TrackingLimits:
-    given = configuration.services.conntrack
-    return TrackingLimits(
-        max_per_core=given.max_per_core,
-        min=given.min,
-        tcp_established_s=int(given.tcp_established_timeout),
-        tcp_close_wait_s=int(given.tcp_close_wait_timeout),
-        is_tcp_liberal=given.tcp_be_liberal,
-        udp_s=int(given.udp_timeout),
-        udp_stream_s=int(given.udp_stream_timeout),
-    )
 
 
 def chooses_services_by(configuration: Configuration) -> object:

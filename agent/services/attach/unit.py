@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -14,13 +13,13 @@ from agent.config.document import Configuration
 from agent.config.reference import as_document
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit, asks_for
 from agent.model.finding import Advice
-from agent.model.placed import Walk
 from agent.model.services.report import ServiceReport
 from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.files import NoPods, PodsHere
 from agent.services.attach.outage import outage_settings
 from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.services.ports import LocalEnds
+from agent.services.run.view import ServicesView
 
 MOST_NAMED = 50
 SHOWN = ("apiVersion", "kind", "node", "kubernetes", "services", "telemetry")
@@ -84,10 +83,6 @@ def configz_page(configuration: Configuration) -> Page:
     document = as_document(configuration)
     shown = {"config.kepd.dev": {name: document[name] for name in SHOWN if name in document}}
     return Page(200, json.dumps(shown).encode(), "application/json")
-
-
-class ServicesView(Protocol):
-    def services(self, after: str = "") -> Walk[ServiceReport]: ...
 
 
 async def service_advice(view: ServicesView) -> list[Advice]:

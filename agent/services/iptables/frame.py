@@ -7,6 +7,8 @@ loopback addresses.
 
 import re
 
+from msgspec.structs import asdict
+
 from agent.model.services.iptables_rules import CANARY, GUARD, HINT, OWNER, TABLES, Content, Table
 from agent.services.iptables.rendering import RuleSettings, comment
 from agent.services.objects.node_state import FamilyFacts
@@ -49,16 +51,8 @@ def rule_settings(facts: FamilyFacts) -> RuleSettings:
     elif table.detection.mode == "interface":
         name = re.sub(r"\*$", "+", table.detection.interface)
         pods = f"-i {name}" if _INTERFACE.fullmatch(name) else ""
-    return RuleSettings(
-        family=table.family,
-        mark=table.mark,
-        pods=pods,
-        masquerades_all=table.masquerades_all,
-        rejects_with_reset=table.rejects_with_reset,
-        drops_invalid=table.drops_invalid,
-        has_node_ports_everywhere=table.has_node_ports_everywhere,
-        node_port_addresses=tuple(one.text for one in node.node_port_addresses),
-    )
+    addresses = tuple(one.text for one in node.node_port_addresses)
+    return RuleSettings(**asdict(table), pods=pods, node_port_addresses=addresses)
 
 
 def fixed_chains(settings: RuleSettings) -> Content:

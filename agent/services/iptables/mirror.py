@@ -6,7 +6,7 @@ The rules follow from the Services as last written by rendering, so texts of a h
 changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TypeVar
 
@@ -61,9 +61,6 @@ class IptablesMirror:
 
     def __len__(self) -> int:
         return len(self._services)
-
-    def keys(self) -> Iterable[ServiceKey]:
-        return self._services.keys()
 
     def stage(self, plans: Plans, settings: RuleSettings) -> StagedChange:
         """From what is programmed to these plans; with other settings everything is looked at again."""

@@ -16,7 +16,7 @@ from hashlib import sha256
 import msgspec
 
 from agent.model.services.iptables_rules import Table
-from agent.model.services.nft_table import Family
+from agent.model.services.nft_table import TableSettings
 from agent.model.services.service import Backend, Range, ServiceKey
 from agent.services.nftables.elements import NO_SLOTS, slots_of
 from agent.services.routes.frontends import Frontend, PortPlan, ServicePlan, port_name
@@ -69,16 +69,10 @@ def comment(text: str) -> str:
     return f'-m comment --comment "{_UNSAFE.sub("?", text)[:_MOST_CHARACTERS]}"'
 
 
-class RuleSettings(msgspec.Struct, frozen=True):
+class RuleSettings(TableSettings, frozen=True, kw_only=True):
     """What rules depend on beside the plans. `pods` is how traffic of local pods matches; "" where nobody can tell."""
 
-    family: Family
-    mark: int = 0x4000
     pods: str = ""
-    masquerades_all: bool = False
-    rejects_with_reset: bool = True
-    drops_invalid: bool = False
-    has_node_ports_everywhere: bool = False
     node_port_addresses: tuple[str, ...] = ()
 
     @property

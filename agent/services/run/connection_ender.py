@@ -19,10 +19,10 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.refused import Refused
 from agent.model.services.ended_connections import EndedConnections
-from agent.model.services.flow import TCP_ALONE, Flow, FlowsUnavailable, FlowTarget, SocketsUnavailable
+from agent.model.services.flow import TCP_ALONE, Flow, Flows, FlowsUnavailable, FlowTarget, SocketsUnavailable
 from agent.model.services.nft_table import Family
 from agent.model.services.service import NEVER, Address, PortKey, ServiceKey
-from agent.services.ports import Flows, HostSockets
+from agent.services.ports import HostSockets
 from agent.services.routes.stale_flows import EndingCheck, GoneEndpoints, checks_of
 from agent.services.ruleset import SyncReport
 from agent.services.run.plane import ServicesPlane

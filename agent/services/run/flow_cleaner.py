@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable
 
 import structlog
 
-from agent.model.services.flow import UDP_ALONE, Answerers, Flow, FlowsUnavailable
+from agent.model.services.flow import UDP_ALONE, Answerers, Flow, Flows, FlowsUnavailable
 from agent.model.services.nft_table import Family
 from agent.model.services.service import Protocol
-from agent.services.ports import Flows
 from agent.services.routes.stale_flows import FlowCheck, FlowIndex, FlowOwner, serving_endpoints
 from agent.services.ruleset import SyncReport
 from agent.services.run.plane import ServicesPlane

@@ -8,9 +8,10 @@ be able to keep the kernel busy.
 
 from collections.abc import Callable, Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from agent.model.clock import Clock
+from agent.model.histogram import counter_family
 from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
 from agent.services.routes.frontends import Claim, claim_of
@@ -68,16 +69,10 @@ class KernelCounts:
 
     def families(self) -> Iterator[Metric]:
         text = "Packets dropped because their endpoint vanished between two lookups."
-        drops = CounterMetricFamily("kepd_services_race_drops", text, labels=["family"])
-        for family, count in self.race_drops.items():
-            drops.add_metric([family], count)
-        yield drops
+        yield counter_family("kepd_services_race_drops", text, ("family",), self.race_drops.items())
         if self._is_exported():
             text = "New connections by Service; the series without names sums all but the busiest."
-            found = CounterMetricFamily("kepd_service_connections", text, labels=LABELS)
-            for labels, count in sorted(self.connections.items()):
-                found.add_metric(labels, count)
-            yield found
+            yield counter_family("kepd_service_connections", text, LABELS, sorted(self.connections.items()))
 
 
 def _busiest(series: Iterator[tuple[Series, int]]) -> Iterator[tuple[Series, int]]:

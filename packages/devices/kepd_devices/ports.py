@@ -39,16 +39,6 @@ class DeviceDriver(Protocol):
     async def unprepare(self, claims: Sequence[ClaimRecord]) -> Answers: ...
 
 
-class RecordFiles(Protocol):
-    """Small files that are there whole or not at all, by relative names. Calls raise OSError."""
-
-    async def read_folder(self, folder: str) -> dict[str, bytes]: ...
-
-    async def write(self, name: str, content: bytes, *, is_durable: bool = True) -> None: ...
-
-    async def remove(self, name: str) -> None: ...
-
-
 class CdiPlace(Protocol):
     """CDI files of this node, and the nodes that they speak of."""
 

@@ -260,7 +260,7 @@ class TestDirectories:
     def look(self, folder: Path) -> tuple[list[str], list[str]]:
         owner = folder.stat().st_uid
         directories = CdiDirectories([folder], folder, owner)
-        return directories.look().ids, [str(one) for one in directories.findings]
+        return directories.look().every, [str(one) for one in directories.findings]
 
     def test_json_and_yaml_are_read_and_nothing_else(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(GOOD)
@@ -293,7 +293,7 @@ class TestDirectories:
         (tmp_path / "a.yaml").write_text(GOOD)
         directories = CdiDirectories([tmp_path], tmp_path, tmp_path.stat().st_uid + 1)
 
-        assert directories.look().ids == []
+        assert directories.look().every == []
         assert "expected root" in str(directories.findings[0])
 
     def test_what_is_written_is_there_whole_and_found(self, tmp_path: Path) -> None:
@@ -302,11 +302,11 @@ class TestDirectories:
         directories = CdiDirectories([place], place, tmp_path.stat().st_uid)
         asyncio.run(directories.write("kepd.yaml", GOOD.encode()))
 
-        assert directories.look().ids == ["example.com/gpu=0", "example.com/gpu=all"]
+        assert directories.look().every == ["example.com/gpu=0", "example.com/gpu=all"]
         assert asyncio.run(directories.names()) == ["kepd.yaml"]
         for _ in range(2):
             asyncio.run(directories.remove("kepd.yaml"))
-        assert directories.look().ids == []
+        assert directories.look().every == []
 
 
 def test_a_file_has_to_be_where_the_runtime_looks() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import structlog
 
+from agent.config.sections.services import ConntrackSection
 from agent.drivers.conntrack.limits import WantedLimit, apply_limits, wanted_limits
-from agent.model.services.flow import TrackingLimits
 from tests.lab.namespace import Namespace
 
 SYSCTLS = "proc/sys/net/netfilter"
@@ -18,19 +18,19 @@ BUCKETS = "sys/module/nf_conntrack/parameters/hashsize"
     ("cores", "flows"), [(1, 131_072), (4, 131_072), (8, 262_144), (32, 1_048_576), (256, 1_048_576)]
 )
 def test_the_table_grows_with_the_cores_between_two_bounds(cores: int, flows: int) -> None:
-    assert next(wanted_limits(TrackingLimits(), cores)) == WantedLimit("nf_conntrack_max", flows, only_raises=True)
+    assert next(wanted_limits(ConntrackSection(), cores)) == WantedLimit("nf_conntrack_max", flows, only_raises=True)
 
 
 def test_zero_leaves_a_value_as_it_is() -> None:
-    nothing = TrackingLimits(max_per_core=0, tcp_established_s=0, tcp_close_wait_s=0)
+    nothing = ConntrackSection(max_per_core=0, tcp_established_timeout=0, tcp_close_wait_timeout=0)
 
     assert list(wanted_limits(nothing, 8)) == []
 
 
 def test_defaults_and_options_are_told_apart() -> None:
-    chosen = TrackingLimits(is_tcp_liberal=True, udp_s=30, udp_stream_s=120)
+    chosen = ConntrackSection(tcp_be_liberal=True, udp_timeout=30, udp_stream_timeout=120)
 
-    assert [(one.name, one.value) for one in wanted_limits(TrackingLimits(), 1)][1:] == [
+    assert [(one.name, one.value) for one in wanted_limits(ConntrackSection(), 1)][1:] == [
         ("nf_conntrack_tcp_timeout_established", 86_400),
         ("nf_conntrack_tcp_timeout_close_wait", 3_600),
     ]
@@ -58,7 +58,7 @@ def value(root: Path, name: str) -> int:
 
 def test_what_differs_is_set(tmp_path: Path) -> None:
     root = tree(tmp_path)
-    apply_limits(TrackingLimits(), 8, root)
+    apply_limits(ConntrackSection(), 8, root)
 
     assert [value(root, name) for name in ("max", "hashsize", "tcp_timeout_established", "tcp_timeout_close_wait")] == [
         262_144, 65_536, 86_400, 3_600,
@@ -67,7 +67,7 @@ def test_what_differs_is_set(tmp_path: Path) -> None:
 
 def test_a_larger_table_is_never_made_smaller(tmp_path: Path) -> None:
     root = tree(tmp_path, max=2_000_000, hashsize=600_000)
-    apply_limits(TrackingLimits(), 8, root)
+    apply_limits(ConntrackSection(), 8, root)
 
     assert (value(root, "max"), value(root, "hashsize")) == (2_000_000, 600_000)
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_set_is_told_and_the_rest_is_set(tmp_path: Path) -> None:
     root = tree(tmp_path)
     (root / SYSCTLS / "nf_conntrack_tcp_timeout_established").unlink()
     with structlog.testing.capture_logs() as logs:
-        apply_limits(TrackingLimits(), 8, root)
+        apply_limits(ConntrackSection(), 8, root)
 
     assert [line["event"] for line in logs if line["log_level"] == "warning"] == ["conntrack_limit_unknown"]
     assert value(root, "tcp_timeout_close_wait") == 3_600
@@ -87,7 +87,7 @@ def test_the_kernel_takes_the_times() -> None:
     """In a namespace of its own; the table's size belongs to the first one, and is only told here."""
     name = Path("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait")
     with Namespace() as node, structlog.testing.capture_logs() as logs:
-        node.call(lambda: apply_limits(TrackingLimits(max_per_core=0, tcp_close_wait_s=1234), 2))
+        node.call(lambda: apply_limits(ConntrackSection(max_per_core=0, tcp_close_wait_timeout=1234), 2))
         found = node.call(name.read_text)
 
     assert int(found) == 1234

@@ -36,7 +36,7 @@ async def test_an_image_of_an_index_shows_its_layers_platforms_and_users() -> No
     put(node, X86, {"config": {"digest": image_id, "size": 7}, "layers": LAYERS})
     put(node, LAYERS[0]["digest"], {}, 100)
     node.containerd.records[A] = ImageRecord(A, INDEX, "application/vnd.oci.image.index.v1+json", 2, 0.0)
-    found = await node.plane.node.inspect(A)
+    found = await node.plane.inspector.inspect(A)
 
     assert found.image.names == (A,)
     assert (found.reference, found.digest, found.manifest_digest) == (A, INDEX, X86)
@@ -51,8 +51,8 @@ async def test_an_image_of_an_index_shows_its_layers_platforms_and_users() -> No
     assert found.total_bytes > 127
     assert found.may_use == ("every pod: it was pulled without credentials, or with those of the node",)
     assert found.notes == ()
-    assert (await node.plane.node.inspect(image_id[7:27])).image.id == image_id
-    assert await node.plane.node.inspect("r.io/nothing:1") is None
+    assert (await node.plane.inspector.inspect(image_id[7:27])).image.id == image_id
+    assert await node.plane.inspector.inspect("r.io/nothing:1") is None
 
 
 @pytest.mark.parametrize("document", [None, {}, {"manifests": []}, [], {"manifests": [{"digest": 5}]}])
@@ -63,7 +63,7 @@ async def test_what_the_runtime_did_not_keep_is_said_to_be_unknown(document: obj
     if document is not None:
         put(node, INDEX, document)
         node.containerd.records[A] = ImageRecord(A, INDEX, "", 2, 0.0)
-    found = await node.plane.node.inspect(A)
+    found = await node.plane.inspector.inspect(A)
 
     assert found.layers == ()
     assert found.notes == ("the runtime did not keep its manifest, so its layers are unknown",)

@@ -158,7 +158,7 @@ async def test_a_dry_run_removes_nothing_and_tells_the_order() -> None:
     await host.put(A, B)
     await host.plane.collector.refresh()
     await host.clock.advance(200)
-    state = await host.plane.node.collect(dry_run=True)
+    state = await host.plane.collector.collect(dry_run=True)
 
     assert [one.is_removed for one in state.images] == [False, False]
     assert host.names() == {A, B}
@@ -181,7 +181,7 @@ async def test_containers_in_any_state_sandboxes_and_the_queue_protect_their_ima
     await host.plane.collector.refresh()
     await host.clock.advance(200)
     await host.plane.collector.collect()
-    states = {state.names[0]: state for state in await host.plane.node.images()}
+    states = {state.names[0]: state for state in await host.plane.collector.refresh()}
 
     assert host.names() == {A, B}
     assert states[A].kept_because == "used by shop/web"
@@ -438,17 +438,17 @@ async def test_what_is_listed_is_fetched_and_pinned_and_unpinned_when_it_leaves_
         await host.until(lambda: host.containerd.records[A].labels == {"other": "label"})
 
         assert host.containerd.records[C].labels == {"io.cri-containerd.pinned": "pinned"}
-        assert {state.source for state in await host.plane.node.images()} == {"prefetched"}
+        assert {state.source for state in await host.plane.collector.refresh()} == {"prefetched"}
 
 
 async def test_a_list_by_hand_is_fetched_too_and_replaces_the_last_one() -> None:
     host = Host()
     await host.put(B)
     async with host.up():
-        answers = await host.plane.node.prefetch([ListedImage(image=A), ListedImage(image=B)])
+        answers = await host.plane.prefetcher.prefetch([ListedImage(image=A), ListedImage(image=B)])
         assert [(one.image, one.state) for one in answers] == [(A, "queued"), (B, "present")]
         await host.until(lambda: A in host.names())
-        assert await host.plane.node.prefetch([]) == []
+        assert await host.plane.prefetcher.prefetch([]) == []
 
 
 async def test_an_image_that_is_not_fetched_ahead_says_why_everywhere() -> None:
@@ -458,7 +458,7 @@ async def test_an_image_that_is_not_fetched_ahead_says_why_everywhere() -> None:
     why = "76% of the disk used, more than 75%"
     async with host.up():
         await host.plane.collector.refresh()
-        answers = await host.plane.node.prefetch([ListedImage(image=A), ListedImage(image="Not A Name")])
+        answers = await host.plane.prefetcher.prefetch([ListedImage(image=A), ListedImage(image="Not A Name")])
         await host.until(lambda: len(host.plane.puller.pulls.items) == 2)
         pulls = {one.image: one for one in host.plane.puller.pulls.items.values()}
         explained = await host.plane.node.explain(A)
@@ -485,9 +485,9 @@ async def test_a_prefetch_that_failed_says_when_it_is_tried_again() -> None:
     """FI-25."""
     host = Host()
     async with host.up():
-        await host.plane.node.prefetch([ListedImage(image="r.io/late:1")])
+        await host.plane.prefetcher.prefetch([ListedImage(image="r.io/late:1")])
         await host.until(lambda: host.plane.prefetcher._retry_at)
-        (answer,) = await host.plane.node.prefetch([ListedImage(image="r.io/late:1")])
+        (answer,) = await host.plane.prefetcher.prefetch([ListedImage(image="r.io/late:1")])
 
     assert (answer.state, answer.why) == ("queued", "its last pull failed; the next begins in 30s")
 

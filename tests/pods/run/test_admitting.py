@@ -56,7 +56,7 @@ async def test_a_pod_that_is_over_makes_room(tmp_path: Path) -> None:
         assert plane.pod("b-n").reason == "OutOfcpu"
         (container_id,) = cri._containers
         cri.exit(container_id, 0)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until_phases(a="Succeeded", b="Running")
 
 

@@ -108,7 +108,7 @@ async def test_a_burst_is_brought_about_by_the_next_kepd_and_for_the_next_instan
         manifests.put("/m/f.yaml", limited("500m", "10ms"))
         await until_bursts(plane, cri, 10_000)
         cri.exit(plane.pod().containers[0].id, 1)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "again")
         await until_bursts(plane, cri, 10_000)
 

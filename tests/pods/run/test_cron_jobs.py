@@ -73,7 +73,7 @@ async def end_all(plane: Plane, cri: Slow, code: int = 0) -> None:
     for one in pods(plane):
         if one.phase == "Running":
             await exit_of(cri, one, code)
-    plane.runner.look_again()
+    plane.runner.rounds.due.set()
 
 
 async def until_done(plane: Plane, cri: Slow) -> None:

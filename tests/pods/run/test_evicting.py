@@ -204,7 +204,7 @@ async def test_dead_containers_go_where_their_layers_are_short_of_room(
         await plane.until_phases(web="Running")
         for count in (1, 2):
             plane.cri.exit(plane.pod().containers[0].id, 1)
-            plane.runner.look_again()
+            plane.runner.rounds.due.set()
             await plane.until(lambda wanted=count: plane.pod().containers[0].restart_count == wanted, "a restart")
         await plane.until(lambda: len(plane.cri._containers) == 2, "one dead one to stay")
         node.amounts["nodefs.available"] = Amount(5, 100)
@@ -223,7 +223,7 @@ async def test_logs_of_pods_that_ended_make_room_before_one_is_evicted(tmp_path:
     async with plane_of(node, manifests, tmp_path, logs=PodLogs(max_size=1000)) as plane:
         await plane.until_phases(once="Running", web="Running")
         plane.cri.exit(plane.pod("once-n").containers[0].id, 0)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until_phases(once="Succeeded", web="Running")
         once, web = (next((tmp_path / "logs").glob(f"default_{name}-n_*/a")) for name in ("once", "web"))
         for folder in (once, web):

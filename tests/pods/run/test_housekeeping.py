@@ -260,7 +260,7 @@ async def test_nothing_is_ready_before_everything_was_read_and_seen(tmp_path: Pa
         await plane.until_phases(web="Running")
     late = Late()
     async with running(cri, late, tmp_path / "logs") as plane:
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         assert plane.state.value != "ready"
         assert cri.stops == []
         late.put("/m/f.yaml", manifest("web", "i"))

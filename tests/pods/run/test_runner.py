@@ -542,7 +542,7 @@ class TestReplacement:
         async with running(cri, manifests, tmp_path) as plane:
             await plane.until_phases(web="Running")
             cri.exit(next(iter(cri._containers)), 0)
-            plane.runner.look_again()
+            plane.runner.rounds.due.set()
             await plane.until_phases(web="Succeeded")
             manifests.put("/m/f.yaml", text + b"  hostname: other\n")
             await plane.rounds()

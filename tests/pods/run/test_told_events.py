@@ -113,7 +113,7 @@ async def test_a_sidecar_that_ends_before_its_turn_is_told_to_be_restarted(cri: 
         given.put(FILE, None)
         await plane.until(lambda: cri.stopping == {"app"}, "its main ends")
         cri.exit(next(one.id for one in plane.pod().containers if one.name == "net"), 1)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: "SidecarRestartedWhileTerminating" in reasons(plane), "told")
         cri.may_stop.set()
         await plane.until(lambda: not plane.phases, "gone")

@@ -253,14 +253,14 @@ async def test_a_job_counts_failures_and_successes_over_restarts_of_kepd(cri: Sl
     async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
         await until_ready(plane, 1)
         await exit_of(cri, pods(plane)[0], 3)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: status(plane, "Job", "work")["failed"] == 1 and ready(plane) == 1, "another try")
     async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
         await plane.until(lambda: ready(plane) == 1, "it runs on")
         for done in (1, 2):
             await plane.until(lambda: ready(plane) == 1, "it runs")
             await exit_of(cri, next(one for one in pods(plane) if one.phase == "Running"), 0)
-            plane.runner.look_again()
+            plane.runner.rounds.due.set()
             await plane.until(
                 lambda done=done: status(plane, "Job", "work")["succeeded"] == done, f"{done} have succeeded"
             )
@@ -278,7 +278,7 @@ async def test_a_job_that_fails_too_often_is_failed_and_makes_no_more_pods(cri: 
     async with running(cri, manifests(job("  backoffLimit: 0\n")), tmp_path, curve=AT_ONCE) as plane:
         await until_ready(plane, 1)
         await exit_of(cri, pods(plane)[0], 1)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: status(plane, "Job", "work").get("conditions"), "an outcome")
         told = status(plane, "Job", "work")["conditions"][0]
         await plane.rounds()
@@ -291,7 +291,7 @@ async def test_a_job_that_finished_goes_with_its_manifest_when_its_time_is_over(
     async with running(cri, manifests(job("  ttlSecondsAfterFinished: 0\n")), tmp_path) as plane:
         await until_ready(plane, 1)
         await exit_of(cri, pods(plane)[0], 0)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: not plane.runner.pods.items, "its pods are gone")
         await plane.until(lambda: not status(plane, "Job", "work"), "and its manifest")
 
@@ -314,7 +314,7 @@ async def test_another_template_begins_a_job_anew_once_its_former_pods_are_gone(
     async with running(cri, files, tmp_path, curve=AT_ONCE) as plane:
         await until_ready(plane, 1)
         await exit_of(cri, pods(plane)[0], 0)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: status(plane, "Job", "work")["succeeded"] == 1, "it has succeeded")
         files.put(FILE, job(image="j"))
         await until_ready(plane, 1, "j")

@@ -277,7 +277,7 @@ async def test_a_pod_stays_in_the_group_that_it_began_in(tmp_path: Path) -> None
     async with running(cri, manifests, tmp_path / "logs", groups=groups) as plane:
         await plane.until_phases(web="Running")
         cri.exit(plane.pod().containers[0].id, 1)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: plane.pod().containers[0].restart_count == 1, "again")
         assert parents == [f"/{group}"] * 2
         manifests.put("/m/f.yaml", None)

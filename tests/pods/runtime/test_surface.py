@@ -192,7 +192,7 @@ async def test_last_words_are_found_by_the_next_kepd_too(tmp_path: Path) -> None
     async with running(cri, manifests, tmp_path / "logs") as plane:
         await plane.until_phases(web="Running")
         cri.exit(plane.pod().containers[0].id, 3)
-        plane.runner.look_again()
+        plane.runner.rounds.due.set()
         await plane.until(lambda: plane.pod().containers[0].last, "it ended")
         last = plane.pod().containers[0].last
 

@@ -460,7 +460,7 @@ async def test_a_sidecar_waits_for_its_main_and_gets_the_rest(state: House) -> N
     await state.exit("main")
 
     assert timeout_of(line) == 4
-    assert state.state.figures.holds["StopContainer", "order"].number == 1
+    assert state.state.figures.holds.number(("StopContainer", "order")) == 1
 
 
 async def test_a_budget_that_ends_first_is_told(state: House) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.services.iptables_error import LockHeld
 from agent.model.services.iptables_rules import Chains, RulesChange
-from agent.model.services.nft_error import OutcomeUnknown
+from agent.model.services.nft_error import LockHeld, OutcomeUnknown
 from agent.model.services.service import ServiceKey
 from agent.services.objects.fold import ServiceIndex
 from agent.services.routes.desired import Desired

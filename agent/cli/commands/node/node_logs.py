@@ -4,11 +4,11 @@
 import os
 import sys
 import time
-from datetime import datetime
 
 import click
 
 from agent.cli.client import Client, connected
+from agent.cli.durations import moment
 from agent.cli.render import print_listing
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.ages import age
@@ -88,14 +88,7 @@ def _micros(option: str, given: str) -> int:
         return int((time.time() - float(str(DURATION.read(given)))) * 1e6)
     except Wrong:
         pass
-    try:
-        found = datetime.fromisoformat(given)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        right = "expected a time with its zone, such as 2026-01-01T10:00:00Z, or a while, such as 10m"
-        raise CommandFailed(f'{option}: "{given}" is not valid; {right}', USAGE)
-    return round(found.timestamp() * 1e6)
+    return round(moment(option, given, ", or a while, such as 10m") * 1e6)
 
 
 def _print(daemon: Client, wanted: node_pb2.StreamNodeLogsRequest) -> None:

@@ -20,7 +20,7 @@ from agent.cli.commands.objects.making import deployment, job, service
 from agent.cli.common_options import take_namespace
 from agent.cli.completing import complete_objects
 from agent.cli.objects.kind_group import KindGroup
-from agent.cli.objects.manifest_files import SERVICE, called, checked_files, file_option, joined, send_objects
+from agent.cli.objects.manifest_files import SERVICE, called, checked_files, file_option, joined, send_objects, told_dry
 from agent.cli.objects.new_objects import Object, dry_run_option, make, new_object, output_option
 from agent.cli.objects.words import parse_wanted
 from agent.cli.session import CommandFailed, Session
@@ -108,11 +108,7 @@ def create(ctx: click.Context, paths: tuple[str, ...], dry_run: str) -> None:
     with connected(ctx.obj) as daemon:
         applied = send_objects(daemon, joined(files), create_only=True, dry_run=dry_run != "none")
     for one in applied:
-        click.echo(f"{called(one.kind, one.namespace, one.name)} {one.result}{_dry(dry_run)}")
-
-
-def _dry(dry_run: str) -> str:
-    return " (dry run)" if dry_run != "none" else ""
+        click.echo(f"{called(one.kind, one.namespace, one.name)} {one.result}{told_dry(dry_run)}")
 
 
 SOURCES = (

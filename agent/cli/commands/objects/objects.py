@@ -21,6 +21,7 @@ from agent.cli.objects.manifest_files import (
     joined,
     read_files,
     send_objects,
+    told_dry,
     without_fault,
 )
 from agent.cli.objects.scope_options import scope_options
@@ -76,17 +77,13 @@ def apply(
         before = _uids(daemon) if wait else {}
         applied = send_objects(daemon, joined(files), dry_run=dry_run == "server")
     for one in applied:
-        click.echo(f"{called(one.kind, one.namespace, one.name)} {one.result}{_dry(dry_run)}")
+        click.echo(f"{called(one.kind, one.namespace, one.name)} {one.result}{told_dry(dry_run)}")
         if dry_run == "server" and one.diff:
             click.echo(one.diff)
     if wait and dry_run == "none":
         from agent.cli.waits.waiting import wait_applied
 
         wait_applied(session, applied, before)
-
-
-def _dry(dry_run: str) -> str:
-    return " (dry run)" if dry_run != "none" else ""
 
 
 def _uids(daemon: Client) -> dict[str, str]:
@@ -133,7 +130,7 @@ def delete(
             _delete_one(daemon, kind, found, grace_s, is_dry=dry_run != "none")
             ended += [found.key] if kind.api == "Pod" else []
             word = "ends" if kind.api == "Pod" else "deleted"
-            click.echo(f"{kind.singular}/{found.key} {word}{_dry(dry_run)}")
+            click.echo(f"{kind.singular}/{found.key} {word}{told_dry(dry_run)}")
     if wait and ended and dry_run == "none":
         from agent.cli.waits.waiting import wait_gone
 

@@ -36,14 +36,19 @@ CHANGED = ("deployments", "daemonsets", "statefulsets")
 TRIES = 5
 
 
+def of_one(command: Any) -> Any:  # noqa: ANN401  # a decorator of decorated functions
+    """Takes the words that name one object, and its namespace."""
+    words = click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+    return words(namespace_option()(command))
+
+
 @click.group(cls=KindGroup)
 def rollout() -> None:
     """Follow a change of a Deployment, DaemonSet or StatefulSet, hold it, undo it, or make the pods anew."""
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
-@namespace_option()
+@of_one
 @click.pass_obj
 def status(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Wait until all pods have the present template and are available."""
@@ -68,8 +73,7 @@ def _condition(made: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
-@namespace_option()
+@of_one
 @click.pass_obj
 def restart(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Make all pods anew, one after the other as its strategy says; its manifest gets an annotation that says when."""
@@ -85,9 +89,8 @@ def restart(session: Session, words: tuple[str, ...], namespace: str) -> None:
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@of_one
 @click.option("--revision", type=click.IntRange(1), help="Show the template of one.")
-@namespace_option()
 @click.pass_obj
 def history(session: Session, words: tuple[str, ...], revision: int | None, namespace: str) -> None:
     """List the templates that it had and has, newest last, by number and cause."""
@@ -106,9 +109,8 @@ def history(session: Session, words: tuple[str, ...], revision: int | None, name
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@of_one
 @click.option("--to-revision", type=click.IntRange(0), default=0, help="Which one [the last before the present].")
-@namespace_option()
 @click.pass_obj
 def undo(session: Session, words: tuple[str, ...], to_revision: int, namespace: str) -> None:
     """Write a former template into its manifest; what else the manifest says stays."""
@@ -169,8 +171,7 @@ def _hold(session: Session, words: tuple[str, ...], namespace: str, *, is_paused
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
-@namespace_option()
+@of_one
 @click.pass_obj
 def pause(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Hold a Deployment's change: pods keep the template that they have, whatever its manifest says, until resume."""
@@ -178,8 +179,7 @@ def pause(session: Session, words: tuple[str, ...], namespace: str) -> None:
 
 
 @rollout.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
-@namespace_option()
+@of_one
 @click.pass_obj
 def resume(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Let the template of a paused Deployment take the place of the former."""
@@ -187,9 +187,8 @@ def resume(session: Session, words: tuple[str, ...], namespace: str) -> None:
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND/NAME", shell_complete=complete_objects)
+@of_one
 @click.option("--replicas", type=click.IntRange(0), required=True, help="How many pods it has.")
-@namespace_option()
 @click.pass_obj
 def scale(session: Session, words: tuple[str, ...], replicas: int, namespace: str) -> None:
     """Write another number of pods into the manifest of a Deployment or StatefulSet."""

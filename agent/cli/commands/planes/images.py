@@ -10,7 +10,7 @@ from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.pod_names import find_pod, given_pod
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import CommandFailed, Session
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import Tree, documents_or_fault, plain
 from agent.kinds.amounts import size
 from agent.kinds.table import Column, Columns, Listing
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
@@ -186,12 +186,9 @@ def prefetch(session: Session, images: tuple[str, ...], source: Path | None) -> 
 
 
 def _prefetch_items(source: Path) -> list[Tree]:
-    try:
-        documents, duplicates = parse_documents(source.read_bytes(), str(source))
-    except UnreadableYaml as error:
-        raise CommandFailed(str(error), USAGE) from error
-    if duplicates:
-        raise CommandFailed("\n".join(map(str, duplicates)), USAGE)
+    documents, findings = documents_or_fault(source.read_bytes(), str(source))
+    if findings:
+        raise CommandFailed("\n".join(map(str, findings)), USAGE)
     if len(documents) != 1 or documents[0].kind != "list":
         raise CommandFailed(f"{source}: is not a list of images", USAGE)
     return documents[0].items

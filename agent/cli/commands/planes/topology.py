@@ -14,8 +14,8 @@ import msgspec
 from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.words import qualified
 from agent.cli.render import output_option, print_blocks, print_data
-from agent.cli.session import CommandFailed, Session
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.cli.session import CommandFailed, Session, content_of
+from agent.config.strict_yaml import documents_or_fault, plain
 from agent.model.exit_codes import USAGE
 from agent.model.nodes.node import ZONE_LABEL
 from agent.topology.explain.documents import NotThereError, explain_hints, explain_spread, plan_for_pod
@@ -190,14 +190,9 @@ def _read(*sources: Path, for_hints: bool = True) -> Manifests:
 
 def documents_of(sources: Iterable[Path]) -> Iterator[Document]:
     for path in (path for source in sources for path in files_of(source)):
-        try:
-            trees, duplicates = parse_documents(path.read_bytes(), str(path))
-        except UnreadableYaml as error:
-            raise CommandFailed(str(error), USAGE) from error
-        except OSError as error:
-            raise CommandFailed(f"{path}: cannot be read: {error.strerror}", USAGE) from error
-        if duplicates:
-            raise CommandFailed("\n".join(map(str, duplicates)), USAGE)
+        trees, findings = documents_or_fault(content_of(path), str(path))
+        if findings:
+            raise CommandFailed("\n".join(map(str, findings)), USAGE)
         for tree in trees:
             yield Document(tree.where, plain(tree))
 

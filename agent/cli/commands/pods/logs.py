@@ -6,14 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from datetime import datetime
 
 import click
 import msgspec
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import SERVICE
-from agent.cli.durations import Duration
+from agent.cli.durations import Duration, moment
 from agent.cli.objects.pod_names import find_container
 from agent.cli.objects.words import parse_selector
 from agent.cli.objects.workload_pods import find_workload, pods_of, workload_kind
@@ -88,14 +87,7 @@ def _since(since_s: float | None, since_time: str | None) -> float | None:
         raise CommandFailed("--since and --since-time exclude each other; expected one", USAGE)
     if since_time is None:
         return time.time() - since_s if since_s is not None else None
-    try:
-        found = datetime.fromisoformat(since_time)
-    except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        right = "expected a time with its zone, such as 2026-01-01T10:00:00Z"
-        raise CommandFailed(f'--since-time: "{since_time}" is not valid; {right}', USAGE)
-    return found.timestamp()
+    return moment("--since-time", since_time)
 
 
 def _named(daemon: Client, target: str, container: str) -> LogOf:

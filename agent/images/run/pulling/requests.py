@@ -2,14 +2,13 @@
 """Who waits for which pull, and the feed in which everybody can follow the pulls. Changed by the puller alone."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count, islice
 from operator import is_
 
 import msgspec
 from msgspec.structs import replace
 
-from agent.images.ports import ImageEvents
 from agent.images.prefetch.plan import Skip
 from agent.images.queue.errors import ERR_PULL
 from agent.images.queue.flights import FlightMember, SharedPull
@@ -49,7 +48,7 @@ class PullAsk(msgspec.Struct):
 
 
 class PullRequests:
-    def __init__(self, metrics: ImageMetrics, events: ImageEvents | None, *, clock: Clock) -> None:
+    def __init__(self, metrics: ImageMetrics, events: Callable[[ImageEvent], None] | None, *, clock: Clock) -> None:
         self.pulls: Feed[PullState] = Feed(lambda pull: pull.image)
         self._metrics = metrics
         self._events = events
@@ -114,7 +113,7 @@ class PullRequests:
     def tell(self, request: PullRequest, sentences: tuple[Sentence, ...]) -> None:
         if self._events is not None and (request.pod.uid or request.is_prefetch):
             for sentence in sentences:
-                self._events.tell(ImageEvent(request.pod, request.container, sentence))
+                self._events(ImageEvent(request.pod, request.container, sentence))
 
     def tell_all(self, members: Iterable[FlightMember], sentences: tuple[Sentence, ...]) -> None:
         for ask in self.asks(members):

@@ -24,6 +24,7 @@ from agent.model.refused import Refused
 from agent.pods.manifest.reading import MOST_MADE
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
+from agent.pods.run.workloads.known import KeptRecords
 from agent.pods.workloads.cron_job import (
     CRON_JOB,
     FOLDER,
@@ -31,7 +32,6 @@ from agent.pods.workloads.cron_job import (
     CronJob,
     CronRecord,
     News,
-    cron_record_name,
     cron_status,
     decode_cron_record,
     finished,
@@ -69,7 +69,7 @@ class CronJobs:
         self._context = context
         self._is_unread = is_unread
         self._tell_changed = changed
-        self._records: dict[Key, CronRecord] = {}
+        self._records = KeptRecords(context.records, FOLDER, decode_cron_record)
         self._known: Mapping[Key, CronJob] = {}
         self._given: Mapping[Key, Workload] = {}
         self._made: dict[Key, Workload] = {}
@@ -85,27 +85,17 @@ class CronJobs:
     async def load(self) -> None:
         """Before the first look at manifests. Without its record a CronJob counts as new."""
         self._zone = await asyncio.to_thread(node_zone)
-        self._records.clear()
         self._made.clear()
         self.files = {}
-        try:
-            found = await self._context.records.read_folder(FOLDER)
-        except OSError as error:
-            log.warning("cron_records_unreadable", error=str(error))
-            return
-        for name, content in found.items():
-            try:
-                record = decode_cron_record(content)
-            except ValueError as error:
-                log.warning("cron_record_unreadable", record=name, error=str(error))
-                continue
+        await self._records.load()
+        for record in self._records.all():
             self._take_in(record)
 
     def take(self, workloads: Mapping[Key, Workload]) -> Mapping[Key, Workload]:
         """The manifests say this now; answers with all that makes pods. A file's Job comes before one made here."""
         self._known = {key: one for key, one in workloads.items() if isinstance(one, CronJob)}
         self._given = {key: one for key, one in workloads.items() if not isinstance(one, CronJob)}
-        self._changed |= {*self._known, *self._records}
+        self._changed |= {*self._known, *self._records.keys()}
         self._bell.set()
         return {**self._made, **self._given}
 
@@ -117,23 +107,24 @@ class CronJobs:
             self._bell.set()
 
     def status(self, key: Key) -> Mapping[str, object] | None:
-        job, record = self._known.get(key), self._records.get(key)
+        job, record = self._known.get(key), self._records.of(key)
         if job is None or record is None:
             return None
         settings = self._context.settings()
         return cron_status(job, record, settings.node, self._zone_of(job), self._context.clock.wall_s())
 
     def created_s(self, key: Key) -> float:
-        record = self._records.get(key)
+        record = self._records.of(key)
         return record.created_s if record is not None else 0.0
 
     async def drop(self, key: Key) -> bool:
         """Somebody deletes a Job; whether it was made here. Raises Refused."""
         async with self._lock:
-            if key not in self._made or key in self._given:
+            record = self._records.of(self._owner(key))
+            if record is None or key not in self._made or key in self._given:
                 return False
             try:
-                await self._keep(without_job(self._records[self._owner(key)], key[2]))
+                await self._keep(without_job(record, key[2]))
             except OSError as error:
                 text = f"the record of its CronJob cannot be written: {error.strerror}; the Job stays"
                 raise Refused("precondition", text) from error
@@ -148,7 +139,7 @@ class CronJobs:
             wall_s = clock.wall_s()
             before, boot = boot, Boot(began_s=wall_s - clock.now_s())
             if boot.follows(before):
-                self._changed |= {*self._known, *self._records}
+                self._changed |= {*self._known, *self._records.keys()}
             chosen = self._changed | {key for key, wake_s in self._wakes_s.items() if wake_s <= wall_s}
             self._changed = set()
             for key in sorted(chosen):
@@ -167,7 +158,7 @@ class CronJobs:
                     await self._forget(key)
                     del self._wakes_s[key]
                     return
-                record = self._records.get(key) or CronRecord(namespace=job.namespace, name=job.name)
+                record = self._records.of(key) or CronRecord(namespace=job.namespace, name=job.name)
                 record, news = self._with_ends(record)
                 plan = plan_cron(job, record, self._zone_of(job), wall_s, lambda name: self._why_not(job, name))
                 await self._keep(plan.record)
@@ -197,7 +188,7 @@ class CronJobs:
     def _why_not(self, job: CronJob, name: str) -> str:
         if (JOB, job.namespace, name) in self._given:
             return "a manifest has a Job of that name"
-        active = {(JOB, one.namespace, each.name) for one in self._records.values() for each in one.active}
+        active = {(JOB, one.namespace, each.name) for one in self._records.all() for each in one.active}
         workloads = (*self._given.values(), *(one for key, one in self._made.items() if key in active))
         if sum(one.most_pods for one in workloads) + job.most_pods > MOST_MADE:
             return f"all workloads together would ask for more than {MOST_MADE} pods"
@@ -205,18 +196,16 @@ class CronJobs:
 
     async def _keep(self, record: CronRecord) -> None:
         """Raises OSError."""
-        before = self._records.get(record.key)
+        before = self._records.of(record.key)
         if before == record:
             return
-        name = cron_record_name(record.namespace, record.name)
-        await self._context.records.write(name, msgspec.json.encode(record))
+        await self._records.keep(record)
         self._take_in(record)
         if before is None or before.jobs != record.jobs:
             self._tell_changed()
 
     def _take_in(self, record: CronRecord) -> None:
         """What is on the disk is so here as well."""
-        self._records[record.key] = record
         keys = {(JOB, record.namespace, one.name) for one in record.jobs}
         for key in [one for one in self._made if self._owner(one) == record.key and one not in keys]:
             del self._made[key]
@@ -241,11 +230,10 @@ class CronJobs:
 
     async def _forget(self, key: Key) -> None:
         """With it its Jobs and their pods go. Raises OSError."""
-        record = self._records.get(key)
+        record = self._records.of(key)
         if record is None or self._is_unread(record.file):
             return
-        await self._context.records.remove(cron_record_name(key[1], key[2]))
-        del self._records[key]
+        await self._records.forget(key)
         gone = owner_text(key[1], key[2])
         self.files = {owner: content for owner, content in self.files.items() if owner != gone}
         for job_key in [one for one in self._made if self._owner(one) == key]:

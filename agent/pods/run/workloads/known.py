@@ -5,6 +5,7 @@ A record is on disk what it is here, for a change is taken over only once it is 
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from hashlib import sha256
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
@@ -13,13 +14,13 @@ import structlog
 
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import RUNNING, PodState
+from agent.model.records import RecordFiles
 from agent.pods.plan.remembered import Record
-from agent.pods.ports import PodRecords
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.workloads.history import FOLDER as HISTORIES
-from agent.pods.workloads.history import History, decode_history, history_name
+from agent.pods.workloads.history import History, decode_history
 from agent.pods.workloads.job import FOLDER as JOBS
-from agent.pods.workloads.job import JobRecord, JobRules, decode_job_record, job_record_name
+from agent.pods.workloads.job import JobRecord, JobRules, decode_job_record
 from agent.pods.workloads.rollout import ROLLING, OwnedPod, RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.workload import Key, Workload, ordinal_of
@@ -137,13 +138,18 @@ R = TypeVar("R", bound=Kept)
 
 
 class KeptRecords(Generic[R]):
-    """Records of one sort, in a folder of their own."""
+    """Records of one sort, in a folder of their own. Those of several kinds have the kind in their names."""
 
     def __init__(
-        self, files: PodRecords, folder: str, decode: Callable[[bytes], R], name: Callable[[Key], str]
+        self, files: RecordFiles, folder: str, decode: Callable[[bytes], R], *, of_kinds: bool = False
     ) -> None:
-        self._files, self._folder, self._decode, self._name = files, folder, decode, name
+        self._files, self._folder, self._decode, self._of_kinds = files, folder, decode, of_kinds
         self._known: dict[Key, R] = {}
+
+    def _name(self, key: Key) -> str:
+        """Names of objects are longer than those of files."""
+        words = "/".join(key if self._of_kinds else key[1:])
+        return f"{self._folder}/{sha256(words.encode()).hexdigest()[:32]}.json"
 
     async def load(self) -> None:
         """One that cannot be read is left out: what it is about begins anew from the pods that are still there."""
@@ -184,12 +190,12 @@ class KeptRecords(Generic[R]):
             del self._known[key]
 
 
-def job_records(files: PodRecords) -> KeptRecords[JobRecord]:
-    return KeptRecords(files, JOBS, decode_job_record, lambda key: job_record_name(key[1], key[2]))
+def job_records(files: RecordFiles) -> KeptRecords[JobRecord]:
+    return KeptRecords(files, JOBS, decode_job_record)
 
 
-def histories(files: PodRecords) -> KeptRecords[History]:
-    return KeptRecords(files, HISTORIES, decode_history, history_name)
+def histories(files: RecordFiles) -> KeptRecords[History]:
+    return KeptRecords(files, HISTORIES, decode_history, of_kinds=True)
 
 
 def record_of(jobs: KeptRecords[JobRecord], job: Workload) -> JobRecord:

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import Metric
 
 from agent.drivers.kube.errors import Conflict, Denied, KubeError, Missing, Throttled, Unprocessable
 from agent.drivers.kube.resource import EVENTS
 from agent.model.clock import Clock
 from agent.model.event import Event
+from agent.model.histogram import counter_family
 from agent.services.view.object_events import (
     event_body,
     event_name,
@@ -193,10 +194,6 @@ class EventWriter:
             return False
         return True
 
-    def families(self) -> Iterator[CounterMetricFamily]:
-        found = CounterMetricFamily(
-            "kepd_services_object_events", "Events for the API server by outcome.", labels=["outcome"]
-        )
-        for outcome, count in sorted(self.outcomes.items()):
-            found.add_metric([outcome], count)
-        yield found
+    def families(self) -> Iterator[Metric]:
+        text = "Events for the API server by outcome."
+        yield counter_family("kepd_services_object_events", text, ("outcome",), sorted(self.outcomes.items()))

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import structlog
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 from agent.drivers.kube.decoding import ApiObject
 from agent.drivers.kube.resource import (
@@ -28,6 +28,7 @@ from agent.drivers.kube.resource import (
     Resource,
     Resumed,
 )
+from agent.model.histogram import gauge_family
 from agent.model.kube_objects import NodeMetadata, NodeObject, Service
 from agent.model.nodes.node import HOSTNAME_LABEL, REGION_LABEL, ZONE_LABEL
 from agent.services.objects.bounds import KUBERNETES, Doubts
@@ -132,11 +133,9 @@ class KubeServices:
     def families(self) -> Iterator[Metric]:
         """How old the last word of the server is: it grows where a watch hangs without breaking."""
         text = "Time since the API server's last message about a kind."
-        ages = GaugeMetricFamily("kepd_kube_watch_age_seconds", text, labels=["kind"])
         now_s = asyncio.get_running_loop().time()
-        for kind, heard_s in sorted(self._heard_s.items()):
-            ages.add_metric([kind], now_s - heard_s)
-        yield ages
+        ages = [(kind, now_s - heard_s) for kind, heard_s in sorted(self._heard_s.items())]
+        yield gauge_family("kepd_kube_watch_age_seconds", text, ("kind",), ages)
 
     def silent_s(self) -> float:
         """How long the server has said nothing of Services or of slices."""

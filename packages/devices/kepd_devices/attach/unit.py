@@ -5,7 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +18,7 @@ from agent.kit.plane import Attached, Families, PlaneInputs, PlaneUnit, Run
 from agent.model.component import Report
 from agent.model.finding import Advice
 from agent.model.pods.state import PodState
-from agent.model.runtime.features import RuntimeFacts, RuntimeFeatures
+from agent.model.runtime.features import RuntimeFeatures
 from kepd_devices.attach.device_service import DeviceService
 from kepd_devices.attach.settings import changed_nodes, device_commands, manager_settings, own_devices, plugin_settings
 from kepd_devices.cdi.merging import plain_place
@@ -39,6 +39,9 @@ from kepd_devices.run.plane import DevicePlane
 from kepd_devices.run.plugins import PluginDevices
 from kepd_devices.run.pod_devices import PodDevices
 from kepd_devices.run.view import DeviceView
+
+if TYPE_CHECKING:
+    from agent.kit.runtime import RuntimeWatch
 
 
 class DeviceOffers(msgspec.Struct, frozen=True):
@@ -223,14 +226,7 @@ def _registry(inputs: PlaneInputs, claims: DeviceClaims, own: list[str]) -> Plug
     )
 
 
-class RuntimeSeen(Protocol):
-    @property
-    def facts(self) -> RuntimeFacts: ...
-
-    async def features(self) -> RuntimeFeatures: ...
-
-
-async def cdi_advice(runtime: RuntimeSeen, directories: Sequence[str]) -> list[Advice]:
+async def cdi_advice(runtime: "RuntimeWatch", directories: Sequence[str]) -> list[Advice]:
     """What `kepctl doctor` says of the runtime and CDI, of the configuration's `directories`. Nothing while the runtime
     does not answer, for it alone knows."""
     if not runtime.facts.is_connected:

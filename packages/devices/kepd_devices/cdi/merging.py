@@ -72,10 +72,6 @@ class Catalogue:
         self._known[one.id] = one
 
     @property
-    def ids(self) -> list[str]:
-        return sorted(self._known.keys() - self._twice.keys())
-
-    @property
     def every(self) -> list[str]:
         """Those that cannot be used too."""
         return sorted(self._known)

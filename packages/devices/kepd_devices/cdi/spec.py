@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agent.config.shape import Shape, place_of
-from agent.config.strict_yaml import UnreadableYaml, parse_documents
+from agent.config.strict_yaml import documents_or_fault
 from agent.model.finding import Finding, shown
 from kepd_devices.manifest.faults import Fault, Faults
 
@@ -133,10 +133,7 @@ def _wrong_part(part: str) -> str:
 def parse_spec(path: str, content: bytes) -> tuple[CdiSpec | None, tuple[Finding, ...]]:
     if len(content) > LONGEST_FILE_BYTES:
         return None, (Finding(path, "", f"has {len(content)} bytes; expected at most {LONGEST_FILE_BYTES}"),)
-    try:
-        trees, findings = parse_documents(content, path)
-    except UnreadableYaml as error:
-        return None, (error.finding,)
+    trees, findings = documents_or_fault(content, path)
     if len(trees) != 1 and not findings:
         findings = [Finding(path, "", f"has {len(trees)} documents; expected one")]
     if findings:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.config.strict_yaml import Tree, UnreadableYaml
+from agent.config.strict_yaml import Tree
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
 from agent.objects.decoding import documents_of
@@ -59,10 +59,7 @@ def _of(kind: type[Kind], chosen: Iterable[Placed]) -> list[Kind]:
 
 
 def _read_file(path: str, content: bytes, reader: Reader) -> tuple[Mapping[Key, Placed], list[Finding]]:
-    try:
-        trees, findings = documents_of(content, path)
-    except UnreadableYaml as error:
-        return {}, [error.finding]
+    trees, findings = documents_of(content, path)
     if (count := sum(map(len, set(_expressions(trees))))) > MOST_EXPRESSIONS:
         text = f"has selectors of {count} signs; expected at most {MOST_EXPRESSIONS}: share them out to several files"
         return {}, [*findings, Finding(path, "", text)]

@@ -26,6 +26,7 @@ from agent.model.devices.plugin import PreparedDevice
 from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pods.pod import ContainerSpec, PodSpec
+from agent.model.records import RecordFiles
 from agent.model.refused import Refused
 from agent.model.runtime.features import RuntimeFeatures
 from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus
@@ -49,7 +50,7 @@ from kepd_devices.plan.records import (
 from kepd_devices.plan.search import Question
 from kepd_devices.plan.steps import Forget, Leave, Mark, Prepare, Unprepare, plan
 from kepd_devices.plan.unrecorded import Unrecorded, note_of, unrecorded
-from kepd_devices.ports import CdiPlace, PodsOfNode, RecordFiles
+from kepd_devices.ports import CdiPlace, PodsOfNode
 from kepd_devices.run.drivers.driver_calls import answers_of
 from kepd_devices.run.known_devices import KnownDevices, ManagerSettings
 from kepd_devices.run.metrics import DeviceMetrics
@@ -389,7 +390,6 @@ class DeviceClaims(KnownDevices):
     def _say(self, record: ClaimRecord, reason: str, text: str) -> None:
         self._tell(
             Event(
-                id="",
                 is_warning=False,
                 reason=reason,
                 message=f"claim {record.key} {text}",

@@ -20,6 +20,7 @@ from typing import Protocol
 import structlog
 
 from agent.model.finding import printable
+from kepd_devices.local.pool_rules import Command, filled, seconds
 
 log = structlog.get_logger(plane="devices")
 
@@ -125,6 +126,21 @@ class DeviceCommands:
             self._has_begun = True
             if left:
                 log.error("old_commands_not_ended", processes=left[:MOST_TOLD])
+
+    async def reset(self, command: Command, resource: str, device: str, **more: str) -> str:
+        """Of a plugin's device: why it failed, after all that may be tried; nothing where the device is clean. `more`
+        is what its environment has beside the names."""
+        argv = [filled(one, {"name": device}) for one in command.command]
+        environment = {"DEVICE_NAME": device, "DEVICE_RESOURCE": resource, **more}
+        why = ""
+        for _ in range(command.retries + 1):
+            try:
+                await self.run(argv, environment, seconds(command.timeout) or 0.0, f"{resource}/{device}")
+            except CommandFailed as error:
+                why = str(error)
+            else:
+                return ""
+        return why
 
     async def run(
         self, command: Sequence[str], environment: Mapping[str, str], limit_s: float, device: str = ""

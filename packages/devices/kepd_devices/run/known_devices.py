@@ -95,7 +95,7 @@ class KnownDevices:
             log.info("slices_delayed" if one.is_flood else "slices_in_time", driver=one.pool[0], pool=one.pool[1])
             if one.is_flood:
                 text = printable(str(one))
-                self._tell(Event(id="", is_warning=True, reason="SlicesDelayed", message=text, plane="devices"))
+                self._tell(Event(is_warning=True, reason="SlicesDelayed", message=text, plane="devices"))
         return found
 
     def catch_up(self) -> bool:
@@ -116,7 +116,7 @@ class KnownDevices:
         self.invalid_pools = {str(one): one.invalid for one in gather(slices, self.node) if one.invalid}
         for name, why in sorted(self.invalid_pools.items() - before.items()):
             text = printable(f"pool {name} gives no devices, for it is invalid: {why}")
-            self._tell(Event(id="", is_warning=True, reason="PoolInvalid", message=text, plane="devices"))
+            self._tell(Event(is_warning=True, reason="PoolInvalid", message=text, plane="devices"))
         return before != self.invalid_pools
 
     def classes(self) -> Mapping[str, DeviceClass]:

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
-from agent.model.histogram import Histogram
+from agent.model.histogram import Histogram, counter_family, gauge_family
 
 ALLOCATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 STEP_BOUNDS = (10, 100, 1000, 10_000, 100_000)
@@ -59,31 +59,17 @@ class DeviceMetrics:
         self._resets[self._driver(driver), outcome] += 1
 
     def families(self) -> Iterator[Metric]:
-        devices = GaugeMetricFamily("kepd_devices", "Devices of this node.", labels=("driver", "state"))
         counted: Counter[tuple[str, str]] = Counter()
         for (driver, state), count in self.devices().items():
             counted[self._driver(driver), state] += count
-        for (driver, state), count in sorted(counted.items()):
-            devices.add_metric((driver, state), count)
-        yield devices
-        claims = GaugeMetricFamily("kepd_device_claims", "Claims on devices.", labels=("state",))
-        for state, count in sorted(self.claims().items()):
-            claims.add_metric((state,), count)
-        yield claims
-        drivers = GaugeMetricFamily("kepd_device_drivers", "Drivers of devices.", labels=("kind", "state"))
-        for (kind, state), count in sorted(self.drivers().items()):
-            drivers.add_metric((kind, state), count)
-        yield drivers
-        holds = GaugeMetricFamily("kepd_device_holds", "Calls of a kubelet that wait for a device.", labels=("reason",))
-        for reason, count in sorted(self.holds.items()):
-            holds.add_metric((reason,), count)
-        yield holds
-        outcomes = CounterMetricFamily(
-            "kepd_device_allocations", "Searches for the devices of a pod.", labels=("outcome",)
-        )
-        for outcome, count in sorted(self._outcomes.items()):
-            outcomes.add_metric((outcome,), count)
-        yield outcomes
+        yield gauge_family("kepd_devices", "Devices of this node.", ("driver", "state"), sorted(counted.items()))
+        yield gauge_family("kepd_device_claims", "Claims on devices.", ("state",), sorted(self.claims().items()))
+        drivers = sorted(self.drivers().items())
+        yield gauge_family("kepd_device_drivers", "Drivers of devices.", ("kind", "state"), drivers)
+        text = "Calls of a kubelet that wait for a device."
+        yield gauge_family("kepd_device_holds", text, ("reason",), sorted(self.holds.items()))
+        text = "Searches for the devices of a pod."
+        yield counter_family("kepd_device_allocations", text, ("outcome",), sorted(self._outcomes.items()))
         yield self._allocations.family(
             "kepd_device_allocation_duration_seconds", "Duration of a search for the devices of a pod.", ()
         )
@@ -91,7 +77,5 @@ class DeviceMetrics:
         yield self._calls.family(
             "kepd_device_calls_duration_seconds", "Duration of calls of drivers.", ("driver", "method", "code")
         )
-        resets = CounterMetricFamily("kepd_device_resets", "Resets of devices.", labels=("driver", "outcome"))
-        for (driver, outcome), count in sorted(self._resets.items()):
-            resets.add_metric((driver, outcome), count)
-        yield resets
+        resets = sorted(self._resets.items())
+        yield counter_family("kepd_device_resets", "Resets of devices.", ("driver", "outcome"), resets)

@@ -21,31 +21,32 @@ FAKE_PERIOD_S = 10.0
 
 
 class OwnDevices(Protocol):
-    """The devices of one of kepd's drivers."""
+    """The devices of one of kepd's drivers. What has no use of a step inherits the body."""
 
-    @property
-    def driver(self) -> str: ...
+    driver: str
+    unhealthy: dict[str, str]
+    """Why, by device."""
 
     def slices(self) -> Sequence[Slice]: ...
 
     def edits(self, record: ClaimRecord) -> tuple[Edits, list[ResultEdits]]:
         """Raises Refused."""
 
-    def command(self, result: Result, what: str) -> tuple[Command, Mapping[str, str]] | None:
+    def command(self, result: Result, what: str) -> tuple[Command, Mapping[str, str]] | None:  # noqa: ARG002
         """What is run to prepare or reset a device, with the words that it may use."""
+        return None
 
-    def has_others(self, device: str, uid: str) -> bool:
+    def has_others(self, device: str, uid: str) -> bool:  # noqa: ARG002
         """Claims beside this one that go on with the device."""
+        return False
 
-    def is_lost(self, device: str) -> bool:
+    def is_lost(self, device: str) -> bool:  # noqa: ARG002
         """Nothing is known of it any more, while devices are reset after use."""
+        return False
 
     @property
-    def quarantined(self) -> frozenset[str]: ...
-
-    @property
-    def unhealthy(self) -> Mapping[str, str]:
-        """Why, by device."""
+    def quarantined(self) -> frozenset[str]:
+        return frozenset()
 
     def probes(self) -> Mapping[str, float]:
         """Which devices are asked whether they are well, and the seconds from one time to the next."""
@@ -56,15 +57,19 @@ class OwnDevices(Protocol):
     def judge(self, device: str, why: str) -> bool:
         """What came of it, nothing where it is well; whether that is new."""
 
-    def quarantine(self, device: str) -> None: ...
+    def quarantine(self, device: str) -> None:
+        """It is given to nobody."""
+        del device
 
-    def free(self, device: str) -> None: ...
+    def free(self, device: str) -> None:
+        """It may be given again."""
+        del device
 
     async def rehearse(self, record: ClaimRecord, what: str) -> None:
         """Fails where a claim asks for that. Raises Refused."""
 
 
-class FakeDevices:
+class FakeDevices(OwnDevices):
     driver = FAKE
 
     def __init__(self, node: str, count: int, hang_s: float, sleep: Callable[[float], Awaitable[None]]) -> None:
@@ -84,27 +89,6 @@ class FakeDevices:
 
     def edits(self, record: ClaimRecord) -> tuple[Edits, list[ResultEdits]]:
         return fake_edits(record, self._node)
-
-    def command(self, result: Result, what: str) -> None:
-        del result, what
-
-    def has_others(self, device: str, uid: str) -> bool:
-        del device, uid
-        return False
-
-    def is_lost(self, device: str) -> bool:
-        del device
-        return False
-
-    @property
-    def quarantined(self) -> frozenset[str]:
-        return frozenset()
-
-    def quarantine(self, device: str) -> None:
-        del device
-
-    def free(self, device: str) -> None:
-        del device
 
     def probes(self) -> dict[str, float]:
         return {name: FAKE_PERIOD_S for name, times in self._sick.items() if times or name in self.unhealthy}
@@ -137,7 +121,7 @@ class FakeDevices:
         return done < times
 
 
-class ConfiguredDevices:
+class ConfiguredDevices(OwnDevices):
     """Devices of the rules; `records` are those of claims that have any."""
 
     def __init__(

@@ -192,4 +192,4 @@ class PluginConnections:
 
     def _say(self, reason: str, text: str, *, is_warning: bool) -> None:
         self._news()
-        self._tell(Event(id="", is_warning=is_warning, reason=reason, message=text, plane="devices"))
+        self._tell(Event(is_warning=is_warning, reason=reason, message=text, plane="devices"))

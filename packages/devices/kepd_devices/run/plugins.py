@@ -23,8 +23,9 @@ from agent.model.devices.plugin import PluginDevice
 from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
+from agent.model.records import RecordFiles
 from agent.model.runtime.error import RuntimeCallFailed
-from kepd_devices.local.pool_rules import Command, filled, seconds
+from kepd_devices.local.pool_rules import Command
 from kepd_devices.plan.answers import told
 from kepd_devices.plan.plugins.plugin_choice import (
     Unusable,
@@ -34,8 +35,7 @@ from kepd_devices.plan.plugins.plugin_choice import (
     together,
 )
 from kepd_devices.plan.plugins.plugin_records import PLUGIN_FOLDER, Grant, PodGrants, decode_grants, grants_name, in_use
-from kepd_devices.ports import RecordFiles
-from kepd_devices.run.commands import CommandFailed, DeviceCommands
+from kepd_devices.run.commands import DeviceCommands
 from kepd_devices.run.metrics import DeviceMetrics
 from kepd_devices.run.plugin_connections import Directory, Plugin, PluginConnections
 
@@ -304,17 +304,10 @@ class PluginDevices:
         self.changed()
 
     async def _reset(self, record: PodGrants, resource: str, device: str, command: Command) -> None:
-        environment = {"DEVICE_NAME": device, "DEVICE_RESOURCE": resource, "POD_UID": record.uid}
-        argv = [filled(one, {"name": device}) for one in command.command]
-        for _ in range(command.retries + 1):
-            try:
-                await self._commands.run(argv, environment, seconds(command.timeout) or 0.0, f"{resource}/{device}")
-            except CommandFailed as error:
-                why = str(error)
-            else:
-                self._metrics.reset(resource, "ok")
-                return
-        self._metrics.reset(resource, "failed")
+        why = await self._commands.reset(command, resource, device, POD_UID=record.uid)
+        self._metrics.reset(resource, "failed" if why else "ok")
+        if not why:
+            return
         self._say(
             "DeviceResetFailed", f"device {told(device)} of {resource} could not be reset: {why}", is_warning=True
         )
@@ -353,4 +346,4 @@ class PluginDevices:
         return in_use(self.records.values(), resource)
 
     def _say(self, reason: str, text: str, *, is_warning: bool) -> None:
-        self._tell(Event(id="", is_warning=is_warning, reason=reason, message=text, plane="devices"))
+        self._tell(Event(is_warning=is_warning, reason=reason, message=text, plane="devices"))

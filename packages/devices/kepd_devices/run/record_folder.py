@@ -3,8 +3,8 @@
 
 import structlog
 
+from agent.model.records import RecordFiles
 from kepd_devices.plan.records import FOLDER, ClaimRecord, decode_record
-from kepd_devices.ports import RecordFiles
 
 log = structlog.get_logger(plane="devices")
 

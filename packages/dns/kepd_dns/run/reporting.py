@@ -2,23 +2,16 @@
 """What kepd-dns says of itself: figures for the daemon's metrics, and why a question is answered as it is."""
 
 import os
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from kepd_dns.cache.cache import Cache
 from kepd_dns.cache.entry import Entry
 from kepd_dns.handover.status import AnswerCount, Cached, Durations, Explanation, Status, UpstreamStatus
-from kepd_dns.run.answering import Answering
-from kepd_dns.run.asking.flights import Flights
-from kepd_dns.run.asking.servers import Servers
-from kepd_dns.run.counters import BUCKETS_S, Counters, Histogram
-from kepd_dns.run.listeners import UdpListener
+from kepd_dns.run.counters import BUCKETS_S, Histogram
 from kepd_dns.run.sockets import drops
-from kepd_dns.run.state_files import StateFiles
 from kepd_dns.upstreams.addresses import Server
 from kepd_dns.view.explained import own_explanation
 from kepd_dns.wire.answer import plain_data, read_answer
@@ -26,32 +19,15 @@ from kepd_dns.wire.names import to_text, to_wire
 from kepd_dns.wire.question import IN, NXDOMAIN, Question, key_of
 from kepd_dns.wire.records_text import data_text, type_number, type_text
 
+if TYPE_CHECKING:
+    from kepd_dns.run.process import Process
+
 MOST_TOP = 20
 ALL_TYPES = 0
 
 
-class Told(Protocol):
-    """The process as its parts show it."""
-
-    instance: str
-    started_s: float
-    counters: Counters
-    cache: Cache
-    files: StateFiles
-    servers: Servers
-    flights: Flights
-    answering: Answering
-    udp: dict[str, UdpListener]
-    opened: list[socket.socket]
-    binding_faults: list[str]
-
-    def now_s(self) -> float: ...
-
-    def state_age_s(self) -> float: ...
-
-
 class Reporter:
-    def __init__(self, process: Told) -> None:
+    def __init__(self, process: "Process") -> None:
         self._process = process
 
     def status(self) -> Status:

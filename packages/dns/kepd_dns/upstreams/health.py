@@ -90,9 +90,6 @@ class Healths:
             found = self._all[server] = ServerHealth(server, str(server))
         return found
 
-    def all(self) -> Iterable[ServerHealth]:
-        return self._all.values()
-
     def retain(self, servers: Iterable[Server]) -> None:
         wanted = set(servers)
         self._all = {server: one for server, one in self._all.items() if server in wanted}

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import documents_or_fault, plain
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.dns_report import NameExplanation, NameStep
 from kepd_dns.handover.state import ServiceName
@@ -119,10 +119,7 @@ def _part(content: dict[str, object], name: str) -> dict[str, object]:
 
 def _documents(files: Mapping[str, bytes]) -> Iterator[dict[str, object]]:
     for path, content in files.items():
-        try:
-            trees, findings = parse_documents(content, path)
-        except UnreadableYaml as error:
-            raise UnreadableFile(str(error.finding)) from error
+        trees, findings = documents_or_fault(content, path)
         if findings:
             raise UnreadableFile(str(findings[0]))
         for tree in trees:

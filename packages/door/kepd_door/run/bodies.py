@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 from aiohttp import web
 
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import documents_or_fault, plain
 from kepd_door.shape.bounds import MOST_VALUES, check_text, check_value
 from kepd_door.shape.protobuf import decoded_protobuf
 from kepd_door.shape.statuses import Failure
@@ -48,12 +48,9 @@ def decoded(body: bytes, content_type: str, most_values: int = MOST_VALUES) -> A
     if content_type == PROTOBUF:
         made: Any = decoded_protobuf(body, most_values)
     elif content_type.endswith("yaml") and not body.lstrip().startswith(b"{"):
-        try:
-            trees, repeated = parse_documents(body, "body", most_values)
-        except UnreadableYaml as error:
-            raise Failure(400, str(error.finding)) from error
-        if repeated or len(trees) != 1:
-            raise Failure(400, str(repeated[0]) if repeated else "expected one document")
+        trees, findings = documents_or_fault(body, "body", most_values)
+        if findings or len(trees) != 1:
+            raise Failure(400, str(findings[0]) if findings else "expected one document")
         made = plain(trees[0])
     else:
         check_text(body, most_values)

@@ -54,6 +54,16 @@ class Calls:
             raise _told(error) from error
         return cast("Answer", found)
 
+    async def pages(self, caller: Caller, request: Message, answer: type[Answer]) -> AsyncIterator[Answer]:
+        """All answers of a list, page by page; `request` has its `options`, and is changed."""
+        options = request.options  # type: ignore[attr-defined]
+        while True:
+            page = await self.ask(caller, request, answer)
+            yield page
+            options.page_token = page.meta.next_page_token  # type: ignore[attr-defined]
+            if not options.page_token:
+                return
+
     async def in_parts(self, caller: Caller, requests: Sequence[Message], _answer: type[Answer]) -> Answer:
         """One request that comes as several messages."""
 

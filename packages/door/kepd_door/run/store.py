@@ -168,15 +168,9 @@ class KindStore:
             self._tell(Change(version, at_version(told[key], version), None))
 
     async def _manifests(self) -> list[object_pb2.Object]:
-        found: list[object_pb2.Object] = []
-        token = ""
-        while True:
-            options = list_pb2.ListOptions(page_size=PAGE, page_token=token)
-            request = object_pb2.ListObjectsRequest(kind=self._kind.api, options=options)
-            answer = await self._calls.ask(OURSELVES, request, object_pb2.ListObjectsResponse)
-            found += answer.objects
-            if not (token := answer.meta.next_page_token):
-                return found
+        request = object_pb2.ListObjectsRequest(kind=self._kind.api, options=list_pb2.ListOptions(page_size=PAGE))
+        pages = self._calls.pages(OURSELVES, request, object_pb2.ListObjectsResponse)
+        return [one async for answer in pages for one in answer.objects]
 
     def _pending(self, one: object_pb2.Object) -> Entry:
         made = manifest_object(one)
@@ -213,17 +207,13 @@ class KindStore:
     async def _list(self) -> None:
         async with self._listing:
             found: dict[Key, Entry] = {}
-            token = ""
-            while True:
-                options = list_pb2.ListOptions(page_size=PAGE, page_token=token)
-                request = pb.ListRowsRequest(
-                    options=options, kind=self._kind.plural, is_wide=True, with_objects=True, with_ended=True
-                )
-                answer = await self._calls.ask(OURSELVES, request, pb.ListRowsResponse)
+            options = list_pb2.ListOptions(page_size=PAGE)
+            request = pb.ListRowsRequest(
+                options=options, kind=self._kind.plural, is_wide=True, with_objects=True, with_ended=True
+            )
+            async for answer in self._calls.pages(OURSELVES, request, pb.ListRowsResponse):
                 self._take_columns(answer.columns)
                 found |= self._made(answer.rows)
-                if not (token := answer.meta.next_page_token):
-                    break
             self._replace(found)
 
     async def _follow(self) -> None:

@@ -3,6 +3,7 @@
 a GET show one caller the same object, so that it can be changed and written back."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -39,17 +40,12 @@ class Whole:
 
     async def _manifests(self) -> Manifests:
         found: Manifests = {}
-        token = ""
-        while True:
-            options = list_pb2.ListOptions(page_size=PAGE, page_token=token)
-            request = object_pb2.ReadManifestsRequest(kind=self.store.kind.api, options=options)
-            try:
-                answer = await self._calls.ask(self._caller, request, object_pb2.ReadManifestsResponse)
-            except ApiError:
-                return found
-            found |= {(manifest.namespace, manifest.name): manifest for manifest in answer.objects}
-            if not (token := answer.meta.next_page_token):
-                return found
+        options = list_pb2.ListOptions(page_size=PAGE)
+        request = object_pb2.ReadManifestsRequest(kind=self.store.kind.api, options=options)
+        with suppress(ApiError):
+            async for answer in self._calls.pages(self._caller, request, object_pb2.ReadManifestsResponse):
+                found |= {(manifest.namespace, manifest.name): manifest for manifest in answer.objects}
+        return found
 
     def _filled(self, entry: Entry, manifests: Manifests) -> Entry:
         """As it is, with its mark, where no manifest has it: a pod of a workload."""

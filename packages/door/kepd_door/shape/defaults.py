@@ -5,6 +5,8 @@ what is shown beside a manifest is taken off again before it is compared with wh
 from collections.abc import Mapping
 from typing import Any
 
+from agent.kinds.pods.parts import items
+
 Object = dict[str, Any]
 POD: Mapping[str, Any] = {
     "restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler",
@@ -28,27 +30,23 @@ def filled(kind: str, body: Object) -> Object:
     if kind == "Pod":
         return {**body, "spec": _pod(spec)}
     if kind == "Service":
-        ports = [_service_port(port) for port in _maps(spec.get("ports"))]
+        ports = [_service_port(port) for port in items(spec, "ports")]
         return {**body, "spec": {**SERVICE, **spec, **({"ports": ports} if ports else {})}}
     return body
 
 
 def _pod(spec: Object) -> Object:
-    lists = {part: [_container(each) for each in _maps(spec[part])] for part in CONTAINERS if spec.get(part)}
+    lists = {part: [_container(each) for each in items(spec, part)] for part in CONTAINERS if spec.get(part)}
     return {**POD, **spec, **lists}
 
 
 def _container(container: Object) -> Object:
     image = str(container.get("image") or "")
     is_latest = "@" not in image and (":" not in image.rpartition("/")[2] or image.endswith(":latest"))
-    ports = [{"protocol": "TCP", **port} for port in _maps(container.get("ports"))]
+    ports = [{"protocol": "TCP", **port} for port in items(container, "ports")]
     policy = "Always" if is_latest else "IfNotPresent"
     return {**CONTAINER, "imagePullPolicy": policy, **container, **({"ports": ports} if ports else {})}
 
 
 def _service_port(port: Object) -> Object:
     return {"protocol": "TCP", "targetPort": port.get("port"), **port}
-
-
-def _maps(value: Any) -> list[Object]:  # noqa: ANN401  # JSON
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

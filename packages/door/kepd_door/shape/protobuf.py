@@ -8,11 +8,12 @@ before it a list, `%` a map. Source: generated.proto of Kubernetes' API.
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from agent.model.pods.wall_clock import stamp
 from kepd_door.shape.bounds import MOST_VALUES
 from kepd_door.shape.statuses import Failure
 
@@ -162,7 +163,7 @@ def _value(code: str, value: int | bytes, path: str, deepest: int, left: _Left) 
         return next((_bytes(text).decode() for number, text in _parts(data, left) if number == 1), "0")
     if code == "T":
         seconds = next((number for place, number in _parts(data, left) if place == 1 and isinstance(number, int)), 0)
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if seconds else None
+        return stamp(seconds) if seconds else None
     if code == "I":
         parts = dict(_parts(data, left))
         return _bytes(parts.get(3, b"")).decode() if parts.get(1) else parts.get(2, 0)

@@ -5,11 +5,11 @@ The client library of Go writes protobuf unless its user says otherwise, and tak
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from google.protobuf.message import DecodeError, Message
 
+from agent.model.pods.wall_clock import stamp
 from agent.wire.kubernetes import resource_v1_pb2 as pb
 
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
@@ -40,7 +40,7 @@ def _plain(message: Message) -> Any:  # noqa: ANN401  # JSON
     if isinstance(message, pb.Quantity):
         return message.string
     if isinstance(message, pb.Time):
-        return datetime.fromtimestamp(message.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return stamp(message.seconds)
     found: dict[str, Any] = {}
     for field, value in message.ListFields():
         if field.message_type is not None and field.message_type.GetOptions().map_entry:

@@ -8,7 +8,6 @@ says which it is. Nothing else is served.
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -17,6 +16,8 @@ import structlog
 
 from agent.model.clock import Clock
 from agent.model.finding import printable
+from agent.model.pods.wall_clock import stamp
+from agent.model.records import RecordFiles
 from kepd_devices.manifest.documents import Reader
 from kepd_devices.manifest.objects import Slice
 from kepd_devices.manifest.reading import read_device_objects
@@ -29,7 +30,6 @@ from kepd_devices.plan.driver_store import (
     StoredSlice,
 )
 from kepd_devices.plan.records import ClaimRecord
-from kepd_devices.ports import RecordFiles
 
 log = structlog.get_logger(plane="devices")
 
@@ -201,7 +201,7 @@ class DriverApi:
             metadata["name"] = f"{str(metadata.get('generateName') or '')[:248]}{ending}"
         name = str(metadata["name"])
         metadata["uid"] = str(uuid5(NAMESPACE_URL, f"{name}/{secrets.token_hex(8)}"))
-        metadata["creationTimestamp"] = _rfc3339(self._clock.wall_s())
+        metadata["creationTimestamp"] = stamp(self._clock.wall_s())
         stored = self._store.create(StoredSlice(document, self._checked(ask.driver, document)))
         return await self._kept(stored)
 
@@ -322,7 +322,3 @@ def _watch_limit(query: Query) -> float:
     given = query.get("timeoutSeconds", "")
     asked_s = float(given) if given.isdecimal() else LONGEST_WATCH_S
     return min(max(asked_s, SHORTEST_WATCH_S), LONGEST_WATCH_S)
-
-
-def _rfc3339(wall_s: float) -> str:
-    return datetime.fromtimestamp(int(wall_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

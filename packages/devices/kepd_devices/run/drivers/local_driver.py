@@ -15,6 +15,7 @@ import structlog
 
 from agent.model.devices.plugin import ClaimAnswer
 from agent.model.event import Event
+from agent.model.records import RecordFiles
 from agent.model.refused import Refused as NotThere
 from kepd_devices.cdi.spec import Edits
 from kepd_devices.local.claim_files import (
@@ -34,7 +35,7 @@ from kepd_devices.plan.answers import Answers
 from kepd_devices.plan.health import unhealthy_event
 from kepd_devices.plan.reasons import DeviceId
 from kepd_devices.plan.records import ClaimRecord, Stage
-from kepd_devices.ports import CdiPlace, RecordFiles
+from kepd_devices.ports import CdiPlace
 from kepd_devices.run.commands import END_S, CommandFailed, DeviceCommands
 from kepd_devices.run.metrics import DeviceMetrics
 from kepd_devices.run.own_devices import ConfiguredDevices, OwnDevices
@@ -237,7 +238,7 @@ class LocalDriver:
         self._tell(unhealthy_event(record, where, self.devices.unhealthy[device]))
 
     def _say(self, reason: str, text: str) -> None:
-        self._tell(Event(id="", is_warning=True, reason=reason, message=text, plane="devices"))
+        self._tell(Event(is_warning=True, reason=reason, message=text, plane="devices"))
 
 
 def _facts(device: str, words: Mapping[str, str]) -> dict[str, str]:

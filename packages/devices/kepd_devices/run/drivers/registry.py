@@ -284,4 +284,4 @@ class PluginRegistry:
             self._say("DriverAway", f"driver {instance.driver} is away: its socket is gone", is_warning=True)
 
     def _say(self, reason: str, text: str, *, is_warning: bool) -> None:
-        self._tell(Event(id="", is_warning=is_warning, reason=reason, message=text, plane="devices"))
+        self._tell(Event(is_warning=is_warning, reason=reason, message=text, plane="devices"))

@@ -25,6 +25,7 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.devices.plugin import PluginDevice
 from agent.model.event import Event
+from agent.model.records import RecordFiles
 from agent.model.runtime.error import RuntimeCallFailed
 from kepd_devices.local.pool_rules import Command
 from kepd_devices.plan.answers import told
@@ -36,7 +37,6 @@ from kepd_devices.plan.plugins.front import (
     decode_record,
     record_name,
 )
-from kepd_devices.ports import RecordFiles
 from kepd_devices.run.commands import DeviceCommands
 from kepd_devices.run.front.resource import FrontResource
 from kepd_devices.run.metrics import DeviceMetrics
@@ -238,4 +238,4 @@ class PluginProxy:
         await self._files.write(record_name(record.resource), msgspec.json.encode(record))
 
     def say(self, reason: str, text: str) -> None:
-        self._tell(Event(id="", is_warning=True, reason=reason, message=text, plane="devices"))
+        self._tell(Event(is_warning=True, reason=reason, message=text, plane="devices"))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from agent.model.devices.plugin import PluginAllocation, PluginDevice, PluginOptions
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
-from kepd_devices.local.pool_rules import Command, filled, seconds
+from kepd_devices.local.pool_rules import Command
 from kepd_devices.plan.answers import told
 from kepd_devices.plan.plugins.front import (
     FrontDevice,
@@ -27,7 +27,7 @@ from kepd_devices.plan.plugins.front import (
     with_note,
     without_strangers,
 )
-from kepd_devices.run.commands import CommandFailed, DeviceCommands
+from kepd_devices.run.commands import DeviceCommands
 from kepd_devices.run.plugin_connections import Plugin
 
 log = structlog.get_logger(plane="devices")
@@ -246,14 +246,4 @@ async def tried_reset(commands: DeviceCommands, command: Command | None, resourc
     """Why it failed, after all that may be tried; nothing where the device is clean."""
     if command is None:
         return "devices.front.resources has no reset of it any more"
-    argv = [filled(one, {"name": device}) for one in command.command]
-    environment = {"DEVICE_NAME": device, "DEVICE_RESOURCE": resource}
-    why = ""
-    for _ in range(command.retries + 1):
-        try:
-            await commands.run(argv, environment, seconds(command.timeout) or 0.0, f"{resource}/{device}")
-        except CommandFailed as error:
-            why = told(str(error))
-        else:
-            return ""
-    return why
+    return await commands.reset(command, resource, device)

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from agent.model.devices.report import CdiReport, ClaimExplanationReport, ClaimReport, DeviceReport, DriverReport
 from agent.model.placed import Walk
@@ -12,6 +13,7 @@ from kepd_devices.plan.plugins.plugin_choice import VERSION
 from kepd_devices.run.front.proxy import PluginProxy
 from kepd_devices.run.front.resource import FrontResource
 
+NONE: tuple[Any, ...] = ()
 STATES = {
     Use.CLEAN: "free", Use.GRANTED: "preparing", Use.USED: "held", Use.DIRTY: "resetting",
     Use.QUARANTINED: "quarantined",
@@ -42,17 +44,13 @@ class FrontView:
 
     async def claims(self, after: str) -> Walk[ClaimReport]:
         """Those are the API server's."""
-        del after
-        none: tuple[ClaimReport, ...] = ()
-        for one in none:
-            yield "", one
+        for one in NONE:
+            yield after, one
 
     async def cdi(self, after: str) -> Walk[CdiReport]:
         """Those are the kubelet's."""
-        del after
-        none: tuple[CdiReport, ...] = ()
-        for one in none:
-            yield "", one
+        for one in NONE:
+            yield after, one
 
     def drivers(self) -> list[DriverReport]:
         return [_report(one) for _, one in sorted(self._front.resources.items())]

@@ -14,7 +14,7 @@ from typing import Any
 from agent.cli.session import CommandFailed, Session
 from agent.config.document import Configuration
 from agent.config.sources import Sources, host_facts, load
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import documents_or_fault, plain
 from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.trust import Trust
 from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
@@ -71,12 +71,9 @@ def _manifests(configuration: Configuration) -> Iterator[tuple[str, Plain]]:
     if snapshot.problems:
         raise CommandFailed("\n".join(str(one).removesuffix(FOR_A_DAEMON) for one in snapshot.problems), USAGE)
     for path, content in sorted(snapshot.files.items()):
-        try:
-            trees, duplicates = parse_documents(content, path)
-        except UnreadableYaml as error:
-            raise CommandFailed(str(error), USAGE) from error
-        if duplicates:
-            raise CommandFailed("\n".join(map(str, duplicates)), USAGE)
+        trees, findings = documents_or_fault(content, path)
+        if findings:
+            raise CommandFailed("\n".join(map(str, findings)), USAGE)
         for tree in trees:
             yield from _objects(tree.where, plain(tree))
 
