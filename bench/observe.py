@@ -22,19 +22,18 @@ from typing import Any
 
 import msgspec
 
-from agent.config.sections.telemetry import ContainerFigures
 from agent.drivers.clock.driver import SystemClock
 from agent.drivers.kernel_files.driver import KernelFiles
 from agent.drivers.oom_signals.driver import OomSignals
 from agent.kit.memory import share_heaps
 from agent.model.runtime.event import RuntimeEvent
 from agent.observe.kernel.hierarchies import Hierarchies, read_mounts
-from agent.observe.run.collector import Collector
+from agent.observe.run.collector import Collector, CollectorSettings
 from agent.observe.run.container_registry import Roster
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.oom_watch import OomWatch
-from agent.observe.run.pages import Pages, PageSources
+from agent.observe.run.pages import Pages, PageSettings, PageSources
 from tests.observe.kernel_tree import ListedInstances
 from tests.observe.test_collector import Records
 
@@ -167,11 +166,11 @@ async def scrapes(groups: RealGroups, count: int) -> Scraped:
     before = _resident_mib()
     files, clock = KernelFiles(), Stepping()
     roster = Roster(groups, files, lambda _one: True, clock.now_s)
-    collector = Collector(roster, files, clock, ContainerFigures)
+    collector = Collector(roster, files, clock, CollectorSettings)
     book = OomBook(roster, Records(), lambda _event: None)
     watch = OomWatch(collector, roster, OomSignals(), clock, lambda: False)
     Observer(collector, roster, book, _NoEvents(), _nothing(), watch)
-    pages = Pages(collector, book, PageSources(groups, files, clock), ContainerFigures, lambda _event: None)
+    pages = Pages(collector, book, PageSources(groups, files, clock), PageSettings, lambda _event: None)
     await pages.cadvisor(PACKED)
     for number in range(2 * count):
         if number == count:

@@ -15,6 +15,7 @@ from agent.config.document import Configuration
 from agent.drivers.clock.driver import SystemClock
 from agent.host.tracing import span_family
 from agent.images.run.metrics import Gauges, ImageMetrics
+from agent.objects.run.follower import follow_manifests
 from agent.observe.run.file_systems import file_system_families
 from agent.observe.run.metrics import ObserveMetrics
 from agent.pods.attach.kubelet_names import kubelet_families
@@ -300,7 +301,8 @@ async def metrics() -> list[Metric]:
         telemetry=replace(plain.telemetry, per_service=True),
         services=replace(plain.services, counters=replace(plain.services.counters, export=True)),
     )
-    outside = ServiceParts(clock=SystemClock(), tell=lambda _: None)
+    manifests = follow_manifests(Configuration).source("services", False)
+    outside = ServiceParts(clock=SystemClock(), tell=lambda _: None, manifests=manifests)
     services = wire_services(shown, outside)
     telling = replace(plain, services=replace(plain.services, write_events=True, outage="judge", source="kubernetes"))
     beside = wire_services(telling, msgspec.structs.replace(outside, kube=lambda: None))

@@ -10,7 +10,7 @@ from typing import Protocol
 from agent.images.prefetch.plan import PodImage
 from agent.model.images.credential import Credential
 from agent.model.images.store import BlobInfo, Filesystem, ImageRecord, Ingest, StoreEvent, StoreRoots
-from agent.model.records import RecordFiles
+from agent.model.text.records import RecordFiles
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 

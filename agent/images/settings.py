@@ -17,6 +17,7 @@ from agent.images.collect.plan import CollectMode, CollectRules, rules_fault
 from agent.images.prefetch.plan import PrefetchRules
 from agent.images.queue.auto_limit import AutoLimit
 from agent.images.queue.backoff import BackoffRules
+from agent.images.queue.deadline import DeadlineRules
 from agent.images.queue.errors import CURVES, BackoffCurve
 from agent.images.queue.rules import DEFAULT_HEAD_START, QueueRules, Rate, RewriteRule, rule_fault
 from agent.model.finding import Finding, shown, suggestion
@@ -32,6 +33,7 @@ class ImageSettings(msgspec.Struct, frozen=True, kw_only=True):
     keys: Images = msgspec.field(default_factory=Images)
     queue: QueueRules = msgspec.field(default_factory=QueueRules)
     backoff: BackoffRules = msgspec.field(default_factory=BackoffRules)
+    deadline: DeadlineRules = msgspec.field(default_factory=DeadlineRules)
     access: AccessRules = msgspec.field(default_factory=AccessRules)
     collect: CollectRules = msgspec.field(default_factory=CollectRules)
     prefetch: PrefetchRules = msgspec.field(default_factory=PrefetchRules)
@@ -69,6 +71,9 @@ def image_settings(
         keys=images,
         queue=queue.as_kubelet() if is_like_kubelet else queue,
         backoff=_backoff(images.backoff, is_like_kubelet=is_like_kubelet),
+        deadline=DeadlineRules(
+            progress_s=images.progress_timeout, total_s=images.total_timeout, least_bytes_s=images.min_rate
+        ),
         access=AccessRules(
             policy=VerifyPolicy(images.verify.policy),
             allowlist=images.verify.allowlist,

@@ -112,7 +112,7 @@ READ_AT_START = {
     "kubernetes.servers": "agent/kit/kube.py",
     "kubernetes.compression": "agent/kit/kube.py",
     **{
-        f"services.conntrack.{name}": "agent/services/attach/settings.py"
+        f"services.conntrack.{name}": "agent/drivers/conntrack/limits.py"
         for name in (
             "maxPerCore", "min", "tcpEstablishedTimeout", "tcpCloseWaitTimeout", "tcpBeLiberal", "udpTimeout",
             "udpStreamTimeout",

@@ -4,7 +4,7 @@
 import errno
 from pathlib import Path
 
-from agent.config.sections.telemetry import ContainerFigures
+from agent.observe.run.pages import PageSettings
 from tests.lives.figures import Watched
 from tests.observe.test_collector import Observed
 from tests.observe.test_file_systems import ONE, Disks, Runtime, answers_of
@@ -17,7 +17,7 @@ async def observation_life(folder: Path) -> set[str]:
     watched = Watched(lambda: (*node.pages.metrics.families(), *answers.families()))
     node.runtime.add_pod("web", tuple(f"c{number}" for number in range(30)))
     node.files.refusals = {"memory.stat": errno.EIO}
-    node.settings = ContainerFigures(max_series=100)
+    node.settings = PageSettings(most_series=100)
     node.book.kills += 1
     await node.pages.cadvisor({})
     await answers.reports()

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.sections.telemetry import ContainerFigures
 from agent.model.event import Event
 from agent.model.pods.state import TERMINATED, ContainerState, PodState
 from agent.model.runtime.event import EventKind, RuntimeEvent
-from agent.observe.run.collector import WHOLE_EVERY_S, Collector
+from agent.observe.run.collector import WHOLE_EVERY_S, Collector, CollectorSettings
 from agent.observe.run.container_registry import Roster
 from agent.observe.run.oom_book import OomBook
-from agent.observe.run.pages import Pages, PageSources
+from agent.observe.run.pages import Pages, PageSettings, PageSources
 from agent.observe.sample.node_sample import NodeFigures
 from tests.fakes.clock import FakeClock
 from tests.observe.kernel_tree import FakeKernelFiles, KernelTree, ListedInstances
@@ -53,7 +52,7 @@ class Observed:
         self.keep_ended_s = 300.0
         self.roster = Roster(self.runtime, self.files, lambda _one: True, self.clock.now_s)
         self.collector = Collector(
-            self.roster, self.files, self.clock, lambda: ContainerFigures(keep_ended=self.keep_ended_s)
+            self.roster, self.files, self.clock, lambda: CollectorSettings(keep_ended_s=self.keep_ended_s)
         )
         self.records = Records()
         self.events: list[Event] = []
@@ -64,7 +63,7 @@ class Observed:
         self.book = OomBook(self.roster, self.records, self.events.append)
         self.collector.ooms = self.book.count
         self.collector.saw = lambda _node: self.book.look(None)
-        self.settings = ContainerFigures()
+        self.settings = PageSettings()
         sources = PageSources(self.runtime, self.files, self.clock)
         self.pages = Pages(self.collector, self.book, sources, lambda: self.settings, self.events.append)
 
@@ -478,7 +477,7 @@ async def test_a_page_is_packed_for_who_takes_that_and_tells_of_what_it_left_out
     observed.runtime.add_pod("web", tuple(f"c{number}" for number in range(30)))
     plain = await observed.pages.cadvisor({})
     packed = await observed.pages.cadvisor({"accept-encoding": "gzip, br"})
-    observed.settings = ContainerFigures(max_series=100)
+    observed.settings = PageSettings(most_series=100)
     for _ in range(2):
         await observed.pages.cadvisor({})
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.config.sections.telemetry import ContainerFigures
 from agent.drivers.kernel_files.driver import KernelFiles
 from agent.observe.run import descriptors
+from agent.observe.run.pages import PageSettings
 from tests.observe.test_collector import Observed
 
 LIMITS = b"""Limit                     Soft Limit           Hard Limit           Units
@@ -24,7 +24,7 @@ Max open files            %s            1048576              files
 def observed(tmp_path: Path, request: pytest.FixtureRequest) -> Observed:
     found = Observed(tmp_path, request.param)
     found.runtime.add_pod("web", ("main", "side"))
-    found.settings = ContainerFigures(descriptors=True)
+    found.settings = PageSettings(has_descriptors=True)
     return found
 
 
@@ -65,7 +65,7 @@ async def test_processes_of_a_container_count_together(observed: Observed) -> No
         ("file_descriptors", "main"): 4, ("sockets", "main"): 2, ("ulimits_soft", "main"): 1024,
         ("file_descriptors", "side"): 1, ("sockets", "side"): 0, ("ulimits_soft", "side"): -1,
     }  # fmt: skip
-    observed.settings = ContainerFigures()
+    observed.settings = PageSettings()
     assert await shown(observed) == {}
 
 

@@ -10,14 +10,13 @@ from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.config.sections.telemetry import ContainerFigures
 from agent.model.pods.space import PodSpace, VolumeSpace
 from agent.observe.pages.cadvisor_page import FileSystem, Wishes, cadvisor_families, fitting_families
 from agent.observe.pages.exposition import labels, page
 from agent.observe.pages.families import DROP_ORDER
 from agent.observe.pages.pod_spaces import space_families
 from agent.observe.pages.resource_page import resource_families
-from agent.observe.run.pages import MOST_BYTES
+from agent.observe.run.pages import MOST_BYTES, PageSettings
 from tests.observe.kubelets_families import CADVISOR, LEFT_OUT, OURS_ALONE
 from tests.observe.samples import container, figures, pod, sample
 
@@ -161,11 +160,11 @@ def test_above_the_bound_whole_families_go_in_order_and_the_most_important_stay(
 def test_two_thousand_containers_stay_within_the_bound() -> None:
     """OBS-11, OBS-13: by what the configuration has without a word of anybody."""
     node = sample(*many(667))  # type: ignore[arg-type]
-    settings = ContainerFigures()
-    kept, dropped = fitting_families(node, Wishes(), settings.max_series, MOST_BYTES)
+    settings = PageSettings()
+    kept, dropped = fitting_families(node, Wishes(), settings.most_series, MOST_BYTES)
 
-    assert sum(one.series for one in cadvisor_families(node, Wishes())) > settings.max_series
-    assert sum(one.series for one in kept) <= settings.max_series
+    assert sum(one.series for one in cadvisor_families(node, Wishes())) > settings.most_series
+    assert sum(one.series for one in kept) <= settings.most_series
     assert sum(map(len, page(kept, is_open=False))) <= MOST_BYTES
     assert dropped
     assert next(one for one in kept if one.name == "container_cpu_usage_seconds_total").series >= 2001

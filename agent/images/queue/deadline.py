@@ -8,12 +8,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from agent.config.sections.images import Images
 from agent.images.view.progress import PullProgress
 from agent.model.images.text import bytes_text, duration_text
 
 SLOW_WINDOW_S = 300.0
 CHECK_S = 10.0
+
+
+class DeadlineRules(msgspec.Struct, frozen=True, kw_only=True):
+    """0 = no such limit."""
+
+    progress_s: float = 600.0
+    total_s: float = 0.0
+    least_bytes_s: float = 0.0
 
 
 class BytesMark(msgspec.Struct, frozen=True):
@@ -22,19 +29,19 @@ class BytesMark(msgspec.Struct, frozen=True):
 
 
 def overdue(
-    progress: PullProgress, marks: Sequence[BytesMark], rules: Images, now_s: float, *, is_visible: bool
+    progress: PullProgress, marks: Sequence[BytesMark], rules: DeadlineRules, now_s: float, *, is_visible: bool
 ) -> str | None:
     """Why the pull has to end now, or None. `is_visible`: whether this runtime shows progress at all."""
-    if rules.total_timeout and now_s - progress.began_s >= rules.total_timeout:
-        return f"not finished within {duration_text(rules.total_timeout)} ({_how_far(progress)})"
+    if rules.total_s and now_s - progress.began_s >= rules.total_s:
+        return f"not finished within {duration_text(rules.total_s)} ({_how_far(progress)})"
     if not is_visible:
         return None
-    if rules.progress_timeout and now_s - progress.moved_s >= rules.progress_timeout:
-        return f"no progress for {duration_text(rules.progress_timeout)} ({_how_far(progress)})"
-    if rules.min_rate and not progress.is_downloaded and marks and now_s - marks[0].at_s >= SLOW_WINDOW_S:
+    if rules.progress_s and now_s - progress.moved_s >= rules.progress_s:
+        return f"no progress for {duration_text(rules.progress_s)} ({_how_far(progress)})"
+    if rules.least_bytes_s and not progress.is_downloaded and marks and now_s - marks[0].at_s >= SLOW_WINDOW_S:
         speed = (progress.done_bytes - marks[0].done_bytes) / (now_s - marks[0].at_s)
-        if speed < rules.min_rate:
-            least = bytes_text(round(rules.min_rate))
+        if speed < rules.least_bytes_s:
+            least = bytes_text(round(rules.least_bytes_s))
             return f"slower than {least}/s for {duration_text(SLOW_WINDOW_S)} ({_how_far(progress)})"
     return None
 
@@ -50,9 +57,9 @@ def recent_marks(marks: Sequence[BytesMark], progress: PullProgress) -> tuple[By
     return extended[first:]
 
 
-def next_check_s(rules: Images) -> float:
+def next_check_s(rules: DeadlineRules) -> float:
     """How long a check may wait; short limits are checked more often."""
-    limits = [limit for limit in (rules.progress_timeout, rules.total_timeout) if limit]
+    limits = [limit for limit in (rules.progress_s, rules.total_s) if limit]
     return min([CHECK_S, *(limit / 4 for limit in limits)])
 
 

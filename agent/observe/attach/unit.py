@@ -28,13 +28,13 @@ from agent.model.nodes.file_system import ImagesOnDisk
 from agent.model.pods.space import PodSpace
 from agent.model.pods.state import PodState
 from agent.observe.pages.cadvisor_page import FileSystem
-from agent.observe.run.collector import Collector
+from agent.observe.run.collector import Collector, CollectorSettings
 from agent.observe.run.container_registry import OURS, Roster
 from agent.observe.run.file_systems import FileSystemAnswers, PlaneWork
 from agent.observe.run.observer import Observer
 from agent.observe.run.oom_book import OomBook
 from agent.observe.run.oom_watch import OomWatch
-from agent.observe.run.pages import MadePage, Pages, PageSources
+from agent.observe.run.pages import MadePage, Pages, PageSettings, PageSources
 from agent.observe.run.usage import UsageAnswers
 from agent.wire.cri import runtime_v1_pb2 as pb
 
@@ -100,14 +100,17 @@ def attach(
     files = KernelFiles(most_open=figures().max_files)
     records = StateFiles(Path(configuration().node.state_directory) / "observe")
     roster = Roster(inputs.runtime.cri, files, wants, inputs.clock.now_s)
-    collector = Collector(roster, files, inputs.clock, figures)
+    collector = Collector(
+        roster, files, inputs.clock,
+        lambda: CollectorSettings(keep_ended_s=figures().keep_ended, has_pressure=figures().psi),
+    )  # fmt: skip
     book = OomBook(roster, records, inputs.tell, pods.is_wanted if pods else lambda _uid: False)
     watch = OomWatch(collector, roster, OomSignals(), inputs.clock, lambda: figures().oom_watch)
     changes = pods.changes() if pods else _nothing()
     observer = Observer(collector, roster, book, inputs.runtime.events, changes, watch)
     pages = Pages(
         collector, book, PageSources(inputs.runtime.cri, files, inputs.clock),
-        figures, inputs.tell,
+        lambda: _page_settings(figures()), inputs.tell,
         file_system=file_system_of, **({"spaces": pods.spaces} if pods else {}),
     )  # fmt: skip
     state = configuration().node.state_directory
@@ -162,6 +165,12 @@ def _shown(pages: Pages, usage: UsageOfNode, pods: OwnPods | None) -> Mapping[st
         "/stats/summary": _summary(usage),
         "/metrics/probes": FamilyPage(pods.families_of_probes if pods else tuple).page,
     }
+
+
+def _page_settings(figures: ContainerFigures) -> PageSettings:
+    return PageSettings(
+        most_series=figures.max_series, space_every_s=figures.space_every, has_descriptors=figures.descriptors
+    )
 
 
 def _file_systems(

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import compress, count
 from operator import ne
 
+import msgspec
 import structlog
 
-from agent.config.sections.telemetry import ContainerFigures
 from agent.model.clock import Clock
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.observe.kernel.group_text import PRESSURES, GroupFigures, read_figures, read_limits
@@ -46,12 +46,17 @@ NODE_FILES = ("/proc/meminfo", "/proc/stat", "/proc/vmstat", "/proc/1/net/dev")
 NODE_PRESSURES = tuple(f"/proc/pressure/{one}" for one in ("cpu", "memory", "io"))
 
 
+class CollectorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    keep_ended_s: float = 300.0
+    has_pressure: bool = True
+
+
 class Collector:
     """`ooms` answers how often an instance was killed for want of memory; `saw` hears of each pass before its
     sample is made."""
 
     def __init__(
-        self, roster: Roster, files: KernelFiles, clock: Clock, settings: Callable[[], ContainerFigures]
+        self, roster: Roster, files: KernelFiles, clock: Clock, settings: Callable[[], CollectorSettings]
     ) -> None:
         self._roster = roster
         self._files = files
@@ -143,14 +148,14 @@ class Collector:
             parents=parents,
         )
 
-    async def _know(self, settings: ContainerFigures) -> None:
+    async def _know(self, settings: CollectorSettings) -> None:
         roster = self._roster
-        roster.has_pressure = settings.psi
+        roster.has_pressure = settings.has_pressure
         await self._find_mounts()
         if roster.is_stale:
             self._listed_s = self._clock.now_s()
             try:
-                await roster.look(settings.keep_ended)
+                await roster.look(settings.keep_ended_s)
             except RuntimeCallFailed as error:
                 self.fault("runtime", error)
 

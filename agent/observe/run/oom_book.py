@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agent.model.event import Event
 from agent.model.images.text import bytes_text
 from agent.model.pods.state import PodState
-from agent.model.records import RecordFiles
+from agent.model.text.records import RecordFiles
 from agent.observe.kernel.group_text import NO_FIGURES, GroupFigures
 from agent.observe.run.container_registry import Observed, ObservedPod, Roster
 from agent.observe.sample.ooms import (

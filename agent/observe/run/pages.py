@@ -9,7 +9,6 @@ from functools import lru_cache
 import msgspec
 import structlog
 
-from agent.config.sections.telemetry import ContainerFigures
 from agent.model.clock import Clock
 from agent.model.event import Event
 from agent.model.pods.space import PodSpace
@@ -44,6 +43,12 @@ DISKS, DISK = "/proc/diskstats", re.compile(r"\s*(\d+)\s+(\d+)\s+(\S+)")
 MOST_BYTES = 8 << 20
 
 
+class PageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    most_series: int = 50_000
+    space_every_s: float = 60.0
+    has_descriptors: bool = False
+
+
 class MadePage(msgspec.Struct, frozen=True):
     body: bytes
     content_type: str
@@ -71,7 +76,7 @@ class Pages:
         collector: Collector,
         book: OomBook,
         sources: PageSources,
-        settings: Callable[[], ContainerFigures],
+        settings: Callable[[], PageSettings],
         tell: Callable[[Event], None],
         *,
         file_system: Callable[[str], FileSystem | None] = lambda _folder: None,
@@ -103,13 +108,13 @@ class Pages:
         self._ask_for_space()
         ooms = list(family_rows(self._book.pods))
         fault = self._collector.fault
-        opened = await opened_of(sample, self._files, fault) if self._settings().descriptors else None
+        opened = await opened_of(sample, self._files, fault) if self._settings().has_descriptors else None
 
         def families() -> tuple[list[RenderedFamily], dict[str, int]]:
             wishes = Wishes(
                 is_open=is_open, devices=self._devices(), layers=self._layers, spaces=self._spaces, opened=opened
             )
-            kept, dropped = fitting_families(sample, wishes, self._settings().max_series, MOST_BYTES, self._before)
+            kept, dropped = fitting_families(sample, wishes, self._settings().most_series, MOST_BYTES, self._before)
             known = self._before.columns
             kept += [_oom_family(ooms, known, is_open=is_open), _restart_family(sample, known, is_open=is_open)]
             return kept, dropped
@@ -156,7 +161,7 @@ class Pages:
     def _ask_for_space(self) -> None:
         """Outside of the pass, for the runtime takes its time; the page has what was told last."""
         now_s = self._clock.now_s()
-        is_due = self._space_s is None or now_s - self._space_s >= self._settings().space_every
+        is_due = self._space_s is None or now_s - self._space_s >= self._settings().space_every_s
         if is_due and (self._asking is None or self._asking.done()):
             self._space_s = now_s
             self._asking = asyncio.get_running_loop().create_task(self._ask(), name="observe-space")
@@ -186,7 +191,7 @@ class Pages:
         self._left_out = frozenset(dropped)
         if dropped:
             text = (
-                f"/metrics/cadvisor has more than telemetry.containers.maxSeries ({self._settings().max_series}) "
+                f"/metrics/cadvisor has more than telemetry.containers.maxSeries ({self._settings().most_series}) "
                 f"series or 8 MiB; these are left out: {', '.join(sorted(dropped))}"
             )
             self._tell(Event(is_warning=True, reason="SeriesDropped", message=text, plane="observe"))

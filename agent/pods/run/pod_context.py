@@ -17,9 +17,9 @@ from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.nodes.file_system import Room
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from agent.model.records import RecordFiles
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
+from agent.model.text.records import RecordFiles
 from agent.pods.plan.admit import AdmissionRefusal, PodPlaces, is_critical
 from agent.pods.plan.scarcity.victims import refused_by
 from agent.pods.ports import (

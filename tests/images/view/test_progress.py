@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.config.sections.images import ImageProgress, Images
-from agent.images.queue.deadline import next_check_s, overdue, recent_marks
+from agent.config.sections.images import ImageProgress
+from agent.images.queue.deadline import DeadlineRules, next_check_s, overdue, recent_marks
 from agent.images.queue.plan import Hindrance, WaitingFlight, WaitReason
 from agent.images.run.sizes import MOST_REMEMBERED, SizeMemory
 from agent.images.view.announce import Announcer
@@ -141,7 +141,7 @@ def test_the_share_never_goes_back_and_never_says_all(looks) -> None:
 def test_a_pull_without_progress_ends_with_how_far_it_was() -> None:
     """IMG-S22."""
     state = advance(resolved(begin(0), MANIFEST, frozenset({C})), StoreLook(ingests={A: 700}), 1)
-    rules = Images()
+    rules = DeadlineRules()
 
     assert overdue(state, (), rules, 600, is_visible=True) is None
     assert overdue(state, (), rules, 601, is_visible=True) == "no progress for 10m0s (1 of 3 layers, 47%)"
@@ -155,12 +155,12 @@ def test_a_pull_that_moves_is_left_alone_however_long_it_takes() -> None:
     for step in range(1, 100):
         state = advance(state, StoreLook(ingests={A: step}), step * 500)
 
-        assert overdue(state, (), Images(), step * 500 + 1, is_visible=True) is None
+        assert overdue(state, (), DeadlineRules(), step * 500 + 1, is_visible=True) is None
 
 
 def test_total_time_and_a_trickling_link_have_limits_of_their_own() -> None:
     """IMG-S22."""
-    rules = Images(progress_timeout=0, total_timeout=1000, min_rate=2)
+    rules = DeadlineRules(progress_s=0, total_s=1000, least_bytes_s=2)
     state, marks = begin(0), ()
     big = Manifest("sha256:m", 0, Blob("sha256:cfg", 0), (Blob(A, 10**9),))
     state = resolved(state, big, frozenset())
@@ -172,7 +172,7 @@ def test_total_time_and_a_trickling_link_have_limits_of_their_own() -> None:
     assert overdue(state, marks[-1:], rules, 395, is_visible=True) is None
     assert overdue(state, (), rules, 1000, is_visible=False).startswith("not finished within 16m40s")
     assert len(marks) < 50
-    assert next_check_s(Images(progress_timeout=4)) == 1
+    assert next_check_s(DeadlineRules(progress_s=4)) == 1
 
 
 def test_waiting_is_told_once_and_progress_seldom() -> None:

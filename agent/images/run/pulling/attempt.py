@@ -198,7 +198,7 @@ class Attempts:
         self, job: Job, pulling: asyncio.Task[str | RuntimeCallFailed], settings: Callable[[], ImageSettings]
     ) -> None:
         while True:
-            rules = settings().keys
+            rules = settings().deadline
             await self._clock.sleep(next_check_s(rules))
             progress = self._watcher.progress(job.number)
             if progress is None:

@@ -14,7 +14,7 @@ import structlog
 
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import RUNNING, PodState
-from agent.model.records import RecordFiles
+from agent.model.text.records import RecordFiles
 from agent.pods.plan.remembered import Record
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.workloads.history import FOLDER as HISTORIES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.kit.plane import PlaneInputs
 from agent.model.component import Report
-from agent.model.records import RecordFiles
+from agent.model.text.records import RecordFiles
 from kepd_devices.drivers.driver_api.credentials import make_credentials, write_kubeconfigs
 from kepd_devices.drivers.driver_api.server import DriverApiServer
 from kepd_devices.plan.driver_store import ApiRefusal

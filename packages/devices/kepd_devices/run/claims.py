@@ -26,9 +26,9 @@ from agent.model.devices.plugin import PreparedDevice
 from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from agent.model.records import RecordFiles
 from agent.model.refused import Refused
 from agent.model.runtime.features import RuntimeFeatures
+from agent.model.text.records import RecordFiles
 from kepd_devices.manifest.objects import Allocation, Claim, ClaimStatus
 from kepd_devices.manifest.pod_claims import ClaimOfPod, NotThere, claims_of_pod, with_uid
 from kepd_devices.plan.claim_rules import CLAIM_ERROR, UNALLOCATABLE, check_admin, check_given

@@ -23,8 +23,8 @@ from agent.model.devices.plugin import PluginDevice
 from agent.model.devices.problem import DevicesNotReady, DevicesNotReleased
 from agent.model.event import Event
 from agent.model.pods.pod import ContainerKind, ContainerSpec, PodSpec
-from agent.model.records import RecordFiles
 from agent.model.runtime.error import RuntimeCallFailed
+from agent.model.text.records import RecordFiles
 from kepd_devices.local.pool_rules import Command
 from kepd_devices.plan.answers import told
 from kepd_devices.plan.plugins.plugin_choice import (

@@ -3,7 +3,7 @@
 
 import structlog
 
-from agent.model.records import RecordFiles
+from agent.model.text.records import RecordFiles
 from kepd_devices.plan.records import FOLDER, ClaimRecord, decode_record
 
 log = structlog.get_logger(plane="devices")

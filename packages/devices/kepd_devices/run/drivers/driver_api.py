@@ -17,7 +17,7 @@ import structlog
 from agent.model.clock import Clock
 from agent.model.finding import printable
 from agent.model.pods.wall_clock import stamp
-from agent.model.records import RecordFiles
+from agent.model.text.records import RecordFiles
 from kepd_devices.manifest.documents import Reader
 from kepd_devices.manifest.objects import Slice
 from kepd_devices.manifest.reading import read_device_objects

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from agent.model.clock import Clock, rung
 from agent.model.component import Report
 from agent.model.devices.plugin import ClaimAnswer, ClaimReference, DeviceHealth
-from agent.model.records import RecordFiles
+from agent.model.text.records import RecordFiles
 from kepd_devices.local.configured import MISSING, QUARANTINED
 from kepd_devices.manifest.objects import Allocation, Claim, Metadata, Slice
 from kepd_devices.plan.answers import told

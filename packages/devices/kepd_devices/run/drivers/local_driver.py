@@ -15,8 +15,8 @@ import structlog
 
 from agent.model.devices.plugin import ClaimAnswer
 from agent.model.event import Event
-from agent.model.records import RecordFiles
 from agent.model.refused import Refused as NotThere
+from agent.model.text.records import RecordFiles
 from kepd_devices.cdi.spec import Edits
 from kepd_devices.local.claim_files import (
     ClaimFileRefused,
