@@ -276,6 +276,7 @@ def test_a_deployment_is_held_and_undone_with_the_values_of_its_variables(kepd: 
     kepd.wait(lambda: is_rolled_out(kepd, 1) and names(kepd).isdisjoint(before), "it goes on")
     assert "has no revision 9; it has 1, 2, 3" in kepd.ctl("rollout", "undo", "deploy/web", "--to-revision", "9").stderr
     assert kepd.ctl("rollout", "undo", "deploy/web", "--to-revision", "1").returncode == 0
+    assert "pod-template-hash" not in "".join(path.read_text() for path in kepd.manifests.glob("*.yaml"))
     assert "successfully rolled out" in kepd.ctl("rollout", "status", "deploy/web").stdout
     kepd.wait(lambda: len(names(kepd)) == 1, "the others are gone")
     (pod,) = names(kepd)

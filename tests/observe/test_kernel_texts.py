@@ -109,11 +109,11 @@ def test_a_quota_of_version_2_is_throttled() -> None:
 def test_the_lines_of_a_kernel_may_stand_anywhere() -> None:
     """Where a key stood the last time is a guess, not a promise."""
     keys = {"one": b"a", "two": b"b", "none": b"c"}
-    texts = (b"a 1\nb 2\nd 3\n", b"a 4\nb 5\nd 3\n", b"b 6\na 7\nd 3\n", b"a 1\nd 2\n", b"", b"a")
+    texts = (b"x 1\ny 2\nd 3\n", b"a 1\nb 2\nd 3\n", b"a 4\nb 5\nd 3\n", b"b 6\na 7\nd 3\n", b"a 1\nd 2\n", b"", b"a")
     found = [chosen(text, keys) for text in texts]
 
-    assert [one["one"] for one in found] == [1, 4, 7, 1, None, None]
-    assert [one["two"] for one in found] == [2, 5, 6, None, None, None]
+    assert [one["one"] for one in found] == [None, 1, 4, 7, 1, None, None]
+    assert [one["two"] for one in found] == [None, 2, 5, 6, None, None, None]
     assert {one["none"] for one in found} == {None}
 
 

@@ -41,14 +41,12 @@ def chosen(text: bytes, keys: Mapping[str, bytes]) -> dict[str, int | None]:
     so where each stood the last time is looked at first."""
     words = text.split()
     known = _places.get((id(keys), len(words)))
-    if known is not None and all(words[place] == key for _, key, place in known):
-        found = {name: number(words[place + 1]) for name, _, place in known}
-        return found if len(found) == len(keys) else {name: found.get(name) for name in keys}
-    where = {word: place for place, word in enumerate(words[:-1]) if place % 2 == 0}
-    if len(_places) >= MOST_PLACES:
-        _places.clear()
-    _places[id(keys), len(words)] = tuple((name, key, where[key]) for name, key in keys.items() if key in where)
-    return {name: number(words[where[key] + 1]) if key in where else None for name, key in keys.items()}
+    if known is None or not all(words[place] == key if place >= 0 else key not in words for _, key, place in known):
+        where = {word: place for place, word in enumerate(words[:-1]) if place % 2 == 0}
+        if len(_places) >= MOST_PLACES:
+            _places.clear()
+        known = _places[id(keys), len(words)] = tuple((name, key, where.get(key, -1)) for name, key in keys.items())
+    return {name: number(words[place + 1]) if place >= 0 else None for name, _, place in known}
 
 
 def one_of(found: dict[bytes, bytes], key: bytes) -> int | None:

@@ -4,6 +4,7 @@
 import ast
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,8 +111,8 @@ def test_no_generator_yields_inside_a_group_or_a_time_limit():
     assert found == []
 
 
-class Images:
-    """One image."""
+class Inspector:
+    """Of one image."""
 
     async def inspect(self, image: str) -> ImageInspection | None:
         if image != IMAGE:
@@ -122,7 +123,7 @@ class Images:
 
 
 async def test_an_image_in_full_or_the_reason_why_there_is_none():
-    service = ImageService(None, Images())
+    service = ImageService(None, SimpleNamespace(inspector=Inspector()))
     found = await service.inspect_image(image_pb2.InspectImageRequest(image=IMAGE))
 
     assert (found.image.id, found.reference, found.total_bytes, list(found.may_use)) == (

@@ -31,6 +31,7 @@ from agent.model.exit_codes import FAILURE, USAGE
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import object_pb2 as pb
 
+HASH = "pod-template-hash"
 CHANGED = ("deployments", "daemonsets", "statefulsets")
 # Of a change that others come between.
 TRIES = 5
@@ -151,9 +152,8 @@ def _template(daemon: Client, found: Named, chosen: dict[str, Any]) -> dict[str,
     made = _parsed(daemon.call(f"{SERVICE}/GetManifest", request, pb.GetManifestResponse).content, found)
     template = dict(part(made, "spec", "template"))
     template.pop("$patch", None)
-    labels = part(template, "metadata", "labels")
-    labels.pop("pod-template-hash", None)
-    return template
+    labels = {name: value for name, value in part(template, "metadata", "labels").items() if name != HASH}
+    return {**template, "metadata": {**part(template, "metadata"), "labels": labels}}
 
 
 def _hold(session: Session, words: tuple[str, ...], namespace: str, *, is_paused: bool) -> None:
