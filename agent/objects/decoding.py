@@ -9,11 +9,11 @@ nobody prepared is taken apart where it is asked for.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agent.config.manifest_documents import CLUSTER_KINDS
 from agent.config.strict_yaml import Tree, documents_or_fault, plain
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key
 
+CLUSTER_KINDS = frozenset({"Node", "ServiceCIDR", "Namespace", "DeviceClass", "ResourceSlice"})
 MOST_BYTES = 16 << 20
 """Of the texts whose trees are kept."""
 Documents = tuple[list[Tree], list[Finding]]

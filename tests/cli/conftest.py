@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.node_in_process import Node, running_node
 from tests.cli.test_grammar import fill
-from tests.host.test_manifest_objects import objects_in
+from tests.objects.test_applying import objects_in
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,6 @@ from agent.api.server import ApiServer
 from agent.api.services.objects import ObjectService
 from agent.api.socket_path import listen_at
 from agent.api.watching import watched
-from agent.host.manifest_objects import ManifestObjects
 from agent.images.attach.image_service import ImageService
 from agent.model.component import Board, State
 from agent.model.feed import Feed
@@ -25,6 +24,7 @@ from agent.model.refused import Refused
 from agent.model.runtime.proxy_report import HoldReport
 from agent.model.services.report import EndpointReport, ServiceReport
 from agent.model.services.service import ServiceKey
+from agent.objects.run.applying import ManifestObjects
 from agent.pods.attach.pod_service import PodService
 from agent.pods.run.commands import ExplainedPod
 from agent.services.attach.service_proxy_service import ServiceProxyService

@@ -18,9 +18,9 @@ from agent.api.server import ApiServer
 from agent.api.services.node import NodeService
 from agent.api.socket_path import listen_at
 from agent.cli.main import _hoisted, cli
-from agent.drivers.manifests.changing import take_out
 from agent.kit.event_ring import EventRing
 from agent.model.component import State
+from agent.objects.run.writer import take_out
 from agent.pods.attach.pod_service import PodService
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer

@@ -13,7 +13,7 @@ import yaml
 
 from agent.cli.texts.explained_cron_job import explained_cron_job
 from tests.cli.node_in_process import Node, running_node
-from tests.host.test_manifest_objects import objects_in
+from tests.objects.test_applying import objects_in
 from tests.pods.workloads.test_cron_job import cron_job
 
 CREATED_S = time.time() - 5.5 * 86_400

@@ -20,7 +20,7 @@ from tests.cli.test_foreign_words import parsed
 from tests.cli.test_grammar import fill
 from tests.cli.test_making import WEB
 from tests.host.forked_kepctl import forked_kepctl
-from tests.host.test_manifest_objects import POD
+from tests.objects.test_applying import POD
 
 # They have no more than one way to be typed.
 # They would stay, start an editor, or ask another program, or a machine, than the node at hand.

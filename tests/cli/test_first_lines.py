@@ -16,7 +16,7 @@ from tests.cli.node_in_process import Node
 from tests.cli.test_examples import HELD
 from tests.cli.test_foreign_words import parsed
 from tests.host.process import ROOT
-from tests.host.test_manifest_objects import POD
+from tests.objects.test_applying import POD
 
 ROW = re.compile(r"^- .+?: `kepctl (.+)`$", re.MULTILINE)
 STAYS = (*HELD, "logs -f", "rollout status", "⇥")

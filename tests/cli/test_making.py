@@ -12,7 +12,7 @@ from agent.cli.objects.kustomization import built
 from agent.cli.session import CommandFailed
 from tests.cli.test_objects import Shop, shop
 from tests.host.forked_kepctl import forked_kepctl
-from tests.host.test_manifest_objects import POD, contents
+from tests.objects.test_applying import POD, contents
 
 __all__ = ["shop"]
 WEB = """

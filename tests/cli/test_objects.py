@@ -14,7 +14,7 @@ from agent.model.pods.state import Condition, PodState
 from agent.model.services.report import ServiceReport
 from tests.cli.node_in_process import Node, running_node
 from tests.host.process import kepctl
-from tests.host.test_manifest_objects import POD, SECRET, SERVICE, contents, objects_in
+from tests.objects.test_applying import POD, SECRET, SERVICE, contents, objects_in
 
 CONFIG = b"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: web}}\ndata: {a: '1'}\n"
 

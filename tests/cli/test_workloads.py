@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.host import hidden
 from agent.model.generation import spec_generation
 from agent.model.pods.pod import PodOwner
 from agent.model.pods.state import Condition, PodState
+from agent.objects import hidden
 from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
-from tests.host.test_manifest_objects import objects_in
+from tests.objects.test_applying import objects_in
 from tests.pods.run.test_workloads import daemon_set, deployment, job
 
 STATUS: Mapping[str, Any] = {

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from agent.drivers.manifests.changing import take_out
 from agent.model.pods.pod import ContainerKind
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.event import EventKind
+from agent.objects.run.writer import take_out
 from agent.pods.plan.order import Member, waits_for_end
 from agent.pods.plan.remembered import ContainerMemory, Memory, without_outdated
 from agent.pods.plan.restart import BackOff

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.cli.session import CommandFailed, content_of
-from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import documents_or_fault, plain
 from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import WORKLOADS
 from agent.model.exit_codes import USAGE
+from agent.objects.documents import dumped
 
 NAMES = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 KEYS = frozenset({

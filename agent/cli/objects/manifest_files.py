@@ -10,11 +10,11 @@ import msgspec
 
 from agent.cli.client import Client
 from agent.cli.session import CommandFailed, content_of
-from agent.config.manifest_documents import ManifestObject, read_objects
 from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
 from agent.kinds.registry import BY_API, WORKLOADS
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding
+from agent.objects.documents import ManifestObject, read_objects
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 SERVICE = "kepd.v1.ObjectService"

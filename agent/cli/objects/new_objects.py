@@ -9,8 +9,8 @@ from agent.cli.client import connected
 from agent.cli.objects.manifest_files import called, send_objects
 from agent.cli.render import OutputFormat, print_data
 from agent.cli.session import Session
-from agent.config.manifest_documents import dumped
 from agent.kinds.registry import DEFAULT_NAMESPACE
+from agent.objects.documents import dumped
 
 Object = dict[str, Any]
 dry_run_option = click.option(

@@ -12,10 +12,9 @@ from agent.config.packages import is_installed
 from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.source_folders import read_source_folders
 from agent.drivers.manifests.trust import Trust
-from agent.host.manifest_objects import ManifestObjects
 from agent.model.finding import Finding
 from agent.model.refused import Refused
-from agent.objects.decoding import PREPARED
+from agent.objects.run.applying import ManifestObjects
 
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
@@ -123,11 +122,10 @@ def faults_of(content: bytes, configuration: Configuration) -> Sequence[Finding]
     from agent.pods.manifest.objects import parse_objects
     from agent.services.attach.manifests import hint_options, read_service_objects
 
-    with PREPARED.holding(content, "manifest"):
-        found = parse_objects("manifest", content, identity_of(configuration)).findings
-        of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
-        of_policies = _faults_of_policies(content, configuration)
-        of_devices = _faults_of_devices(content, configuration)
+    found = parse_objects("manifest", content, identity_of(configuration)).findings
+    of_services = read_service_objects({"manifest": content}, hint_options(configuration)).findings
+    of_policies = _faults_of_policies(content, configuration)
+    of_devices = _faults_of_devices(content, configuration)
     return list(dict.fromkeys((*found, *of_services, *of_devices, *of_policies)))
 
 

@@ -16,7 +16,6 @@ from agent.drivers.cgroups.driver import ControlGroups
 from agent.drivers.cri.driver import CriRuntime
 from agent.drivers.exec_processes.driver import ExecProcesses
 from agent.drivers.logind.driver import Logind
-from agent.drivers.manifests.changing import take_out
 from agent.drivers.mounts.driver import Mounts
 from agent.drivers.probe_client.driver import NetworkProbeClient
 from agent.drivers.slices.driver import SystemdSlices
@@ -31,6 +30,7 @@ from agent.model.finding import Advice
 from agent.model.images.pull import PullRequest
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
+from agent.objects.run.writer import take_out
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.attach.pod_service import PodService
 from agent.pods.attach.settings import CurrentSettings, NameServers, node_facts, pod_settings

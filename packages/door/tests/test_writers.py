@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests import changing
+from agent.objects.run import writer
 from packages.door.tests.door_process import DoorProcess, config_map
 from tests.ports import take_port
 
@@ -59,12 +59,12 @@ def put(door: DoorProcess, key: str) -> bool:
 def edited(door: DoorProcess, key: str) -> bool:
     """By hand, with an editor that sees that the file changed under it."""
     place: Path = door.kepd.manifests / "kepctl-ConfigMap.default.race.yaml"
-    changing._draft = lambda file: file.with_name(".by-hand")
+    writer._draft = lambda file: file.with_name(".by-hand")
     while True:
         text = place.read_bytes()
         try:
-            changing.write_whole(place, text.replace(b"data:\n", f"data:\n  {key}: by-hand\n".encode(), 1), 0o640, text)
-        except changing.Edited:
+            writer.write_whole(place, text.replace(b"data:\n", f"data:\n  {key}: by-hand\n".encode(), 1), 0o640, text)
+        except writer.Edited:
             continue
         return True
 

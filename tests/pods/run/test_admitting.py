@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.changing import take_out
+from agent.objects.run.writer import take_out
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from tests.fakes.manifests import FakeManifestDirectory

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.changing import take_out
 from agent.model.nodes.drain import NodeDrain
 from agent.model.nodes.use import Amount
 from agent.model.refused import Refused
+from agent.objects.run.writer import take_out
 from agent.pods.plan.drain import ShutdownRules
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.run.commands import PodCommands

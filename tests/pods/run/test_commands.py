@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 from agent.cli.commands.pods import pods
 from agent.cli.session import CommandFailed, Session
 from agent.drivers.cri import methods
-from agent.drivers.manifests.changing import take_out
 from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded
+from agent.objects.run.writer import take_out
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer
 from tests.fakes.manifests import FakeManifestDirectory

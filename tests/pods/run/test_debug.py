@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.changing import take_out
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
+from agent.objects.run.writer import take_out
 from agent.pods.attach.pod_service import PodService
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.drivers.manifests.changing import take_out
 from agent.model.nodes.drain import NodeDrain
 from agent.model.refused import Refused
+from agent.objects.run.writer import take_out
 from agent.pods.plan.drain import Group
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer

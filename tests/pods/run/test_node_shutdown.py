@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from agent.drivers.manifests.changing import take_out
 from agent.model.component import Board, State
 from agent.model.nodes.drain import NodeDrain
+from agent.objects.run.writer import take_out
 from agent.pods.plan.drain import Group, ShutdownRules
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.draining import Drainer, NodeShutdown

@@ -27,11 +27,11 @@ from agent.cli.objects.manifest_files import (
 from agent.cli.objects.scope_options import scope_options
 from agent.cli.objects.words import Wanted, find_named, parse_wanted
 from agent.cli.session import CommandFailed, Session
-from agent.config.manifest_documents import ManifestObject
 from agent.kinds.pods.parts import part
 from agent.kinds.registry import BY_API, BY_WORD, Kind, Named
 from agent.kinds.selection import Scope
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
+from agent.objects.documents import ManifestObject
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
 # Files of kepd's own, and no objects of manifests.

@@ -21,7 +21,6 @@ from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.patience import Patience
 from agent.cli.waits.waiting import told_workload
 from agent.cli.waits.workloads import progress
-from agent.config.manifest_documents import dumped
 from agent.config.restarted import RESTARTED
 from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.pods.parts import items, part
@@ -29,6 +28,7 @@ from agent.kinds.pods.revisions import CAUSE, owner_of, revision_number
 from agent.kinds.registry import BY_API, Kind, Named
 from agent.model.exit_codes import FAILURE, USAGE
 from agent.model.finding import printable
+from agent.objects.documents import dumped
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 HASH = "pod-template-hash"

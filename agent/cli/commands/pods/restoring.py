@@ -10,10 +10,10 @@ from agent.cli.commands.pods.pods import SERVICE as PODS
 from agent.cli.completing import names_of
 from agent.cli.objects.manifest_files import SERVICE, called, send_objects
 from agent.cli.session import CommandFailed, Session
-from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.registry import BY_WORD
 from agent.model.exit_codes import FAILURE, NOT_FOUND
+from agent.objects.documents import dumped
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
 NOTE = "kepd.dev/restore."

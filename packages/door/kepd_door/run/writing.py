@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from agent.api.errors import ApiError, FailureReason
-from agent.config.manifest_documents import dumped
 from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.registry import DEFAULT_NAMESPACE
 from agent.model.pods.shown_spec import LEFT_OUT, without_annotation
+from agent.objects.documents import dumped
 from agent.wire.kepd.v1 import object_pb2
 from kepd_door.run.bodies import in_thread
 from kepd_door.run.calls import Caller, Calls

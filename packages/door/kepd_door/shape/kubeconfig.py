@@ -3,7 +3,7 @@
 
 from base64 import b64encode
 
-from agent.config.manifest_documents import dumped
+from agent.objects.documents import dumped
 
 ANYWHERE = ("0.0.0.0", "::", "")  # noqa: S104
 

@@ -10,7 +10,6 @@ from itertools import chain
 
 import msgspec
 
-from agent.config.manifest_documents import Content
 from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import WORKLOADS
 from agent.model.finding import Finding
@@ -19,6 +18,7 @@ from agent.model.nodes.manifest_report import ListedObject
 from agent.model.pods.shown_spec import CONTAINERS, LAST_APPLIED, LEFT_OUT, without_copy
 from agent.model.pods.source_folder import SourceFolder
 from agent.model.pods.wall_clock import stamp
+from agent.objects.decoding import Content
 
 Key = tuple[str, str, str]
 CARRIED_OUT = (*WORKLOADS, "CronJob")

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from agent.config.manifest_documents import ManifestObject, own_text, read_objects, replaced, without
 from agent.config.strict_yaml import UnreadableYaml
+from agent.objects.documents import ManifestObject, own_text, read_objects, replaced, without
 
 FILE = b"""# two of a shop
 apiVersion: v1

@@ -8,9 +8,10 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from agent.config.manifest_documents import Content, ManifestObject, dumped, read_objects
 from agent.config.strict_yaml import UnreadableYaml
 from agent.kinds.pods.parts import part
+from agent.objects.decoding import Content
+from agent.objects.documents import ManifestObject, dumped, read_objects
 
 LINES = re.compile(r"^metadata:[ \t]*\n(?P<indent>[ ]+)(?=[A-Za-z])", re.MULTILINE)
 BRACES = re.compile(r"^metadata: \{", re.MULTILINE)

@@ -14,8 +14,8 @@ from agent.config.document import Configuration, ManifestsSection
 from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.source_folders import read_source_folders
 from agent.host.joints.manifests import faults_of, wire_objects
-from agent.host.manifest_objects import ManifestObjects
 from agent.model.refused import Refused
+from agent.objects.run.applying import ManifestObjects
 
 POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: 'i:1'}]}\n"
 SERVICE = b"---\n# its way in\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n"

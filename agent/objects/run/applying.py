@@ -18,18 +18,25 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from agent.config.manifest_documents import (
-    CLUSTER_KINDS,
-    Content,
+from agent.config.restarted import kept_restart
+from agent.config.strict_yaml import UnreadableYaml
+from agent.kinds.pods.parts import part
+from agent.model.finding import Finding, suggestion
+from agent.model.nodes.manifest_report import AppliedObject, ListedObject
+from agent.model.pods.source_folder import SourceFolder
+from agent.model.refused import Refused
+from agent.objects import hidden
+from agent.objects.decoding import CLUSTER_KINDS, PREPARED, Content
+from agent.objects.documents import (
     ManifestObject,
     dumped,
     own_text,
     read_objects,
     replaced,
 )
-from agent.config.restarted import kept_restart
-from agent.config.strict_yaml import UnreadableYaml
-from agent.drivers.manifests.changing import (
+from agent.objects.hidden import BUDGET, CARRIED_OUT, Key
+from agent.objects.pod_identity import with_identity
+from agent.objects.run.writer import (
     FILE_MODE,
     MOST_TRIES,
     SECRET_MODE,
@@ -38,14 +45,6 @@ from agent.drivers.manifests.changing import (
     unwritten,
     write_whole,
 )
-from agent.host import hidden
-from agent.host.hidden import BUDGET, CARRIED_OUT, Key
-from agent.host.pod_identity import with_identity
-from agent.kinds.pods.parts import part
-from agent.model.finding import Finding, suggestion
-from agent.model.nodes.manifest_report import AppliedObject, ListedObject
-from agent.model.pods.source_folder import SourceFolder
-from agent.model.refused import Refused
 
 log = structlog.get_logger(plane="api")
 
@@ -201,11 +200,12 @@ class ManifestObjects:
         raise Refused("conflict", f"{edited.filename} is edited again and again; nothing was written there; try again")
 
     def _wanted(self, content: bytes) -> list[ManifestObject]:
-        try:
-            wanted = read_objects("manifest", content)
-        except UnreadableYaml as error:
-            raise Refused("invalid", str(error.finding), [error.finding]) from error
-        findings = list(self._check(content))
+        with PREPARED.holding(content, "manifest"):
+            try:
+                wanted = read_objects("manifest", content)
+            except UnreadableYaml as error:
+                raise Refused("invalid", str(error.finding), [error.finding]) from error
+            findings = list(self._check(content))
         keys = [one.key for one in wanted]
         twice = [one for place, one in enumerate(wanted) if one.key in keys[:place]]
         findings += [Finding(one.where, "metadata.name", f"{_name(one.key)} is there twice") for one in twice]
@@ -250,7 +250,8 @@ class ManifestObjects:
             raise Refused("precondition", text)
         diff = _difference(old.content, one, own_text(files[path], old), text, path)
         try:
-            files[path] = replaced(path, files[path], old, text, one.content)
+            siblings = [placed.found for placed in self._known[path][1]]
+            files[path] = replaced(path, files[path], old, text, one.content, before=siblings)
         except UnreadableYaml as error:
             raise Refused("precondition", str(error.finding)) from error
         return _applied(one, "configured", path, diff)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.config.manifest_documents import read_objects
-from agent.drivers.manifests import changing
-from agent.drivers.manifests.changing import FILE_MODE, Edited, take_out, write_whole
 from agent.model.refused import Refused
+from agent.objects.documents import read_objects
+from agent.objects.run import writer
+from agent.objects.run.writer import FILE_MODE, Edited, take_out, write_whole
 
 BEFORE, OURS, THEIRS = b"before\n", b"ours\n", b"theirs\n"
 POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
@@ -37,7 +37,7 @@ def swaps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(errno.EINVAL, "no such flag")
 
     if request.param != "names are swapped":
-        monkeypatch.setattr(changing, "_rename", unable)
+        monkeypatch.setattr(writer, "_rename", unable)
 
 
 @pytest.mark.usefixtures("swaps")
@@ -78,14 +78,14 @@ def test_a_new_file_takes_no_other_ones_place(tmp_path: Path) -> None:
 def test_an_object_is_taken_out_of_what_was_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "a.yaml"
     place.write_bytes(POD)
-    remove = changing._remove
+    remove = writer._remove
 
     def edited(file: Path, before: bytes) -> None:
         if file.read_bytes() == POD:
             file.write_bytes(POD + b"---\n" + POD.replace(b"a}", b"b}"))
         remove(file, before)
 
-    monkeypatch.setattr(changing, "_remove", edited)
+    monkeypatch.setattr(writer, "_remove", edited)
     take_out(str(place), ("Pod", "default", "a"))
 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
@@ -146,10 +146,10 @@ def directory(place: Path) -> None:
 def test_what_an_edit_puts_there_at_the_last_moment_stays_though_it_is_no_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edit: Callable[[Path], None]
 ) -> None:
-    place, swap, moved = tmp_path / "a.yaml", changing._rename, Path.replace
+    place, swap, moved = tmp_path / "a.yaml", writer._rename, Path.replace
 
     def late(source: Path, target: Path, flags: int) -> None:
-        monkeypatch.setattr(changing, "_rename", swap)
+        monkeypatch.setattr(writer, "_rename", swap)
         edit(place)
         swap(source, target, flags)
 
@@ -163,7 +163,7 @@ def test_what_an_edit_puts_there_at_the_last_moment_stays_though_it_is_no_text(
 
     wanted = (["a.yaml"], edit is link_to_nowhere, edit is directory)
     place.write_bytes(POD)
-    monkeypatch.setattr(changing, "_rename", late)
+    monkeypatch.setattr(writer, "_rename", late)
     with pytest.raises(Edited):
         write_whole(place, OURS, FILE_MODE, POD)
     assert left() == wanted

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from agent.config.manifest_documents import read_objects, without
 from agent.config.strict_yaml import UnreadableYaml
 from agent.model.refused import Refused
+from agent.objects.decoding import PREPARED
+from agent.objects.documents import read_objects, without
 
 FILE_MODE, SECRET_MODE = 0o640, 0o600
 MOST_TRIES = 5
@@ -55,20 +56,29 @@ def unwritten(path: str, error: OSError) -> Refused:
 
 def _take_out(file: Path, key: tuple[str, str, str], check: Callable[[dict[str, object]], None] | None) -> None:
     content = file.read_bytes()
-    try:
-        found = next((each for each in read_objects(str(file), content) if each.key == key), None)
-        if found is None:
-            return
-        if check is not None:
-            check(found.content)
-        rest = without(str(file), content, found)
-    except UnreadableYaml as error:
-        raise Refused("precondition", f"{error.finding}; remove {key[0]} {key[2]} from that file") from error
+    with PREPARED.holding(content, str(file)):
+        rest = _without(file, content, key, check)
+    if rest is None:
+        return
     if rest:
         write_whole(file, rest, FILE_MODE, content)
     else:
         with _WRITING:
             _remove(file, content)
+
+
+def _without(
+    file: Path, content: bytes, key: tuple[str, str, str], check: Callable[[dict[str, object]], None] | None
+) -> bytes | None:
+    try:
+        found = next((each for each in read_objects(str(file), content) if each.key == key), None)
+        if found is None:
+            return None
+        if check is not None:
+            check(found.content)
+        return without(str(file), content, found)
+    except UnreadableYaml as error:
+        raise Refused("precondition", f"{error.finding}; remove {key[0]} {key[2]} from that file") from error
 
 
 def write_whole(path: Path, content: bytes, mode: int, before: bytes | None) -> None:

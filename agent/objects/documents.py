@@ -15,12 +15,11 @@ from itertools import pairwise
 import msgspec
 import yaml
 
-from agent.config.strict_yaml import Tree, UnreadableYaml, parse_documents, plain
+from agent.config.strict_yaml import Tree, UnreadableYaml, plain
 from agent.model.finding import Finding
+from agent.objects.decoding import CLUSTER_KINDS, Content, documents_of
 
 BEGINS = re.compile(r"^---(?:[ \t\r].*)?$", re.MULTILINE)
-CLUSTER_KINDS = frozenset({"Node", "ServiceCIDR", "Namespace", "DeviceClass", "ResourceSlice"})
-Content = dict[str, object]
 
 
 class ManifestObject(msgspec.Struct, frozen=True):
@@ -62,9 +61,9 @@ def read_objects(path: str, content: bytes) -> list[ManifestObject]:
 
 
 def _documents(path: str, text: str) -> Iterator[_Document]:
-    trees, duplicates = parse_documents(text, path)
-    if duplicates:
-        raise UnreadableYaml(duplicates[0])
+    trees, faults = documents_of(text.encode(), path)
+    if faults:
+        raise UnreadableYaml(faults[0])
     begins = [one.start() for one in BEGINS.finditer(text)]
     edges = sorted({0, *begins, len(text)})
     lines = [_line_of(tree) for tree in trees]
@@ -168,10 +167,13 @@ def without(path: str, content: bytes, one: ManifestObject) -> bytes:
     return _checked(path, changed, rest)
 
 
-def replaced(path: str, content: bytes, one: ManifestObject, new: str, new_content: Content) -> bytes:
-    """The file with an object that says something else."""
+def replaced(
+    path: str, content: bytes, one: ManifestObject, new: str, new_content: Content, *,
+    before: Sequence[ManifestObject] = (),
+) -> bytes:  # fmt: skip
+    """The file with an object that says something else. `before`: its objects, where they are known."""
     text = content.decode()
-    before = read_objects(path, content)
+    before = before or read_objects(path, content)
     wanted = [replace_content(other, new_content) if other.key == one.key else other for other in before]
     if one.item is not None:
         changed = _anew(text, path, one, new_content)
