@@ -323,8 +323,8 @@ class _Link:
             self._client.shutdown(socket.SHUT_RDWR)
 
     def _leave(self) -> None:
-        """Hang up on a client that knows why: it may keep its end open until somebody answers it anew, which nobody
-        can before we are gone."""
+        """Hang up on a client that has read the farewell. It may keep its end open until another process answers its
+        call, and that process begins only when this one has ended."""
         if self.is_done and self.parting.was_heard:
             with suppress(OSError):
                 self._client.shutdown(socket.SHUT_RDWR)

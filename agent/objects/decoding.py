@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manifests taken apart, once for all planes that read them.
 
-Whoever looks at the files takes apart what has changed, before any plane sees it; planes share the result, which nobody
-changes. It is kept until all have it, for trees take far more memory than the text that they are of. A text that
-nobody prepared is taken apart where it is asked for.
+The follower of the directory parses each file that changed before any plane sees it. Planes share the trees and never
+change them. The trees are kept until every plane has read them, because they take far more memory than their text. A
+text that was not prepared is parsed by whoever asks for it.
 """
 
 from collections.abc import Iterator

@@ -70,7 +70,7 @@ class ManifestFollower:
         return self._memory.problems
 
     def taken(self) -> None:
-        """Some plane has read what it saw; once all have, nobody needs the files taken apart any more."""
+        """A plane has read its snapshot. When every plane has, the parsed files are dropped."""
         if all(source.taken is self.latest for source in self._sources):
             PREPARED.forget()
 

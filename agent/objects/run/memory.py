@@ -171,7 +171,7 @@ class ObjectMemory:
         raise sqlite3.OperationalError("its disk is read-only")
 
     def _put_aside(self) -> None:
-        """What is torn may still tell somebody something; the next one takes its place."""
+        """Keep the torn database for whoever looks into it, and make room for a new one."""
         self.close()
         with suppress(OSError):
             self._file.replace(self._file.with_suffix(".torn"))
