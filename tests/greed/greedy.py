@@ -43,6 +43,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4)
 GET_NODE, LIST_PODS = b"/kepd.v1.NodeService/GetNode", b"/kepd.v1.PodService/ListPods"
 WATCH_STATS, VERSION = b"/kepd.v1.NodeService/WatchStats", b"/runtime.v1.RuntimeService/Version"
 EMPTY = bytes(5)
+LAST_WORDS, LOOK = b"kepd: ", socket.MSG_DONTWAIT | socket.MSG_PEEK
 
 
 def endless(chunk: bytes) -> Deed:
@@ -74,10 +75,10 @@ def calls(path: bytes, *, ends: bool = True, gives_up: bool = False, reads: bool
             if reads and not gives_up:
                 link.recv(1 << 16)
             elif gives_up:
-                # What is answered to calls that are given up is thrown away, and not waited for.
+                # What is answered to calls that are given up is thrown away, and not waited for; a farewell is left.
                 with suppress(BlockingIOError):
-                    while link.recv(1 << 16, socket.MSG_DONTWAIT):
-                        pass
+                    while (some := link.recv(1 << 16, LOOK)) and LAST_WORDS not in some:
+                        link.recv(len(some))
 
     return deed
 
@@ -195,7 +196,7 @@ def last_words(link: socket.socket) -> str:
             found = (found + some)[-4096:]
     except OSError:
         pass
-    _, _, text = found.rpartition(b"kepd: ")
+    _, _, text = found.rpartition(LAST_WORDS)
     return text.decode("utf-8", "replace")
 
 

@@ -194,14 +194,16 @@ INSIDE = (
     do(
         "attach to a container",
         "kepctl attach -i box/side",
-        "(echo a word; sleep 1) | timeout 3 kepctl attach -i box/side; true",
+        # It ends when nobody reads what it shows, and is fed until then.
+        "while echo a word; do sleep 0.2; done | timeout 60 kepctl attach -i box/side | grep -m 1 word",
         r"a word",
     ),
     do(
         "copy a file into a container",
         "kepctl cp words.txt box:/tmp/words.txt",
         # The lab's runtime cannot end a command's input, and busybox's tar reads on after the end of an archive.
-        "timeout 3 kepctl cp words.txt box:/tmp/words.txt; kepctl exec box -- cat /tmp/words.txt",
+        "timeout 60 kepctl cp words.txt box:/tmp/words.txt & "
+        "until kepctl exec box -- grep words /tmp/words.txt 2>/dev/null; do sleep 0.2; done; kill $! || true",
         r"some words",
     ),
     do(

@@ -49,10 +49,10 @@ def say(event: str) -> str:
 
 @dataclass(frozen=True)
 class Actor:
-    """One container. `on_term` is how long it goes on after the signal, None that it ignores it."""
+    """One container. `on_term` is how long it goes on after the signal, or the command it waits for; None: for ever."""
 
     name: str
-    on_term: float | None = 0.0
+    on_term: float | str | None = 0.0
     code: int = 0
     hook: Any = None
     hook_script: str = ""
@@ -60,7 +60,8 @@ class Actor:
     more: Any = None
 
     def container(self, image: str, out: Path, *, is_sidecar: bool = False) -> dict[str, Any]:
-        ending = f"sleep {self.on_term}; {say('exit')}; exit {self.code}" if self.on_term is not None else ":"
+        wait = self.on_term if isinstance(self.on_term, str) else f"sleep {self.on_term}"
+        ending = f"{wait}; {say('exit')}; exit {self.code}" if self.on_term is not None else ":"
         script = f"trap '{say('term')}; {ending}' TERM; {say('start')}; "
         if self.dies_after is not None:
             death = f"touch /out/$NAME.died; sleep {self.dies_after}; {say('exit')}; exit 1"

@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(300)]
 
 GRACE_S = 300
 WITHIN_S = 130.0
+ASKED = "asked"
+"""In what the containers write: the kepd after the last death has asked for the end too."""
 ALL = ["app", "net", "setup"]
 START = [(name, stage) for name in ALL for stage in (AFTER, BEFORE)]
 
@@ -81,11 +83,13 @@ def kills(lab: Lab, short_path: Path, free_port: int) -> Iterator[Kills]:
 
 
 def write_play(stage: Stage, grace_s: int = GRACE_S) -> None:
-    """An init container, a sidecar and a main, both with hooks; the main ends slowly enough for a kepd to come back."""
+    """An init container, a sidecar and a main, both with hooks; the main ends when it was asked to after each death."""
     setup = Actor("setup").container(stage.image, stage.out)
     setup["command"] = ["sh", "-c", say("start")]
     net = Actor("net", 0.3, hook_script=":").container(stage.image, stage.out, is_sidecar=True)
-    app = Actor("app", 3, hook_script="true").container(stage.image, stage.out)
+    app = Actor("app", f"until [ -e /out/{ASKED} ]; do sleep 0.1; done", hook_script="true").container(
+        stage.image, stage.out
+    )
     app["lifecycle"]["postStart"] = {"exec": {"command": ["sh", "-c", say("begun")]}}
     stage.write([], initContainers=[setup, net], containers=[app], terminationGracePeriodSeconds=grace_s)
 
@@ -114,6 +118,8 @@ def test_kepd_is_killed_at_every_step_of_a_start_and_of_an_end(kills: Kills, lab
     begun = kills.count
 
     stage.remove()
+    kills.survive(lambda: [stop.name for stop in relay.stops].count("app") > 2, "the end is asked for after each death")
+    (stage.out / ASKED).touch()
     kills.survive(lambda: is_gone(stage), "nothing is left")
 
     assert [at for who, at in relay.stages_of("StopContainer") if who == "app"] == [BEFORE, DURING, AFTER]
@@ -144,6 +150,8 @@ def test_containerd_starts_anew_in_the_middle_of_a_start_and_of_an_end(kills: Ki
             renewed.append(step.method)
             lab.containerd.kill()
             lab.containerd.start()
+            if step.method == "StopContainer":
+                (stage.out / ASKED).touch()
         return False
 
     relay.happens = renew
