@@ -19,6 +19,7 @@ from agent.model.pods.state import PodState
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.attach.unit import PlainImages
+from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.measured import MeasuredDisks
@@ -203,6 +204,8 @@ class FakeNode:
         self.rings.clear()
 
 
+AT_ONCE = RestartCurve(first_s=0.01, longest_s=0.01)
+"""For tests that are not about pauses."""
 # What a kepd that dies leaves on its disk, by the directory of its logs.
 DISKS: dict[Path, FakeStateFiles] = {}
 

@@ -24,7 +24,7 @@ from agent.pods.view.forecast import Assumption, forecast_stop
 from agent.pods.view.status import Look, pod_status
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import News, Plane, Slow, running
+from tests.pods.plane import AT_ONCE, News, Plane, Slow, running
 from tests.pods.pods import Runs, World, make_pod
 from tests.pods.pods import container as make_container
 
@@ -466,7 +466,7 @@ async def test_a_deadline_is_told(cri: Slow, tmp_path: Path) -> None:
 
 async def test_dead_instances_and_sandboxes_are_collected(cri: Slow, tmp_path: Path) -> None:
     """GC-01, GC-02: one dead instance of each is kept, and the newest sandbox."""
-    async with running(cri, one(), tmp_path, events=News(cri)) as plane:
+    async with running(cri, one(), tmp_path, events=News(cri), curve=AT_ONCE) as plane:
         await plane.until_phases(web="Running")
         for attempt in (1, 2, 3):
             cri.exit(next(one.id for one in cri._containers.values() if one.state == pb.CONTAINER_RUNNING), 1)

@@ -8,19 +8,17 @@ import pytest
 
 from agent.drivers.clock.driver import SystemClock
 from agent.model.refused import Refused
-from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.workloads import cron_jobs
 from agent.pods.run.workloads.cron_jobs import node_zone
 from agent.pods.workloads.workload import Key
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
-from tests.pods.plane import DISKS, Killed, Plane, Slow, running
+from tests.pods.plane import AT_ONCE, DISKS, Killed, Plane, Slow, running
 from tests.pods.run.test_workloads import FILE, exit_of, job, manifests, pods, ready
 from tests.pods.workloads.test_cron_job import cron_job
 
 HOUR_S = 3600
 KEY = ("CronJob", "default", "backup")
-AT_ONCE = RestartCurve(first_s=0.01, longest_s=0.01)
 
 
 class SetClock(SystemClock):

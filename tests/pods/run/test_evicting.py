@@ -14,10 +14,9 @@ from agent.model.nodes.file_system import Room
 from agent.model.nodes.use import Amount, DiskPlace, PodUse
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
-from agent.pods.plan.restart import RestartCurve
 from agent.pods.plan.scarcity.storage_use import DiskUse
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import FakeNode, Plane, Slow, manifest, running
+from tests.pods.plane import AT_ONCE, FakeNode, Plane, Slow, manifest, running
 
 MI = 1 << 20
 MEMORY = Threshold(signal="memory.available", quantity=100 * MI)
@@ -25,7 +24,6 @@ DISK = Threshold(signal="nodefs.available", share=0.1)
 QUICK = EvictionRules(thresholds=(MEMORY, DISK), period_s=0.05, transition_s=0.1)
 CRITICAL = "  priorityClassName: system-node-critical\n"
 # The first return comes at once.
-CURVE = RestartCurve(first_s=0.01, longest_s=0.01)
 
 
 def node_with(left: int, **used: int) -> FakeNode:
@@ -43,7 +41,7 @@ def files(*names: str, more: str = "") -> FakeManifestDirectory:
 
 
 def plane_of(node: FakeNode, manifests: FakeManifestDirectory, tmp_path: Path, **given: Any) -> Any:
-    settings = {"eviction": QUICK, "curve": CURVE, **given}
+    settings = {"eviction": QUICK, "curve": AT_ONCE, **given}
     return running(Slow(), manifests, tmp_path / "logs", node=node, cpus=4, **settings)
 
 

@@ -33,7 +33,7 @@ from agent.pods.run.runner import PodRunner
 from agent.pods.run.shown import ShownPods
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import News, Plane, Slow, running
+from tests.pods.plane import AT_ONCE, News, Plane, Slow, running
 
 BAD = """
 apiVersion: v1
@@ -119,8 +119,6 @@ class Faults:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("agent.pods.plan.restart.FIRST_PAUSE_S", 0.05)
-    monkeypatch.setattr("agent.pods.plan.restart.LONGEST_PAUSE_S", 0.1)
     monkeypatch.setattr("agent.pods.run.housekeeping.VOLUME_PERIOD_S", 0.01)
     with structlog.testing.capture_logs():
         yield
@@ -179,7 +177,8 @@ async def test_a_routine_that_raises_for_one_pod_leaves_the_others_served(
     given = FakeManifestDirectory({"/m/good.yaml": GOOD, "/m/conf.yaml": SOURCE % b"one"})
     for name in names:
         monkeypatch.setattr(owner, name, faults.into(name, getattr(owner, name)))
-    async with running(cri, given, tmp_path / "logs", events=News(cri), logs=PodLogs(interval=0.02)) as plane:
+    logs = tmp_path / "logs"
+    async with running(cri, given, logs, events=News(cri), logs=PodLogs(interval=0.02), curve=AT_ONCE) as plane:
         life = Life(plane, given, faults, names)
         await plane.until(lambda: plane.phases == {"good-n": "Running"}, "the good one runs")
         life.write("a")

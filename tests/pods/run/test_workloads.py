@@ -9,13 +9,11 @@ import pytest
 from agent.model.pods.pod import PodOwner, PodSpec
 from agent.model.pods.state import PodState
 from agent.pods.plan.remembered import Memory, Record
-from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.workloads.known import FirstSeen
 from tests.fakes.manifests import FakeManifestDirectory
-from tests.pods.plane import DISKS, Plane, Slow, running
+from tests.pods.plane import AT_ONCE, DISKS, Plane, Slow, running
 
 FILE = "/m/w.yaml"
-AT_ONCE = RestartCurve(first_s=0.01, longest_s=0.01)
 
 
 def deployment(replicas: int = 3, image: str = "i", more: str = "") -> bytes:
