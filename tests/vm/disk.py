@@ -27,7 +27,7 @@ LONGEST_S = 3600.0
 """Packages of another processor took more than half of it on a busy machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Disk:
     """A file system in a file that is never written to, what starts it, and the key that opens the machine."""
 
@@ -53,7 +53,7 @@ def packages_of(release: Release) -> Path:
     if not archive.exists():
         draft = archive.with_suffix(f".{os.getpid()}.tar")
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(release.packages)}"]
-        _run([*command, *release.options, release.suite, str(draft), mirror()])
+        run([*command, *release.options, release.suite, str(draft), mirror()])
         draft.rename(archive)
     return archive
 
@@ -70,24 +70,35 @@ def mirror() -> str:
 def make(release: Release, folder: Path, earlier: Mapping[str, str] | None = None) -> Disk:
     """A disk of its own in `folder`. `earlier`: commits of this project whose trees are below /usr/src by these names;
     what provision.sh makes of them is beside them."""
-    tree = folder / "tree"
-    tree.mkdir(parents=True)
-    _run(["tar", "-xf", str(packages_of(release)), "-C", str(tree), "--numeric-owner"])
+    tree = tree_of(release, folder)
     _copy_project(tree / "vagrant")
     for name, commit in (earlier or {}).items():
         _copy_commit(commit, tree / "usr/src" / name)
-    _add_images(tree, folder, release.architecture.name)
     key = folder / "key"
-    _run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "throw-away", "-f", str(key)])
-    _run([str(PROVISION), str(tree), f"{key}.pub"])
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "throw-away", "-f", str(key)])
+    run([str(PROVISION), str(tree), f"{key}.pub"])
+    return Disk(*image_of(tree, folder, SIZE), key=key)
+
+
+def tree_of(release: Release, folder: Path) -> Path:
+    """Its packages, with the images that manifests name."""
+    tree = folder / "tree"
+    tree.mkdir(parents=True)
+    run(["tar", "-xf", str(packages_of(release)), "-C", str(tree), "--numeric-owner"])
+    _add_images(tree, folder, release.architecture.name)
+    return tree
+
+
+def image_of(tree: Path, folder: Path, size: str) -> tuple[Path, Path, Path]:
+    """The file system that a tree becomes, its kernel and its initrd; the tree is gone."""
     kernel, initrd = (_newest(tree / "boot", pattern, folder) for pattern in ("vmlinuz-*", "initrd.img-*"))
     image = folder / "base.raw"
     with image.open("wb") as file:
         file.truncate(0)
-    _run(["truncate", "-s", SIZE, str(image)])
-    _run(["mkfs.ext4", "-q", "-F", "-L", "root", "-d", str(tree), str(image)])
-    _run(["rm", "-rf", "--one-file-system", str(tree)])
-    return Disk(image=image, kernel=kernel, initrd=initrd, key=key)
+    run(["truncate", "-s", size, str(image)])
+    run(["mkfs.ext4", "-q", "-F", "-L", "root", "-d", str(tree), str(image)])
+    run(["rm", "-rf", "--one-file-system", str(tree)])
+    return image, kernel, initrd
 
 
 def _copy_project(place: Path) -> None:
@@ -107,8 +118,8 @@ def _copy_project(place: Path) -> None:
 def _copy_commit(commit: str, place: Path) -> None:
     place.mkdir(parents=True)
     archive = place / "tree.tar"
-    _run(["git", "-C", str(ROOT), "archive", "--format=tar", f"--output={archive}", commit])
-    _run(["tar", "-xf", str(archive), "-C", str(place)])
+    run(["git", "-C", str(ROOT), "archive", "--format=tar", f"--output={archive}", commit])
+    run(["tar", "-xf", str(archive), "-C", str(place)])
     archive.unlink()
 
 
@@ -127,7 +138,7 @@ def _newest(place: Path, pattern: str, folder: Path) -> Path:
     return Path(shutil.copy2(found, folder / found.name))
 
 
-def _run(command: list[str]) -> None:
+def run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     if done.returncode != 0:
         raise RuntimeError(

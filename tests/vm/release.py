@@ -13,7 +13,7 @@ PACKAGES = (
     "systemd", "systemd-sysv", "udev", "dbus", "linux-image-cloud-amd64", "containerd", "runc",
     "containernetworking-plugins", "nftables", "iptables", "conntrack", "python3", "python3-venv", "python3-iptables",
     "ca-certificates", "iproute2", "procps", "kmod", "apparmor", "openssh-server", "netbase", "curl", "gpg", "rsync",
-    "make", "busybox-static",
+    "make", "busybox-static", "sudo",
 )  # fmt: skip
 # What scripts/prepare would install: where no program runs by itself, the tests run in the machine.
 TOOLS = (
