@@ -70,6 +70,8 @@ class Image:
     name: str
     tag: str = "1"
     layers: Sequence[Layer] = ()
+    programs: Sequence[str] = ()
+    """Paths of this machine's programs without libraries, which are in its /bin by their names."""
     command: Sequence[str] = STAY
     environment: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -117,7 +119,8 @@ def cache_directory(fallback: Path) -> Path:
 def build(image: Image, busybox: Path, folder: Path, architecture: str = "") -> OciImage:
     """The layout of `image`, from the cache if it is there; several processes may build the same at once. Without an
     architecture it is for this machine, which each busybox tells from the others."""
-    description = json.dumps([FORMAT, asdict(image), _digest_of(busybox)], sort_keys=True)
+    programs = [_digest_of(Path(path)) for path in image.programs]
+    description = json.dumps([FORMAT, asdict(image), _digest_of(busybox), *programs], sort_keys=True)
     layout = folder / _sha256(description.encode())[:24]
     if not layout.is_dir():
         draft = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
@@ -146,8 +149,10 @@ def _read_layout(layout: Path) -> OciImage:
 def _write_layout(image: Image, busybox: Path, layout: Path, architecture: str) -> None:
     (layout / "blobs" / "sha256").mkdir(parents=True)
     tars = [_sized_tar(layer) for layer in image.layers]
+    if image.programs:
+        tars.append(_programs_tar(image.programs))
     base, first = _base_layer(busybox)
-    # what is random does not get smaller: level 0 spares the time
+    # what is random does not get smaller, and programs stay here: level 0 spares the time
     packed = [first, *(gzip.compress(tar, 0, mtime=0) for tar in tars)]
     layers = [_blob(layout, LAYER_TYPE, content) for content in packed]
     digests = [base, *(_sha256(tar) for tar in tars)]
@@ -216,6 +221,14 @@ def _sized_tar(layer: Layer) -> bytes:
     content = random.Random(f"{layer.name} {layer.size_bytes}").randbytes(layer.size_bytes)
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
         _add_file(tar, f"var/{_sha256(layer.name.encode())[:16]}", content)
+    return buffer.getvalue()
+
+
+def _programs_tar(programs: Sequence[str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for path in map(Path, programs):
+            _add_file(tar, f"bin/{path.name}", path.read_bytes(), 0o755)
     return buffer.getvalue()
 
 
