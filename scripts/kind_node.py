@@ -77,12 +77,7 @@ def add_images(node: Path, programs: Programs, names: list[str]) -> None:
     """As archives, which each node imports before its kubelet starts."""
     place = node / "kind/images"
     (place / "control").mkdir(parents=True)
-    wanted = {
-        "kube-apiserver": Image(name="server", programs=[programs.server]),
-        "kube-controller-manager": Image(name="controllers", programs=[programs.controllers]),
-        "kube-scheduler": Image(name="scheduler", programs=[programs.scheduler]),
-        "etcd": Image(name="etcd", programs=[programs.etcd]),
-    }
+    wanted = programs.control_plane()
     containerd = (node / "etc/containerd/config.toml").read_text()
     sandbox = re.findall(r'sandbox_image = "(.+)"', containerd)[0]
     busybox = find_programs().paths["busybox"]

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Kubernetes' own packages. $KUBERNETES is a minor, such as v1.34.
+# Kubernetes' own packages, unless the box has its programs. $KUBERNETES is a minor, such as v1.34.
 set -eu
+[ -z "$(command -v kubeadm)" ] || exit 0
 export DEBIAN_FRONTEND=noninteractive
 repository="https://pkgs.k8s.io/core:/stable:/$KUBERNETES/deb/"
 key=/usr/share/keyrings/kubernetes.gpg

@@ -17,10 +17,10 @@ def refused(folder: Path, programs: dict[str, str], arguments: tuple[str, ...] =
     for name, script in programs.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
-    done = subprocess.run(
-        [str(ROOT / "scripts/vagrant"), *arguments], capture_output=True, text=True, check=False,
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "KEPD_VM_CACHE": str(folder / "cache"), **settings},
-    )  # fmt: skip
+    path = f"{folder}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "KEPD_VM_CACHE": str(folder / "cache"), **settings}
+    command = [str(ROOT / "scripts/vagrant"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 1, done.stderr
     return done.stderr
 
@@ -34,8 +34,8 @@ ROOT_ID, ROOM, DISK = {"id": "echo 0"}, {"free": FREE.format(8)}, {"df": "echo 9
         ({"id": "echo 1000"}, {}, "needs root, to make a network and mounts of its own"),
         (
             ROOT_ID,
-            {"KEPD_BOX": "debian/trixie64"},
-            "KEPD_BOX is debian/trixie64: the box that is made here is debian/bookworm64; unset it, or run vagrant itself",
+            {"KEPD_BOX": "other/box"},
+            "KEPD_BOX is other/box: the box that is made here is debian/bookworm64; unset it, or run vagrant itself",
         ),
         ({**ROOT_ID, "free": FREE.format(2)}, {}, "2 GiB of memory are available; the machine needs 3"),
         (

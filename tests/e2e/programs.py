@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lab.images import Image
+
 VARIABLES = {
     "suite": ("KEPD_E2E", "the suite, e2e.test"),
     "kubelet": ("KEPD_KUBELET", "kubelet"),
@@ -54,3 +56,12 @@ class Programs:
         if lines:
             raise MissingError("\n".join(lines))
         return cls(**found, images=images)
+
+    def control_plane(self) -> dict[str, Image]:
+        """Images of what kubeadm starts in pods, by the last part of its names for them."""
+        return {
+            "kube-apiserver": Image(name="server", programs=[self.server]),
+            "kube-controller-manager": Image(name="controllers", programs=[self.controllers]),
+            "kube-scheduler": Image(name="scheduler", programs=[self.scheduler]),
+            "etcd": Image(name="etcd", programs=[self.etcd]),
+        }

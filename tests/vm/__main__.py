@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine for people: `scripts/vm up|ssh|down`, and `scripts/vm test` for its tests. State is in build/vm. `packages`
-alone fetches what a disk is made of, which is kept for later, and `box` makes of it what Vagrant starts from. `suite` runs the tree's own tests in the machine that is
-up, for `--arch arm64 up` makes one that has what they need."""
+alone fetches what a disk is made of, which is kept for later, and `box` makes of it what Vagrant starts from. `suite`
+runs the tree's own tests in the machine that is up, for `--arch arm64 up` makes one that has what they need."""
 
 import os
 import shutil
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.e2e.programs import MissingError
 from tests.host.process import ROOT
 from tests.vm.box import box_of
 from tests.vm.disk import Disk, make, packages_of
@@ -104,12 +105,15 @@ def main(arguments: list[str]) -> None:
             down()
         case ["packages"]:
             print(packages_of(chosen()))
-        case ["box"]:
-            print(box_of(chosen()))
+        case ["box", "bare" | "kubelet" as machine]:
+            try:
+                print(box_of(chosen(), machine))
+            except MissingError as missing:
+                sys.exit(str(missing))
         case _:
             sys.exit(
                 "scripts/vm [--arch amd64|arm64] up | ssh [COMMAND] | test [PYTEST ARGUMENTS] | suite [TESTS] | down | "
-                "packages | box; KEPD_VM_RELEASE=12|13|forky"
+                "packages | box bare|kubelet; KEPD_VM_RELEASE=12|13|forky"
             )
 
 

@@ -9,13 +9,16 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import NamedTuple, Self
 
+from tests.e2e.programs import MissingError, Programs
+from tests.lab.images import STAY, Image, build
 from tests.vm.architecture import ARCHITECTURES
 from tests.vm.disk import IMAGES, cache, image_of, run, tree_of
 from tests.vm.machine import APPEND
 from tests.vm.release import Release
 
-PROVISION = Path(__file__).with_name("box.sh")
+PROVISION, UNIT = (Path(__file__).with_name(name) for name in ("box.sh", "kubelet.service"))
 SIZE_GB = 8
 VAGRANTFILE = f"""
 Vagrant.configure("2") do |config|
@@ -40,24 +43,27 @@ end
 """
 
 
-def box_of(release: Release) -> Path:
-    """Made once of the same packages, files and images."""
-    made_of = (release.key, VAGRANTFILE, PROVISION.read_text(), repr(IMAGES))
-    box = cache() / f"{release.suite}-{hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:12]}.box"
+def box_of(release: Release, machine: str) -> Path:
+    """Made once of the same packages, files and programs."""
+    kubernetes = Kubernetes.find() if machine == "kubelet" else None
+    parts = [release.key, VAGRANTFILE, PROVISION.read_text(), repr(IMAGES), kubernetes.key if kubernetes else ""]
+    box = cache() / f"{machine}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}.box"
     if not box.exists():
         folder = cache() / f"box-{os.getpid()}"
         try:
-            _make(release, folder)
-            run(["tar", "-C", str(folder / "box"), "-cf", str(folder / "draft"), *sorted(os.listdir(folder / "box"))])
+            tree = tree_of(release, folder)
+            if kubernetes:
+                kubernetes.into(tree, folder)
+            run([str(PROVISION), str(tree)])
+            place = _packed(tree, folder)
+            run(["tar", "-C", str(place), "-cf", str(folder / "draft"), *sorted(one.name for one in place.iterdir())])
             (folder / "draft").rename(box)
         finally:
             run(["rm", "-rf", "--one-file-system", str(folder)])
     return box
 
 
-def _make(release: Release, folder: Path) -> None:
-    tree = tree_of(release, folder)
-    run([str(PROVISION), str(tree)])
+def _packed(tree: Path, folder: Path) -> Path:
     image, kernel, initrd = image_of(tree, folder, f"{SIZE_GB}G")
     place = folder / "box"
     place.mkdir()
@@ -65,7 +71,43 @@ def _make(release: Release, folder: Path) -> None:
     image.unlink()
     shutil.move(kernel, place / "vmlinuz")
     shutil.move(initrd, place / "initrd")
-    (place / "metadata.json").write_text(
-        json.dumps({"provider": "libvirt", "format": "qcow2", "virtual_size": SIZE_GB})
-    )
+    metadata = {"provider": "libvirt", "format": "qcow2", "virtual_size": SIZE_GB}
+    (place / "metadata.json").write_text(json.dumps(metadata))
     (place / "Vagrantfile").write_text(VAGRANTFILE)
+    return place
+
+
+class Kubernetes(NamedTuple):
+    """What the machine `kubelet` would fetch, by the variables that name its programs."""
+
+    programs: Programs
+    kubeadm: str
+
+    @classmethod
+    def find(cls) -> Self:
+        programs = Programs.find(os.environ, "suite", "proxy", "images")
+        kubeadm = shutil.which(os.environ.get("KEPD_KUBEADM", ""))
+        if not kubeadm:
+            raise MissingError(f"KEPD_KUBEADM={os.environ.get('KEPD_KUBEADM', '')!r}: expected the path of kubeadm")
+        return cls(programs, kubeadm)
+
+    @property
+    def paths(self) -> dict[str, str]:
+        return {"kubelet": self.programs.kubelet, "kubectl": self.programs.kubectl, "kubeadm": self.kubeadm}
+
+    @property
+    def key(self) -> str:
+        files = (*self.paths.values(), *(one.programs[0] for one in self.programs.control_plane().values()))
+        return repr([UNIT.read_text(), *((path, Path(path).stat().st_size) for path in files)])
+
+    def into(self, tree: Path, folder: Path) -> None:
+        for name, path in self.paths.items():
+            shutil.copy(path, tree / "usr/bin" / name)
+        shutil.copy(UNIT, tree / "etc/systemd/system")
+        version = run([self.programs.kubelet, "--version"]).split()[-1]
+        images = self.programs.control_plane()
+        for reference in run([self.kubeadm, "config", "images", "list", "--kubernetes-version", version]).split():
+            part = reference.rpartition("/")[2].partition(":")[0]
+            # What does not begin with the node, such as its names, is there and does nothing.
+            image = images.get(part, Image(name="pause", command=STAY))
+            build(image, tree / "bin/busybox", folder / "layouts").archive(reference, tree / f"root/images/{part}.tar")

@@ -138,9 +138,10 @@ def _newest(place: Path, pattern: str, folder: Path) -> Path:
     return Path(shutil.copy2(found, folder / found.name))
 
 
-def run(command: list[str]) -> None:
+def run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     if done.returncode != 0:
         raise RuntimeError(
             f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
         )
+    return done.stdout
