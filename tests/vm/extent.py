@@ -9,7 +9,7 @@ import pytest
 IS_WHOLE = os.environ.get("KEPD_VM_ALL") == "1"
 # In emulation each container that starts costs seconds, and each power cut a minute.
 PODS = int(os.environ.get("KEPD_VM_PODS", "10" if IS_WHOLE else "3"))
-CUTS = int(os.environ.get("KEPD_VM_CUTS", "20" if IS_WHOLE else "2"))
+CUTS = int(os.environ.get("KEPD_VM_CUTS", "20" if IS_WHOLE else "1"))
 
 
 def only_whole(reason: str) -> pytest.MarkDecorator:

@@ -125,7 +125,7 @@ def test_pods_come_back_after_a_power_cut(bare: Machine, cut: int) -> None:
 
 
 # Installing a package takes an emulated machine minutes.
-@pytest.mark.parametrize("trouble", list(TROUBLES)[: CUTS if IS_WHOLE else 1])
+@pytest.mark.parametrize("trouble", list(TROUBLES)[:CUTS])
 def test_an_upgrade_over_what_cannot_be_read_ends_nothing(bare: Machine, trouble: str) -> None:
     """By the scripts that the package has for an upgrade: what was in force is remembered by the next process."""
     harm, mend = TROUBLES[trouble]

@@ -178,6 +178,7 @@ def test_a_drop_in_of_the_administrator_counts_and_the_journal_has_levels(tuned:
     assert {("info", "6"), ("warning", "4")} <= said <= {*LEVELS}, said
 
 
+@only_whole("the package compiles twice, for minutes")
 def test_a_masked_unit_stays_as_it_is(bare: Machine) -> None:
     """PKG-04: one that runs does not stop another version of the package, and one that was stopped is not started."""
     # systemd hears no sign of life of a unit that is masked, so its watchdog would end what runs half a minute later.
