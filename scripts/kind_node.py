@@ -26,9 +26,9 @@ VARIABLES = {
 }
 SUITE = "bookworm"
 PACKAGES = (
-    "bash", "ca-certificates", "conntrack", "containerd", "containernetworking-plugins", "curl", "dbus", "e2fsprogs",
-    "ethtool", "iproute2", "iptables", "jq", "kmod", "libseccomp2", "mount", "netbase", "nftables", "pigz", "procps",
-    "python3", "python3-iptables", "runc", "systemd", "systemd-sysv", "util-linux",
+    "bash", "ca-certificates", "conntrack", "containerd", "containernetworking-plugins", "curl", "dbus",
+    "docker-registry", "e2fsprogs", "ethtool", "iproute2", "iptables", "jq", "kmod", "libseccomp2", "mount", "netbase",
+    "nftables", "pigz", "procps", "python3", "python3-iptables", "runc", "systemd", "systemd-sysv", "util-linux",
 )  # fmt: skip
 OF_THIS_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 """How kepd's image gets its packages from here; the Dockerfile takes the first away again."""
