@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from tests.e2e.programs import MissingError, Programs
+from tests.host.process import ROOT
 from tests.lab.images import STAY, Image, build
 from tests.vm.architecture import ARCHITECTURES
 from tests.vm.disk import IMAGES, cache, image_of, run, tree_of
@@ -19,6 +20,7 @@ from tests.vm.machine import APPEND
 from tests.vm.release import Release
 
 PROVISION, UNIT = (Path(__file__).with_name(name) for name in ("box.sh", "kubelet.service"))
+IN_TREE = ROOT / "scripts/in_tree"
 SIZE_GB = 8
 VAGRANTFILE = f"""
 Vagrant.configure("2") do |config|
@@ -104,6 +106,8 @@ class Kubernetes(NamedTuple):
         for name, path in self.paths.items():
             shutil.copy(path, tree / "usr/bin" / name)
         shutil.copy(UNIT, tree / "etc/systemd/system")
+        # As their package does; it fails until kubeadm has made its configuration.
+        run([str(IN_TREE), str(tree), "systemctl", "-q", "enable", "kubelet"])
         version = run([self.programs.kubelet, "--version"]).split()[-1]
         images = self.programs.control_plane()
         for reference in run([self.kubeadm, "config", "images", "list", "--kubernetes-version", version]).split():

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 # kepd off the machine, and one that begins there with another.
 ORDER = {"test_first_hour.py": -3, "test_bare.py": -2, "test_ends.py": -1, "test_uninstall.py": 1, "test_upgrade.py": 2}
 # Half an hour of its own, so it is part of `make vm-test` and not of CI.
-LONG = ("test_features.py", "test_kubelet.py", "test_upgrade.py")
+LONG = ("test_features.py", "test_upgrade.py")
 collect_ignore = [] if IS_WHOLE else [str(HERE / name) for name in LONG]
 # Commits: one whose state a machine may have, and the last of the version before this one.
 EARLIER = {"older": ("KEPD_VM_OLDER", "6ead959"), "previous": ("KEPD_VM_PREVIOUS", "0966a1e2")}

@@ -175,12 +175,6 @@ class Machine:
         kept = f"cat >{draft} && chmod {mode} {draft} && sync {draft} && mv {draft} {path} && sync {folder}"
         self.run(f"mkdir -p {folder} && {kept}", given=text)
 
-    def send(self, path: Path, to: str) -> None:
-        """A program of this machine."""
-        command = [*self.ssh_command(), "-S", str(self._socket), f"cat >{to} && chmod 755 {to}"]
-        with path.open("rb") as file:
-            subprocess.run(command, stdin=file, check=True, timeout=CALL_S)
-
     def lead_back(self, port: int, path: Path | str) -> None:
         """From that port of its loopback to a socket or `host:port` here, for as long as the login lasts, which may not
         stand yet."""
