@@ -6,8 +6,10 @@ change them. The trees are kept until every plane has read them, because they ta
 text that was not prepared is parsed by whoever asks for it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+
+from msgspec.structs import replace
 
 from agent.config.strict_yaml import Tree, documents_or_fault, plain
 from agent.model.finding import Finding
@@ -58,22 +60,29 @@ def documents_of(content: bytes, path: str) -> Documents:
     return PREPARED.of(content, path)
 
 
+def objects_of(trees: Iterable[Tree]) -> Iterator[tuple[str, Tree]]:
+    """With their kinds; lists are taken apart. Items of a list of one kind need repeat neither kind nor version."""
+    for tree in trees:
+        given, items = tree.entries.get("kind"), tree.entries.get("items")
+        kind = str(given.scalar) if given is not None else ""
+        if given is None or items is None or not kind.endswith("List"):
+            yield kind, tree
+            continue
+        head: dict[str, Tree] = {}
+        if kind != "List":
+            head = {"kind": replace(given, scalar=kind.removesuffix("List"))}
+            head |= {"apiVersion": tree.entries["apiVersion"]} if "apiVersion" in tree.entries else {}
+        yield from objects_of(
+            replace(item, entries={**head, **item.entries}) if item.kind == "map" else item for item in items.items
+        )
+
+
 def keyed_objects(path: str, content: bytes) -> Iterator[tuple[Key, Content]]:
-    """Each object of a file with its key; nothing of a file that cannot be read. Items of a list of one kind need not
-    repeat it."""
-    for tree in documents_of(content, path)[0]:
-        yield from _taken_apart(plain(tree))
-
-
-def _taken_apart(document: object) -> Iterator[tuple[Key, Content]]:
-    if not isinstance(document, dict):
-        return
-    kind, items, metadata = str(document.get("kind") or ""), document.get("items"), document.get("metadata")
-    if kind.endswith("List") and isinstance(items, list):
-        own = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
-        for item in items:
-            yield from _taken_apart({**own, **item} if isinstance(item, dict) else item)
-        return
-    named = metadata if isinstance(metadata, dict) else {}
-    namespace = "" if kind in CLUSTER_KINDS else str(named.get("namespace") or "default")
-    yield (kind, namespace, str(named.get("name") or "")), document
+    """Each object of a file with its key; nothing of a file that cannot be read."""
+    for kind, tree in objects_of(documents_of(content, path)[0]):
+        document = plain(tree)
+        if isinstance(document, dict):
+            metadata = document.get("metadata")
+            named = metadata if isinstance(metadata, dict) else {}
+            namespace = "" if kind in CLUSTER_KINDS else str(named.get("namespace") or "default")
+            yield (kind, namespace, str(named.get("name") or "")), document

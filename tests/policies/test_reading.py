@@ -203,3 +203,11 @@ def test_many_exceptions_are_worked_out_in_one_sweep() -> None:
     parts = tuple(str(ip_address(0x0B000001 + 2 * number)) + "/32" for number in range(20_000))
 
     assert len(ranges_of([IpBlock("11.0.0.0/8", parts)], "4")) == 20_001
+
+
+def test_items_of_a_list_of_policies_need_not_say_what_they_are() -> None:
+    item = {"metadata": {"name": "closed"}, "spec": {"podSelector": {}}}
+    listed = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicyList", "items": [item]}
+    objects = read_policies({"a.json": json.dumps(listed).encode()})
+
+    assert ([*objects.policies], objects.findings) == (["default/closed"], ())

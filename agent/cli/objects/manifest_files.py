@@ -77,7 +77,7 @@ def check_file(file: ManifestFile) -> CheckedFile:
     from agent.pods.manifest.validation import warnings_about
     from agent.pods.workloads.cron_reading import manifest_warnings
     from agent.policies.manifest.reading import read_policies
-    from agent.services.objects.manifest import service_faults, service_warnings
+    from agent.services.objects.manifest import objects_in, service_faults, service_warnings
     from agent.topology.manifest.objects import Document, read_manifests
 
     found = parse_objects(file.path, file.content, NodeIdentity("", False, True, True, "<pods.claimDirectory>"))
@@ -93,8 +93,9 @@ def check_file(file: ManifestFile) -> CheckedFile:
     warnings += [
         one for one in others.notes if one.path.startswith(("spec.trafficDistribution", "metadata.annotations"))
     ]
-    warnings += [warning for one in documents for warning in service_warnings(one.where, one.content)]
-    faults = [fault for one in documents for fault in service_faults(one.where, one.content)]
+    services = objects_in(trees)
+    warnings += service_warnings(services)
+    faults = service_faults(services)
     of_policies = read_policies({file.path: file.content}).findings
     findings = list(dict.fromkeys((*found.findings, *others.errors, *faults, *of_policies)))
     if not objects and not findings:

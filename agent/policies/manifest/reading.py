@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NetworkPolicies from all manifest files together."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 
@@ -9,7 +9,7 @@ from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
-from agent.objects.decoding import documents_of
+from agent.objects.decoding import documents_of, objects_of
 from agent.policies.manifest.bounds import within_bounds
 from agent.policies.manifest.faults import policy_faults
 from agent.policies.manifest.objects import API_VERSION, KIND, Policy
@@ -58,24 +58,15 @@ def read_policies(files: Mapping[str, bytes], before: PolicyObjects = NO_OBJECTS
 def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, PlacedPolicy], list[Finding]]:
     trees, findings = documents_of(content, path)
     good: dict[Key, PlacedPolicy] = {}
-    for tree in policies_in(trees) if not findings else ():
+    for kind, tree in objects_of(trees) if not findings else ():
+        if kind != KIND:
+            continue
         policy, key = read_policy(tree, findings), _key(tree)
         if policy is not None and key in good:
             findings.append(Finding(tree.where, "metadata.name", f"{told(key)} stands twice; the first counts"))
         elif policy is not None:
             good[key] = PlacedPolicy(tree.where, policy)
     return good, findings
-
-
-def policies_in(trees: Iterable[Tree], default: str = "") -> Iterator[Tree]:
-    """Lists taken apart; other kinds belong to other planes."""
-    for tree in trees:
-        given, items = tree.entries.get("kind"), tree.entries.get("items")
-        kind = str(given.scalar) if given is not None else default
-        if kind in ("List", f"{KIND}List") and items is not None:
-            yield from policies_in(items.items, kind.removesuffix("List"))
-        elif kind == KIND:
-            yield tree
 
 
 def read_policy(tree: Tree, findings: list[Finding]) -> Policy | None:

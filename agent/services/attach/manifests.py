@@ -10,7 +10,6 @@ import structlog
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
-from agent.config.strict_yaml import plain
 from agent.model.finding import Finding
 from agent.model.histogram import counter_family, gauge_family
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
@@ -109,8 +108,7 @@ def _of(kind: type[T], chosen: Iterable[Good]) -> list[T]:
 def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, Good], list[Finding]]:
     trees, findings = documents_of(content, path)
     good: dict[Key, Good] = {}
-    objects = (found for tree in trees for found in objects_in(tree.where, plain(tree)))
-    for where, one in objects if not findings else ():
+    for where, one in objects_in(trees) if not findings else ():
         document, key = Document(where, one), key_of(one)
         known = read_manifests([document])
         complaints = [*(known.errors if key[0] != "ServiceCIDR" else ()), *strangers(where, one)]

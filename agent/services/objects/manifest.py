@@ -16,14 +16,18 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 import msgspec
 from msgspec.structs import replace
 
+from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding, suggestion
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service, ServiceCidr, ServiceSpec
+from agent.objects.decoding import objects_of
 from agent.services.objects.addresses import read_address, read_range
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice, with_defaults
 
 Found = Service | EndpointSlice | NodeObject | ServiceCidr
 Key = tuple[str, str, str]
+Placed = tuple[str, Mapping[str, object]]
+"""Where an object stands, and what it says."""
 KINDS: Mapping[str, tuple[str, type[Found]]] = {
     "Service": ("v1", Service),
     "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
@@ -42,17 +46,10 @@ MOST_TRIED = 1 << 16
 Network = IPv4Network | IPv6Network
 
 
-def objects_in(where: str, content: object) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Those of the kinds above with their places; lists are taken apart."""
-    if not isinstance(content, Mapping):
-        return
-    kind, items = content.get("kind"), content.get("items")
-    if isinstance(kind, str) and kind.endswith("List") and isinstance(items, list):
-        only = {"kind": kind.removesuffix("List"), "apiVersion": content.get("apiVersion")} if kind != "List" else {}
-        for position, item in enumerate(items):
-            yield from objects_in(f"{where} items[{position}]", {**only, **item} if isinstance(item, Mapping) else item)
-    elif kind in KINDS:
-        yield where, content
+def objects_in(trees: Iterable[Tree]) -> list[Placed]:
+    """Those of the kinds above, with their places."""
+    objects = ((tree.where, plain(tree)) for kind, tree in objects_of(trees) if kind in KINDS)
+    return [(where, content) for where, content in objects if isinstance(content, dict)]
 
 
 def key_of(content: Mapping[str, object]) -> Key:
@@ -92,9 +89,9 @@ def converted(where: str, content: Mapping[str, object]) -> tuple[Found | None, 
         return None, [Finding(where, place[1] if place else "", text[:1].lower() + text[1:])]
 
 
-def service_faults(where: str, content: object) -> Iterator[Finding]:
-    """Everything that would keep what is in a document, or a part of it, from being served."""
-    for place, one in objects_in(where, content):
+def service_faults(objects: Iterable[Placed]) -> Iterator[Finding]:
+    """Everything that would keep an object, or a part of it, from being served."""
+    for place, one in objects:
         findings = strangers(place, one)
         found, wrong = converted(place, one)
         findings += wrong
@@ -107,9 +104,9 @@ def service_faults(where: str, content: object) -> Iterator[Finding]:
         yield from (Finding(place, finding.path, finding.text) for finding in findings)
 
 
-def service_warnings(where: str, content: object) -> Iterator[Finding]:
+def service_warnings(objects: Iterable[Placed]) -> Iterator[Finding]:
     """Addresses of Services that other programs read as others: some take digits behind a zero for octal."""
-    for place, one in objects_in(where, content):
+    for place, one in objects:
         found, _ = converted(place, one)
         spec = found.spec if isinstance(found, Service) else ServiceSpec()
         for path, text in (

@@ -9,7 +9,7 @@ import msgspec
 from agent.config.strict_yaml import Tree
 from agent.model.finding import Finding
 from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
-from agent.objects.decoding import documents_of
+from agent.objects.decoding import documents_of, objects_of
 from kepd_devices.manifest.documents import KINDS, SUCCESSORS, Object, Reader, successor_text
 from kepd_devices.manifest.objects import Claim, ClaimTemplate, DeviceClass, Slice
 
@@ -64,11 +64,11 @@ def _read_file(path: str, content: bytes, reader: Reader) -> tuple[Mapping[Key, 
         text = f"has selectors of {count} signs; expected at most {MOST_EXPRESSIONS}: share them out to several files"
         return {}, [*findings, Finding(path, "", text)]
     good: dict[Key, Placed] = {}
-    for kind, tree in _objects(trees) if not findings else ():
+    for kind, tree in objects_of(trees) if not findings else ():
         if kind in SUCCESSORS:
             findings.append(Finding(tree.where, "kind", successor_text(kind)))
             continue
-        found = reader.read(tree, kind, findings)
+        found = reader.read(tree, kind, findings) if kind in KINDS else None
         if found is None:
             continue
         key = kind, found.metadata.namespace, found.metadata.name
@@ -86,24 +86,3 @@ def _expressions(trees: Iterable[Tree]) -> Iterator[str]:
         left += [*tree.entries.values(), *tree.items]
         expression = tree.entries.get("expression")
         yield str(expression.scalar) if expression is not None else ""
-
-
-def _objects(trees: Iterable[Tree], default: str = "") -> Iterator[tuple[str, Tree]]:
-    """With their kinds; lists taken apart. Other kinds belong to other planes."""
-    for tree in trees:
-        given = tree.entries.get("kind")
-        kind = str(given.scalar) if given is not None else default
-        items = tree.entries.get("items")
-        if kind.endswith("List") and items is not None:
-            own = kind.removesuffix("List")
-            version = tree.entries.get("apiVersion")
-            yield from _objects((_typed(one, own, version) for one in items.items), own)
-        elif kind in KINDS or kind in SUCCESSORS:
-            yield kind, tree
-
-
-def _typed(item: Tree, kind: str, version: Tree | None) -> Tree:
-    """An item of a list of one kind need not repeat its version."""
-    if not kind or version is None or item.kind != "map" or "apiVersion" in item.entries:
-        return item
-    return msgspec.structs.replace(item, entries={"apiVersion": version, **item.entries})

@@ -12,6 +12,7 @@ import msgspec
 from agent.config.strict_yaml import documents_or_fault, plain
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.dns_report import NameExplanation, NameStep
+from agent.objects.decoding import objects_of
 from kepd_dns.handover.state import ServiceName
 from kepd_dns.handover.status import Explanation
 from kepd_dns.view.explained import own_explanation
@@ -122,11 +123,10 @@ def _documents(files: Mapping[str, bytes]) -> Iterator[dict[str, object]]:
         trees, findings = documents_or_fault(content, path)
         if findings:
             raise UnreadableFile(str(findings[0]))
-        for tree in trees:
+        for _, tree in objects_of(trees):
             found = plain(tree)
             if isinstance(found, dict):
-                items = found.get("items")
-                yield from (one for one in items if isinstance(one, dict)) if isinstance(items, list) else (found,)
+                yield found
 
 
 def _read(content: dict[str, object], kind: type[T]) -> T:

@@ -19,6 +19,7 @@ from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.trust import Trust
 from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
 from agent.model.nodes.node import HOSTNAME_LABEL
+from agent.objects.decoding import objects_of
 from agent.topology.manifest.objects import VERSIONS, Document
 from kepd_rehearsal.plan.cluster import part
 from kepd_rehearsal.plan.reading import EXTRA_KINDS
@@ -74,19 +75,10 @@ def _manifests(configuration: Configuration) -> Iterator[tuple[str, Plain]]:
         trees, findings = documents_or_fault(content, path)
         if findings:
             raise CommandFailed("\n".join(map(str, findings)), USAGE)
-        for tree in trees:
-            yield from _objects(tree.where, plain(tree))
-
-
-def _objects(where: str, content: object) -> Iterator[tuple[str, Plain]]:
-    if not isinstance(content, dict):
-        return
-    items = content.get("items")
-    if isinstance(items, list) and str(content.get("kind")).endswith("List"):
-        for place, one in enumerate(items):
-            yield from _objects(f"{where} items[{place}]", one)
-    else:
-        yield where, content
+        for _, tree in objects_of(trees):
+            found = plain(tree)
+            if isinstance(found, dict):
+                yield tree.where, found
 
 
 def _running(session: Session, node: str) -> tuple[list[Plain] | None, str]:
