@@ -33,17 +33,13 @@ apt-config dump | grep -E '^Acquire::Check-' >"$tree/etc/apt/apt.conf.d/90archiv
 rm -f "$tree/etc/resolv.conf"
 echo 'nameserver 192.168.121.1' >"$tree/etc/resolv.conf"
 
-# The images are there whenever containerd begins to run, so nobody asks a registry.
-cat >"$tree/etc/systemd/system/images.service" <<'UNIT'
-[Unit]
-After=containerd.service
+# containerd has not started until it has the images, so nobody asks a registry, whoever starts it anew meanwhile.
+mkdir -p "$tree/etc/systemd/system/containerd.service.d"
+cat >"$tree/etc/systemd/system/containerd.service.d/images.conf" <<'UNIT'
 [Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/sh -c 'for image in /root/images/*.tar; do ctr -n k8s.io images import "$image"; done'
-[Install]
-WantedBy=containerd.service
+TimeoutStartSec=infinity
+ExecStartPost=/bin/sh -ec 'for image in /root/images/*.tar; do \
+    [ ! -e "$image" ] || { ctr -n k8s.io images import "$image"; rm "$image"; }; done'
 UNIT
-"$in_tree" "$tree" systemctl -q enable images.service
 "$in_tree" "$tree" apt-get clean
 : >"$tree/etc/machine-id"
