@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Vagrantfile and `examples/kind`, as far as they can be checked where neither a machine nor a cluster can be made.
+"""The Vagrantfile and `examples/kind`, as far as they can be checked where neither a machine nor a cluster is made.
 
-The machines of the Vagrantfile are run in tests/vm; kind needs a container engine.
+The machines of the Vagrantfile are run in tests/vm; a cluster by kind by hand: `scripts/kind node-image`.
 """
 
 import os
