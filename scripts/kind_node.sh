@@ -16,30 +16,22 @@ ctr oci spec | jq '.hooks.createContainer = [{path: "/kind/bin/mount-product-fil
 
 sed -i 's/restrict_oom_score_adj = false/restrict_oom_score_adj = true/' /etc/containerd/config.toml
 sed -i '/^OOMScoreAdjust/d' /etc/systemd/system/containerd.service
-# A node has its images before its kubelet asks for them.
-cat >/etc/systemd/system/kind-images.service <<'UNIT'
-[Unit]
-After=containerd.service
-Requires=containerd.service
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/sh -euc 'cd /kind/images; case $$(hostname) in *-control-plane) set -- control/*.tar ;; esac; \
-    for one in *.tar "$$@"; do ctr -n k8s.io images import "$$one"; done'
-UNIT
-cat >/etc/systemd/system/kubelet.service.d/20-here.conf <<'UNIT'
-[Unit]
-After=kind-images.service
-Requires=kind-images.service
-[Service]
-ExecStartPre=/bin/sh -c 'cd /var/lib/kubelet; [ -e /sys/fs/cgroup/cgroup.controllers ] || grep -q ^failCgroupV1 config.yaml || \
-    echo "failCgroupV1: false" >>config.yaml'
-UNIT
+# Its images before it asks for them; and this kubelet takes groups of version 1 when it is told to.
+cat >/kind/bin/before-kubelet <<'SCRIPT'
+#!/bin/sh -eu
+cd /var/lib/kubelet
+[ -e /sys/fs/cgroup/cgroup.controllers ] || grep -q ^failCgroupV1 config.yaml || echo 'failCgroupV1: false' >>config.yaml
+cd /kind/images
+case $(hostname) in *-control-plane) set -- control/*.tar ;; esac
+[ -e done ] || for one in *.tar "$@"; do ctr -n k8s.io images import "$one"; done
+touch done
+SCRIPT
+chmod 755 /kind/bin/before-kubelet
+printf '[Unit]\nAfter=containerd.service\n[Service]\nTimeoutStartSec=infinity\nExecStartPre=/kind/bin/before-kubelet\n' \
+    >/etc/systemd/system/kubelet.service.d/20-here.conf
 systemctl -q enable kubelet containerd undo-mount-hacks
 systemctl -q mask systemd-binfmt
 
 # kind applies one of each; scripts/kind_alone connects the pods.
-for one in cni storage; do
-    printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: no-%s, namespace: kube-system}\n' "$one" \
-        >"/kind/manifests/default-$one.yaml"
-done
+printf 'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kind, namespace: kube-system}\n' |
+    tee /kind/manifests/default-cni.yaml >/kind/manifests/default-storage.yaml

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Vagrantfile and `examples/kind`, as far as they can be checked where neither a machine nor a cluster can be made.
+"""The Vagrantfile and `examples/kind`, as far as they can be checked where neither a machine nor a cluster is made.
 
-The machines of the Vagrantfile are run in tests/vm; kind needs a container engine.
+The machines of the Vagrantfile are run in tests/vm; a cluster by kind by hand: `scripts/kind node-image`.
 """
 
 import os
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -82,3 +83,36 @@ def test_the_services_of_kind_are_told_apart_by_hints() -> None:
     assert services["near"]["trafficDistribution"] == "PreferSameZone"
     assert "trafficDistribution" not in services["anywhere"]
     assert services["outside"]["ports"][0]["nodePort"] == 30080
+
+
+STUB = """#!/bin/sh
+echo "$(basename "$0") $*" >>"$LOG"
+case "$*" in *"rollout status daemonset kepd"*) exit "$READY" ;; *"get clusters"*) exit 1 ;; esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said", "last"),
+    [
+        ("up", {}, "", "kubectl --context kind-kepd rollout status daemonset client --timeout=5m"),
+        ("up", {"READY": "1"}, "what kepd said last", "kind delete cluster --name kepd"),
+        ("up", {"KEPD_BACKEND": "ipvs"}, "KEPD_BACKEND is ipvs; expected nftables or iptables\n", ""),
+        ("proxy", {}, "proxy takes a node of scripts/kind node-image\n", ""),
+        ("", {}, "usage: scripts/kind node-image|up|test|proxy|down\n", ""),
+    ],
+)
+def test_kind_is_asked_as_it_says_and_refuses_the_rest(
+    tmp_path: Path, words: str, variables: dict[str, str], said: str, last: str
+) -> None:
+    """With an engine, kind and kubectl that only write down how they were called."""
+    for name in ("docker", "kind", "kubectl"):
+        (tmp_path / name).write_text(STUB)
+        (tmp_path / name).chmod(0o755)
+    path, log = f"{tmp_path}:{os.environ['PATH']}", tmp_path / "log"
+    own = {"PATH": path, "LOG": str(log), "READY": "0", "KEPD_KIND_CACHE": str(tmp_path), **variables}
+    command = [str(ROOT / "scripts/kind"), *words.split()]
+    done = subprocess.run(command, env={**os.environ, **own}, capture_output=True, text=True, check=False)
+    calls = log.read_text().splitlines() if log.exists() else [""]
+
+    assert (done.returncode == 0, said in done.stderr, calls[-1]) == (not said, True, last)
+    assert not last or "kind create cluster --config examples/kind/cluster.yaml" in calls
