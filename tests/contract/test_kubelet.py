@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.drivers.kubelet.driver import KubeletConfiguration
+from agent.drivers.kubelet.driver import DEFAULT_PLACE, KubeletConfiguration
 from tests.contract.fake_kubelet_config import FakeKubeletConfiguration
 
 OVERLAY = b"containerRuntimeEndpoint: unix:///run/x.sock\n"
@@ -16,10 +16,11 @@ OVERLAY = b"containerRuntimeEndpoint: unix:///run/x.sock\n"
 
 @pytest.mark.parametrize("kind", ["real", "fake"])
 async def test_the_file_and_what_lies_over_it(kind: str, tmp_path: Path) -> None:
-    """PRX table 1: kubeadm from 1.32 on."""
-    (tmp_path / "config.yaml").write_bytes(b"a: 1")
-    (tmp_path / "instance-config.yaml").write_bytes(OVERLAY)
-    real = KubeletConfiguration(str(tmp_path / "config.yaml"))
+    folder = tmp_path / "etc/kubernetes/kubelet"
+    (folder / "config.json.d").mkdir(parents=True)
+    (folder / "config.json").write_bytes(b"a: 1")
+    (folder / "config.json.d/10.conf").write_bytes(OVERLAY)
+    real = KubeletConfiguration(DEFAULT_PLACE, tmp_path)
     reader = real if kind == "real" else FakeKubeletConfiguration(b"a: 1", OVERLAY)
 
     content, overlay = await reader.read()

@@ -35,14 +35,14 @@ async def settings(root: Path, place: str = DEFAULT_PLACE) -> KubeletSettings:
 
 
 async def test_kubeadm(tmp_path: Path) -> None:
-    """FI-13: its file for this node lies over the one of the cluster."""
+    """FI-13: the kubelet reads one file, and never the other of which kubeadm makes its endpoint."""
     lay(tmp_path, **{
         "var/lib/kubelet/config.yaml": PARALLEL + "containerRuntimeEndpoint: unix:///a.sock\n",
         "var/lib/kubelet/instance-config.yaml": "containerRuntimeEndpoint: unix:///b.sock\n",
     })  # fmt: skip
     found = await settings(tmp_path)
 
-    assert (found.is_serial, found.endpoint, found.source) == (False, "unix:///b.sock", DEFAULT_PLACE)
+    assert (found.is_serial, found.endpoint, found.source) == (False, "unix:///a.sock", DEFAULT_PLACE)
 
 
 async def test_eks(tmp_path: Path) -> None:

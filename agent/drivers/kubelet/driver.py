@@ -12,7 +12,6 @@ import yaml
 
 from agent.drivers.kubelet.places import KubeletPlace, find_kubelet
 
-OVERLAY = "instance-config.yaml"
 DEFAULT_PLACE = "/var/lib/kubelet/config.yaml"
 LIMIT_S = 3.0
 MOST_BYTES = 1 << 20
@@ -49,7 +48,7 @@ class KubeletConfiguration:
         path = self._root / found.path.lstrip("/") if found.path and self.place == DEFAULT_PLACE else Path(found.path)
         self.place = found.path or found.source
         content = path.read_bytes() if found.path else b"{}"
-        return content, _overlay(path if found.path else None, self._root, found)
+        return content, _overlay(self._root, found)
 
     def _ask(self) -> bytes:
         try:
@@ -63,13 +62,10 @@ class KubeletConfiguration:
         return content
 
 
-def _overlay(path: Path | None, root: Path, found: KubeletPlace) -> bytes:
-    """Drop-ins in the order of their names, kubeadm's file for this node, then flags: the later wins."""
-    layers: list[Path] = []
-    if path is not None and (beside := path.with_name(OVERLAY)).is_file():
-        layers.append(beside)
-    if found.drop_ins:
-        layers += sorted((root / found.drop_ins.lstrip("/")).glob(DROP_IN))
+def _overlay(root: Path, found: KubeletPlace) -> bytes:
+    """Drop-ins in the order of their names, then flags: the later wins. kubeadm's instance-config.yaml is none: it is
+    what kubeadm makes the file of, and no kubelet reads it."""
+    layers = sorted((root / found.drop_ins.lstrip("/")).glob(DROP_IN)) if found.drop_ins else []
     merged: dict[str, object] = {}
     for layer in layers:
         try:

@@ -51,8 +51,8 @@ def test_the_bare_path_and_the_socket_itself_are_right_too() -> None:
     assert subjects(GOOD.replace("kubelet.sock", "cri.sock")) == []
 
 
-def test_what_kubeadm_lays_over_it_wins() -> None:
-    """PRX table 1: kubeadm from 1.32 on."""
+def test_what_a_drop_in_lays_over_it_wins() -> None:
+    """PRX table 1."""
     overlay = b"containerRuntimeEndpoint: unix:///run/containerd/containerd.sock"
 
     assert subjects(GOOD, overlay) == ["containerRuntimeEndpoint"]
