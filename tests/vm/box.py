@@ -49,9 +49,9 @@ def box_of(release: Release, machine: str) -> Path:
     """Made once of the same packages, files and programs."""
     kubernetes = Kubernetes.find() if machine == "kubelet" else None
     parts = [release.key, VAGRANTFILE, PROVISION.read_text(), repr(IMAGES), kubernetes.key if kubernetes else ""]
-    box = cache() / f"{machine}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}.box"
+    box = cache() / f"kepd-vagrant-{machine}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]}.box"
     if not box.exists():
-        folder = cache() / f"box-{os.getpid()}"
+        folder = cache() / f"kepd-vagrant-draft-{os.getpid()}"
         try:
             tree = tree_of(release, folder)
             if kubernetes:
@@ -59,6 +59,8 @@ def box_of(release: Release, machine: str) -> Path:
             run([str(PROVISION), str(tree)])
             place = _packed(tree, folder)
             run(["tar", "-C", str(place), "-cf", str(folder / "draft"), *sorted(one.name for one in place.iterdir())])
+            for outdated in cache().glob(f"kepd-vagrant-{machine}-*.box"):
+                outdated.unlink()
             (folder / "draft").rename(box)
         finally:
             run(["rm", "-rf", "--one-file-system", str(folder)])
