@@ -22,7 +22,8 @@ from agent.model.manifests.in_force import FileInForce
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
 from agent.objects.decoding import PREPARED
-from agent.objects.run.memory import DATABASE, ObjectMemory, Remembered
+from agent.objects.run.database import DATABASE
+from agent.objects.run.memory import ObjectMemory, Remembered
 
 NOTHING = ManifestSnapshot()
 NO_FOLDERS: Mapping[str, SourceFolder] = MappingProxyType({})
