@@ -85,6 +85,35 @@ KINDS = tuple(kind for kinds in KINDS_IN.values() for kind in kinds)
 FOLDERS = {kind: folder for folder, kinds in KINDS_IN.items() for kind in kinds}
 BY_WORD = {word: kind for kind in KINDS for word in kind.words}
 BY_API = {kind.api: kind for kind in KINDS if kind.api}
+# What may stand in a manifest; the others are made here.
+MANIFEST_KINDS = (*(kind.api for kind in KINDS if kind.api and kind.module != "revisions"), "Node")
+# Groups of Kubernetes that have kinds of the above, and what else is in them: nobody means one of ours by it.
+OUR_GROUPS = ("", "apps", "batch", "policy", "networking.k8s.io", "discovery.k8s.io", "resource.k8s.io")
+FOREIGN_KINDS: Mapping[str, str] = {
+    "Namespace": "objects of any namespace are taken, and it need not be made",
+    "ServiceAccount": "pods of this node have no tokens",
+    "PersistentVolumeClaim": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
+    "PersistentVolume": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
+    "ReplicationController": "write a Deployment",
+    "ReplicaSet": "write a Deployment",
+    "ControllerRevision": "kepd keeps the revisions of workloads itself",
+    "Endpoints": "write an EndpointSlice",
+    "PodTemplate": "write a Deployment or a Pod",
+    "LimitRange": "give each container its resources",
+    "ResourceQuota": "pods.maxPods bounds this node",
+    "Event": "kepd keeps the events of this node itself",
+    "Ingress": "a Deployment of any proxy with hostPorts serves",
+    "IngressClass": "a Deployment of any proxy with hostPorts serves",
+    "IPAddress": "addresses of Services are given by ServiceCIDRs",
+}
+"""With what serves instead."""
+# Modules that read them; `reading_for` of each takes the configuration. That of a package may be missing.
+READ_BY = (
+    "agent.pods.manifest.objects",
+    "agent.services.attach.manifests",
+    "agent.policies.manifest.reading",
+    "kepd_devices.manifest.reading",
+)
 # What makes pods, by its names in manifests.
 WORKLOADS = tuple(kind.api for kind in KINDS if kind.module == "workloads")
 

@@ -115,11 +115,10 @@ class Database:
             raise Strange(f"has format {version}, which a newer kepd wrote; this one reads up to {self._version}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        if is_new:
-            form = (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {self._version}")
-            with connection:
-                for statement in ("BEGIN", *self._tables, *form):
-                    connection.execute(statement)
+        form = (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {self._version}")
+        with connection:
+            for statement in ("BEGIN", *self._tables, *form):
+                connection.execute(statement)
 
     def _read(self, query: Callable[[sqlite3.Connection], Result]) -> Result:
         try:
