@@ -23,7 +23,9 @@ from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
 from agent.objects.decoding import PREPARED
 from agent.objects.run.database import DATABASE
+from agent.objects.run.deed import finish
 from agent.objects.run.memory import ObjectMemory, Remembered
+from agent.objects.run.writer import WRITING
 
 NOTHING = ManifestSnapshot()
 NO_FOLDERS: Mapping[str, SourceFolder] = MappingProxyType({})
@@ -34,6 +36,7 @@ class ManifestFollower:
         self._directory, self._memory = directory, memory
         self._thread = ThreadPoolExecutor(1, "objects-memory")
         self._sources: list[PlaneManifests] = []
+        self._unfinished: tuple[Finding, ...] = ()
         self.remembered: Remembered | None = None
         self.latest: ManifestSnapshot | None = None
 
@@ -47,6 +50,7 @@ class ManifestFollower:
     async def run(self, report: Report) -> None:
         loop = asyncio.get_running_loop()
         if self.remembered is None:
+            self._unfinished = await asyncio.to_thread(finish, self._directory.directory)
             self.remembered = await loop.run_in_executor(self._thread, self._memory.load)
             await asyncio.to_thread(_prepare, self.remembered.snapshot, NOTHING)
             for source in self._sources:
@@ -56,9 +60,20 @@ class ManifestFollower:
         is_known = all(source.plane in self.remembered.whole for source in self._sources)
         async for snapshot in self._directory.snapshots(known, is_known=is_known):
             await asyncio.to_thread(_prepare, snapshot, known)
-            self.latest = known = snapshot
+            self.latest = known = self._with_unfinished(snapshot)
             for source in self._sources:
                 source.hear()
+
+    def _with_unfinished(self, snapshot: ManifestSnapshot) -> ManifestSnapshot:
+        """What an earlier process could not finish is told of until the file is another."""
+        if self.latest is not None:
+            before = self.latest.files
+            self._unfinished = tuple(
+                finding
+                for finding in self._unfinished
+                if before.get(finding.where) == snapshot.files.get(finding.where)
+            )
+        return replace(snapshot, problems=(*snapshot.problems, *self._unfinished))
 
     async def keep(
         self, plane: str, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder], *, is_whole: bool
@@ -97,7 +112,7 @@ def follow_manifests(current: Callable[[], Configuration]) -> ManifestFollower:
     def trust() -> Trust:
         return Trust(current().manifests.group_writable)
 
-    directory = ManifestDirectory(Path(current().manifests.directory), timing, trust)
+    directory = ManifestDirectory(Path(current().manifests.directory), timing, trust, lock=WRITING)
     return ManifestFollower(directory, ObjectMemory(Path(current().node.state_directory) / DATABASE))
 
 
