@@ -6,6 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,29 @@ def test_what_another_user_may_write_is_not_carried_out(folder: Path) -> None:
 
     assert "every user may write it (mode 0666)" in finding.text
     assert (folder / "b.yaml").read_bytes() == OLD["b.yaml"]
+
+
+def test_a_name_that_is_not_utf_8_is_no_hindrance(folder: Path) -> None:
+    (folder / "a.yaml").rename(folder / "\udcff.yaml")
+    change_all(folder, [Change(str(folder / "\udcff.yaml"), OLD["a.yaml"], EDIT, 0o600), *changes(folder)[1:]])
+
+    assert contents(folder) == {"\udcff.yaml": EDIT, "b.yaml": NEW["b.yaml"], "c.yaml": NEW["c.yaml"]}
+
+
+def test_a_lock_of_another_program_is_not_waited_for(folder: Path) -> None:
+    """It might be held for ever, and the daemon must start; what is half done is left to its owner."""
+    half_done(folder)
+    before = contents(folder)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        flock(handle, LOCK_EX)
+        assert finish(folder) == ()
+        with pytest.raises(Refused, match="another program has locked"):
+            change_all(folder, changes(folder))
+    finally:
+        os.close(handle)
+
+    assert contents(folder) == before
 
 
 def test_drafts_of_long_names_are_not_the_same(tmp_path: Path) -> None:

@@ -6,14 +6,14 @@ here, and nothing has changed. Then an intention says which files they are, and 
 what this one does not. Then names are swapped, in the order that was given, and the intention goes. It is a file beside
 the manifests: on their disk, without any content of theirs, whatever becomes of the database.
 A file that was edited by hand meanwhile stays as the person has it: before the swap the whole deed is taken back, and
-after a crash the start tells of it. No look of this process comes between two swaps (`WRITING`).
+after a crash the start tells of it. Nothing in this process reads the directory between two swaps (`WRITING`).
 Blocking.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from fcntl import LOCK_EX, flock
+from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import blake2b
 from pathlib import Path
 
@@ -23,6 +23,7 @@ import structlog
 from agent.drivers.atomic_files import sync_directory, write_file
 from agent.drivers.manifests.trust import ROOT_ALONE
 from agent.model.finding import Finding
+from agent.model.refused import Refused
 from agent.objects.run.writer import (
     WRITING,
     Edited,
@@ -54,11 +55,15 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Intended(msgspec.Struct, frozen=True):
-    """Digests, of a file that is not there an empty one."""
+    """Digests, of a file that is not there an empty one. Not every name is UTF-8."""
 
-    path: str
+    name: bytes
     before: str
     after: str
+
+    @property
+    def path(self) -> str:
+        return os.fsdecode(self.name)
 
 
 def change_all(directory: Path, changes: Sequence[Change]) -> None:
@@ -68,7 +73,7 @@ def change_all(directory: Path, changes: Sequence[Change]) -> None:
             _change_all(directory / INTENTION, changes)
         return
     for change in changes:
-        with _told(change):
+        with _told(change.path):
             write_whole(Path(change.path), change.content, change.mode, change.before)
 
 
@@ -76,14 +81,14 @@ def _change_all(intention: Path, changes: Sequence[Change]) -> None:
     places = [change.place for change in changes]
     try:
         for change in changes:
-            with _told(change):
+            with _told(change.path):
                 write_draft(change.place, change.content, change.mode)
         _sync(places)
-        intended = [Intended(change.path, _digest(change.before), _digest(change.content)) for change in changes]
-        try:
-            write_file(intention, msgspec.json.encode(intended))
-        except OSError as error:
-            raise unwritten(str(intention), error) from error
+        with _told(str(intention)):
+            write_file(intention, msgspec.json.encode([
+                Intended(os.fsencode(change.path), _digest(change.before), _digest(change.content))
+                for change in changes
+            ]))  # fmt: skip
         _swap_all(changes)
         _sync(places)
     finally:
@@ -95,7 +100,7 @@ def _change_all(intention: Path, changes: Sequence[Change]) -> None:
 def _swap_all(changes: Sequence[Change]) -> None:
     for count, change in enumerate(changes):
         try:
-            with _told(change):
+            with _told(change.path):
                 put(draft_of(change.place), change.place, change.before)
         except BaseException:
             for done in reversed(changes[:count]):
@@ -124,7 +129,8 @@ def finish(directory: Path) -> tuple[Finding, ...]:
             drafts = (*directory.glob(".*.draft"), *directory.glob(f".{INTENTION}.*"), *map(draft_of, links))
             for leftover in (*drafts, intention):
                 leftover.unlink(missing_ok=True)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, Refused):
+        # There is none, or another process is at work.
         return ()
     except (OSError, msgspec.MsgspecError) as error:
         text = f"what an apply did not finish stays as it is, for {intention} cannot be carried out: {error}"
@@ -171,29 +177,33 @@ def _finish(step: Intended, place: Path, intended: Sequence[Intended]) -> Iterat
 
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Among the threads of this process and among those that begin meanwhile."""
+    """Among the threads of this process and among others that begin. Whoever else has the lock is not waited for."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with WRITING:
-            flock(handle, LOCK_EX)
+            try:
+                flock(handle, LOCK_EX | LOCK_NB)
+            except BlockingIOError as error:
+                raise Refused("conflict", f"another program has locked {directory}; try again") from error
             yield
     finally:
         os.close(handle)
 
 
 @contextmanager
-def _told(change: Change) -> Iterator[None]:
+def _told(path: str) -> Iterator[None]:
     try:
         yield
     except Edited:
         raise
     except OSError as error:
-        raise unwritten(change.path, error) from error
+        raise unwritten(path, error) from error
 
 
 def _sync(places: Sequence[Path]) -> None:
     for folder in {place.parent for place in places}:
-        sync_directory(folder)
+        with suppress(FileNotFoundError):
+            sync_directory(folder)
 
 
 def _digest(content: bytes | None) -> str:
