@@ -196,6 +196,19 @@ def test_what_another_user_may_write_is_not_carried_out(folder: Path) -> None:
     assert (folder / "b.yaml").read_bytes() == OLD["b.yaml"]
 
 
+def test_a_read_only_directory_is_no_finding(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **_: bool) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    without = finish(folder)
+    (folder / INTENTION).write_bytes(b"[]")
+    (folder / INTENTION).chmod(0o600)
+
+    assert without == ()
+    assert ["Read-only file system" in finding.text for finding in finish(folder)] == [True]
+
+
 def test_a_name_that_is_not_utf_8_is_no_hindrance(folder: Path) -> None:
     (folder / "a.yaml").rename(folder / "\udcff.yaml")
     change_all(folder, [Change(str(folder / "\udcff.yaml"), OLD["a.yaml"], EDIT, 0o600), *changes(folder)[1:]])
@@ -217,6 +230,12 @@ def test_a_lock_of_another_program_is_not_waited_for(folder: Path) -> None:
         os.close(handle)
 
     assert contents(folder) == before
+
+
+def test_without_a_directory_nothing_is_finished_and_nothing_written(tmp_path: Path) -> None:
+    assert finish(tmp_path / "none") == ()
+    with pytest.raises(Refused, match="No such file or directory; nothing is changed"):
+        change_all(tmp_path / "none", changes(tmp_path / "none"))
 
 
 def test_drafts_of_long_names_are_not_the_same(tmp_path: Path) -> None:

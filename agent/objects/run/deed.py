@@ -92,9 +92,7 @@ def _change_all(intention: Path, changes: Sequence[Change]) -> None:
         _swap_all(changes)
         _sync(places)
     finally:
-        for leftover in (intention, *map(draft_of, places)):
-            with suppress(OSError):
-                leftover.unlink(missing_ok=True)
+        _drop(intention, *map(draft_of, places))
 
 
 def _swap_all(changes: Sequence[Change]) -> None:
@@ -126,10 +124,8 @@ def finish(directory: Path) -> tuple[Finding, ...]:
         with _alone(directory):
             findings = list(_finished(intention))
             links = (Path(os.path.realpath(entry)) for entry in os.scandir(directory) if entry.is_symlink())
-            drafts = (*directory.glob(".*.draft"), *directory.glob(f".{INTENTION}.*"), *map(draft_of, links))
-            for leftover in (*drafts, intention):
-                leftover.unlink(missing_ok=True)
-    except (FileNotFoundError, NotADirectoryError, Refused):
+            _drop(*directory.glob(".*.draft"), *directory.glob(f".{INTENTION}.*"), *map(draft_of, links))
+    except Refused:
         # There is none, or another process is at work.
         return ()
     except (OSError, msgspec.MsgspecError) as error:
@@ -151,8 +147,8 @@ def _finished(intention: Path) -> Iterator[Finding]:
     for step, place in zip(intended, places, strict=True):
         yield from _finish(step, place, intended)
     _sync(places)
-    for place in places:
-        draft_of(place).unlink(missing_ok=True)
+    _drop(*map(draft_of, places))
+    intention.unlink()
     log.info("apply_finished", paths=[step.path for step in intended])
 
 
@@ -178,13 +174,17 @@ def _finish(step: Intended, place: Path, intended: Sequence[Intended]) -> Iterat
 @contextmanager
 def _alone(directory: Path) -> Iterator[None]:
     """Among the threads of this process and among others that begin. Whoever else has the lock is not waited for."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with _told(str(directory)):
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with WRITING:
             try:
                 flock(handle, LOCK_EX | LOCK_NB)
             except BlockingIOError as error:
                 raise Refused("conflict", f"another program has locked {directory}; try again") from error
+            except OSError as error:
+                # NFS locks no directory.
+                log.debug("manifests_not_locked", directory=str(directory), error=str(error))
             yield
     finally:
         os.close(handle)
@@ -198,6 +198,13 @@ def _told(path: str) -> Iterator[None]:
         raise
     except OSError as error:
         raise unwritten(path, error) from error
+
+
+def _drop(*leftovers: Path) -> None:
+    """On a disk that takes nothing even one that is not there cannot be removed."""
+    for leftover in leftovers:
+        with suppress(OSError):
+            leftover.unlink(missing_ok=True)
 
 
 def _sync(places: Sequence[Path]) -> None:
