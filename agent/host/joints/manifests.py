@@ -14,6 +14,7 @@ from agent.drivers.manifests.trust import Trust
 from agent.model.refused import Refused
 from agent.objects.all_readings import faults_of
 from agent.objects.run.applying import ManifestObjects
+from agent.objects.run.writer import WRITING
 
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
@@ -69,7 +70,8 @@ def wire_objects(
         place = directory()
         if not place.exists():
             return {}
-        snapshot = read_manifests(place, trust=trust())
+        with WRITING:
+            snapshot = read_manifests(place, trust=trust())
         if str(place) in snapshot.unread:
             raise Refused("precondition", "; ".join(map(str, snapshot.problems)))
         return snapshot.files

@@ -2,8 +2,9 @@
 """The objects of the manifest directory as things that people list, apply and delete, whatever plane carries them out.
 
 Every call reads the directory again, so that two calls in a row see each other. A change goes to the file where the
-object is; a new object gets a file of its own. Files are replaced whole, and an edit by hand that comes between read
-and write stays: the change is made again from it. Never: shows a Secret's value to who may only read (`hidden.py`).
+object is; a new object gets a file of its own. The files of one apply change together or not at all (`deed.py`), and
+an edit by hand that comes between read and write stays: the change is made again from it.
+Never: shows a Secret's value to who may only read (`hidden.py`).
 """
 
 import asyncio
@@ -36,14 +37,13 @@ from agent.objects.documents import (
 )
 from agent.objects.hidden import BUDGET, CARRIED_OUT, Key
 from agent.objects.pod_identity import with_identity
+from agent.objects.run.deed import Change, change_all
 from agent.objects.run.writer import (
     FILE_MODE,
     MOST_TRIES,
     SECRET_MODE,
     Edited,
     take_out,
-    unwritten,
-    write_whole,
 )
 
 log = structlog.get_logger(plane="api")
@@ -190,14 +190,16 @@ class ManifestObjects:
                 each.path: each.kind for each in sorted(results, key=_turn) if now[each.path] != before.get(each.path)
             }
             try:
-                for path, kind in changed.items():
-                    _write(path, now[path], SECRET_MODE if kind == "Secret" else FILE_MODE, before.get(path))
+                change_all(self._directory(), [
+                    Change(path, before.get(path), now[path], SECRET_MODE if kind == "Secret" else FILE_MODE)
+                    for path, kind in changed.items()
+                ])  # fmt: skip
             except Edited as error:
                 edited = error
                 continue
             log.info("objects_applied", paths=list(changed), count=len(results))
             return results
-        raise Refused("conflict", f"{edited.filename} is edited again and again; nothing was written there; try again")
+        raise Refused("conflict", f"{edited.filename} is edited again and again; nothing was changed; try again")
 
     def _wanted(self, content: bytes) -> list[ManifestObject]:
         with PREPARED.holding(content, "manifest"):
@@ -325,15 +327,6 @@ def _apart(path: str, content: bytes) -> Iterator[Placed]:
     with suppress(UnreadableYaml):
         for one in read_objects(path, content):
             yield Placed(path, one, version_of(one.content))
-
-
-def _write(path: str, content: bytes, mode: int, before: bytes | None) -> None:
-    try:
-        write_whole(Path(path), content, mode, before)
-    except Edited:
-        raise
-    except OSError as error:
-        raise unwritten(path, error) from error
 
 
 def _key_of(made: Content) -> Key:

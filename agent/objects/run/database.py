@@ -113,6 +113,10 @@ class Database:
             raise Strange("is a database of another program; move it away")
         if version > self._version:
             raise Strange(f"has format {version}, which a newer kepd wrote; this one reads up to {self._version}")
+        (checked,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if checked != "ok":
+            # Else a page that nobody reads would refuse every write.
+            raise sqlite3.DatabaseError(checked)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         form = (f"PRAGMA application_id = {APPLICATION}", f"PRAGMA user_version = {self._version}")

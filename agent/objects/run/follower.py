@@ -24,7 +24,9 @@ from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.objects.admitting import NOTHING, InForce, admit
 from agent.objects.reading import Reading, Readings
 from agent.objects.run.database import DATABASE
+from agent.objects.run.deed import finish
 from agent.objects.run.memory import ObjectMemory
+from agent.objects.run.writer import WRITING
 from agent.objects.wanted import Wanted
 
 Result = TypeVar("Result")
@@ -35,6 +37,7 @@ class ManifestFollower:
         self._directory, self._memory = directory, memory
         self._thread = ThreadPoolExecutor(1, "objects")
         self._sources: list[PlaneObjects] = []
+        self._unfinished: tuple[Finding, ...] = ()
         self.latest: ManifestSnapshot | None = None
         self.in_force: InForce | None = None
         """None until the memory has been read."""
@@ -51,6 +54,7 @@ class ManifestFollower:
 
     async def run(self, report: Report) -> None:
         if self.in_force is None:
+            self._unfinished = await asyncio.to_thread(finish, self._directory.directory)
             remembered = await self._in_thread(self._memory.load)
             self._settled, self._doubts = remembered.settled, remembered.snapshot.problems
             self._told = self._settled
@@ -61,9 +65,18 @@ class ManifestFollower:
         assert self.latest is not None  # noqa: S101 - it is at least what was remembered
         is_known = all(source.reading().plane in self._settled for source in self._sources)
         async for look in self._directory.snapshots(self.latest, is_known=is_known):
-            self.in_force, self.latest = await self._admitted(look), look
+            self.in_force, self.latest = await self._admitted(look), self._with_unfinished(look)
             self._tell()
             await self._remember()
+
+    def _with_unfinished(self, look: ManifestSnapshot) -> ManifestSnapshot:
+        """What an earlier process could not finish is told of until the file is another."""
+        if self.latest is not None and not self.latest.is_remembered:
+            before = self.latest.files
+            self._unfinished = tuple(
+                finding for finding in self._unfinished if before.get(finding.where) == look.files.get(finding.where)
+            )
+        return replace(look, problems=(*look.problems, *self._unfinished))
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -115,7 +128,7 @@ def follow_manifests(current: Callable[[], Configuration]) -> ManifestFollower:
     def trust() -> Trust:
         return Trust(current().manifests.group_writable)
 
-    directory = ManifestDirectory(Path(current().manifests.directory), timing, trust)
+    directory = ManifestDirectory(Path(current().manifests.directory), timing, trust, lock=WRITING)
     return ManifestFollower(directory, ObjectMemory(Path(current().node.state_directory) / DATABASE))
 
 
