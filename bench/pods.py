@@ -6,7 +6,6 @@ pod, as its log tells at level 6, so that what is left is kepd's own. Then 20 po
 20 pods cost while nothing happens.
 """
 
-import json
 import re
 import statistics
 import tempfile
@@ -17,6 +16,7 @@ from typing import Any
 
 from bench.daemon import cpu_s, free_port, resident_mib
 from tests.host.process import Kepd
+from tests.host.shown_pods import LIST_PODS, pods_in
 from tests.lab import Image, Lab
 
 Row = tuple[str, float, str, str]
@@ -56,8 +56,8 @@ class Node:
         return began_s
 
     def pods(self) -> list[dict[str, Any]]:
-        done = self.kepd.ctl("api", "PodService/ListPods")
-        return json.loads(done.stdout).get("pods", []) if done.returncode == 0 else []
+        done = self.kepd.ctl(*LIST_PODS)
+        return pods_in(done.stdout) if done.returncode == 0 else []
 
     def wait_running(self, count: int, from_s: float, within_s: float = 120.0) -> float:
         """When kepd knew that the last container of so many pods runs. Its log tells: asking it would cost more."""

@@ -100,7 +100,7 @@ def ready_pods() -> set[str]:
 
 def some_wait() -> bool:
     """Pulls run, and others wait for them."""
-    return '"queued"' in kepctl("api", "ImageService/ListPulls")
+    return '"queued"' in kepctl("api", "ObjectService/List", '{"kind": "pulls"}')
 
 
 def answer_of_service(lab: Lab) -> str:

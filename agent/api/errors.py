@@ -21,6 +21,7 @@ class FailureReason(StrEnum):
     """Why a call failed. Values never change their meaning."""
 
     BUDGET_SPENT = "BUDGET_SPENT"
+    CALL_REMOVED = "CALL_REMOVED"
     CHANGED_MEANWHILE = "CHANGED_MEANWHILE"
     DISK_FULL = "DISK_FULL"
     OBJECT_EXISTS = "OBJECT_EXISTS"

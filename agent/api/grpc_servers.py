@@ -17,8 +17,6 @@ from agent.api.access import AccessRule
 from agent.api.call_quota import Bounds
 from agent.api.peer import Peer
 from agent.api.service import MethodTable
-from agent.api.services.kinds import KindService
-from agent.wire.kepd.v1 import kind_pb2
 
 LARGEST_ANSWER_BYTES = 16 << 20
 # v1 is v1alpha under another name; tools ask for either.
@@ -35,8 +33,6 @@ class GrpcServers:
         is_short: Callable[[], bool],
     ) -> None:
         self._table = MethodTable(rule, peers, observe, is_short)
-        kinds = kind_pb2.DESCRIPTOR.services_by_name["KindService"]
-        services = {**services, kinds: KindService(services)}
         for descriptor, implementation in services.items():
             self._table.add(descriptor, implementation)
         self._add_reflection([descriptor.full_name for descriptor in services])

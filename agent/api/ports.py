@@ -59,6 +59,10 @@ class ConfigurationView(Protocol):
 class ObjectsView(Protocol):
     """Objects of the manifests by kind, namespace and name; Refused says why not."""
 
+    @property
+    def files(self) -> Callable[[], object]:
+        """All files; the same value for as long as none of them looks otherwise. Asked in threads."""
+
     async def listed(self, kind: str, *, is_whole: bool) -> Sequence[ListedObject]: ...
 
     async def manifest(self, key: tuple[str, str, str]) -> tuple[str, str, str]:

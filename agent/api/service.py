@@ -36,6 +36,7 @@ from agent.api.errors import (
     unread,
 )
 from agent.api.peer import CALLER, Peer
+from agent.api.removed import INSTEAD
 from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.wire.kepd.v1 import access_pb2
@@ -51,7 +52,7 @@ READS_OF_USER, READS_OF_ALL = 2, 4
 STREAMS_OF_USER, STREAMS_OF_ALL = 32, 160
 NO_UID = -1
 # Methods whose answers grow with what the node has.
-LARGE = ("List", "Diff")
+LARGE = ("List", "Diff", "Table")
 # Streams that are one large answer in parts.
 IN_PARTS = ("GetStatsSummary",)
 
@@ -109,7 +110,18 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
                 stream.cancel()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        return self._handlers.get(handler_call_details.method)
+        path = handler_call_details.method
+        return self._handlers.get(path) or (self._removed(path) if path in INSTEAD else None)
+
+    def _removed(self, path: str) -> grpc.RpcMethodHandler:
+        """Says what has the place of a call, in whatever form it comes."""
+
+        async def handle(_requests: object, context: Context) -> AsyncIterator[bytes]:
+            text = f"{path} went with kepd 0.10; its place has kepd.v1.{INSTEAD[path]}"
+            await self._refuse(path, ApiError(code_pb2.UNIMPLEMENTED, FailureReason.CALL_REMOVED, text), context)
+            yield b""
+
+        return grpc.stream_stream_rpc_method_handler(handle)
 
     def add(self, service: ServiceDescriptor, implementation: object) -> None:
         for method in service.methods:

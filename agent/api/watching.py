@@ -2,7 +2,7 @@
 """Watches of the API: a feed of agent.model, with its end in the API's words."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Hashable
 from math import ceil
 from typing import TypeVar
 
@@ -10,36 +10,34 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, FailureReason
-from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedChange, FeedLagged
-from agent.wire.kepd.v1 import list_pb2
+from agent.model.change import ChangeKind, FeedChange
+from agent.model.feed import MOST_BUFFERED, Feed, FeedLagged
 
 Item = TypeVar("Item")
-Shown = TypeVar("Shown")
 RETRY_AFTER_S = 1.0
 # Readers that hear of a new message in one turn of the loop.
 HEARERS_A_TURN = 4
 
-ADDED = list_pb2.CHANGE_TYPE_ADDED
-MODIFIED = list_pb2.CHANGE_TYPE_MODIFIED
 
-
-async def watched(
-    feed: Feed[Item], convert: Callable[[Item], Shown], holds: Callable[[Shown], bool], key: Callable[[Shown], str]
-) -> AsyncIterator[tuple[list_pb2.ChangeType, Shown | None, int]]:
-    """A watch with a filter. An object that begins to match is added, one that no longer does is deleted."""
-    sent: set[str] = set()
-    async for change in followed(feed):
+async def narrowed(
+    changes: AsyncIterator[FeedChange[Item]], holds: Callable[[Item], bool], key: Callable[[Item], Hashable]
+) -> AsyncIterator[FeedChange[Item]]:
+    """Of some alone: an object that begins to match is added, one that no longer does is deleted."""
+    sent: set[Hashable] = set()
+    async for change in changes:
         if change.item is None:
-            yield list_pb2.CHANGE_TYPE_BOOKMARK, None, change.version
+            yield change
             continue
-        shown = convert(change.item)
-        name = key(shown)
-        if holds(shown) and change.kind is not ChangeKind.DELETED:
-            yield (MODIFIED if name in sent else ADDED), shown, change.version
+        name = key(change.item)
+        if holds(change.item) and change.kind is not ChangeKind.DELETED:
+            kind = ChangeKind.MODIFIED if name in sent else ChangeKind.ADDED
             sent.add(name)
         elif name in sent:
+            kind = ChangeKind.DELETED
             sent.discard(name)
-            yield list_pb2.CHANGE_TYPE_DELETED, shown, change.version
+        else:
+            continue
+        yield FeedChange(kind, change.item, change.version)
 
 
 async def followed(feed: Feed[Item], topics: Collection[str] | None = None) -> AsyncIterator[FeedChange[Item]]:

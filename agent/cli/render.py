@@ -48,7 +48,7 @@ def print_table(
     if not table.rows:
         click.echo(table.empty or "nothing to show", err=True)
         return
-    titles = [one.title for one in table.columns]
+    titles = [printable(column.title) for column in table.columns]
     _print_rows(titles if has_titles else [], [row.cells for row in table.rows], session)
     for note in table.notes:
         click.echo(note, err=True)
@@ -60,8 +60,6 @@ def objects_of(table: Table) -> list[Any]:
 
 
 def _data_of(table: Table, *, is_one: bool) -> object:
-    if table.whole:
-        return json.loads(table.whole)
     objects = objects_of(table)
     if not table.is_kubernetes:
         return {"kind": table.kind, "items": objects}

@@ -121,10 +121,11 @@ def api_services(
         cri_proxy_pb2: service_of("proxy"),
         dns_pb2: service_of("dns"),
         topology_pb2: TopologyService(topology),
-        object_pb2: ObjectService(wire_objects(current, planes.pods, planes.policies)),
         health_pb2: HealthService(process.board),
     }
-    return {one: service for file, service in by_file.items() for one in file.DESCRIPTOR.services_by_name.values()}
+    services = {one: served for file, served in by_file.items() for one in file.DESCRIPTOR.services_by_name.values()}
+    objects = ObjectService(wire_objects(current, planes.pods, planes.policies), services)
+    return {**services, object_pb2.DESCRIPTOR.services_by_name["ObjectService"]: objects}
 
 
 def _node_service(process: Process, planes: Planes, way_in: WayIn | None) -> NodeService:

@@ -2,31 +2,33 @@
 """What descriptions of objects are made of: entries, tables and events, in kubectl's words."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 
 import msgspec
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.kinds.ages import age
-from agent.wire.kepd.v1 import node_pb2, reason_pb2
+from agent.kinds.ages import Stamp, age, seconds_of
+from agent.kinds.table import Object, names_of
+from agent.wire.kepd.v1 import reason_pb2
 
 WIDTH = 18
 
 
 class Described(msgspec.Struct, frozen=True):
-    """`event_filters`, as ListEvents takes them: which events belong below the lines."""
+    """`event_filters`, as List of events takes them: which events belong below the lines."""
 
     lines: Sequence[str]
     event_filters: Sequence[str] = ()
 
 
-def event_lines(events: Sequence[node_pb2.Event]) -> Iterator[str]:
+def event_lines(events: Sequence[Object]) -> Iterator[str]:
     yield "Events:" if events else "Events:  <none>"
-    rows = [
-        (one.type, one.reason, f"{age(one.last_seen)}{f' (x{one.count})' if one.count > 1 else ''}", one.message)
-        for one in events
-    ]
+    rows = [(event["type"], event["reason"], _seen(event), event["message"]) for event in events]
     yield from grid(("Type", "Reason", "Age", "Message"), rows)
+
+
+def _seen(event: Object) -> str:
+    since, count = age(event["lastTimestamp"] or ""), event["count"]
+    return f"{since} (x{count})" if count > 1 else since
 
 
 def reason_lines(reasons: Sequence[reason_pb2.Reason]) -> Iterator[str]:
@@ -74,12 +76,15 @@ def joined(given: Mapping[str, str]) -> str:
     return ", ".join(f"{name}={given[name]}" for name in sorted(given))
 
 
-def moment(stamp: Timestamp) -> str:
-    if not stamp.seconds:
-        return ""
-    return f"{stamp.ToDatetime(UTC):%Y-%m-%dT%H:%M:%SZ} ({age(stamp)} ago)"
+def moment(at: Stamp | str) -> str:
+    at_s = seconds_of(at) if isinstance(at, str) else at.seconds
+    return f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%SZ} ({age(at)} ago)" if at_s else ""
 
 
 def events_of(namespace: str, name: str, kind: str | None = None) -> str:
     """Those of one object, or (empty) of the node itself; `kind`: of this kind alone, of a pod an empty word."""
-    return f"namespace={namespace},object_name={name}" + (f",object_kind={kind}" if kind is not None else "")
+    return f"namespace={namespace},objectName={name}" + (f",objectKind={kind}" if kind is not None else "")
+
+
+def events_of_object(made: Object, kind: str | None = None) -> str:
+    return events_of(*names_of(made), kind)

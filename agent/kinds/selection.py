@@ -4,13 +4,13 @@
 Every command and every door asks here, so a word means the same everywhere. Raises Refused.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from agent.kinds.registry import DEFAULT_NAMESPACE, Kind, Named
-from agent.kinds.table import Item, Listing, named
+from agent.kinds.table import FACTS, Object, names_of
 from agent.model.refused import Refused
 
 
@@ -33,33 +33,40 @@ class Scope(msgspec.Struct, frozen=True):
     selector: str = ""
 
 
-def in_scope(listing: Listing[Item], kind: Kind, scope: Scope) -> Listing[Item]:
-    """Without what the scope leaves out."""
-    items = list(listing.items)
-    if scope.namespace and kind.has_namespace:
-        items = [item for item in items if named(listing, item).namespace == scope.namespace]
-    if scope.selector:
-        from agent.kinds.selectors import parse_selector
+def scope_test(kind: Kind, scope: Scope) -> Callable[[Object], bool]:
+    """Whether an object is in it."""
+    from agent.kinds.shown import labels_of, shown_of
 
-        labels, holds = listing.labels, parse_selector(scope.selector)
-        if labels is None:
-            raise Refused("selection", f"{kind.plural} have no labels, so -l selects none of them")
-        items = [item for item in items if holds(labels(item))]
-    empty = listing.empty
-    if scope.namespace or scope.selector:
-        where = f" in namespace {scope.namespace}" if scope.namespace else ""
-        empty = f"no {kind.plural}{where}" + (f" with labels {scope.selector}" if scope.selector else "")
-    return msgspec.structs.replace(listing, items=items, empty=empty)
+    namespace = scope.namespace if kind.has_namespace else ""
+    if not scope.selector:
+        return lambda made: not namespace or names_of(made)[0] == namespace
+    from agent.kinds.selectors import parse_selector
+
+    has_labels = parse_selector(scope.selector)
+    if not shown_of(kind).has_labels:
+        raise Refused("selection", f"{kind.plural} have no labels, so -l selects none of them")
+    return lambda made: (not namespace or names_of(made)[0] == namespace) and has_labels(labels_of(made))
 
 
-def without_ended(listing: Listing[Item]) -> Listing[Item]:
-    """With a note of how many are left out."""
-    ended = [one for one in listing.items if listing.ended is not None and listing.ended(one)]
-    if not ended or listing.ended is None:
-        return listing
-    kept = [one for one in listing.items if not listing.ended(one)]
-    note = f"{len(ended)} ended are left out; --all shows them"
-    return msgspec.structs.replace(listing, items=kept, notes=(*listing.notes, note), empty=f"{listing.empty}; {note}")
+def facts_test(terms: str) -> Callable[[Object], bool]:
+    """Whether what only kepd knows of an object has all of the terms, such as `namespace=shop,objectName=web`."""
+    wanted = [term.strip().partition("=") for term in terms.split(",") if term.strip()]
+    if wrong := next((name for name, sign, _ in wanted if not sign), ""):
+        raise Refused("selection", f'filter term "{wrong}" is not field=value')
+
+    def holds(made: Object) -> bool:
+        facts = made.get(FACTS) or made.get("status") or {}
+        return all(str(facts.get(name, "")) == value for name, _, value in wanted)
+
+    return holds
+
+
+def empty_text(kind: Kind, said: str, scope: Scope) -> str:
+    """What there is to say where the scope has none of a kind; `said` is of all."""
+    if not (scope.namespace or scope.selector):
+        return said or f"no {kind.plural}"
+    where = f" in namespace {scope.namespace}" if scope.namespace else ""
+    return f"no {kind.plural}{where}" + (f" with labels {scope.selector}" if scope.selector else "")
 
 
 def picked(rows: Sequence[Row], kind: Kind, names: Sequence[str], namespace: str) -> list[Row]:
@@ -119,10 +126,10 @@ def find_named(kind: Kind, text: str, known: Iterable[Named], namespace: str = "
     raise Refused("no_object", f'no {kind.singular} "{text}"{_hint(name, there, others)}')
 
 
-def chosen(kind: Kind, namespace: str, name: str, items: Sequence[Any]) -> Any:  # noqa: ANN401  # any message
-    """The one of these messages that is meant."""
-    known = [Named(one.namespace, one.name) for one in items]
-    return items[known.index(find_named(kind, name, known, namespace))]
+def chosen(kind: Kind, namespace: str, name: str, objects: Sequence[Object]) -> Object:
+    """The one of these that is meant."""
+    known = [Named(*names_of(made)) for made in objects]
+    return objects[known.index(find_named(kind, name, known, namespace))]
 
 
 def _hint(name: str, there: Sequence[Named], others: Sequence[Named]) -> str:

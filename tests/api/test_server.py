@@ -2,6 +2,7 @@
 """The real server behind its relay, called by real clients."""
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -24,16 +25,19 @@ from structlog.testing import capture_logs
 from agent.api.access import AccessRule
 from agent.api.errors import ApiError, FailureReason
 from agent.api.peer import Peer
+from agent.api.removed import INSTEAD
 from agent.api.server import ApiServer
 from agent.api.service import STREAMS_OF_USER, MethodTable
 from agent.api.services.health import HealthService
 from agent.api.socket_path import listen_at
+from agent.kinds.registry import BY_WORD
 from agent.model.component import Board, State
 from agent.model.feed import MOST_BUFFERED, Feed
 from agent.model.pods.state import PodState
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
 from agent.pods.attach.pod_service import PodService
-from agent.wire.kepd.v1 import list_pb2, node_pb2, pod_pb2
+from agent.wire.kepd.v1 import list_pb2, node_pb2, object_pb2, pod_pb2
+from tests.api.objects import OBJECTS, with_objects
 
 ROOT_ONLY = AccessRule(None, None, own_uid=os.geteuid())
 
@@ -109,6 +113,7 @@ async def serving(short_path: Path, rule: AccessRule = ROOT_ONLY) -> AsyncIterat
         health_pb2.DESCRIPTOR.services_by_name["Health"]: HealthService(board),
     }
     observed: list[tuple[str, str]] = []
+    services = with_objects(services)
     server = ApiServer(services, listener, short_path / "private", lambda: rule, lambda *seen: observed.append(seen))
     async with closing_listener(listener), asyncio.TaskGroup() as group:
         task = group.create_task(server.run(board.add("api", State.STARTING)))
@@ -120,6 +125,13 @@ async def serving(short_path: Path, rule: AccessRule = ROOT_ONLY) -> AsyncIterat
             yield running
         finally:
             task.cancel()
+
+
+PODS = object_pb2.WatchRequest(kind="pods").SerializeToString()
+
+
+def name_in(change: object_pb2.WatchResponse) -> str:
+    return json.loads(change.object)["metadata"]["name"] if change.object else ""
 
 
 def pod(name: str) -> PodState:
@@ -254,9 +266,9 @@ async def test_what_a_call_may_cost_depends_on_who_makes_it(short_path: Path, pe
 async def test_errors_carry_reason_and_violations(short_path: Path) -> None:
     """API-03."""
     async with serving(short_path) as api:
-        request = pod_pb2.ListPodsRequest(options=list_pb2.ListOptions(filter="nme=x"))
+        request = object_pb2.TableRequest(kind="pods", options=list_pb2.ListOptions(filter="nme=x"))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await api.call("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse)
+            await api.call("kepd.v1.ObjectService/Table", request, object_pb2.TableResponse)
         details = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
         status = status_pb2.Status.FromString(details)
         info, wrong = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
@@ -315,16 +327,16 @@ async def test_a_watch_begins_with_everything_and_goes_on(short_path: Path) -> N
     async with serving(short_path) as api, api.channel() as channel:
         api.pods.pods.put("a", pod("a"))
         stream = channel.unary_stream(
-            "/kepd.v1.PodService/WatchPods",
-            request_serializer=pod_pb2.WatchPodsRequest.SerializeToString,
-            response_deserializer=pod_pb2.WatchPodsResponse.FromString,
-        )(pod_pb2.WatchPodsRequest(filter="namespace=default"))
+            "/kepd.v1.ObjectService/Watch",
+            request_serializer=object_pb2.WatchRequest.SerializeToString,
+            response_deserializer=object_pb2.WatchResponse.FromString,
+        )(object_pb2.WatchRequest(kind="pods", namespace="default"))
         seen = [await stream.read(), await stream.read()]
         api.pods.pods.remove("a")
         seen.append(await stream.read())
         stream.cancel()
 
-        assert [(change.type, change.pod.name) for change in seen] == [
+        assert [(change.type, name_in(change)) for change in seen] == [
             (list_pb2.CHANGE_TYPE_ADDED, "a"),
             (list_pb2.CHANGE_TYPE_BOOKMARK, ""),
             (list_pb2.CHANGE_TYPE_DELETED, "a"),
@@ -334,7 +346,7 @@ async def test_a_watch_begins_with_everything_and_goes_on(short_path: Path) -> N
 async def test_a_watcher_that_does_not_read_is_told_to_come_again(short_path: Path) -> None:
     """API-02."""
     async with serving(short_path) as api, api.channel() as channel:
-        stream = channel.unary_stream("/kepd.v1.PodService/WatchPods")(b"")
+        stream = channel.unary_stream("/kepd.v1.ObjectService/Watch")(PODS)
         await stream.read()
         big = "x" * 60_000
         for number in range(MOST_BUFFERED * 3):
@@ -402,17 +414,17 @@ async def test_a_time_that_no_clock_has_is_an_argument_that_is_wrong(short_path:
 async def test_streams_of_a_user_have_a_bound(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent.api.call_quota.is_trusted", lambda _uid: False)
     async with serving(short_path) as api, api.channel() as channel:
-        watch = channel.unary_stream("/kepd.v1.PodService/WatchPods")
-        streams = [watch(b"") for _ in range(STREAMS_OF_USER)]
+        watch = channel.unary_stream("/kepd.v1.ObjectService/Watch")
+        streams = [watch(PODS) for _ in range(STREAMS_OF_USER)]
         for one in streams:
             await one.read()
         with pytest.raises(grpc.aio.AioRpcError, match=f"has {STREAMS_OF_USER} streams open"):
-            await watch(b"").read()
+            await watch(PODS).read()
         streams.pop().cancel()
         answered = b""
         while not answered:
             try:
-                answered = await watch(b"").read()
+                answered = await watch(PODS).read()
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(0)
         for one in streams:
@@ -423,10 +435,10 @@ async def test_a_filtered_watch_tells_when_an_object_stops_matching(short_path: 
     async with serving(short_path) as api, api.channel() as channel:
         api.pods.pods.put("a", pod("a"))
         stream = channel.unary_stream(
-            "/kepd.v1.PodService/WatchPods",
-            request_serializer=pod_pb2.WatchPodsRequest.SerializeToString,
-            response_deserializer=pod_pb2.WatchPodsResponse.FromString,
-        )(pod_pb2.WatchPodsRequest(filter="phase=Running"))
+            "/kepd.v1.ObjectService/Watch",
+            request_serializer=object_pb2.WatchRequest.SerializeToString,
+            response_deserializer=object_pb2.WatchResponse.FromString,
+        )(object_pb2.WatchRequest(kind="pods", filter="status=Running"))
         kinds = [(await stream.read()).type, (await stream.read()).type]
         api.pods.pods.put("a", PodState(namespace="default", name="a", uid="a", phase="Failed"))
         kinds.append((await stream.read()).type)
@@ -533,12 +545,42 @@ async def test_no_bytes_make_a_decoder_fail_otherwise(raw: bytes) -> None:
     """Must hold of the foundation: arbitrary bytes are an answer or INVALID_ARGUMENT, never a traceback."""
     from agent.api.peer import Peer
 
-    pods = Pods()
     table = MethodTable(lambda: AccessRule(None, None), lambda: {"me": Peer(1, 0, 0)}, lambda *_: None)
-    table.add(pod_pb2.DESCRIPTOR.services_by_name["PodService"], PodService(pods, None))
-    handler = table._handlers["/kepd.v1.PodService/ListPods"]
+    table.add(
+        OBJECTS, with_objects({pod_pb2.DESCRIPTOR.services_by_name["PodService"]: PodService(Pods(), None)})[OBJECTS]
+    )
+    handler = table._handlers["/kepd.v1.ObjectService/List"]
     context = FakeContext()
     try:
         await handler.unary_unary(raw, context)
     except Aborted:
         assert context.code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("path", "instead"),
+    [
+        ("PodService/ListPods", 'ObjectService/List with kind "pods"'),
+        ("PodService/WatchPods", 'ObjectService/Watch with kind "pods"'),
+        ("KindService/ListRows", "ObjectService/Table"),
+    ],
+)
+async def test_a_call_that_went_names_what_has_its_place(short_path: Path, path: str, instead: str) -> None:
+    async with serving(short_path) as api, api.channel() as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as unary:
+            await channel.unary_unary(f"/kepd.v1.{path}")(b"", timeout=10)
+        with pytest.raises(grpc.aio.AioRpcError) as stream:
+            await channel.unary_stream(f"/kepd.v1.{path}")(b"", timeout=10).read()
+
+    for refused in (unary.value, stream.value):
+        assert refused.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert refused.details().endswith(f"its place has kepd.v1.{instead}")
+
+
+def test_what_has_the_place_of_a_call_is_there() -> None:
+    served = {f"{method.containing_service.name}/{method.name}" for method in OBJECTS.methods}
+
+    assert {text.partition(" ")[0] for text in INSTEAD.values()} <= served
+    for text in INSTEAD.values():
+        kind = text.partition('"')[2].rstrip('"')
+        assert not kind or kind in BY_WORD

@@ -7,16 +7,23 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent.api.access import AccessRule
+from agent.api.offers import listed
 from agent.api.server import ApiServer
-from agent.api.services.objects import ObjectService
 from agent.api.socket_path import listen_at
-from agent.api.watching import watched
+from agent.api.watching import followed
 from agent.images.attach.image_service import ImageService
-from agent.model.component import Board, State
+from agent.kinds.kube_shape import event_object, node_object
+from agent.kinds.own_shape import fields_of, own_object
+from agent.kinds.shown import How, Offer
+from agent.kinds.table import Object
+from agent.model.change import FeedChange
+from agent.model.component import Board, Component, State
+from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.images.state import PullState
 from agent.model.pods.state import PodState
@@ -28,7 +35,8 @@ from agent.objects.run.applying import ManifestObjects
 from agent.pods.attach.pod_service import PodService
 from agent.pods.run.commands import ExplainedPod
 from agent.services.attach.service_proxy_service import ServiceProxyService
-from agent.wire.kepd.v1 import image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2
+from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from tests.api.objects import with_objects
 from tests.host.forked_kepctl import forked_kepctl
 
 START_S = 20.0
@@ -101,8 +109,27 @@ class Events:
     """The node's own service: what it says of itself, and its events."""
 
     def __init__(self) -> None:
-        self.events: list[node_pb2.Event] = []
-        self.feed: Feed[node_pb2.Event] = Feed()
+        self.events: list[Event] = []
+        self.feed: Feed[Event] = Feed()
+        self.offers = {
+            "nodes": Offer(listed(self._nodes, lambda node: str(node["name"]), node_object)),
+            "planes": Offer(listed(self._planes, lambda plane: plane.name, partial(own_object, "Plane", "pods"))),
+            "events": Offer(listed(self._events, lambda event: event.id, event_of), self._follow),
+        }
+
+    async def _nodes(self, _how: How) -> list[Object]:
+        return [{"name": "n1", "kepdVersion": "1.0"}]
+
+    async def _planes(self, _how: How) -> list[Component]:
+        return [Component("pods", is_plane=True, state=State.READY)]
+
+    async def _events(self, _how: How) -> list[Event]:
+        return self.events
+
+    async def _follow(self) -> AsyncIterator[FeedChange[Object]]:
+        async for change in followed(self.feed):
+            shown = event_of(change.item) if change.item is not None else None
+            yield FeedChange(change.kind, shown, change.version)
 
     async def get_node(self, _request: object) -> node_pb2.GetNodeResponse:
         return node_pb2.GetNodeResponse(node=node_pb2.Node(name="n1", kepd_version="1.0"))
@@ -111,18 +138,15 @@ class Events:
         ready = node_pb2.Plane(name="pods", state=node_pb2.PLANE_STATE_READY)
         return node_pb2.ListPlanesResponse(planes=[ready])
 
-    async def watch_events(self, _request: object) -> AsyncIterator[node_pb2.WatchEventsResponse]:
-        async for kind, event, _ in watched(self.feed, lambda one: one, lambda _: True, lambda one: one.id):
-            yield node_pb2.WatchEventsResponse(type=kind, event=event)
-
-    async def list_events(self, _request: object) -> node_pb2.ListEventsResponse:
-        return node_pb2.ListEventsResponse(events=self.events)
-
     def __getattr__(self, name: str) -> Any:
         async def served(*_: object) -> None:
             raise AssertionError(name)
 
         return served
+
+
+def event_of(event: Event) -> Object:
+    return event_object(fields_of(event))
 
 
 class Node:
@@ -145,7 +169,7 @@ class Node:
         for pod in pods:
             self.loop.call_soon_threadsafe(self.pods.pods.put, pod.key, pod)
 
-    def tell(self, event: node_pb2.Event) -> None:
+    def tell(self, event: Event) -> None:
         self.loop.call_soon_threadsafe(self.events.feed.put, event.id, event)
 
     async def serve(self, is_ready: threading.Event, ended: asyncio.Event) -> None:
@@ -158,8 +182,7 @@ class Node:
             image_pb2.DESCRIPTOR.services_by_name["ImageService"]: ImageService(self.pulls, None),  # type: ignore[arg-type]
             node_pb2.DESCRIPTOR.services_by_name["NodeService"]: self.events,
         }
-        if self.objects is not None:
-            services[object_pb2.DESCRIPTOR.services_by_name["ObjectService"]] = ObjectService(self.objects())
+        services = with_objects(services, self.objects() if self.objects is not None else None)
         server = ApiServer(services, listener, self.path.parent / "private", lambda: rule, lambda *_: None)
         with listener:
             task = asyncio.create_task(server.run(board.add("api", State.STARTING)))

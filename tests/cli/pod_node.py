@@ -27,6 +27,7 @@ from agent.pods.run.draining import Drainer
 from agent.pods.run.stream_urls import StreamUrls
 from agent.wire.cri import runtime_v1_pb2 as cri_pb
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
+from tests.api.objects import with_objects
 from tests.api.test_server import ROOT_ONLY
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import News, Plane, Slow, running
@@ -169,7 +170,7 @@ async def _node(
 
     async with running(cri, given, tmp_path / "logs", events=News(cri), **settings) as plane, streams.served():
         context = plane.runner._context
-        commands = PodCommands(plane.runner, Drainer(plane.runner, context), context, tmp_path, take_out)
+        commands = PodCommands(plane.runner, Drainer(plane.runner, context), context, take_out)
         ring = EventRing(tmp_path, 1000, context.clock.wall_s)
         node: Any = SimpleNamespace(node=lambda: node_pb2.Node(name="n", kepd_version="1"))
         configuration: Any = SimpleNamespace(files=lambda: ())
@@ -184,7 +185,7 @@ async def _node(
         }
         path = short_path / "kepd.sock"
         listener = listen_at(path, 0o666)
-        server = ApiServer(services, listener, short_path / "private", lambda: ROOT_ONLY, lambda *_: None)
+        server = ApiServer(with_objects(services), listener, short_path / "private", lambda: ROOT_ONLY, lambda *_: None)
         task = asyncio.create_task(server.run(plane.board.add("api", State.STARTING)))
         while plane.board.line("api").state is not State.READY:
             await asyncio.sleep(0.01)

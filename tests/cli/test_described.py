@@ -11,11 +11,13 @@ from agent.kinds.described import event_lines
 from agent.kinds.pods.described_pod import pod_lines
 from agent.kinds.services.services import service_lines
 from agent.model.event import Event
-from agent.pods.attach.pod_service import _pod, _with_spec
-from agent.wire.kepd.v1 import node_pb2
+from agent.model.services.report import PortReport, ServiceReport
+from agent.pods.view.objects import pod_object
+from agent.services.attach.service_proxy_service import _service_object
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 from agent.wire.kepd.v1.pod_pb2 import ExplainPodResponse
 from agent.wire.kepd.v1.reason_pb2 import Reason
+from tests.cli.node_in_process import event_of
 from tests.cli.pod_node import pod_node
 from tests.pods.pods import Runs, World, container, make_pod
 from tests.pods.view.test_status import shown
@@ -69,7 +71,7 @@ async def test_a_pod_is_told_in_sections_with_its_events_last(tmp_path: Path, sh
 def described(**fields: Any) -> list[str]:
     """What is told of a container after its limits."""
     world = World(make_pod([container("a", **fields)])).run(1)
-    lines = list(pod_lines(_with_spec(shown(world)), NO_REASON))
+    lines = list(pod_lines(pod_object(shown(world)), NO_REASON))
     return lines[lines.index("    Limits:            none") + 1 : lines.index("Conditions:")]
 
 
@@ -113,14 +115,14 @@ def test_classes_of_caches_and_block_io_are_told() -> None:
     notes = (
         (f"rdt.{domain}/container.app", "gold"), (f"rdt.{domain}/pod", "bronze"), (f"blockio.{domain}/pod", "slow"),
     )  # fmt: skip
-    told = "\n".join(pod_lines(_pod(replace(shown(world), annotations=notes)), NO_REASON))
+    told = "\n".join(pod_lines(pod_object(replace(shown(world), annotations=notes)), NO_REASON))
 
     assert "RDT Class:         bronze, gold for app\nBlock I/O Class:   slow\n" in told
 
 
 def test_how_the_instance_before_ended_stands_below_its_state() -> None:
     world = World(make_pod(("app",)), {"app": [Runs(2, 3)]}).run(5)
-    lines = list(pod_lines(_pod(shown(world)), NO_REASON))
+    lines = list(pod_lines(pod_object(shown(world)), NO_REASON))
     at = lines.index("    Last State:        Terminated")
 
     assert lines[at + 1 : at + 3] == ["      Reason:          Error", "      Exit Code:       3"]
@@ -133,7 +135,7 @@ def test_an_error_is_told_once() -> None:
     reason = Reason(
         cause="container app has no image", words="not found", next="in 4 s", command="kepctl explain pull i"
     )
-    text = "\n".join(pod_lines(_pod(shown(world)), ExplainPodResponse(reasons=[reason])))
+    text = "\n".join(pod_lines(pod_object(shown(world)), ExplainPodResponse(reasons=[reason])))
 
     assert text.count("not found") == 1
     assert "Why:               container app has no image: not found\nNext:              in 4 s\n" in text
@@ -143,7 +145,7 @@ def test_an_error_is_told_once() -> None:
 def test_zeros_are_told_where_they_say_something() -> None:
     world = World(make_pod(("app",), restartPolicy="Never"), {"app": [Runs(1, 0)]}).run(5)
 
-    assert "      Exit Code:       0" in list(pod_lines(_pod(shown(world)), NO_REASON))
+    assert "      Exit Code:       0" in list(pod_lines(pod_object(shown(world)), NO_REASON))
 
 
 @pytest.mark.parametrize(
@@ -172,17 +174,18 @@ def test_requests_and_limits_are_shown_by_container_and_for_the_pod(
 ) -> None:
     """RES-02: a request that is missing is the limit."""
     pod = make_pod([container("a", resources=resources)], **spec)
-    told = list(pod_lines(_pod(shown(World(pod))), NO_REASON))
+    told = list(pod_lines(pod_object(shown(World(pod))), NO_REASON))
 
     assert [line for line in told if line.lstrip().startswith(("Requests:", "Limits:"))] == lines
 
 
 def test_a_service_shows_why_each_endpoint_is_used_or_not() -> None:
-    port = pb.ServicePort(name="http", port=80, protocol="TCP", node_port=30080, family="IPv4", used=0, total=1)
-    port.verdict = "reject"
-    service = pb.Service(namespace="default", name="web", type="NodePort", ports=[port], is_programmed=True)
+    port = PortReport(
+        family="IPv4", name="http", protocol="TCP", port=80, node_port=30080, total=1, used=0, mode="", verdict="reject"
+    )
+    service = _service_object(ServiceReport(namespace="default", name="web", type="NodePort", ports=(port,)))
     endpoint = pb.Endpoint(endpoint="10.0.0.1:80", port="http", state="not ready", reason="it is not ready")
-    event = node_pb2.Event(type="Warning", reason="InvalidService", message="m")
+    event = event_of(Event(is_warning=True, reason="InvalidService", message="m", plane="services"))
     lines = [*service_lines(service, [endpoint]), *event_lines([event])]
 
     assert "IPs:               none" in lines

@@ -7,38 +7,44 @@ import pytest
 
 from agent.cli.session import CommandFailed
 from agent.cli.streams.forward_targets import found_target
-from agent.wire.kepd.v1 import pod_pb2
-from agent.wire.kepd.v1 import service_proxy_pb2 as pb
-
-WEB = pod_pb2.Pod(namespace="default", name="web-n", manifest_name="web", ip="10.0.0.1")
-WEB.ports.add(name="http", port=8080)
-OTHER = pod_pb2.Pod(namespace="default", name="other-n", manifest_name="other", ip="fd00::2")
-SERVICE = pb.Service(namespace="default", name="front", cluster_ips=["10.96.0.1"])
-SERVICE.ports.add(name="http", port=80, protocol="TCP")
-SERVICE.ports.add(name="admin", port=81, protocol="TCP")
+from agent.kinds.kube_shape import slice_objects
+from agent.kinds.own_shape import own_object
+from agent.kinds.table import Object
+from agent.model.services.report import EndpointReport
+from tests.cli.shown import answered
 
 
-def endpoint(address: str, port: str, state: str = "ready") -> pb.Endpoint:
-    return pb.Endpoint(namespace="default", service="front", port=port, endpoint=address, state=state)
+def pod(name: str, address: str, *ports: tuple[str, int]) -> Object:
+    named = [{"name": port, "containerPort": number} for port, number in ports]
+    return {
+        "metadata": {"namespace": "default", "name": f"{name}-n"},
+        "spec": {"containers": [{"name": "main", "ports": named}]},
+        "status": {"podIP": address},
+        "kepd": {"manifestName": name},
+    }
+
+
+WEB, OTHER = pod("web", "10.0.0.1", ("http", 8080)), pod("other", "fd00::2")
+PORTS = [{"name": "http", "port": 80, "protocol": "TCP"}, {"name": "admin", "port": 81, "protocol": "TCP"}]
+SERVICE = {"metadata": {"namespace": "default", "name": "front"}, "kepd": {"ports": PORTS}}
+
+
+def endpoint(address: str, port: str, state: str = "ready") -> EndpointReport:
+    return EndpointReport(
+        namespace="default", service="front", port=port, protocol="TCP", family="IPv4", endpoint=address, node="",
+        state=state,
+    )  # fmt: skip
 
 
 class Daemon:
     namespace = ""
 
-    def __init__(self, *endpoints: pb.Endpoint) -> None:
-        self.endpoints = endpoints
+    def __init__(self, *endpoints: EndpointReport) -> None:
+        made = [own_object("Endpoint", "front", one, namespace="default") for one in endpoints]
+        self.slices = [one for one, _ in slice_objects(made)]
 
     def call(self, method: str, request: Any, _answer: object) -> Any:
-        match method.rpartition("/")[2]:
-            case "ListPods":
-                return pod_pb2.ListPodsResponse(pods=[WEB, OTHER])
-            case "GetPod":
-                return pod_pb2.GetPodResponse(pod=next(one for one in (WEB, OTHER) if one.name == request.name))
-            case "ListServices":
-                is_meant = request.options.filter == "namespace=default,name=front"
-                return pb.ListServicesResponse(services=[SERVICE] if is_meant else [])
-            case _:
-                return pb.ListEndpointsResponse(endpoints=self.endpoints)
+        return answered(method, request, {"pods": [WEB, OTHER], "services": [SERVICE], "endpoints": self.slices})
 
 
 READY = (endpoint("10.0.9.9:8080", "http"), endpoint("10.0.0.1:8080", "http"), endpoint("10.0.0.1:9090", "admin"))

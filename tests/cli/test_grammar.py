@@ -12,12 +12,12 @@ import pytest
 from agent.cli.objects.words import find_named, parse_selector, parse_wanted, qualified
 from agent.cli.session import CommandFailed
 from agent.kinds.registry import BY_WORD, Named
+from agent.model.event import Event
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.model.pods.container_fields import Container, ContainerPort, Env, Resources
 from agent.model.pods.fields import PodFields
 from agent.model.pods.state import Condition, ContainerState, PodState, Termination
 from agent.model.services.report import EndpointReport, PortReport, ServiceReport
-from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
 from tests.host.process import kepctl
 
@@ -77,8 +77,16 @@ def fill(node: Node) -> None:
     ]
     node.services.found = [endpoint("http", 80), endpoint("metrics", 9090)]
     node.events.events = [
-        node_pb2.Event(id="e1", type="Warning", reason="BackOff", message="m", namespace="default", object_name="web")
-    ]
+        Event(
+            id="e1",
+            is_warning=True,
+            reason="BackOff",
+            message="m",
+            plane="pods",
+            namespace="default",
+            object_name="web",
+        )
+    ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

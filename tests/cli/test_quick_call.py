@@ -30,7 +30,8 @@ from agent.wire.kepd.v1 import (
 from tests.cli.node_in_process import Node, running_node
 from tests.host.process import kepctl
 
-LIST_PODS = "kepd.v1.PodService/ListPods"
+LIST_PODS = "kepd.v1.ObjectService/List"
+ALL_PODS = object_pb2.ListRequest(kind="pods").SerializeToString()
 MOST = 16 << 20
 POD = PodState(namespace="default", name="web", uid="u" * 900, phase="Running", created_at_s=1.0)
 SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -49,13 +50,13 @@ def fill(node: Node) -> None:
 
 def test_an_answer_larger_than_any_first_window_is_that_of_grpc(short_path: Path) -> None:
     with running_node(short_path, fill) as node:
-        quick = quick_call(str(node.path), LIST_PODS, b"", 20.0, MOST)
+        quick = quick_call(str(node.path), LIST_PODS, ALL_PODS, 20.0, MOST)
         with grpc.insecure_channel(f"unix:{node.path}", options=OPTIONS) as channel:
-            whole = channel.unary_unary(f"/{LIST_PODS}")(b"", timeout=20.0)
+            whole = channel.unary_unary(f"/{LIST_PODS}")(ALL_PODS, timeout=20.0)
 
     assert quick is not None
     assert len(quick) > 1 << 19
-    assert pod_pb2.ListPodsResponse.FromString(quick) == pod_pb2.ListPodsResponse.FromString(whole)
+    assert object_pb2.ListResponse.FromString(quick) == object_pb2.ListResponse.FromString(whole)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from agent.cli.main import cli
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import FAILURE, NOT_FOUND
 from agent.pods.plan.scarcity.checkpoints import archive_name
-from agent.wire.kepd.v1 import object_pb2, pod_pb2
+from agent.wire.kepd.v1 import object_pb2
+from tests.cli.shown import answered
 
 NAME = archive_name("web-n1", "my-shop", "app", 1_800_000_000.0)
 MANIFEST = b"""
@@ -42,24 +43,20 @@ class Daemon:
         pass
 
     def call(self, method: str, request: Any, _answer: type) -> Any:  # of any method
-        match method.rpartition("/")[2]:
-            case "ListCheckpoints":
-                found = pod_pb2.Checkpoint(name=NAME, state=self.state)
-                return pod_pb2.ListCheckpointsResponse(checkpoints=[found])
-            case "ListPods":
-                containers = [pod_pb2.Container(name=one) for one in ("shop", "app")]
-                pod = pod_pb2.Pod(name="web-n1", namespace="my-shop", containers=containers)
-                return pod_pb2.ListPodsResponse(pods=[pod] * self.pods)
-            case "GetManifest":
-                assert (request.kind, request.namespace, request.name) == ("Pod", "my-shop", "web-n1")
-                return object_pb2.GetManifestResponse(content=MANIFEST, source="web.yaml")
-        raise AssertionError(method)
+        if method.endswith("/GetManifest"):
+            assert (request.kind, request.namespace, request.name) == ("Pod", "my-shop", "web-n1")
+            return object_pb2.GetManifestResponse(content=MANIFEST, source="web.yaml")
+        containers = [{"name": name} for name in ("shop", "app")]
+        metadata = {"name": "web-n1", "namespace": "my-shop"}
+        pods = [{"metadata": metadata, "status": {"containerStatuses": containers}}] * self.pods
+        kept = [{"metadata": {"name": NAME}, "status": {"state": self.state}}]
+        return answered(method, request, {"checkpoints": kept, "pods": pods})
 
     def send(self, _method: str, parts: list[Any], _answer: type) -> Any:
         assert all(part.create_only for part in parts)
         self.sent.append(yaml.safe_load(b"".join(part.content for part in parts)))
         made = object_pb2.AppliedObject(kind="Pod", namespace="my-shop", name="again", result="created")
-        return object_pb2.ApplyObjectsResponse(objects=[made])
+        return object_pb2.ApplyResponse(objects=[made])
 
 
 def restore(monkeypatch: pytest.MonkeyPatch, daemon: Daemon, *words: str) -> Result:

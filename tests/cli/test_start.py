@@ -18,7 +18,7 @@ from agent.cli.start import common_form
 from agent.model.exit_codes import NOT_FOUND
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.services.report import ServiceReport
-from agent.wire.kepd.v1 import kind_pb2
+from agent.wire.kepd.v1 import object_pb2
 from tests.cli.node_in_process import Node, running_node
 
 HEAVY = ("click", "grpc", "google", "ssl", "asyncio", "structlog", "yaml", "rich", "logging", "jinja2")
@@ -141,12 +141,12 @@ def assert_as_described(fields: Mapping[int, tuple[str, Any]], descriptor: Descr
 
 
 def test_the_fields_are_those_of_the_interface() -> None:
-    assert_as_described(ANSWER, kind_pb2.ListRowsResponse.DESCRIPTOR)
+    assert_as_described(ANSWER, object_pb2.TableResponse.DESCRIPTOR)
 
 
 def test_half_a_message_is_none() -> None:
-    row = kind_pb2.TableRow(name="web", cells=["näher", ""])
-    whole = kind_pb2.ListRowsResponse(rows=[row]).SerializeToString()
+    row = object_pb2.TableRow(name="web", cells=["näher", ""])
+    whole = object_pb2.TableResponse(rows=[row]).SerializeToString()
 
     assert decoded(whole, ANSWER).rows[0].cells == ["näher", ""]
     for length in range(1, len(whole)):

@@ -2,6 +2,7 @@
 """FX-5: whatever a daemon says, what kepctl writes to a terminal cannot steer it."""
 
 import io
+import json
 import os
 import pty
 import re
@@ -20,12 +21,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.cli.terminal import CleanText, clean
-from agent.wire.kepd.v1 import cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2
+from agent.wire.kepd.v1 import (
+    cri_proxy_pb2,
+    image_pb2,
+    node_pb2,
+    object_pb2,
+    pod_pb2,
+    service_proxy_pb2,
+    topology_pb2,
+)
 from tests.host.process import PROGRAMS
 
 # Title, clear, cursor, answer-back, the one-byte form of CSI, a return over what stands there, and a reversed order.
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x1b[H\x05\x9b2J\rover\u202egnp.exe\x7f\b[red]b"
-MODULES = (cri_proxy_pb2, image_pb2, node_pb2, pod_pb2, service_proxy_pb2, topology_pb2)
+STATUS = {
+    "name": HOSTILE, "ready": True, "started": True, "restartCount": 1, "image": HOSTILE, "imageID": HOSTILE,
+    "containerID": HOSTILE, "state": {"waiting": {"reason": HOSTILE, "message": HOSTILE}}, "lastState": {},
+}  # fmt: skip
+PORT = {"name": HOSTILE, "port": 1, "nodePort": 1, "protocol": HOSTILE, "family": HOSTILE, "used": 1, "total": 1,
+        "verdict": HOSTILE, "mode": HOSTILE}  # fmt: skip
+# What a pod, a Service and an event have together.
+OBJECT = {
+    "kind": HOSTILE, "type": HOSTILE, "reason": HOSTILE, "message": HOSTILE, "count": 2, "lastTimestamp": None,
+    "firstTimestamp": None,
+    "metadata": {"name": "web", "namespace": "default", "uid": HOSTILE, "labels": {HOSTILE: HOSTILE}},
+    "spec": {"containers": [{"name": HOSTILE}]},
+    "status": {
+        "phase": HOSTILE, "message": HOSTILE, "podIP": HOSTILE, "containerStatuses": [STATUS] * 2, "state": "ready",
+        "conditions": [{"type": HOSTILE, "status": HOSTILE, "reason": HOSTILE, "message": HOSTILE}],
+    },
+    "kepd": {
+        "status": HOSTILE, "cause": HOSTILE, "manifestName": HOSTILE, "ports": [PORT] * 2, "clusterIps": [HOSTILE],
+        "plane": HOSTILE, "objectName": HOSTILE, "objectKind": HOSTILE, "namespace": HOSTILE, "container": HOSTILE,
+        "isProgrammed": True,
+    },
+}  # fmt: skip
+MODULES = (cri_proxy_pb2, image_pb2, node_pb2, object_pb2, pod_pb2, service_proxy_pb2, topology_pb2)
 # Colours, and what a progress bar does with its own lines.
 OURS = re.compile(rb"\x1b\[(\d+(;\d+)*)?m|\x1b\[\?25[lh]|\x1b\[1A|\x1b\[2K")
 DEEPEST = 5
@@ -42,7 +73,7 @@ def filled(kind: type[Message], depth: int = 0) -> Message:
         else:
             value = scalar(field)
             if field.is_repeated:
-                getattr(made, field.name).extend([value] * 2)
+                getattr(made, field.name).extend([value] * (1 if field.name == "objects" else 2))
             elif value is not None:
                 setattr(made, field.name, value)
     return made
@@ -74,6 +105,8 @@ def fill_inside(made: Message, field: FieldDescriptor, depth: int) -> None:
 def scalar(field: FieldDescriptor) -> object:
     if field.type == FieldDescriptor.TYPE_STRING:
         return HOSTILE
+    if field.type == FieldDescriptor.TYPE_BYTES and field.name in ("object", "objects"):
+        return json.dumps(OBJECT).encode()
     if field.type == FieldDescriptor.TYPE_BYTES:
         return HOSTILE.encode() + b"\n"
     if field.type == FieldDescriptor.TYPE_BOOL:

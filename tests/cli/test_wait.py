@@ -9,7 +9,8 @@ import pytest
 
 from agent.cli.commands.objects.wait import _path_aim
 from agent.cli.session import CommandFailed
-from agent.wire.kepd.v1 import pod_pb2
+from agent.model.pods.state import Condition, ContainerState, PodState
+from agent.pods.view.objects import pod_object
 from tests.cli.pod_node import pod_node
 from tests.pods.plane import Slow, manifest
 
@@ -123,8 +124,11 @@ async def test_what_is_wrong_is_said(tmp_path: Path, short_path: Path, words: st
     ],
 )
 def test_paths_are_those_of_kubernetes(aim: str, holds: bool) -> None:
-    pod = pod_pb2.Pod(name="web", phase="Running", labels={"app": "web"})
-    pod.conditions.add(type="Ready", status=True)
-    pod.containers.add(name="app", kind="main", restart_count=2)
+    app = ContainerState(name="app", image="i", restart_count=2)
+    ready = Condition(type="Ready", is_true=True)
+    pod = PodState(
+        namespace="default", name="web", uid="u", phase="Running", labels=(("app", "web"),), containers=(app,),
+        conditions=(ready,),
+    )  # fmt: skip
 
-    assert _path_aim(aim)(pod) is holds
+    assert _path_aim(aim)(pod_object(pod)) is holds

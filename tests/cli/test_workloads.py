@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
+from agent.model.event import Event
 from agent.model.generation import spec_generation
 from agent.model.pods.pod import PodOwner
 from agent.model.pods.state import Condition, PodState
 from agent.objects import hidden
-from agent.wire.kepd.v1 import node_pb2
 from tests.cli.node_in_process import Node, running_node
 from tests.objects.test_applying import objects_in
 from tests.pods.run.test_workloads import daemon_set, deployment, job
@@ -207,9 +207,9 @@ def test_a_pod_names_its_owner(node: Node) -> None:
 
 def test_events_of_a_workload_are_its_own(node: Node) -> None:
     node.events.events = [
-        node_pb2.Event(id="e1", type="Normal", reason="SuccessfulCreate", plane="pods", namespace="default",
+        Event(id="e1", is_warning=False, reason="SuccessfulCreate", plane="pods", namespace="default",
                        object_name="web", object_kind="Deployment", message="Created pod: web-abc-x"),
-        node_pb2.Event(id="e2", type="Normal", reason="Started", plane="pods", namespace="default",
+        Event(id="e2", is_warning=False, reason="Started", plane="pods", namespace="default",
                        object_name="web", message="a pod of that name"),
     ]  # fmt: skip
     of_deployment, of_pod = rows(node, "events", "--for", "deploy/web"), rows(node, "events", "--for", "pod/web")

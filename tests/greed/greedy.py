@@ -40,7 +40,7 @@ def headers(path: bytes) -> bytes:
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4)
-GET_NODE, LIST_PODS = b"/kepd.v1.NodeService/GetNode", b"/kepd.v1.PodService/ListPods"
+GET_NODE, LIST_PODS = b"/kepd.v1.NodeService/GetNode", b"/kepd.v1.ObjectService/List"
 WATCH_STATS, VERSION = b"/kepd.v1.NodeService/WatchStats", b"/runtime.v1.RuntimeService/Version"
 EMPTY = bytes(5)
 LAST_WORDS, LOOK = b"kepd: ", socket.MSG_DONTWAIT | socket.MSG_PEEK

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from tests.host.forked_kepctl import begin_serving, forked_kepctl
 from tests.host.forked_kepd import ForkedKepd
+from tests.host.shown_pods import listed_pods
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(sys.executable).parent
@@ -129,12 +130,19 @@ class Kepd:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
+    def objects(self, plural: str) -> list[Any]:
+        """All of a kind; none while its plane does not answer."""
+        done = self.ctl("api", "ObjectService/List", json.dumps({"kind": plural}))
+        listed: list[Any] = json.loads(done.stdout or "{}").get("objects", [])
+        return listed
+
+    def endpoints(self) -> list[Any]:
+        """As their plane reports them."""
+        return [endpoint for made in self.objects("endpoints") for endpoint in made["kepd"]["endpoints"]]
+
     def pods(self) -> list[Any]:
         """As the API has them."""
-        done = self.ctl("api", "PodService/ListPods")
-        assert done.returncode == 0, done.stderr
-        found: list[Any] = json.loads(done.stdout).get("pods", [])
-        return found
+        return listed_pods(self.ctl)
 
 
 def kepctl(*arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,8 @@ import asyncio
 
 import pytest
 
-from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedLagged
+from agent.model.change import ChangeKind
+from agent.model.feed import MOST_BUFFERED, Feed, FeedLagged
 
 
 async def test_a_follower_gets_everything_then_a_bookmark_then_changes() -> None:

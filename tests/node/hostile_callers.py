@@ -17,7 +17,9 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE, CONTINUATION = 0, 1, 3
 END_STREAM, END_HEADERS = 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HOLDS_S = 1.0
-ENDPOINTS = "/kepd.v1.ServiceProxyService/ListEndpoints"
+ENDPOINTS = "/kepd.v1.ObjectService/List"
+# A request for the kind `endpoints`.
+ALL_ENDPOINTS = bytes(4) + bytes((11, 2 << 3 | 2, 9)) + b"endpoints"
 NODE = "/kepd.v1.NodeService/GetNode"
 
 
@@ -92,7 +94,7 @@ def unread_answers(path: str) -> None:
     def send(link: socket.socket) -> None:
         for stream in range(1, 33, 2):
             link.sendall(frame(HEADERS, END_HEADERS, stream, block(ENDPOINTS)))
-            link.sendall(frame(DATA, END_STREAM, stream, bytes(5)))
+            link.sendall(frame(DATA, END_STREAM, stream, ALL_ENDPOINTS))
 
     on_each(path, 16, send, wide)
 

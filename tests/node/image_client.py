@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plain gRPC client of kepd's ImageService for tests: calls in threads, outcomes as messages."""
 
+import json
+import re
 import threading
-from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 
-from agent.wire.kepd.v1 import image_pb2
+from agent.wire.kepd.v1 import image_pb2, object_pb2
 
 SERVICE = "/kepd.v1.ImageService/"
 
@@ -84,14 +86,31 @@ class ImageClient:
         """Ask for images."""
         return Wish(self, image_pb2.PullImageRequest(images=images, policy=policy, priority=priority, detach=detach))
 
-    def pulls(self) -> list[image_pb2.Pull]:
+    def pulls(self) -> list[SimpleNamespace]:
         """Pulls that are not over."""
-        found: Sequence[image_pb2.Pull] = self.call(
-            "ListPulls", image_pb2.ListPullsRequest(), image_pb2.ListPullsResponse
-        ).pulls
-        return [pull for pull in found if pull.stage not in ("done", "failed", "cancelled")]
+        return [pull for pull in self._shown("pulls") if pull.stage not in ("done", "failed", "cancelled")]
 
-    def images(self) -> dict[str, image_pb2.Image]:
+    def images(self) -> dict[str, SimpleNamespace]:
         """Images by every name."""
-        answer = self.call("ListImages", image_pb2.ListImagesRequest(), image_pb2.ListImagesResponse)
-        return {name: image for image in answer.images for name in image.names}
+        return {name: image for image in self._shown("images") for name in image.names}
+
+    def watch(self, kind: str) -> Any:
+        """A stream of its changes."""
+        return self._channel.unary_stream(
+            "/kepd.v1.ObjectService/Watch",
+            request_serializer=object_pb2.WatchRequest.SerializeToString,
+            response_deserializer=object_pb2.WatchResponse.FromString,
+        )(object_pb2.WatchRequest(kind=kind))
+
+    def _shown(self, kind: str) -> list[SimpleNamespace]:
+        answer = self._channel.unary_unary(
+            "/kepd.v1.ObjectService/List",
+            request_serializer=object_pb2.ListRequest.SerializeToString,
+            response_deserializer=object_pb2.ListResponse.FromString,
+        )(object_pb2.ListRequest(kind=kind), timeout=20.0)
+        made = (json.loads(one)["status"] for one in answer.objects)
+        return [SimpleNamespace(**{_snake(name): value for name, value in one.items()}) for one in made]
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?=[A-Z])", "_", name).lower()

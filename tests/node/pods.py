@@ -5,7 +5,6 @@ Owns: a shell that writes `EVENT SECONDS` lines into a directory of the node: it
 hook. Times are of the kernel's clock, so those of all containers compare.
 """
 
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from typing import Any
 import yaml
 
 from tests.host.process import Kepd
+from tests.host.shown_pods import LIST_PODS, pods_in
 from tests.lab import Lab
 
 # `cut` is no applet of the lab's images; the first word of /proc/uptime has hundredths of a second.
@@ -141,10 +141,10 @@ class Stage:
 
     def pod(self) -> dict[str, Any] | None:
         """As kepctl shows it; while nobody answers, something that is no pod and not nothing."""
-        done = self.kepd.ctl("api", "PodService/ListPods")
+        done = self.kepd.ctl(*LIST_PODS)
         if done.returncode != 0:
             return {}
-        items = json.loads(done.stdout).get("pods", [])
+        items = pods_in(done.stdout)
         return next((pod for pod in items if pod["name"] == f"{self.name}-n1"), None)
 
     def wait_gone(self, within_s: float = 60.0) -> float:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A bare node: pods and a Service from files, no EndpointSlice, no API server, and the Service answers."""
 
-import json
 import time
 from collections.abc import Iterator
 from ipaddress import ip_address
@@ -71,8 +70,7 @@ def test_a_service_finds_the_pods_of_its_node_by_their_labels(kepd: Kepd, lab: L
 
 
 def used(kepd: Kepd) -> int:
-    listed = json.loads(kepd.ctl("api", "ServiceProxyService/ListEndpoints").stdout or "{}")
-    return sum(bool(one.get("isUsed")) for one in listed.get("endpoints", []))
+    return sum(one["isUsed"] for one in kepd.endpoints())
 
 
 def test_the_addresses_of_the_default_route_are_this_nodes() -> None:

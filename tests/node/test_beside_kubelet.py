@@ -115,7 +115,7 @@ def _state(one: dict[str, Any]) -> tuple[str, str, int, str, int, bool]:
 
 def of_kepd(kepd: Kepd) -> dict[str, Picture]:
     found = {}
-    for pod in json.loads(kepd.ctl("api", "PodService/ListPods").stdout).get("pods", ()):
+    for pod in kepd.pods():
         containers = {
             one["name"]: (
                 one.get("state", ""), one.get("reason", ""), one.get("exitCode", 0),

@@ -10,6 +10,7 @@ import yaml
 
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.host.process import Kepd
+from tests.host.shown_pods import LIST_PODS
 from tests.lab import Image, Lab
 from tests.node.pods import pods_daemon
 
@@ -42,7 +43,7 @@ def put(kepd: Kepd, name: str, image: str, out: Path) -> None:
 
 def shown(kepd: Kepd, names: list[str]) -> dict[str, str]:
     """Phases of these pods; none while nobody answers."""
-    if kepd.ctl("api", "PodService/ListPods").returncode != 0:
+    if kepd.ctl(*LIST_PODS).returncode != 0:
         return {}
     return {one["name"]: one["phase"] for one in kepd.pods() if one["name"].removesuffix("-n1") in names}
 

@@ -129,7 +129,7 @@ def test_one_connection_outlives_calls_that_were_refused_held_and_given_up(calle
         list(pool.map(calls.one, range(CALLS // 2, CALLS)))
     calls.look()
     grown_mib = resident_mib(kepd) - before_mib
-    holds = kepd.ctl("api", "CriProxyService/ListHolds", "{}").stdout
+    holds = kepd.ctl("api", "ObjectService/List", '{"kind": "holds"}').stdout
 
     print(dict(calls.ended), f"slowest look {calls.slowest_s:.3f} s, grown by {grown_mib:.1f} MiB")
     assert sum(calls.ended.values()) == CALLS

@@ -51,12 +51,7 @@ class Node:
         return self.kepd.wait(condition, what, within_s)
 
     def holds(self) -> list[dict[str, object]]:
-        answer = self.kepd.ctl("api", "CriProxyService/ListHolds", "{}")
-        assert answer.returncode == 0, answer.stderr
-        import json
-
-        found: list[dict[str, object]] = json.loads(answer.stdout).get("holds", [])
-        return found
+        return [one["status"] for one in self.kepd.objects("holds")]
 
     def events(self) -> list[dict[str, object]]:
         items: list[dict[str, object]] = self.kepd.json("get", "events")["items"]

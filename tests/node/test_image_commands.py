@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command about images, as people type it, on a real containerd whose registry is slow or stuck."""
 
+import json
 import os
 import pty
 import re
@@ -14,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.kepd.v1 import image_pb2
 from tests.host.process import PROGRAMS
 from tests.lab import Fault, Lab, Throttle
 from tests.node.image_node import Node, image_node
@@ -118,16 +118,15 @@ def test_get_pulls_watch_shows_places_and_reasons_as_they_change(node: Node) -> 
 
 
 def test_watch_image_pulls_streams_everything_then_changes(node: Node) -> None:
-    """API: WatchImagePulls begins with what there is, says so, and goes on with changes."""
+    """API: a watch of pulls begins with what there is, says so, and goes on with changes."""
     image = node.image("stream", 300_000)
-    stream = node.client.stream(
-        "WatchImagePulls", image_pb2.WatchImagePullsRequest(), image_pb2.WatchImagePullsResponse
-    )
+    stream = node.client.watch("pulls")
     wish = node.client.pull(image)
     stages = []
     for change in stream:
-        if change.pull.image == image and (not stages or stages[-1] != change.pull.stage):
-            stages.append(change.pull.stage)
+        pull = json.loads(change.object)["status"] if change.object else {}
+        if pull.get("image") == image and (not stages or stages[-1] != pull["stage"]):
+            stages.append(pull["stage"])
         if stages[-1:] == ["done"]:
             break
     stream.cancel()

@@ -163,15 +163,15 @@ class Node:
     def in_force(self) -> Mapping[str, object]:
         """All that can be seen from outside of what manifests say."""
         kepd = self.kepd
-        endpoints = json.loads(kepd.ctl("api", "ServiceProxyService/ListEndpoints").stdout or "{}").get("endpoints", [])
+        endpoints = kepd.endpoints()
         policed = self.lab.netns.run(["sh", "-c", "nft -j list map inet kepd_policies ingress4 || true"])
-        claims = json.loads(kepd.ctl("api", "DeviceService/ListClaims").stdout or "{}").get("claims", [])
+        claims = kepd.objects("claims")
         return {
             "pods": sorted((one["name"], one["uid"], one["phase"]) for one in kepd.pods()),
             "directories": sorted(path.name for path in self.claims.glob("*/*")),
             "endpoints": sorted(one["endpoint"] for one in endpoints),
             "policed": len(json.loads(policed)["nftables"][1]["map"].get("elem") or ()) if policed else 0,
-            "claims": [one["name"] for one in claims],
+            "claims": [one["metadata"]["name"] for one in claims],
             "cron": sum(1 for _ in kepd.folder.rglob("cronjobs/*.json")),
         }
 

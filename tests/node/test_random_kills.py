@@ -7,7 +7,6 @@ containerd ends a container whose start is broken off; it could not be told from
 every single step of one pod.
 """
 
-import json
 import os
 import random
 import time
@@ -18,6 +17,7 @@ import pytest
 
 from agent.wire.cri import runtime_v1_pb2 as pb
 from tests.host.process import Kepd
+from tests.host.shown_pods import LIST_PODS, pods_in
 from tests.lab import Image, Lab
 from tests.node.pods import Actor, Stage, say
 from tests.node.stepping import SteppingRelay
@@ -101,10 +101,10 @@ class Company:
         self.kepd.start("--planes", "pods")
 
     def phases(self) -> dict[str, str]:
-        done = self.kepd.ctl("api", "PodService/ListPods")
+        done = self.kepd.ctl(*LIST_PODS)
         if done.returncode != 0 or not is_up(self.kepd):
             return {}
-        return {one["name"]: one["phase"] for one in json.loads(done.stdout).get("pods", [])}
+        return {one["name"]: one["phase"] for one in pods_in(done.stdout)}
 
     def are_on_stage(self) -> bool:
         phases = self.phases()

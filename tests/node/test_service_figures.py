@@ -72,5 +72,5 @@ def counted(page: str, series: str) -> int:
 
 
 def listed(made: Node) -> str:
-    found = json.loads(made.kepd.ctl("api", "ServiceProxyService/ListServices").stdout)["services"]
-    return "\n".join(f"{one['namespace']}/{one['name']} {one.get('connections', 0)}" for one in found)
+    found = [one["kepd"] for one in made.kepd.objects("services")]
+    return "\n".join(f"{one['namespace']}/{one['name']} {one['connections']}" for one in found)

@@ -81,8 +81,7 @@ class Node:
         fresh.rename(self.kepd.manifests / "web.json")
 
     def used(self) -> set[str]:
-        listed = json.loads(self.kepd.ctl("api", "ServiceProxyService/ListEndpoints").stdout or "{}")
-        return {one["endpoint"].partition(":")[0] for one in listed.get("endpoints", []) if one.get("isUsed")}
+        return {one["endpoint"].partition(":")[0] for one in self.kepd.endpoints() if one["isUsed"]}
 
     def wait_used(self, *names: str) -> None:
         wanted = {self.network[name].v4 for name in names}

@@ -236,7 +236,7 @@ async def test_what_hooks_wrote_is_told_to_those_who_ask_and_in_no_event(tmp_pat
     given = one(HOOKS)
     async with running(cri, given, tmp_path) as plane:
         commands = PodCommands(
-            plane.runner, Drainer(plane.runner, plane.runner._context), plane.runner._context, tmp_path, take_out
+            plane.runner, Drainer(plane.runner, plane.runner._context), plane.runner._context, take_out
         )
         await plane.until_phases(web="Running")
         cri.may_stop.clear()

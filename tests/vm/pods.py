@@ -4,6 +4,7 @@
 import json
 from typing import Any
 
+from tests.host.shown_pods import LIST_PODS, pods_in
 from tests.vm.machine import Machine
 
 BUSYBOX = "docker.io/library/busybox:1.37"
@@ -62,10 +63,10 @@ def remove(machine: Machine, *names: str) -> None:
 
 def shown(machine: Machine) -> dict[str, dict[str, Any]]:
     """All pods by the names in their manifests, as `kepctl` has them."""
-    done = machine.kepctl("api", "PodService/ListPods")
+    done = machine.kepctl(*LIST_PODS)
     if done.returncode != 0:
         return {"?": {"answer": done.stderr}}
-    return {one["name"].removesuffix("-kepd-vm"): one for one in json.loads(done.stdout).get("pods", [])}
+    return {one["name"].removesuffix("-kepd-vm"): one for one in pods_in(done.stdout)}
 
 
 def until_ready(machine: Machine, *names: str) -> None:

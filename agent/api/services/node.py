@@ -2,30 +2,37 @@
 """NodeService: node, planes, configuration. Converts and delegates."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 
+from google.protobuf.json_format import MessageToDict
 from google.rpc import code_pb2
 
 from agent.api.call_quota import is_trusted
 from agent.api.errors import ApiError, FailureReason, invalid
 from agent.api.messages import to_message
-from agent.api.paging import in_order, page, parse_filter, place_of
+from agent.api.offers import following, listed, own
+from agent.api.paging import in_order, page, place_of
 from agent.api.peer import CALLER
 from agent.api.ports import ConfigurationView, EvictionView, FeatureView, NodeLogsView, NodeView, UsageView
-from agent.api.watching import SharedStream, watched
+from agent.api.watching import SharedStream
 from agent.api.way_in import WayIn, closed
 from agent.config.check import CheckedConfiguration
 from agent.config.diff import KeyChange, ReloadPlan, value_at
 from agent.config.document import PLANES, Configuration
 from agent.config.keys import all_keys
 from agent.config.reference import json_like
+from agent.kinds.kube_shape import event_object, node_object
+from agent.kinds.own_shape import fields_of
+from agent.kinds.shown import How, Offer
+from agent.kinds.table import Object
 from agent.model.component import Board, Component
 from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.finding import Advice, printable, suggestion
-from agent.model.nodes.feature import FeatureReport
+from agent.model.nodes.feature import FeatureRow
+from agent.model.nodes.file_system import FileSystemReport
 from agent.model.nodes.log import LogReader, LogRequest
 from agent.wire.kepd.v1 import node_pb2 as pb
 
@@ -61,6 +68,22 @@ class NodeService:
         self._logs = logs
         self._way_in = way_in
         self._stats = SharedStream(self._sampled)
+        self.offers = {
+            "nodes": Offer(listed(lambda _: [MessageToDict(node.node())], lambda made: made["name"], node_object)),
+            "planes": own("Plane", lambda _: [line for line in board.lines() if line.is_plane], lambda line: line.name),
+            "filesystems": own("Filesystem", self._file_systems, _mount_name),
+            "features": own("Feature", self._all_features, lambda row: row.keps or row.what),
+            "events": Offer(
+                listed(lambda _: events.items.values(), _event_order, _event_object),
+                following(lambda: events, _event_object),
+            ),
+        }
+
+    async def _file_systems(self, how: How) -> Iterable[FileSystemReport]:
+        return await self._figures().file_systems(with_use=how.with_objects or how.is_wide)
+
+    async def _all_features(self, _how: How) -> Iterable[FeatureRow]:
+        return (await self._features()).features if self._features is not None else ()
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())
@@ -126,16 +149,6 @@ class NodeService:
         self._node.set_verbosity(verbosity, dict(request.planes))
         return pb.SetVerbosityResponse()
 
-    async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsResponse:
-        events = in_order(self._events.items.values(), _event_order, place_of(request.options))
-        items, meta = await page(events, request.options, _event, pb.Event, self._events.version)
-        return pb.ListEventsResponse(events=items, meta=meta)
-
-    async def watch_events(self, request: pb.WatchEventsRequest) -> AsyncIterator[pb.WatchEventsResponse]:
-        holds = parse_filter(request.filter, pb.Event)
-        async for kind, event, version in watched(self._events, _event, holds, lambda event: event.id):
-            yield pb.WatchEventsResponse(type=kind, event=event, resource_version=version)
-
     async def list_stats(self, request: pb.ListStatsRequest) -> pb.ListStatsResponse:
         report = await self._figures().usage(with_readings=request.with_readings)
         pods = in_order(report.pods, lambda pod: pod.key, place_of(request.options))
@@ -157,18 +170,6 @@ class NodeService:
         text = await self._figures().summary(is_short=request.only_cpu_and_memory)
         for begin in range(0, len(text), PART_BYTES):
             yield pb.GetStatsSummaryResponse(json=text[begin : begin + PART_BYTES])
-
-    async def list_filesystems(self, request: pb.ListFilesystemsRequest) -> pb.ListFilesystemsResponse:
-        found = await self._figures().file_systems(with_use=request.with_use)
-        walk = in_order(found, lambda one: one.mount, place_of(request.options))
-        items, meta = await page(walk, request.options, partial(to_message, pb.Filesystem), pb.Filesystem)
-        return pb.ListFilesystemsResponse(filesystems=items, meta=meta)
-
-    async def list_features(self, request: pb.ListFeaturesRequest) -> pb.ListFeaturesResponse:
-        report = await self._features() if self._features is not None else FeatureReport(features=(), facts="")
-        walk = in_order(report.features, lambda one: f"{one.keps} {one.what}", place_of(request.options))
-        items, meta = await page(walk, request.options, partial(to_message, pb.Feature), pb.Feature)
-        return pb.ListFeaturesResponse(features=items, meta=meta, facts=report.facts)
 
     async def explain_eviction(self, _request: pb.ExplainEvictionRequest) -> pb.ExplainEvictionResponse:
         if self._eviction is None:
@@ -232,10 +233,6 @@ def _log_request(request: pb.StreamNodeLogsRequest) -> LogRequest:
     )
 
 
-def _event(event: Event) -> pb.Event:
-    return to_message(pb.Event, event, type="Warning" if event.is_warning else "Normal")
-
-
 def _event_order(event: Event) -> str:
     return f"{event.last_seen_s:020.6f}{event.id}"
 
@@ -259,3 +256,12 @@ def _change(change: KeyChange) -> pb.ConfigChange:
 
 def _plane(line: Component) -> pb.Plane:
     return to_message(pb.Plane, line, state=pb.PlaneState.Value(f"PLANE_STATE_{line.state.name}"))
+
+
+def _event_object(event: Event) -> Object:
+    return event_object(fields_of(event))
+
+
+def _mount_name(report: FileSystemReport) -> str:
+    """The last part of a path that is the root is empty."""
+    return report.mount.strip("/").replace("/", ".") or "root"

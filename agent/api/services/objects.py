@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ObjectService: objects of the manifest directory. Converts and delegates."""
+"""ObjectService: objects of every kind, and those of the manifest directory. Converts and delegates."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from google.protobuf.descriptor import ServiceDescriptor
 
 from agent.api.errors import FailureReason, invalid
 from agent.api.messages import to_message
+from agent.api.offers import ObjectWalk, listed
 from agent.api.paging import in_order, page, place_of
 from agent.api.ports import ObjectsView
+from agent.api.services.kinds import ShownKinds
 from agent.config.strict_yaml import MAX_BYTES
+from agent.kinds.kube_shape import manifest_object
+from agent.kinds.registry import KINDS
+from agent.kinds.shown import Offer
 from agent.model.nodes.manifest_report import ListedObject
 from agent.wire.kepd.v1 import list_pb2
 from agent.wire.kepd.v1 import object_pb2 as pb
@@ -16,8 +24,23 @@ DEFAULT_NAMESPACE = "default"
 
 
 class ObjectService:
-    def __init__(self, objects: ObjectsView) -> None:
+    """`services` are all others of the API."""
+
+    def __init__(self, objects: ObjectsView, services: Mapping[ServiceDescriptor, object]) -> None:
         self._objects = objects
+        own = pb.DESCRIPTOR.services_by_name["ObjectService"]
+        self.kinds = kinds = ShownKinds({**services, own: self})
+        self.list_kinds, self.list, self.get, self.watch = kinds.list_kinds, kinds.objects, kinds.get, kinds.watch
+        self.table, self.watch_table, self.describe = kinds.table, kinds.watch_table, kinds.describe
+
+        self.offers = {kind.plural: Offer(self._offered(kind.api)) for kind in KINDS if kind.api}
+
+    def _offered(self, kind: str) -> ObjectWalk:
+        return listed(lambda _: self._objects.listed(kind, is_whole=False), lambda each: each.place, manifest_object)
+
+    async def written(self) -> object:
+        """Another value once the files may say something else."""
+        return await asyncio.to_thread(self._objects.files)
 
     async def list_objects(self, request: pb.ListObjectsRequest) -> pb.ListObjectsResponse:
         items, meta = await self._listed(request, is_whole=False)
@@ -29,9 +52,9 @@ class ObjectService:
 
     async def _listed(
         self, request: pb.ListObjectsRequest | pb.ReadManifestsRequest, *, is_whole: bool
-    ) -> tuple[list[pb.Object], list_pb2.ListMeta]:
-        listed = await self._objects.listed(request.kind, is_whole=is_whole)
-        walk = in_order(listed, lambda each: each.place, place_of(request.options))
+    ) -> tuple[Sequence[pb.Object], list_pb2.ListMeta]:
+        objects = await self._objects.listed(request.kind, is_whole=is_whole)
+        walk = in_order(objects, lambda each: each.place, place_of(request.options))
         return await page(walk, request.options, _object, pb.Object)
 
     async def get_manifest(self, request: pb.GetManifestRequest) -> pb.GetManifestResponse:
@@ -39,7 +62,7 @@ class ObjectService:
         content, source, version = await self._objects.manifest(key)
         return pb.GetManifestResponse(content=content.encode(), source=source, version=version)
 
-    async def apply_objects(self, parts: AsyncIterator[pb.ApplyObjectsRequest]) -> pb.ApplyObjectsResponse:
+    async def apply(self, parts: AsyncIterator[pb.ApplyRequest]) -> pb.ApplyResponse:
         content, is_dry, is_new, version = bytearray(), False, False, ""
         async for part in parts:
             content += part.content
@@ -50,15 +73,15 @@ class ObjectService:
                 text = f"the manifest has more than {MAX_BYTES} bytes; divide it into several files"
                 raise invalid(FailureReason.BAD_MANIFEST, text, [("content", text)])
         applied = await self._objects.apply(bytes(content), dry_run=is_dry, create_only=is_new, version=version)
-        return pb.ApplyObjectsResponse(objects=[to_message(pb.AppliedObject, one) for one in applied])
+        return pb.ApplyResponse(objects=[to_message(pb.AppliedObject, one) for one in applied])
 
-    async def delete_object(self, request: pb.DeleteObjectRequest) -> pb.DeleteObjectResponse:
+    async def delete(self, request: pb.DeleteRequest) -> pb.DeleteResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
         key = request.kind, request.namespace or DEFAULT_NAMESPACE, request.name
         path = await self._objects.delete(
             key, grace_s, dry_run=request.dry_run, evicts=request.evicts, version=request.version
         )
-        return pb.DeleteObjectResponse(path=path)
+        return pb.DeleteResponse(path=path)
 
 
 def _object(one: ListedObject) -> pb.Object:

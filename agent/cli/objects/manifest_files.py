@@ -108,12 +108,12 @@ def send_objects(
 ) -> Sequence[pb.AppliedObject]:
     """`version`: of the manifest that the content was made from."""
     parts = [
-        pb.ApplyObjectsRequest(
+        pb.ApplyRequest(
             content=content[at : at + PART_BYTES], dry_run=dry_run, create_only=create_only, version=version
         )
         for at in range(0, len(content) or 1, PART_BYTES)
     ]
-    return daemon.send(f"{SERVICE}/ApplyObjects", parts, pb.ApplyObjectsResponse).objects
+    return daemon.send(f"{SERVICE}/Apply", parts, pb.ApplyResponse).objects
 
 
 def told_dry(dry_run: str) -> str:

@@ -9,11 +9,12 @@ Names are those of lists, or of manifests, without the node's name at their end.
 from collections.abc import Sequence
 
 from agent.cli.client import Client
+from agent.cli.objects.listed import objects
 from agent.cli.objects.words import find_named, split_name, without_kind
 from agent.cli.session import CommandFailed
+from agent.kinds.pods.pods import SHOWN
 from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, Named
 from agent.model.exit_codes import NOT_FOUND
-from agent.wire.kepd.v1 import pod_pb2
 
 PODS = BY_WORD["pods"]
 
@@ -47,8 +48,7 @@ def given_pod(daemon: Client, name: str) -> tuple[str, str]:
 
 
 def _known(daemon: Client) -> Sequence[Named]:
-    answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    return [Named(pod.namespace, pod.name, pod.manifest_name) for pod in answer.pods]
+    return [SHOWN.named(pod) for pod in objects(daemon, PODS.plural)]
 
 
 def readings(target: str) -> list[tuple[str, str]]:

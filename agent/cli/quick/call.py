@@ -22,7 +22,7 @@ LONGEST_TEXT = 126
 READ_BYTES = 1 << 16
 STREAM = 1
 READS = ("List", "Explain")
-OTHER_READS = frozenset(("GetNode", "GetPod", "GetTimeline"))
+OTHER_READS = frozenset(("Describe", "Get", "GetNode", "GetTimeline", "Table"))
 
 
 def may_be_quick(method: str) -> bool:

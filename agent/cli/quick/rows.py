@@ -16,7 +16,7 @@ from agent.kinds.table import Table
 if TYPE_CHECKING:
     from agent.kinds.registry import Kind
 
-LIST_ROWS = "kepd.v1.KindService/ListRows"
+TABLE = "kepd.v1.ObjectService/Table"
 MOST_BYTES = 16 << 20
 VARINT, EIGHT_BYTES, TEXT, FOUR_BYTES = 0, 1, 2, 5
 MOST_VARINT_BITS = 70
@@ -45,7 +45,7 @@ def quick_rows(
         request = b"".join(_text(number, text) for number, text in texts.items() if text)
         flags = {IS_WIDE: is_wide, WITH_ENDED: with_ended}
         request += b"".join(bytes((number << 3, 1)) for number, is_set in flags.items() if is_set)
-        body = quick_call(path, LIST_ROWS, request, timeout_s, MOST_BYTES)
+        body = quick_call(path, TABLE, request, timeout_s, MOST_BYTES)
         answer = None if body is None else decoded(body, ANSWER)
     except (ValueError, IndexError):
         return None

@@ -4,14 +4,16 @@
 from collections.abc import Sequence
 
 from agent.cli.client import Client
-from agent.cli.commands.pods.pods import SERVICE as PODS
+from agent.cli.objects.listed import got, objects
 from agent.cli.objects.pod_names import find_pod, given_pod
 from agent.cli.session import CommandFailed
+from agent.kinds.pods.parts import items, part
+from agent.kinds.pods.pod_parts import name_of, namespace_of, ports_of, told
 from agent.kinds.registry import BY_WORD
-from agent.kinds.services.services import SERVICE as SERVICES
+from agent.kinds.selection import Scope
+from agent.kinds.services.services import ports_of as programmed_ports
+from agent.kinds.table import Object, names_of
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
-from agent.wire.kepd.v1 import list_pb2, pod_pb2
-from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 MOST_PORT = 65535
 Pair = tuple[int, int]
@@ -24,9 +26,7 @@ def found_target(daemon: Client, target: str, ports: Sequence[str]) -> tuple[str
     if kind is BY_WORD["services"]:
         return _behind_service(daemon, *given_pod(daemon, rest), [_split(one) for one in ports])
     namespace, name = find_pod(daemon, target)
-    request = pod_pb2.GetPodRequest(namespace=namespace, name=name)
-    pod = daemon.call(f"{PODS}/GetPod", request, pod_pb2.GetPodResponse).pod
-    known = {one.name: one.port for one in pod.ports}
+    known = ports_of(got(daemon, "pods", namespace, name))
     return namespace, name, [(local, _number(remote, known, f"pod {name}")) for local, remote in map(_split, ports)]
 
 
@@ -57,40 +57,40 @@ def _behind_service(
     daemon: Client, namespace: str, name: str, wanted: Sequence[tuple[int, str]]
 ) -> tuple[str, str, list[Pair]]:
     """One pod of this node that all the ports have ready; the ports are those of its endpoint."""
-    options = list_pb2.ListOptions(filter=f"namespace={namespace},name={name}")
     try:
-        answer = daemon.call(
-            f"{SERVICES}/ListServices", pb.ListServicesRequest(options=options), pb.ListServicesResponse
-        )
+        services = [made for made in objects(daemon, "services", Scope(namespace)) if names_of(made)[1] == name]
     except CommandFailed as error:
         if error.exit_code == CONFLICT:
             raise CommandFailed(f"Service {namespace}/{name}: {error}", CONFLICT) from error
         raise
-    if not answer.services:
+    if not services:
         raise CommandFailed(f'no Service "{namespace}/{name}"', NOT_FOUND)
-    names = [_port_name(answer.services[0], port) for _, port in wanted]
-    request = pb.ListEndpointsRequest(service=f"{namespace}/{name}")
-    endpoints = daemon.call(f"{SERVICES}/ListEndpoints", request, pb.ListEndpointsResponse).endpoints
-    pods = daemon.call(f"{PODS}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse).pods
-    for pod in pods:
-        if not pod.ip:
-            continue
-        ports = {
-            one.port: int(one.endpoint.rpartition(":")[2])
-            for one in endpoints
-            if one.endpoint.rpartition(":")[0].strip("[]") == pod.ip and one.state == "ready"
-        }
-        if all(one in ports for one in names):
-            pairs = [(local, ports[one]) for (local, _), one in zip(wanted, names, strict=True)]
-            return pod.namespace, pod.name, pairs
+    names = [_port_name(services[0], port) for _, port in wanted]
+    ports = _ready_ports(objects(daemon, "endpoints", Scope(namespace, f"kubernetes.io/service-name={name}")))
+    for pod in objects(daemon, "pods"):
+        numbers = ports.get(told(pod, "podIP"), {})
+        if all(port in numbers for port in names):
+            pairs = [(local, numbers[port]) for (local, _), port in zip(wanted, names, strict=True)]
+            return namespace_of(pod), name_of(pod), pairs
     text = f"Service {namespace}/{name} has no ready endpoint in a pod of this node; kepctl describe service shows all"
     raise CommandFailed(text, CONFLICT)
 
 
-def _port_name(service: pb.Service, text: str) -> str:
+def _ready_ports(slices: Sequence[Object]) -> dict[str, dict[str, int]]:
+    """Of each address its ports by name."""
+    ports: dict[str, dict[str, int]] = {}
+    for made in slices:
+        for endpoint in items(made, "endpoints"):
+            if part(endpoint, "conditions").get("ready"):
+                numbers = {port["name"]: port["port"] for port in items(made, "ports")}
+                ports.setdefault(endpoint["addresses"][0], {}).update(numbers)
+    return ports
+
+
+def _port_name(service: Object, text: str) -> str:
     """The name of a Service's port, by name or number."""
-    for one in service.ports:
-        if text in (one.name, str(one.port)) and text:
-            return one.name
-    known = ", ".join(sorted({f"{one.name or '-'} ({one.port})" for one in service.ports}))
-    raise CommandFailed(f'Service {service.namespace}/{service.name} has no port "{text}"; it has {known}', NOT_FOUND)
+    for port in programmed_ports(service):
+        if text in (port["name"], str(port["port"])) and text:
+            return str(port["name"])
+    known = ", ".join(sorted({f"{port['name'] or '-'} ({port['port']})" for port in programmed_ports(service)}))
+    raise CommandFailed(f'Service {"/".join(names_of(service))} has no port "{text}"; it has {known}', NOT_FOUND)

@@ -28,7 +28,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType({
 EXAMPLES = """
 kepctl api
 kepctl api kepd.v1.NodeService/GetNode
-kepctl api kepd.v1.PodService/ListPods {}
+kepctl api kepd.v1.ObjectService/List {"kind":"pods"}
 kepctl api-resources
 kepctl api-resources -o wide
 kepctl api-resources -o name

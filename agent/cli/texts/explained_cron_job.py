@@ -4,8 +4,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from agent.kinds.ages import age_of
-from agent.kinds.pods.cronjobs import next_times, stamp_of
+from agent.kinds.ages import age_of, seconds_of
+from agent.kinds.pods.cronjobs import next_times, time_of
 from agent.kinds.pods.parts import items, part
 from agent.model.finding import printable
 
@@ -20,12 +20,12 @@ def explained_cron_job(made: dict[str, Any], now_s: float) -> Iterator[str]:
         return
     for one in items(status, "conditions"):
         yield printable(f"- {one.get('lastTransitionTime')}: {one.get('reason')}: {one.get('message')}")
-    last = stamp_of(made, "lastScheduleTime")
-    if last.seconds > now_s:
+    last = time_of(made, "lastScheduleTime")
+    if seconds_of(last) > now_s:
         text = "the clock is behind the last time that was used, and no time up to that starts again"
         yield f"- {text}; if the clock was wrong then, delete the CronJob and apply it anew"
-    elif last.seconds:
-        yield f"- the last Job was made for {last.ToJsonString()}, {age_of(last, now_s)} ago"
+    elif last:
+        yield f"- the last Job was made for {last}, {age_of(last, now_s)} ago"
     active = [str(one.get("name")) for one in items(status, "active")]
     if active:
         policy = spec.get("concurrencyPolicy") or "Allow"

@@ -7,12 +7,13 @@ from typing import Any
 from agent.cli.session import CommandFailed
 from agent.cli.waits.workloads import progress
 from agent.kinds.pods.parts import items, part
+from agent.kinds.pods.pod_parts import is_ready, name_of, own, status_word, told
 from agent.kinds.registry import Kind
+from agent.kinds.table import Object
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import pod_pb2
 
 
-def explained_workload(kind: Kind, made: Mapping[str, Any], pods: Sequence[pod_pb2.Pod]) -> Iterator[str]:
+def explained_workload(kind: Kind, made: Mapping[str, Any], pods: Sequence[Object]) -> Iterator[str]:
     """How far it has come, what it says of itself, and what each of its pods waits for that is not ready."""
     metadata = part(made, "metadata")
     try:
@@ -25,8 +26,8 @@ def explained_workload(kind: Kind, made: Mapping[str, Any], pods: Sequence[pod_p
         yield printable(f"- {one.get('type')} is {one.get('status')}: {one.get('reason')}: {one.get('message')}")
     if not pods:
         yield "- it has no pods"
-    for pod in sorted(pods, key=lambda one: one.name):
-        is_ready = any(one.type == "Ready" and one.status for one in pod.conditions)
-        if not is_ready and pod.phase != "Succeeded":
-            why = f": {pod.cause}" if pod.cause else f"; waits for: {pod.waits_for}" if pod.waits_for else ""
-            yield printable(f"- pod {pod.name}: {pod.status or pod.phase}{why}; see kepctl explain pod {pod.name}")
+    for pod in sorted(pods, key=name_of):
+        if not is_ready(pod) and told(pod, "phase") != "Succeeded":
+            cause, waits = own(pod, "cause"), own(pod, "waitsFor")
+            why = f": {cause}" if cause else f"; waits for: {waits}" if waits else ""
+            yield printable(f"- pod {name_of(pod)}: {status_word(pod)}{why}; see kepctl explain pod {name_of(pod)}")

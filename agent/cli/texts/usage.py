@@ -7,7 +7,6 @@ import msgspec
 
 from agent.cli.session import CommandFailed
 from agent.kinds.ages import age
-from agent.kinds.registry import Named
 from agent.kinds.table import Column, Columns, Listing
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import node_pb2 as pb
@@ -110,9 +109,8 @@ def pod_usage_columns() -> Columns[pb.PodUsage]:
 
 def pod_usage_listing(pods: Sequence[pb.PodUsage]) -> Listing[pb.PodUsage]:
     return Listing(
-        "PodUsage", pods, pod_usage_columns(), lambda pod: f"pod/{pod.namespace}/{pod.name}", "no pods run here",
-        named=lambda pod: Named(pod.namespace, pod.name),
-    )  # fmt: skip
+        "PodUsage", pods, pod_usage_columns(), lambda pod: f"pod/{pod.namespace}/{pod.name}", "no pods run here"
+    )
 
 
 def container_columns() -> Sequence[tuple[str, Callable[[ContainerRow], str]]]:

@@ -11,6 +11,7 @@ from agent.cli.session import Session
 from agent.cli.terminal import unfiltered
 from agent.kinds.amounts import rate, size, span
 from agent.kinds.images.pulls import stage_line
+from agent.kinds.own_shape import fields_of_message
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import image_pb2
 
@@ -39,7 +40,7 @@ class ProgressLines:
         if pull.stage == "failed":
             # The outcome says why, once.
             return
-        line = stage_line(pull)
+        line = stage_line(fields_of_message(pull))
         if self._told.get(pull.id) != line:
             self._told[pull.id] = line
             click.echo(f"{pull.image}: {line}", err=True)
@@ -63,7 +64,7 @@ class _Bars:
     def show(self, pull: image_pb2.Pull) -> None:
         if pull.id not in self._tasks:
             self._tasks[pull.id] = self.progress.add_task(printable(pull.image), total=None, text="")
-        parts = [pull.stage if pull.stage == "failed" else stage_line(pull)]
+        parts = [pull.stage if pull.stage == "failed" else stage_line(fields_of_message(pull))]
         if pull.stage == "downloading":
             eta = f"{'~' if pull.is_eta_rough else ''}{span(pull.eta_seconds)} left" if pull.eta_seconds else ""
             parts += [f"{size(pull.done_bytes)} of {size(pull.total_bytes)}", rate(pull.rate_bytes_per_second), eta]

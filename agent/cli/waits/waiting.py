@@ -7,13 +7,29 @@ import click
 
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import patient
+from agent.cli.objects.listed import objects
 from agent.cli.objects.workload_pods import find_workload, pods_of
 from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.patience import Patience
 from agent.cli.waits.workloads import Made, progress
+from agent.kinds.pods.pod_parts import (
+    RUNNING,
+    TERMINATED,
+    containers,
+    is_ready,
+    manifest_key,
+    name_of,
+    own,
+    state_of,
+    status_word,
+    told,
+    uid_of,
+)
 from agent.kinds.registry import BY_API, WORKLOADS, Kind, Named
+from agent.kinds.services.services import is_programmed
+from agent.kinds.table import FACTS, Object, names_of
 from agent.model.exit_codes import FAILURE
-from agent.wire.kepd.v1 import object_pb2, pod_pb2, service_proxy_pb2
+from agent.wire.kepd.v1 import object_pb2
 
 UNKNOWN = "kepd has not read its manifest yet; while services.source is kubernetes it reads no Service from a file"
 
@@ -46,22 +62,22 @@ def _wait_workload(daemon: Client, kind: Kind, name: str, patience: Patience) ->
 
 def told_workload(daemon: Client, kind: Kind, found: Named, made: Made, text: str) -> dict[str, str]:
     """How far it is, and what the first of its pods lacks."""
-    causes = [f"pod {one.name}: {one.cause}" for one in pods_of(daemon, kind, found, made) if one.cause]
+    causes = [f"pod {name_of(pod)}: {own(pod, 'cause')}" for pod in pods_of(daemon, kind, made) if own(pod, "cause")]
     return {f"{kind.singular}/{found.key}": "; ".join((text, *causes[:1]))}
 
 
 def _wait_pods(daemon: Client, pods: Mapping[str, str], before: Mapping[str, str], patience: Patience) -> None:
     left = dict.fromkeys(pods, "kepd has not read its manifest yet")
     while left:
-        for pod in _listed(daemon):
-            key = f"{pod.namespace}/{pod.manifest_name}"
-            is_former = pods.get(key) == "configured" and pod.uid == before.get(key)
+        for pod in objects(daemon, "pods"):
+            key, phase = manifest_key(pod), told(pod, "phase")
+            is_former = pods.get(key) == "configured" and uid_of(pod) == before.get(key)
             if key not in left or is_former:
                 continue
-            if pod.phase == "Failed":
+            if phase == "Failed":
                 raise CommandFailed(f"pod {key} failed: {told_pod(pod)}", FAILURE)
-            if pod.phase == "Succeeded" or any(one.type == "Ready" and one.status for one in pod.conditions):
-                click.echo(f"pod/{key} {'succeeded' if pod.phase == 'Succeeded' else 'is ready'}")
+            if phase == "Succeeded" or is_ready(pod):
+                click.echo(f"pod/{key} {'succeeded' if phase == 'Succeeded' else 'is ready'}")
                 del left[key]
             else:
                 left[key] = told_pod(pod)
@@ -69,10 +85,10 @@ def _wait_pods(daemon: Client, pods: Mapping[str, str], before: Mapping[str, str
             patience.rest({f"pod/{key}": why for key, why in left.items()})
 
 
-def told_pod(pod: pod_pb2.Pod) -> str:
+def told_pod(pod: Object) -> str:
     """Why it is as it is, in a line."""
-    status = pod.status or pod.phase
-    return f"{status}: {pod.cause}" if pod.cause else pod.message or pod.reason or status
+    status, cause = status_word(pod), own(pod, "cause")
+    return f"{status}: {cause}" if cause else told(pod, "message") or told(pod, "reason") or status
 
 
 def wait_running(session: Session, key: str) -> None:
@@ -81,34 +97,27 @@ def wait_running(session: Session, key: str) -> None:
     patience = Patience(session.timeout_s)
     with connected(session) as daemon:
         while True:
-            found = next((pod for pod in _listed(daemon) if f"{pod.namespace}/{pod.manifest_name}" == key), None)
+            found = next((pod for pod in objects(daemon, "pods") if manifest_key(pod) == key), None)
             if found is not None and _has_begun(found):
                 return
             patience.rest({f"pod/{key}": told_pod(found) if found is not None else ""})
 
 
-def _has_begun(pod: pod_pb2.Pod) -> bool:
-    if pod.phase == "Failed":
-        raise CommandFailed(f"pod {pod.namespace}/{pod.name} failed: {told_pod(pod)}", FAILURE)
-    return any(one.state in ("Running", "Terminated") for one in pod.containers)
+def _has_begun(pod: Object) -> bool:
+    if told(pod, "phase") == "Failed":
+        raise CommandFailed(f"pod {'/'.join(names_of(pod))} failed: {told_pod(pod)}", FAILURE)
+    return any(state_of(status)[0] in (RUNNING, TERMINATED) for _, status in containers(pod))
 
 
 def wait_gone(session: Session, keys: Sequence[str]) -> None:
     patience = Patience(session.timeout_s)
     with connected(session) as daemon:
-        while left := [pod for pod in _listed(daemon) if f"{pod.namespace}/{pod.name}" in keys]:
-            patience.rest({f"pod/{pod.namespace}/{pod.name}": told_pod(pod) for pod in left})
-
-
-def _listed(daemon: Client) -> Sequence[pod_pb2.Pod]:
-    answer = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    return answer.pods
+        while left := [pod for pod in objects(daemon, "pods") if "/".join(names_of(pod)) in keys]:
+            patience.rest({f"pod/{'/'.join(names_of(pod))}": told_pod(pod) for pod in left})
 
 
 def _unprogrammed(daemon: Client, wanted: Collection[str]) -> dict[str, str]:
     """Without the services plane nothing will ever be programmed, which is said."""
-    path = "kepd.v1.ServiceProxyService/ListServices"
-    answer = daemon.call(path, service_proxy_pb2.ListServicesRequest(), service_proxy_pb2.ListServicesResponse)
-    known = {f"{one.namespace}/{one.name}": one for one in answer.services}
-    left = [key for key in wanted if key not in known or not known[key].is_programmed]
-    return {f"service/{key}": known[key].cause if key in known else UNKNOWN for key in left}
+    known = {"/".join(names_of(made)): made for made in objects(daemon, "services")}
+    left = [key for key in wanted if key not in known or not is_programmed(known[key])]
+    return {f"service/{key}": known[key][FACTS].get("cause", "") if key in known else UNKNOWN for key in left}

@@ -16,8 +16,8 @@ from agent.kinds.selection import Scope
 from agent.kinds.table import Row, Table
 from agent.model.exit_codes import CONFLICT
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import kind_pb2 as pb
 from agent.wire.kepd.v1 import list_pb2
+from agent.wire.kepd.v1 import object_pb2 as pb
 
 LOOK_S = 0.5
 BOOKMARK = list_pb2.CHANGE_TYPE_BOOKMARK
@@ -32,7 +32,7 @@ def follow(
     lines, is_wide = Lines(output, session), output == "wide"
     names: set[tuple[str, str]] | None = None
     gathered: list[Row] = []
-    request = pb.WatchRowsRequest(
+    request = pb.WatchTableRequest(
         kind=wanted.kind.plural, namespace=scope.namespace, selector=scope.selector, is_wide=is_wide,
         with_objects=wants_objects(output), with_ended=with_ended,
     )  # fmt: skip
@@ -76,10 +76,10 @@ def _echo(row: Sequence[str], widths: Sequence[int]) -> None:
     click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _changes(daemon: Client, kind: Kind, scope: Scope, request: pb.WatchRowsRequest) -> Iterator[Change]:
-    head: pb.WatchRowsResponse | None = None
+def _changes(daemon: Client, kind: Kind, scope: Scope, request: pb.WatchTableRequest) -> Iterator[Change]:
+    head: pb.WatchTableResponse | None = None
     try:
-        for change in daemon.follow(f"{SERVICE}/WatchRows", request, pb.WatchRowsResponse):
+        for change in daemon.follow(f"{SERVICE}/WatchTable", request, pb.WatchTableResponse):
             head = head or change
             rows: list[Row] = list(change.rows)  # type: ignore[arg-type]  # they have the same names
             yield change.type, Table(head.kind, head.columns, rows, head.is_kubernetes)

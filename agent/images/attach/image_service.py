@@ -3,22 +3,25 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from time import monotonic
 
 from agent.api.call_quota import is_trusted
 from agent.api.errors import FailureReason, invalid, not_found, too_much
 from agent.api.messages import to_message
-from agent.api.paging import in_order, page, parse_filter, place_of
+from agent.api.offers import following, listed, own
 from agent.api.peer import CALLER
-from agent.api.watching import followed, watched
+from agent.api.watching import followed
 from agent.images.run.node_images import NodeImages
 from agent.images.run.puller import Puller
+from agent.kinds.own_shape import own_object
+from agent.kinds.shown import How, Offer
+from agent.kinds.table import Object
 from agent.model.allowance import CallerMeter, Share
 from agent.model.finding import printable
 from agent.model.images.pull import ListedImage, PullPolicy, PullRequest
 from agent.model.images.reference import default_policy, is_registry
-from agent.model.images.state import ImageState, PullStage, PullState
+from agent.model.images.state import PullStage, PullState
 from agent.wire.kepd.v1 import cri_proxy_pb2 as hold_pb
 from agent.wire.kepd.v1 import image_pb2 as pb
 
@@ -36,25 +39,26 @@ class ImageService:
         self._images = images
         self._meter = CallerMeter(METERED)
 
-    async def list_images(self, request: pb.ListImagesRequest) -> pb.ListImagesResponse:
-        # The runtime has no pages: it is asked for all, and these are some hundreds.
-        images = await self._images.collector.refresh()
-        walk = in_order(images, lambda image: image.id, place_of(request.options))
-        items, meta = await page(walk, request.options, _image, pb.Image)
-        return pb.ListImagesResponse(images=items, meta=meta)
+        self.offers = {
+            # The runtime has no pages: it is asked for all, and these are some hundreds.
+            "images": own("Image", lambda _: images.collector.refresh(), lambda image: image.id),
+            "pulls": Offer(
+                listed(self._looked_at, _order, _pull_object), following(lambda: pulls.pulls, _pull_object),
+                self._told_limits,
+            ),
+            "mirrors": own("Mirror", lambda _: images.mirrors(), lambda mirror: mirror.registry),
+            "holds": own("Hold", lambda _: pulls.holds(), lambda hold: hold.id),
+        }  # fmt: skip
 
-    async def list_pulls(self, request: pb.ListPullsRequest) -> pb.ListPullsResponse:
-        view = self._pulls
-        view.look()
-        walk = in_order(view.pulls.items.values(), _order, place_of(request.options))
-        items, meta = await page(walk, request.options, _pull, pb.Pull, view.pulls.version)
-        return pb.ListPullsResponse(pulls=items, meta=meta, limits=_limits(view))
+    def _looked_at(self, _how: How) -> Iterable[PullState]:
+        self._pulls.look()
+        return self._pulls.pulls.items.values()
 
-    async def watch_image_pulls(self, request: pb.WatchImagePullsRequest) -> AsyncIterator[pb.WatchImagePullsResponse]:
-        holds = parse_filter(request.filter, pb.Pull)
-        feed = self._pulls.pulls
-        async for kind, pull, version in watched(feed, _pull, holds, lambda pull: pull.id):
-            yield pb.WatchImagePullsResponse(type=kind, pull=pull, resource_version=version)
+    def _told_limits(self) -> list[str]:
+        return [
+            f"{each.scope}: {each.running}{f' of {each.limit} running' if each.limit else ' running, without a limit'}"
+            for each in self._pulls.limits()
+        ]
 
     async def pull_image(self, request: pb.PullImageRequest) -> AsyncIterator[pb.PullImageResponse]:
         """Ask for images and tell how they come; whoever ends the call gives the wish up."""
@@ -108,10 +112,6 @@ class ImageService:
         forgotten = self._pulls.retry(request.namespace, request.pod)
         return pb.RetryPullsResponse(forgotten=forgotten)
 
-    async def list_pull_holds(self, _request: hold_pb.ListHoldsRequest) -> hold_pb.ListHoldsResponse:
-        held = self._pulls.holds()
-        return hold_pb.ListHoldsResponse(holds=[to_message(hold_pb.Hold, one) for one in held])
-
     async def release_pull_hold(self, request: hold_pb.ReleaseHoldRequest) -> hold_pb.ReleaseHoldResponse:
         if not self._pulls.release_hold(request.id):
             text = f'no pull is held by "{request.id}"; it may have ended by itself, see kepctl get holds'
@@ -136,10 +136,6 @@ class ImageService:
     async def collect_garbage(self, request: pb.CollectGarbageRequest) -> pb.CollectGarbageResponse:
         state = await self._images.collector.collect(dry_run=request.dry_run)
         return to_message(pb.CollectGarbageResponse, state)
-
-    async def list_mirrors(self, _request: pb.ListMirrorsRequest) -> pb.ListMirrorsResponse:
-        mirrors = await self._images.mirrors()
-        return pb.ListMirrorsResponse(mirrors=[to_message(pb.Mirror, one) for one in mirrors])
 
     async def inspect_image(self, request: pb.InspectImageRequest) -> pb.InspectImageResponse:
         if not request.image:
@@ -199,8 +195,8 @@ def _wishes(request: pb.PullImageRequest) -> list[PullRequest]:
     ]
 
 
-def _image(image: ImageState) -> pb.Image:
-    return to_message(pb.Image, image)
+def _pull_object(pull: PullState) -> Object:
+    return own_object("Pull", pull.id, pull, labels={"stage": pull.stage, "registry": pull.registry})
 
 
 def _pull(pull: PullState) -> pb.Pull:
@@ -213,5 +209,5 @@ def _limits(view: Puller) -> list[pb.PullLimit]:
 
 def _order(pull: PullState) -> str:
     """Running first, then the line, then what is over."""
-    rank = 1 if pull.position else 2 if pull.ended_at_s else 0
+    rank = 1 if pull.stage is PullStage.QUEUED else 2 if pull.stage.is_over else 0
     return f"{rank}{pull.position:06d}{pull.id:>12}"

@@ -3,42 +3,53 @@
 pause."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from google.protobuf.duration_pb2 import Duration
+from agent.kinds.shown import Shown
+from agent.kinds.table import Column, Columns, Object
 
-from agent.kinds.registry import Kind
-from agent.kinds.shown import AnyListing, Ask, Shown
-from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import cri_proxy_pb2 as pb
-
-# A node may have only one of the two planes.
-METHODS = ("kepd.v1.CriProxyService/ListHolds", "kepd.v1.ImageService/ListPullHolds")
 WHY_SIGNS = 80
 
 
-def seconds_text(duration: Duration) -> str:
-    return f"{duration.ToNanoseconds() / 1e9:.1f} s"
+def seconds_text(seconds: float) -> str:
+    return f"{seconds:.1f} s"
 
 
-COLUMNS: Columns[pb.Hold] = (
-    Column("ID", lambda one: one.id),
-    Column("REASON", lambda one: one.reason),
-    Column("HELD", lambda one: seconds_text(one.held)),
-    Column("ENDS IN", lambda one: seconds_text(one.ends_in) if one.HasField("ends_in") else "with an event"),
-    Column("WHAT", lambda one: " ".join(part for part in (one.method, one.pod, one.container) if part)),
-    Column("WAITS FOR", lambda one: ", ".join(one.waits_for)),
-    Column("WHY", lambda one: one.why if len(one.why) <= WHY_SIGNS else f"{one.why[:WHY_SIGNS]}…"),
+def _ends(hold: Object) -> str:
+    seconds = hold["status"].get("endsInSeconds")
+    return "with an event" if seconds is None else seconds_text(seconds)
+
+
+def _what(hold: Object) -> str:
+    return " ".join(filter(None, (hold["status"][name] for name in ("method", "pod", "container"))))
+
+
+def _why(hold: Object) -> str:
+    why: str = hold["status"]["why"]
+    return why if len(why) <= WHY_SIGNS else f"{why[:WHY_SIGNS]}…"
+
+
+COLUMNS: Columns[Object] = (
+    Column("ID", lambda hold: hold["metadata"]["name"]),
+    Column("REASON", lambda hold: hold["status"]["reason"]),
+    Column("HELD", lambda hold: seconds_text(hold["status"]["heldSeconds"])),
+    Column("ENDS IN", _ends),
+    Column("WHAT", _what),
+    Column("WAITS FOR", lambda hold: ", ".join(hold["status"]["waitsFor"])),
+    Column("WHY", _why),
 )
 
 
-def _listing(_kind: Kind, answers: Sequence[Any]) -> AnyListing:
-    held = [hold for answer in answers if answer is not None for hold in answer.holds]
-    notes = ["kepctl release hold ID lets one go on"] if held else []
-    return Listing("Hold", held, COLUMNS, lambda one: f"hold/{one.id}", "nothing is held", notes)
+def _note(holds: Sequence[Object]) -> Sequence[str]:
+    return ["kepctl release hold ID lets one go on"] if holds else []
 
 
 SHOWN = Shown(
-    lambda _kind, _how: [Ask(one, pb.ListHoldsRequest(), pb.ListHoldsResponse, may_fail=True) for one in METHODS],
-    _listing,
+    # A node may have only one of the two planes.
+    ("kepd.v1.CriProxyService", "kepd.v1.ImageService"),
+    COLUMNS,
+    kind="Hold",
+    empty="nothing is held",
+    note=_note,
+    has_labels=False,
+    is_kubernetes=False,
 )

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices of CDI files."""
 
-from agent.kinds.shown import AnyListing, shown_by
-from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import device_pb2 as pb
+from agent.kinds.shown import own_kind
+from agent.kinds.table import Column, Columns, Object
 
-COLUMNS: Columns[pb.CdiDevice] = (
-    Column("ID", lambda one: one.id),
-    Column("STATE", lambda one: "unusable" if one.refusal else "ready"),
-    Column("FILE", lambda one: one.file),
-    Column("EDITS", lambda one: "; ".join(one.edits), wide=True),
-    Column("MESSAGE", lambda one: one.refusal, wide=True),
+COLUMNS: Columns[Object] = (
+    Column("ID", lambda device: device["metadata"]["name"]),
+    Column("STATE", lambda device: "unusable" if device["status"]["refusal"] else "ready"),
+    Column("FILE", lambda device: device["status"]["file"]),
+    Column("EDITS", lambda device: "; ".join(device["status"]["edits"]), wide=True),
+    Column("MESSAGE", lambda device: device["status"]["refusal"], wide=True),
 )
 
 
-def _listing(answer: pb.ListCdiResponse) -> AnyListing:
-    none = "no CDI file of this node has a device"
-    return Listing("CdiDevice", answer.devices, COLUMNS, lambda one: f"cdi/{one.id}", none)
-
-
-SHOWN = shown_by("kepd.v1.DeviceService/ListCdi", pb.ListCdiRequest(), pb.ListCdiResponse, _listing)
+SHOWN = own_kind(
+    "DeviceService",
+    "CdiDevice",
+    "no CDI file of this node has a device",
+    COLUMNS,
+    called=lambda device: f"cdi/{device['metadata']['name']}",
+)

@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drivers of devices."""
 
-from agent.kinds.shown import AnyListing, shown_by
-from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import device_pb2 as pb
+from agent.kinds.shown import own_kind
+from agent.kinds.table import Column, Columns, Object
 
-COLUMNS: Columns[pb.DeviceDriver] = (
-    Column("NAME", lambda one: one.name),
-    Column("KIND", lambda one: one.kind),
-    Column("VERSIONS", lambda one: ", ".join(one.versions)),
-    Column("SLICES", lambda one: str(one.slices)),
-    Column("DEVICES", lambda one: str(one.devices)),
-    Column("STATE", lambda one: one.why_away or "ready"),
-    Column("ENDPOINTS", lambda one: ", ".join(one.endpoints), wide=True),
-    Column("SERVED BY", lambda one: ", ".join(one.peers), wide=True),
-    Column("LAST ERROR", lambda one: one.last_error, wide=True),
+COLUMNS: Columns[Object] = (
+    Column("NAME", lambda driver: driver["metadata"]["name"]),
+    Column("KIND", lambda driver: driver["status"]["kind"]),
+    Column("VERSIONS", lambda driver: ", ".join(driver["status"]["versions"])),
+    Column("SLICES", lambda driver: str(driver["status"]["slices"])),
+    Column("DEVICES", lambda driver: str(driver["status"]["devices"])),
+    Column("STATE", lambda driver: driver["status"]["whyAway"] or "ready"),
+    Column("ENDPOINTS", lambda driver: ", ".join(driver["status"]["endpoints"]), wide=True),
+    Column("SERVED BY", lambda driver: ", ".join(driver["status"]["peers"]), wide=True),
+    Column("LAST ERROR", lambda driver: driver["status"]["lastError"], wide=True),
 )
 
 
-def _listing(answer: pb.ListDriversResponse) -> AnyListing:
-    none = "no driver of devices is registered"
-    return Listing("DeviceDriver", answer.drivers, COLUMNS, lambda one: f"driver/{one.name}", none)
-
-
-SHOWN = shown_by("kepd.v1.DeviceService/ListDrivers", pb.ListDriversRequest(), pb.ListDriversResponse, _listing)
+SHOWN = own_kind("DeviceService", "DeviceDriver", "no driver of devices is registered", COLUMNS)

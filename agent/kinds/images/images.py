@@ -3,47 +3,43 @@
 
 from agent.kinds.ages import age
 from agent.kinds.amounts import size
-from agent.kinds.registry import Named
-from agent.kinds.shown import AnyListing, shown_by
-from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import image_pb2 as pb
+from agent.kinds.shown import own_kind
+from agent.kinds.table import Column, Columns, Object
 
 HUB = ("docker.io/library/", "docker.io/")
 
 
-def _tags(one: pb.Image) -> list[str]:
+def _tags(image: Object) -> list[str]:
     """All its names; a digest only where it has nothing else."""
-    return [name for name in one.names if "@" not in name] or list(one.names)
+    names: list[str] = image["status"]["names"]
+    return [name for name in names if "@" not in name] or names
 
 
-def _called(one: pb.Image) -> dict[str, None]:
+def _called(image: Object) -> dict[str, None]:
     """Also as people write it: without the registry that is the default, and without its default tag."""
-    found = dict.fromkeys(_tags(one))
-    for name in (*_tags(one), *one.names):
+    called = dict.fromkeys(_tags(image))
+    for name in (*_tags(image), *image["status"]["names"]):
         begins = next((hub for hub in HUB if name.startswith(hub)), "")
         short = name.removeprefix(begins)
-        found |= dict.fromkeys((name, short, name.removesuffix(":latest"), short.removesuffix(":latest")))
-    return found
+        called |= dict.fromkeys((name, short, name.removesuffix(":latest"), short.removesuffix(":latest")))
+    return called
 
 
-COLUMNS: Columns[pb.Image] = (
-    Column("IMAGE", lambda one: ", ".join(_tags(one)) or "<none>"),
-    Column("ID", lambda one: one.id.removeprefix("sha256:")[:13]),
-    Column("SIZE", lambda one: size(one.size_bytes)),
-    Column("LAST USED", lambda one: age(one.last_used) or "never"),
-    Column("USED BY", lambda one: ", ".join(one.used_by)),
-    Column("PINNED", lambda one: "kepd" if one.is_pinned_by_kepd else "yes" if one.is_pinned else ""),
-    Column("KEPT", lambda one: one.kept_because or "may go", wide=True),
-    Column("SOURCE", lambda one: one.source, wide=True),
-    Column("SEEN", lambda one: age(one.first_seen), wide=True),
+def _pinned(image: Object) -> str:
+    return "kepd" if image["status"]["isPinnedByKepd"] else "yes" if image["status"]["isPinned"] else ""
+
+
+COLUMNS: Columns[Object] = (
+    Column("IMAGE", lambda image: ", ".join(_tags(image)) or "<none>"),
+    Column("ID", lambda image: image["status"]["id"].removeprefix("sha256:")[:13]),
+    Column("SIZE", lambda image: size(image["status"]["sizeBytes"])),
+    Column("LAST USED", lambda image: age(image["status"].get("lastUsed", "")) or "never"),
+    Column("USED BY", lambda image: ", ".join(image["status"]["usedBy"])),
+    Column("PINNED", _pinned),
+    Column("KEPT", lambda image: image["status"]["keptBecause"] or "may go", wide=True),
+    Column("SOURCE", lambda image: image["status"]["source"], wide=True),
+    Column("SEEN", lambda image: age(image["status"].get("firstSeen", "")), wide=True),
 )
 
 
-def _listing(answer: pb.ListImagesResponse) -> AnyListing:
-    return Listing(
-        "Image", answer.images, COLUMNS, lambda one: f"image/{one.id}", "no images",
-        named=lambda one: Named("", one.id, " ".join(_called(one))),
-    )  # fmt: skip
-
-
-SHOWN = shown_by("kepd.v1.ImageService/ListImages", pb.ListImagesRequest(), pb.ListImagesResponse, _listing)
+SHOWN = own_kind("ImageService", "Image", "no images", COLUMNS, short=lambda image: " ".join(_called(image)))

@@ -5,70 +5,79 @@ from collections.abc import Iterator, Sequence
 
 from agent.kinds.ages import age
 from agent.kinds.described import Described, entries_of, events_of, grid, joined, moment
+from agent.kinds.pods.parts import part
+from agent.kinds.pods.pod_parts import created, name_of, namespace_of, own, told
 from agent.kinds.registry import Kind
-from agent.kinds.shown import AnyListing, Ask, Describing, shown_by
-from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import node_pb2 as pb
-from agent.wire.kepd.v1 import pod_pb2
+from agent.kinds.shown import Describing, Objects, Shown
+from agent.kinds.table import FACTS, Column, Columns, Object
 
 NODE = "kepd.v1.NodeService"
 
 
-def _drained(node: pb.Node) -> str:
-    done = "cordoned" if node.drain.keeps_pods else "drained"
-    return f"{done} by {node.drain.by}" if node.HasField("drain") else ""
+def _drained(facts: Object) -> str:
+    drain = facts.get("drain")
+    if not drain:
+        return ""
+    return f"{'cordoned' if drain.get('keepsPods') else 'drained'} by {drain.get('by', '')}"
 
 
-COLUMNS: Columns[pb.Node] = (
-    Column("NAME", lambda node: node.name),
-    Column("RUNTIME", lambda node: f"{node.runtime.name or 'none'} {node.runtime.version}".rstrip()),
-    Column("CONNECTED", lambda node: "yes" if node.runtime.is_connected else "no"),
-    Column("KEPD", lambda node: node.kepd_version),
-    Column("DRAINED", lambda node: _drained(node) or "no"),
-    Column("CONDITIONS", lambda node: ",".join(node.conditions) or "none"),
-    Column("AGE", lambda node: age(node.started_at)),
-    Column("KERNEL", lambda node: node.kernel_version, wide=True),
-    Column("CGROUP", lambda node: f"v{node.cgroup_version}", wide=True),
-    Column("EVENTS", lambda node: node.runtime.event_source or "none", wide=True),
-    Column("ENDPOINT", lambda node: node.runtime.endpoint, wide=True),
+def _runtime(facts: Object, name: str) -> str:
+    return str(part(facts, "runtime").get(name) or "")
+
+
+COLUMNS: Columns[Object] = (
+    Column("NAME", lambda node: node["metadata"]["name"]),
+    Column(
+        "RUNTIME",
+        lambda node: f"{_runtime(node[FACTS], 'name') or 'none'} {_runtime(node[FACTS], 'version')}".rstrip(),
+    ),
+    Column("CONNECTED", lambda node: "yes" if _runtime(node[FACTS], "isConnected") else "no"),
+    Column("KEPD", lambda node: node[FACTS].get("kepdVersion", "")),
+    Column("DRAINED", lambda node: _drained(node[FACTS]) or "no"),
+    Column("CONDITIONS", lambda node: ",".join(node[FACTS].get("conditions", ())) or "none"),
+    Column("AGE", lambda node: age(node[FACTS].get("startedAt", ""))),
+    Column("KERNEL", lambda node: node[FACTS].get("kernelVersion", ""), wide=True),
+    Column("CGROUP", lambda node: f"v{node[FACTS].get('cgroupVersion', 0)}", wide=True),
+    Column("EVENTS", lambda node: _runtime(node[FACTS], "eventSource") or "none", wide=True),
+    Column("ENDPOINT", lambda node: _runtime(node[FACTS], "endpoint"), wide=True),
 )
 
 
-def _listing(answer: pb.GetNodeResponse) -> AnyListing:
-    return Listing("Node", [answer.node], COLUMNS, lambda node: f"node/{node.name}")
-
-
-SHOWN = shown_by(f"{NODE}/GetNode", pb.GetNodeRequest(), pb.GetNodeResponse, _listing)
+SHOWN = Shown((NODE,), COLUMNS, kind="Node")
 
 
 def describe(_kind: Kind, _namespace: str, _name: str) -> Describing:
-    node = (yield Ask(f"{NODE}/GetNode", pb.GetNodeRequest(), pb.GetNodeResponse)).node
-    planes = (yield Ask(f"{NODE}/ListPlanes", pb.ListPlanesRequest(), pb.ListPlanesResponse)).planes
+    nodes = yield Objects(NODE, "nodes")
+    planes = yield Objects(NODE, "planes")
     # The pods plane is off on nodes whose pods are a kubelet's.
-    request = pod_pb2.ListPodsRequest()
-    listed = yield Ask("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse, may_fail=True)
-    return Described(tuple(node_lines(node, planes, listed.pods if listed else ())), (events_of("", ""),))
+    pods = yield Objects("kepd.v1.PodService", "pods", may_fail=True)
+    return Described(tuple(node_lines(nodes[0], planes, pods or ())), (events_of("", ""),))
 
 
-def node_lines(node: pb.Node, planes: Sequence[pb.Plane], pods: Sequence[pod_pb2.Pod]) -> Iterator[str]:
-    runtime = f"{node.runtime.name} {node.runtime.version}".strip() if node.runtime.is_connected else "away"
+def node_lines(node: Object, planes: Sequence[Object], pods: Sequence[Object]) -> Iterator[str]:
+    facts = node[FACTS]
+    named = f"{_runtime(facts, 'name')} {_runtime(facts, 'version')}".strip()
+    runtime = named if _runtime(facts, "isConnected") else "away"
     head = (
-        ("Name", node.name),
-        ("Labels", joined(node.labels)),
-        ("Addresses", ", ".join(node.addresses)),
-        ("Unschedulable", _drained(node) or "false"),
-        ("Conditions", ", ".join(node.conditions) or "none"),
-        ("Kernel", node.kernel_version),
-        ("Cgroups", f"v{node.cgroup_version}"),
-        ("Runtime", f"{runtime} at {node.runtime.endpoint}"),
-        ("kepd", f"{node.kepd_version}, pid {node.pid}, since {moment(node.started_at)}"),
+        ("Name", node["metadata"]["name"]),
+        ("Labels", joined(facts.get("labels", {}))),
+        ("Addresses", ", ".join(facts.get("addresses", ()))),
+        ("Unschedulable", _drained(facts) or "false"),
+        ("Conditions", ", ".join(facts.get("conditions", ())) or "none"),
+        ("Kernel", facts.get("kernelVersion", "")),
+        ("Cgroups", f"v{facts.get('cgroupVersion', 0)}"),
+        ("Runtime", f"{runtime} at {_runtime(facts, 'endpoint')}"),
+        (
+            "kepd",
+            f"{facts.get('kepdVersion', '')}, pid {facts.get('pid', 0)}, since {moment(facts.get('startedAt', ''))}",
+        ),
     )
     yield from entries_of("", iter(head))
     yield "Planes:"
-    states = [
-        (one.name, pb.PlaneState.Name(one.state).removeprefix("PLANE_STATE_").lower(), one.message) for one in planes
-    ]
+    states = [(plane["metadata"]["name"], plane["status"]["state"], plane["status"]["message"]) for plane in planes]
     yield from grid(("Name", "State", "Message"), states)
     yield "Pods:" if pods else "Pods:  <none>"
-    rows = [(one.namespace, one.name, one.status or one.phase, one.qos_class, age(one.created_at)) for one in pods]
+    rows = [
+        (namespace_of(pod), name_of(pod), own(pod, "status"), told(pod, "qosClass"), age(created(pod))) for pod in pods
+    ]
     yield from grid(("Namespace", "Name", "Status", "QoS", "Age"), rows)

@@ -3,26 +3,25 @@
 
 from collections.abc import Iterator
 
-from agent.kinds.described import Described, entries_of, events_of, joined
-from agent.kinds.pods.manifests import AGE, NAMES, Made, found_object, read_made, shown_objects
+from agent.kinds.described import Described, entries_of, events_of_object, joined
+from agent.kinds.pods.manifests import AGE, NAMES, Made, found_object, shown_objects
 from agent.kinds.pods.parts import items, part
 from agent.kinds.registry import Kind
 from agent.kinds.shown import Describing
-from agent.kinds.table import Column, Columns
+from agent.kinds.table import Column, Columns, Object
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import object_pb2 as pb
 
 
-def _asked(one: pb.Object, name: str) -> str:
-    value = part(read_made(one), "spec").get(name)
+def _asked(one: Object, name: str) -> str:
+    value = part(one, "spec").get(name)
     return "N/A" if value is None else str(value)
 
 
-COLUMNS: Columns[pb.Object] = (
+COLUMNS: Columns[Object] = (
     *NAMES,
     Column("MIN AVAILABLE", lambda one: _asked(one, "minAvailable")),
     Column("MAX UNAVAILABLE", lambda one: _asked(one, "maxUnavailable")),
-    Column("ALLOWED DISRUPTIONS", lambda one: str(part(read_made(one), "status").get("disruptionsAllowed", 0))),
+    Column("ALLOWED DISRUPTIONS", lambda one: str(part(one, "status").get("disruptionsAllowed", 0))),
     AGE,
 )
 
@@ -32,7 +31,7 @@ SHOWN = shown_objects(COLUMNS)
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
     found = yield from found_object(kind, namespace, name)
-    return Described(tuple(budget_lines(read_made(found))), [events_of(found.namespace, found.name, kind.api)])
+    return Described(tuple(budget_lines(found)), [events_of_object(found, kind.api)])
 
 
 def budget_lines(made: Made) -> Iterator[str]:

@@ -1,30 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers of pods."""
+"""Containers of pods: a container is its status in its pod, with the pod's name and its own kind beside it."""
 
 from agent.kinds.ages import age
-from agent.kinds.registry import Named
-from agent.kinds.shown import AnyListing, shown_by
-from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import pod_pb2 as pb
+from agent.kinds.pods.pod_parts import id_of, state_of
+from agent.kinds.shown import own_kind
+from agent.kinds.table import Column, Columns, Object
 
-COLUMNS: Columns[pb.Container] = (
-    Column("CONTAINER", lambda one: one.id[:13]),
-    Column("NAME", lambda one: one.name),
-    Column("STATE", lambda one: one.state),
-    Column("REASON", lambda one: one.reason),
-    Column("IMAGE", lambda one: one.image),
-    Column("AGE", lambda one: age(one.started_at)),
-    Column("POD", lambda one: one.pod_name),
-    Column("EXIT", lambda one: str(one.exit_code) if one.state == "Terminated" else "", wide=True),
+
+def _exit(container: Object) -> str:
+    word, detail = state_of(container["status"])
+    return str(detail.get("exitCode", 0)) if word == "terminated" else ""
+
+
+def _detail(container: Object, name: str) -> str:
+    return str(state_of(container["status"])[1].get(name) or "")
+
+
+COLUMNS: Columns[Object] = (
+    Column("CONTAINER", lambda container: id_of(container["status"])[:13]),
+    Column("NAME", lambda container: container["metadata"]["name"]),
+    Column("STATE", lambda container: state_of(container["status"])[0].capitalize()),
+    Column("REASON", lambda container: _detail(container, "reason")),
+    Column("IMAGE", lambda container: container["status"].get("image", "")),
+    Column("AGE", lambda container: age(_detail(container, "startedAt"))),
+    Column("POD", lambda container: container["spec"]["pod"]),
+    Column("EXIT", _exit, wide=True),
 )
 
 
-def _listing(answer: pb.ListPodsResponse) -> AnyListing:
-    containers = [one for pod in answer.pods for one in pod.containers]
-    return Listing(
-        "Container", containers, COLUMNS, lambda one: f"container/{one.id}", "no containers",
-        named=lambda one: Named(one.pod_namespace, one.name),
-    )  # fmt: skip
-
-
-SHOWN = shown_by("kepd.v1.PodService/ListPods", pb.ListPodsRequest(), pb.ListPodsResponse, _listing)
+SHOWN = own_kind(
+    "PodService",
+    "Container",
+    "no containers",
+    COLUMNS,
+    called=lambda container: f"container/{id_of(container['status'])}",
+)

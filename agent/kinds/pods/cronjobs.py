@@ -4,27 +4,23 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from agent.kinds.ages import age
-from agent.kinds.described import Described, entries_of, events_of, grid, joined, moment
+from agent.kinds.described import Described, entries_of, events_of_object, grid, joined, moment
 from agent.kinds.pods.manifests import (
     AGE,
     NAMES,
+    SERVICE,
     SOURCE,
     Made,
-    ask_for,
     found_object,
-    read_made,
     shown_objects,
 )
-from agent.kinds.pods.parts import created_at, items, part
+from agent.kinds.pods.parts import created, items, part
 from agent.kinds.pods.workloads import job_state
 from agent.kinds.registry import BY_API, Kind
-from agent.kinds.shown import Describing
-from agent.kinds.table import Column, Columns
+from agent.kinds.shown import Describing, Objects
+from agent.kinds.table import Column, Columns, Object, names_of
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import object_pb2 as pb
 
 NONE = "<none>"
 FIELDS = (
@@ -38,31 +34,28 @@ FIELDS = (
 )
 
 
-def _spec(one: pb.Object, name: str, default: object = NONE) -> str:
-    value = part(read_made(one), "spec").get(name)
+def _spec(one: Object, name: str, default: object = NONE) -> str:
+    value = part(one, "spec").get(name)
     return printable(str(default if value is None else value))
 
 
-def stamp_of(made: Made, name: str) -> Timestamp:
-    """A time of its status; zero where it has none."""
-    stamp, text = Timestamp(), part(made, "status").get(name)
-    if text:
-        stamp.FromJsonString(str(text))
-    return stamp
+def time_of(made: Made, name: str) -> str:
+    """A time of its status; empty where it has none."""
+    return str(part(made, "status").get(name) or "")
 
 
-def _images(one: pb.Object) -> str:
+def _images(one: Object) -> str:
     path = ("spec", "jobTemplate", "spec", "template", "spec", "containers")
-    return ",".join(printable(str(each.get("image", ""))) for each in items(read_made(one), *path))
+    return ",".join(printable(str(each.get("image", ""))) for each in items(one, *path))
 
 
-COLUMNS: Columns[pb.Object] = (
+COLUMNS: Columns[Object] = (
     *NAMES,
     Column("SCHEDULE", lambda one: _spec(one, "schedule")),
     Column("TIMEZONE", lambda one: _spec(one, "timeZone")),
     Column("SUSPEND", lambda one: _spec(one, "suspend", default=False)),
-    Column("ACTIVE", lambda one: str(len(items(read_made(one), "status", "active")))),
-    Column("LAST SCHEDULE", lambda one: age(stamp_of(read_made(one), "lastScheduleTime")) or NONE),
+    Column("ACTIVE", lambda one: str(len(items(one, "status", "active")))),
+    Column("LAST SCHEDULE", lambda one: age(time_of(one, "lastScheduleTime")) or NONE),
     AGE,
     Column("IMAGES", _images, wide=True),
     SOURCE,
@@ -74,10 +67,10 @@ SHOWN = shown_objects(COLUMNS)
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
     found = yield from found_object(kind, namespace, name)
-    listed = yield ask_for(BY_API["Job"], may_fail=True)
-    jobs = [read_made(one) for one in (listed.objects if listed else ()) if one.namespace == found.namespace]
-    own = [one for one in jobs if is_owned(one, found.name)]
-    return Described(tuple(_lines(read_made(found), own)), [events_of(found.namespace, found.name, kind.api)])
+    jobs = yield Objects(SERVICE, BY_API["Job"].plural, may_fail=True)
+    namespace, name = names_of(found)
+    own = [job for job in jobs or () if names_of(job)[0] == namespace and is_owned(job, name)]
+    return Described(tuple(_lines(found, own)), [events_of_object(found, kind.api)])
 
 
 def is_owned(job: Made, name: str) -> bool:
@@ -94,7 +87,7 @@ def _lines(made: Made, jobs: Sequence[Made]) -> Iterator[str]:
     yield "Next Times:" if next_times(made) else "Next Times:  <none>"
     yield from grid(("Here", "UTC"), next_times(made))
     yield "Jobs:" if jobs else "Jobs:  <none>"
-    rows = [(str(part(one, "metadata").get("name", "")), job_state(one), age(created_at(one))) for one in jobs]
+    rows = [(str(part(one, "metadata").get("name", "")), job_state(one), age(created(one))) for one in jobs]
     yield from grid(("Name", "Status", "Age"), sorted(rows))
 
 
@@ -102,15 +95,15 @@ def _head(made: Made) -> Iterator[tuple[str, str]]:
     metadata, spec = part(made, "metadata"), part(made, "spec")
     yield "Name", printable(str(metadata.get("name", "")))
     yield "Namespace", printable(str(metadata.get("namespace", "default")))
-    yield "Created", moment(created_at(made))
+    yield "Created", moment(created(made))
     yield "Labels", printable(joined(part(metadata, "labels")))
     for title, name, default in FIELDS:
         value = spec.get(name)
         yield title, printable(str(default if value is None else value))
     path = ("jobTemplate", "spec", "template", "spec", "containers")
     yield "Images", printable(", ".join(str(one.get("image", "")) for one in items(spec, *path)))
-    yield "Last Schedule Time", moment(stamp_of(made, "lastScheduleTime")) or NONE
-    yield "Last Successful Time", moment(stamp_of(made, "lastSuccessfulTime")) or NONE
+    yield "Last Schedule Time", moment(time_of(made, "lastScheduleTime")) or NONE
+    yield "Last Successful Time", moment(time_of(made, "lastSuccessfulTime")) or NONE
     active = items(made, "status", "active")
     yield "Active Jobs", ", ".join(printable(str(one.get("name", ""))) for one in active) or NONE
 

@@ -5,12 +5,25 @@ The daemon sends variables by name alone, so a value of the manifest, of a Secre
 to be there. Each word comes from a manifest, so it is made printable here.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.kinds.described import WIDTH, entries_of, grid, joined, moment, reason_entries
 from agent.kinds.pods.parts import items, part
+from agent.kinds.pods.pod_parts import (
+    TERMINATED,
+    containers,
+    created,
+    id_of,
+    labels_of,
+    name_of,
+    namespace_of,
+    own,
+    state_of,
+    told,
+    uid_of,
+)
+from agent.kinds.table import FACTS
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import pod_pb2
 
@@ -21,47 +34,52 @@ CLASSES = (("RDT Class", "rdt"), ("Block I/O Class", "blockio"))
 UNSAID = "<as in the manifest>"
 
 
-def pod_lines(pod: pod_pb2.Pod, why: pod_pb2.ExplainPodResponse) -> Iterator[str]:
+def pod_lines(pod: Made, why: pod_pb2.ExplainPodResponse) -> Iterator[str]:
     yield from entries_of("", _of_pod(pod, why))
-    manifests = containers_of(pod.spec)
+    manifests = containers_of(pod)
     for kind, title in KINDS:
-        chosen = [one for one in pod.containers if one.kind == kind]
+        chosen = [status for of, status in containers(pod) if of == kind]
         if chosen:
             yield f"{title}:"
-        for one in chosen:
-            yield f"  {one.name}:"
-            yield from entries_of("    ", _of_container(one))
-            yield from manifest_lines(manifests[one.name]) if one.name in manifests else ()
+        for status in chosen:
+            yield f"  {status['name']}:"
+            yield from entries_of("    ", _of_container(status))
+            yield from manifest_lines(manifests[status["name"]]) if status["name"] in manifests else ()
     yield "Conditions:"
-    rows = [(one.type, str(one.status), one.reason, one.message) for one in pod.conditions]
+    rows = [
+        tuple(str(condition.get(name, "")) for name in ("type", "status", "reason", "message"))
+        for condition in items(pod, "status", "conditions")
+    ]
     yield from grid(("Type", "Status", "Reason", "Message"), rows)
-    yield "Volumes:" if pod.volumes else "Volumes:  <none>"
-    for volume in pod.volumes:
-        yield f"  {volume.name}:  {volume.source}"
-        yield from (f"    {mount}" for mount in volume.mounts)
-    yield f"{'QoS Class:':{WIDTH}} {pod.qos_class}"
+    volumes = items(pod, FACTS, "volumes")
+    yield "Volumes:" if volumes else "Volumes:  <none>"
+    for volume in volumes:
+        yield f"  {volume['name']}:  {volume['source']}"
+        yield from (f"    {mount}" for mount in volume.get("mounts", ()))
+    yield f"{'QoS Class:':{WIDTH}} {told(pod, 'qosClass')}"
 
 
-def _of_pod(pod: pod_pb2.Pod, why: pod_pb2.ExplainPodResponse) -> Iterator[tuple[str, str]]:
-    yield "Name", pod.name
-    yield "Namespace", pod.namespace
-    yield "UID", pod.uid
-    yield "Created", moment(pod.created_at)
-    yield "Labels", joined(pod.labels)
-    yield "Status", pod.status if pod.status in ("", pod.phase) else f"{pod.status} (phase {pod.phase})"
-    yield "Reason", pod.reason
+def _of_pod(pod: Made, why: pod_pb2.ExplainPodResponse) -> Iterator[tuple[str, str]]:
+    status, phase = own(pod, "status"), told(pod, "phase")
+    yield "Name", name_of(pod)
+    yield "Namespace", namespace_of(pod)
+    yield "UID", uid_of(pod)
+    yield "Created", moment(created(pod))
+    yield "Labels", joined(labels_of(pod))
+    yield "Status", status if status in ("", phase) else f"{status} (phase {phase})"
+    yield "Reason", told(pod, "reason")
     if why.reasons:
         yield from reason_entries(why.reasons)
     else:
-        yield "Message", pod.message
+        yield "Message", told(pod, "message")
         yield "Waits For", why.waits_for
-    yield "IP", pod.ip
-    yield from _classes(pod.annotations)
-    yield "Controlled By", f"{pod.owner.kind}/{pod.owner.name}" if pod.HasField("owner") else ""
-    yield "Manifest", pod.manifest
-    if pod.resources.requests or pod.resources.limits:
-        yield "Requests", joined(pod.resources.requests)
-        yield "Limits", joined(pod.resources.limits)
+    yield "IP", told(pod, "podIP")
+    yield from _classes(part(pod, "metadata", "annotations"))
+    owner = next(iter(items(pod, "metadata", "ownerReferences")), None)
+    yield "Controlled By", f"{owner['kind']}/{owner['name']}" if owner is not None else ""
+    yield "Manifest", own(pod, "manifest")
+    yield "Requests", joined(part(pod, FACTS, "resources", "requests"))
+    yield "Limits", joined(part(pod, FACTS, "resources", "limits"))
 
 
 def _classes(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -77,34 +95,35 @@ def _classes(annotations: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield title, printable(", ".join(found))
 
 
-def _of_container(one: pod_pb2.Container) -> Iterator[tuple[str, str]]:
-    yield "Container ID", one.id
-    yield "Image", one.image
-    yield "Image ID", one.image_id
-    yield "State", one.state
-    yield "  Reason", one.reason
-    yield "  Message", one.message
-    yield "  Started", moment(one.started_at)
-    if one.state == "Terminated":
-        yield "  Exit Code", str(one.exit_code)
-        yield "  Finished", moment(one.finished_at)
-    if one.HasField("last"):
+def _of_container(status: Made) -> Iterator[tuple[str, str]]:
+    word, detail = state_of(status)
+    yield "Container ID", id_of(status)
+    yield "Image", str(status.get("image", ""))
+    yield "Image ID", str(status.get("imageID", ""))
+    yield "State", word.capitalize()
+    yield from _instance(detail, has_ended=word == TERMINATED)
+    if last := part(status, "lastState", "terminated"):
         yield "Last State", "Terminated"
-        yield "  Reason", one.last.reason
-        yield "  Message", one.last.message
-        yield "  Exit Code", str(one.last.exit_code)
-        yield "  Started", moment(one.last.started_at)
-        yield "  Finished", moment(one.last.finished_at)
-    yield "Ready", str(one.ready)
-    yield "Restart Count", str(one.restart_count)
-    yield "Requests", joined(one.resources.requests) or "none"
-    yield "Limits", joined(one.resources.limits) or "none"
+        yield from _instance(last, has_ended=True)
+    yield "Ready", str(status.get("ready"))
+    yield "Restart Count", str(status.get("restartCount"))
+    yield "Requests", joined(part(status, "resources", "requests")) or "none"
+    yield "Limits", joined(part(status, "resources", "limits")) or "none"
 
 
-def containers_of(spec: bytes) -> Mapping[str, Made]:
-    """By name; none if the daemon sent no spec."""
-    made = json.loads(spec or b"{}")
-    return {str(one.get("name", "")): one for name in LISTS for one in items(made, name)}
+def _instance(detail: Made, *, has_ended: bool) -> Iterator[tuple[str, str]]:
+    yield "  Reason", str(detail.get("reason", ""))
+    yield "  Message", str(detail.get("message", ""))
+    yield "  Started", moment(detail.get("startedAt", ""))
+    if has_ended:
+        yield "  Exit Code", str(detail.get("exitCode", 0))
+        yield "  Finished", moment(detail.get("finishedAt", ""))
+
+
+def containers_of(pod: Made) -> Mapping[str, Made]:
+    """What the manifest says of them, by name."""
+    spec = part(pod, "spec")
+    return {str(container.get("name", "")): container for name in LISTS for container in items(spec, name)}
 
 
 def manifest_lines(one: Made) -> Iterator[str]:

@@ -6,9 +6,9 @@ from typing import Any
 
 from agent.kinds.ages import age
 from agent.kinds.described import entries_of, grid, joined, moment
-from agent.kinds.pods.parts import created_at, items, part
+from agent.kinds.pods.parts import items, part
+from agent.kinds.pods.pod_parts import created, is_ready, name_of, own
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import pod_pb2
 
 Made = Mapping[str, Any]
 TITLES = {
@@ -25,7 +25,7 @@ ASKED = (
 )  # fmt: skip
 
 
-def workload_lines(kind: str, made: Made, pods: Sequence[pod_pb2.Pod]) -> Iterator[str]:
+def workload_lines(kind: str, made: Made, pods: Sequence[Made]) -> Iterator[str]:
     yield from entries_of("", _head(kind, made))
     conditions = items(made, "status", "conditions")
     yield "Conditions:" if conditions else "Conditions:  <none>"
@@ -35,26 +35,16 @@ def workload_lines(kind: str, made: Made, pods: Sequence[pod_pb2.Pod]) -> Iterat
     ]
     yield from grid(("Type", "Status", "Reason", "Message"), rows)
     yield "Pods:" if pods else "Pods:  <none>"
-    listed = sorted(pods, key=lambda one: one.name)
-    yield from grid(
-        ("Name", "Status", "Ready", "Age"),
-        [
-            (
-                one.name,
-                one.status,
-                str(any(c.type == "Ready" and c.status for c in one.conditions)),
-                age(one.created_at),
-            )
-            for one in listed
-        ],
-    )
+    listed = sorted(pods, key=name_of)
+    rows = [(name_of(pod), own(pod, "status"), str(is_ready(pod)), age(created(pod))) for pod in listed]
+    yield from grid(("Name", "Status", "Ready", "Age"), rows)
 
 
 def _head(kind: str, made: Made) -> Iterator[tuple[str, str]]:
     metadata, spec, status = (part(made, name) for name in ("metadata", "spec", "status"))
     yield "Name", printable(str(metadata.get("name", "")))
     yield "Namespace", printable(str(metadata.get("namespace", "default")))
-    yield "Created", moment(created_at(made))
+    yield "Created", moment(created(made))
     yield "Labels", printable(joined(part(metadata, "labels")))
     owners = items(metadata, "ownerReferences")
     yield "Controlled By", printable(", ".join(f"{one.get('kind')}/{one.get('name')}" for one in owners))

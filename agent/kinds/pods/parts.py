@@ -4,8 +4,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 
 def part(made: object, *names: str) -> dict[str, Any]:
     """A map inside of a manifest, which may be one with faults; an empty one for anything else."""
@@ -20,9 +18,6 @@ def items(made: object, *names: str) -> list[dict[str, Any]]:
     return [dict(one) for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
 
 
-def created_at(made: object) -> Timestamp:
-    """Zero for what does not say it."""
-    stamp, text = Timestamp(), part(made, "metadata").get("creationTimestamp")
-    if text:
-        stamp.FromJsonString(str(text))
-    return stamp
+def created(made: object) -> str:
+    """When; empty for what does not say it."""
+    return str(part(made, "metadata").get("creationTimestamp") or "")

@@ -4,14 +4,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.kinds.described import Described, entries_of, events_of, joined, moment
-from agent.kinds.pods.manifests import AGE, NAMES, SOURCE, found_object, read_made, shown_objects
-from agent.kinds.pods.parts import created_at, items, part
+from agent.kinds.described import Described, entries_of, events_of_object, joined, moment
+from agent.kinds.pods.manifests import AGE, NAMES, SOURCE, found_object, shown_objects
+from agent.kinds.pods.parts import created, items, part
 from agent.kinds.registry import Kind
 from agent.kinds.shown import Ask, Describing
-from agent.kinds.table import Column, Columns
+from agent.kinds.table import FACTS, Column, Columns, Object, names_of
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import object_pb2 as pb
 from agent.wire.kepd.v1 import policy_pb2
 
 SERVICE = "kepd.v1.PolicyService"
@@ -34,9 +33,9 @@ def pod_selector(made: Made) -> str:
     return printable(",".join(words)) or "<none>"
 
 
-COLUMNS: Columns[pb.Object] = (
+COLUMNS: Columns[Object] = (
     *NAMES,
-    Column("POD-SELECTOR", lambda one: pod_selector(read_made(one))),
+    Column("POD-SELECTOR", pod_selector),
     AGE,
     SOURCE,
 )
@@ -52,20 +51,20 @@ def ask_to_explain(namespace: str, name: str) -> Ask:
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
     found = yield from found_object(kind, namespace, name)
-    explained = yield ask_to_explain(found.namespace, found.name)
+    explained = yield ask_to_explain(*names_of(found))
     lines = explained.lines if explained else ("not in force: the plane has no such policy",)
     return Described(
         (*entries_of("", _head(found)), "In words:", *(f"  {printable(line)}" for line in lines)),
-        [events_of(found.namespace, found.name, kind.api)],
+        [events_of_object(found, kind.api)],
     )
 
 
-def _head(one: pb.Object) -> Iterator[tuple[str, str]]:
-    made = read_made(one)
-    yield "Name", one.name
-    yield "Namespace", one.namespace
-    yield "Created", moment(created_at(made))
+def _head(made: Object) -> Iterator[tuple[str, str]]:
+    namespace, name = names_of(made)
+    yield "Name", name
+    yield "Namespace", namespace
+    yield "Created", moment(created(made))
     yield "Labels", printable(joined(part(made, "metadata", "labels")))
     yield "PodSelector", pod_selector(made)
     yield "Policy Types", ", ".join(map(str, part(made, "spec").get("policyTypes") or ()))
-    yield "Source", one.source
+    yield "Source", str(part(made, FACTS).get("source", ""))

@@ -3,10 +3,9 @@
 
 from typing import Any
 
-from agent.kinds.pods.manifests import AGE, NAMES, read_made, shown_objects
+from agent.kinds.pods.manifests import AGE, NAMES, shown_objects
 from agent.kinds.pods.parts import items, part
-from agent.kinds.table import Column, Columns
-from agent.wire.kepd.v1 import object_pb2 as pb
+from agent.kinds.table import Column, Columns, Object
 
 REVISION = "deployment.kubernetes.io/revision"
 CAUSE = "kubernetes.io/change-cause"
@@ -23,19 +22,19 @@ def owner_of(made: dict[str, Any]) -> tuple[str, str]:
     return str(owner.get("kind", "")), str(owner.get("name", ""))
 
 
-def _count(one: pb.Object, name: str) -> str:
-    return str(part(read_made(one), "status").get(name, 0))
+def _count(one: Object, name: str) -> str:
+    return str(part(one, "status").get(name, 0))
 
 
-def _owner(one: pb.Object) -> str:
-    kind, name = owner_of(read_made(one))
+def _owner(one: Object) -> str:
+    kind, name = owner_of(one)
     return f"{kind.lower()}/{name}"
 
 
-COLUMNS: dict[str, Columns[pb.Object]] = {
+COLUMNS: dict[str, Columns[Object]] = {
     "ReplicaSet": (
         *NAMES,
-        Column("DESIRED", lambda one: str(part(read_made(one), "spec").get("replicas", 0))),
+        Column("DESIRED", lambda one: str(part(one, "spec").get("replicas", 0))),
         Column("CURRENT", lambda one: _count(one, "replicas")),
         Column("READY", lambda one: _count(one, "readyReplicas")),
         AGE,
@@ -43,7 +42,7 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
     "ControllerRevision": (
         *NAMES,
         Column("CONTROLLER", _owner),
-        Column("REVISION", lambda one: str(revision_number(read_made(one)))),
+        Column("REVISION", lambda one: str(revision_number(one))),
         AGE,
     ),
 }

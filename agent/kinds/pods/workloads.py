@@ -4,29 +4,28 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from agent.kinds.described import Described, events_of
+from agent.kinds.described import Described, events_of_object
 from agent.kinds.pods.described_workload import workload_lines
-from agent.kinds.pods.manifests import AGE, NAMES, SOURCE, Made, found_object, read_made, shown_objects
+from agent.kinds.pods.manifests import AGE, NAMES, SOURCE, Made, found_object, shown_objects
 from agent.kinds.pods.parts import items, part
-from agent.kinds.registry import Kind, Named
-from agent.kinds.shown import Ask, Describing
-from agent.kinds.table import Column, Columns
-from agent.wire.kepd.v1 import object_pb2 as pb
-from agent.wire.kepd.v1 import pod_pb2
+from agent.kinds.pods.pod_parts import labels_of, name_of, namespace_of
+from agent.kinds.registry import Kind
+from agent.kinds.shown import Describing, Objects
+from agent.kinds.table import Column, Columns, Object, names_of
+
+PODS = "kepd.v1.PodService"
 
 
-def _status(one: pb.Object, name: str) -> int:
-    return int(part(read_made(one), "status").get(name, 0))
+def _status(one: Object, name: str) -> int:
+    return int(part(one, "status").get(name, 0))
 
 
-def _replicas(one: pb.Object) -> str:
-    return str(part(read_made(one), "spec").get("replicas", 1))
+def _replicas(one: Object) -> str:
+    return str(part(one, "spec").get("replicas", 1))
 
 
-def _images(one: pb.Object) -> str:
-    return ",".join(
-        str(each.get("image", "")) for each in items(read_made(one), "spec", "template", "spec", "containers")
-    )
+def _images(one: Object) -> str:
+    return ",".join(str(each.get("image", "")) for each in items(one, "spec", "template", "spec", "containers"))
 
 
 def job_state(made: Made) -> str:
@@ -35,16 +34,16 @@ def job_state(made: Made) -> str:
     return next(held, "Running" if part(made, "status") else "Unknown")
 
 
-def _completions(one: pb.Object) -> str:
-    spec = part(read_made(one), "spec")
+def _completions(one: Object) -> str:
+    spec = part(one, "spec")
     succeeded = _status(one, "succeeded")
     if spec.get("completions") is None and spec.get("parallelism") is not None:
         return f"{succeeded}/1 of {spec['parallelism']}"
     return f"{succeeded}/{spec.get('completions', 1)}"
 
 
-def _duration(one: pb.Object) -> str:
-    status = part(read_made(one), "status")
+def _duration(one: Object) -> str:
+    status = part(one, "status")
     if not status.get("startTime"):
         return ""
     end = datetime.fromisoformat(status["completionTime"]) if status.get("completionTime") else datetime.now(UTC)
@@ -52,8 +51,8 @@ def _duration(one: pb.Object) -> str:
     return f"{seconds // 60}m{seconds % 60}s" if seconds >= 60 else f"{seconds}s"
 
 
-WIDE: Columns[pb.Object] = (Column("IMAGES", _images, wide=True), SOURCE)
-COLUMNS: dict[str, Columns[pb.Object]] = {
+WIDE: Columns[Object] = (Column("IMAGES", _images, wide=True), SOURCE)
+COLUMNS: dict[str, Columns[Object]] = {
     "Deployment": (
         *NAMES,
         Column("READY", lambda one: f"{_status(one, 'readyReplicas')}/{_replicas(one)}"),
@@ -80,7 +79,7 @@ COLUMNS: dict[str, Columns[pb.Object]] = {
     ),
     "Job": (
         *NAMES,
-        Column("STATUS", lambda one: job_state(read_made(one))),
+        Column("STATUS", job_state),
         Column("COMPLETIONS", _completions),
         Column("FAILED", lambda one: str(_status(one, "failed"))),
         Column("DURATION", _duration),
@@ -95,15 +94,10 @@ SHOWN = shown_objects(COLUMNS)
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
     found = yield from found_object(kind, namespace, name)
-    made = read_made(found)
-    request = pod_pb2.ListPodsRequest()
-    listed = yield Ask("kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse, may_fail=True)
-    named = Named(found.namespace, found.name)
-    pods = pods_of(kind, named, made, listed.pods if listed else ())
-    events = [events_of(found.namespace, found.name, kind.api)]
-    return Described(
-        tuple(workload_lines(kind.api, made, pods)), [*events, *(events_of(one.namespace, one.name) for one in pods)]
-    )
+    listed = yield Objects(PODS, "pods", may_fail=True)
+    pods = pods_of(kind, found, listed or ())
+    events = [events_of_object(found, kind.api), *map(events_of_object, pods)]
+    return Described(tuple(workload_lines(kind.api, found, pods)), events)
 
 
 ADDED = {
@@ -113,9 +107,10 @@ ADDED = {
 }
 
 
-def pods_of(kind: Kind, found: Named, made: Made, pods: Sequence[pod_pb2.Pod]) -> list[pod_pb2.Pod]:
+def pods_of(kind: Kind, made: Made, pods: Sequence[Object]) -> list[Object]:
     """By the labels that it selects."""
-    wanted = {"job-name": found.name[:63].rstrip("-.")}
+    namespace, name = names_of(made)
+    wanted = {"job-name": name[:63].rstrip("-.")}
     # What kepd adds tells pods of one kind from those of others with the same labels.
     added = ADDED.get(kind.api, "")
     if added:
@@ -123,8 +118,8 @@ def pods_of(kind: Kind, found: Named, made: Made, pods: Sequence[pod_pb2.Pod]) -
     return [
         pod
         for pod in pods
-        if pod.namespace == found.namespace
-        and pod.name.startswith(f"{found.name}-")
-        and wanted.items() <= dict(pod.labels).items()
-        and (not added or added in pod.labels)
+        if namespace_of(pod) == namespace
+        and name_of(pod).startswith(f"{name}-")
+        and wanted.items() <= labels_of(pod).items()
+        and (not added or added in labels_of(pod))
     ]

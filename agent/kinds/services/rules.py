@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in the kernel for Services."""
 
-from agent.kinds.shown import AnyListing, shown_by
-from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+from agent.kinds.shown import own_kind
+from agent.kinds.table import Column, Columns, Object
 
-LIST_RULES = "kepd.v1.ServiceProxyService/ListRules"
-COLUMNS: Columns[pb.Rule] = (
-    Column("FAMILY", lambda one: one.family),
-    Column("MAP", lambda one: one.map),
-    Column("KEY", lambda one: one.key),
-    Column("LEADS TO", lambda one: one.data),
-    Column("SERVICE", lambda one: one.service),
+COLUMNS: Columns[Object] = (
+    Column("FAMILY", lambda rule: rule["status"]["family"]),
+    Column("MAP", lambda rule: rule["status"]["map"]),
+    Column("KEY", lambda rule: rule["status"]["key"]),
+    Column("LEADS TO", lambda rule: rule["status"]["data"]),
+    Column("SERVICE", lambda rule: rule["status"]["service"]),
 )
 
 
-def rule_listing(answer: pb.ListRulesResponse) -> AnyListing:
-    return Listing("Rule", answer.rules, COLUMNS, lambda one: f"rule/{one.map}/{one.key}", "no rules")
-
-
-SHOWN = shown_by(LIST_RULES, pb.ListRulesRequest(), pb.ListRulesResponse, rule_listing)
+SHOWN = own_kind(
+    "ServiceProxyService",
+    "Rule",
+    "no rules",
+    COLUMNS,
+    called=lambda rule: f"rule/{rule['status']['map']}/{rule['status']['key']}",
+)

@@ -119,6 +119,7 @@ class ManifestObjects:
         self._status = status
         self._created_s = created_s
         self._directory = directory
+        self.files = read
         self._read = read if jobs is None else lambda: {**read(), **jobs.files}
         self._jobs = jobs
         self._folders = folders

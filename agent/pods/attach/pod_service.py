@@ -1,30 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PodService: the pods of this node. Converts and delegates."""
+"""PodService: the pods of this node, as objects, and what is done with them. Converts and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import closing
-from functools import partial
 
-import msgspec
 from msgspec.structs import replace
 
-from agent.api.errors import FailureReason, invalid, not_found
+from agent.api.errors import FailureReason, not_found
 from agent.api.log_lines import ContainerLog
 from agent.api.messages import timestamp, to_message
-from agent.api.paging import in_order, page, parse_filter, place_of
+from agent.api.offers import following, listed, own
 from agent.api.peer import CALLER
-from agent.api.watching import watched
-from agent.config.strict_yaml import MAX_BYTES
+from agent.kinds.shown import How, Offer
+from agent.kinds.table import Object
 from agent.model.feed import Feed
 from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.container_fields import Container
-from agent.model.pods.shown_spec import LEFT_OUT, has_values, without_copy, without_values
 from agent.model.pods.state import ContainerState, PodState
 from agent.model.refused import Refused
 from agent.pods.manifest.container_part import read_container_part
 from agent.pods.run.commands import LogPlace, PodCommands
 from agent.pods.run.stream_urls import StreamUrls
+from agent.pods.view.objects import container_object, pod_object
 from agent.wire.kepd.v1 import pod_pb2 as pb
 from agent.wire.kepd.v1 import reason_pb2
 
@@ -41,34 +39,24 @@ class PodService:
         self._with_devices = with_devices
         self._pods = pods
         self._streams = streams
+        self.offers = {
+            "pods": Offer(listed(self._states, lambda pod: pod.key, self._shown), following(self._looked, self._shown)),
+            "containers": Offer(listed(self._containers, _container_place, container_object)),
+            "checkpoints": own("Checkpoint", lambda _: pods.checkpoints.listed(), lambda report: report.name),
+        }
 
-    async def list_pods(self, request: pb.ListPodsRequest) -> pb.ListPodsResponse:
-        feed = await self._feed()
-        walk = in_order(feed.items.values(), _key, place_of(request.options))
-        items, meta = await page(walk, request.options, self._shown(request.with_spec), pb.Pod, feed.version)
-        return pb.ListPodsResponse(pods=items, meta=meta)
+    async def _looked(self) -> Feed[PodState]:
+        await self._pods.looked()
+        return self._pods.pods
 
-    async def watch_pods(self, request: pb.WatchPodsRequest) -> AsyncIterator[pb.WatchPodsResponse]:
-        holds = parse_filter(request.filter, pb.Pod)
-        shown = self._shown(request.with_spec)
-        async for kind, pod, version in watched(await self._feed(), shown, holds, _key):
-            yield pb.WatchPodsResponse(type=kind, pod=pod, resource_version=version)
+    async def _states(self, _how: How) -> Iterable[PodState]:
+        return (await self._looked()).items.values()
 
-    async def get_pod(self, request: pb.GetPodRequest) -> pb.GetPodResponse:
-        key = f"{request.namespace or 'default'}/{request.name}"
-        pod = (await self._feed()).items.get(key)
-        if pod is None:
-            raise not_found(FailureReason.NO_SUCH_POD, f'no pod "{key}" on this node')
-        return pb.GetPodResponse(pod=self._shown(request.with_spec)(pod))
+    def _shown(self, pod: PodState) -> Object:
+        return pod_object(pod if self._with_devices is None else self._with_devices(pod))
 
-    async def _feed(self) -> Feed[PodState]:
-        view = self._pods
-        await view.looked()
-        return view.pods
-
-    def _shown(self, with_spec: bool) -> Callable[[PodState], pb.Pod]:  # a field of the requests
-        shown, with_devices = _with_spec if with_spec else _pod, self._with_devices
-        return shown if with_devices is None else lambda pod: shown(with_devices(pod))
+    async def _containers(self, how: How) -> Iterable[tuple[PodState, ContainerState]]:
+        return [(pod, container) for pod in await self._states(how) for container in pod.containers]
 
     async def get_timeline(self, request: pb.GetTimelineRequest) -> pb.GetTimelineResponse:
         moments, containers = self._pods.timeline(request.namespace, request.name)
@@ -119,17 +107,6 @@ class PodService:
     def _log_place(self, request: pb.StreamLogsRequest) -> LogPlace:
         return self._pods.log_place(request.namespace, request.name, request.container, is_previous=request.previous)
 
-    async def apply_manifest(self, parts: AsyncIterator[pb.ApplyManifestRequest]) -> pb.ApplyManifestResponse:
-        content, is_dry = bytearray(), False
-        async for part in parts:
-            content += part.content
-            is_dry |= part.dry_run
-            if len(content) > MAX_BYTES:
-                text = f"the manifest has more than {MAX_BYTES} bytes; divide it into several files"
-                raise invalid(FailureReason.BAD_MANIFEST, text, [("content", text)])
-        pods, path = await self._pods.apply(bytes(content), dry_run=is_dry)
-        return pb.ApplyManifestResponse(pods=pods, path=path)
-
     async def delete_pod(self, request: pb.DeletePodRequest) -> pb.DeletePodResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None
         await self._pods.delete(request.namespace, request.name, grace_s, evicts=request.evicts)
@@ -177,12 +154,6 @@ class PodService:
         made = await self._pods.checkpoint(request.namespace, request.name, request.container)
         return to_message(pb.CheckpointContainerResponse, made)
 
-    async def list_checkpoints(self, request: pb.ListCheckpointsRequest) -> pb.ListCheckpointsResponse:
-        found = await self._pods.checkpoints.listed()
-        walk = in_order(found, lambda one: one.name, place_of(request.options))
-        items, meta = await page(walk, request.options, partial(to_message, pb.Checkpoint), pb.Checkpoint)
-        return pb.ListCheckpointsResponse(checkpoints=items, meta=meta)
-
     async def delete_checkpoint(self, request: pb.DeleteCheckpointRequest) -> pb.DeleteCheckpointResponse:
         await self._pods.checkpoints.delete(request.name)
         return pb.DeleteCheckpointResponse()
@@ -212,51 +183,7 @@ class PodService:
         url = await streams.port_forward_url(request.namespace, request.name, list(request.ports))
         return pb.GetPortForwardUrlResponse(url=url)
 
-    async def list_containers(self, request: pb.ListContainersRequest) -> pb.ListContainersResponse:
-        feed = await self._feed()
-        found = [(pod, one) for pod in feed.items.values() for one in pod.containers]
-        walk = in_order(found, _container_key, place_of(request.options))
-        items, meta = await page(walk, request.options, _pod_container, pb.PodContainer, feed.version)
-        return pb.ListContainersResponse(containers=items, meta=meta)
 
-
-def _with_spec(pod: PodState) -> pb.Pod:
-    spec = msgspec.to_builtins(pod.spec)
-    shown = _pod(pod, msgspec.json.encode(without_values(spec)))
-    if has_values(spec):
-        shown.annotations[LEFT_OUT] = "true"
-    return shown
-
-
-def _pod(pod: PodState, spec: bytes = b"") -> pb.Pod:
-    parts = (pod.message, f"waits for: {pod.waits_for}" if pod.waits_for else "")
-    return to_message(
-        pb.Pod,
-        pod,
-        message="; ".join(part for part in parts if part),
-        qos_class=pod.qos,
-        labels=dict(pod.labels),
-        manifest=pod.file,
-        annotations=without_copy(dict(pod.annotations)),
-        spec=spec,
-        conditions=[to_message(pb.Condition, one, status=one.is_true) for one in pod.conditions],
-        containers=[_container(pod, one) for one in pod.containers],
-    )
-
-
-def _container(pod: PodState, one: ContainerState) -> pb.Container:
-    return to_message(pb.Container, one, pod_namespace=pod.namespace, pod_name=pod.name)
-
-
-def _pod_container(both: tuple[PodState, ContainerState]) -> pb.PodContainer:
-    pod, one = both
-    return pb.PodContainer(namespace=pod.namespace, pod=pod.name, container=_container(pod, one))
-
-
-def _container_key(both: tuple[PodState, ContainerState]) -> str:
-    pod, one = both
-    return f"{pod.key}/{one.name}"
-
-
-def _key(pod: PodState | pb.Pod) -> str:
-    return f"{pod.namespace}/{pod.name}"
+def _container_place(part: tuple[PodState, ContainerState]) -> str:
+    pod, container = part
+    return f"{pod.key}/{container.name}"

@@ -151,7 +151,7 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
         needs.node,
     )
     drainer = Drainer(runner, context)
-    commands = PodCommands(runner, drainer, context, Path(configuration.manifests.directory), take_out)
+    commands = PodCommands(runner, drainer, context, take_out)
     shutdown = NodeShutdown(runner, drainer, Logind(), inputs.clock, lambda: context.settings().shutdown)
 
     async def run(report: Report) -> None:

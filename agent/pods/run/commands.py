@@ -25,7 +25,6 @@ from agent.model.pods.pod import ContainerKind, PodSpec
 from agent.model.pods.state import PodState
 from agent.model.reason import Reason
 from agent.model.refused import Refused
-from agent.pods.manifest.objects import NodeIdentity, Objects, parse_objects
 from agent.pods.plan.remembered import Moment
 from agent.pods.plan.work import Probing
 from agent.pods.run.checkpoints.creating import CheckpointMaker
@@ -65,14 +64,11 @@ class LogPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodCommands:
-    def __init__(
-        self, runner: PodRunner, drainer: Drainer, context: PodDependencies, directory: Path, take_out: TakeOut
-    ) -> None:
+    def __init__(self, runner: PodRunner, drainer: Drainer, context: PodDependencies, take_out: TakeOut) -> None:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._take_out = take_out
         self._runner = runner
         self._context = context
-        self._directory = directory
         self._drainer = drainer
         self._draining: asyncio.Task[list[str]] | None = None
         self.checkpoints = CheckpointMaker(context, runner.node)
@@ -204,28 +200,6 @@ class PodCommands:
             keeper.remove(grace_s)
         log.info("pod_deletion_asked", pod=pod.key, grace_s=grace_s, path=path)
 
-    async def apply(self, content: bytes, *, dry_run: bool) -> tuple[list[str], str]:
-        """Write a manifest into the directory, if it has no fault and takes no other pod's name."""
-        settings = self._context.settings()
-        identity = NodeIdentity(settings.node, settings.pods.name_suffix)
-        # Beside the loop: ten megabytes of YAML take seconds.
-        found = await asyncio.to_thread(parse_objects, "manifest", content, identity)
-        if found.findings:
-            raise Refused("invalid", "; ".join(str(one) for one in found.findings), found.findings)
-        if not found.pods:
-            raise Refused("invalid", "the manifest has no pod")
-        path = self._directory / f"kepctl-{found.pods[0].namespace}-{found.pods[0].name}.yaml"
-        self._refuse_taken(found, str(path))
-        if not dry_run:
-            await asyncio.to_thread(_write, path, content)
-        return [pod.key for pod in found.pods], str(path)
-
-    def _refuse_taken(self, found: Objects, path: str) -> None:
-        for pod in found.pods:
-            known = self._runner.wants.reading.pods.get(pod.key)
-            if known is not None and known.file != path:
-                raise Refused("precondition", f"pod {pod.key} is defined in {known.source}; change it there")
-
     def restart(self, namespace: str, name: str, container: str) -> list[str]:
         """With hooks and grace; the policy decides nothing here."""
         keeper = self.keeper(namespace, name)
@@ -344,17 +318,6 @@ class PodCommands:
         except Refused as error:
             raise Refused("no_checkpoint" if error.kind == "precondition" else error.kind, str(error)) from error
         return await self.checkpoints.make(self.keeper(namespace, name).run, named, instance_id)
-
-
-def _write(path: Path, content: bytes) -> None:
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        draft.write_bytes(content)
-        draft.chmod(FILE_MODE)
-        draft.rename(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def _may_write(run: LivePod, newest: Instance) -> bool:

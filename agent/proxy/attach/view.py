@@ -6,6 +6,7 @@ from pathlib import Path
 
 from agent.api.errors import FailureReason, not_found
 from agent.api.messages import to_message
+from agent.api.offers import own
 from agent.model.finding import Advice
 from agent.model.runtime.proxy_report import HoldReport, MethodReport, ProxyReport
 from agent.proxy.gates.kubelet_advice import advise
@@ -92,15 +93,33 @@ class CriProxyService:
     def __init__(self, view: ProxyView) -> None:
         self._view = view
 
+        self.offers = {
+            "proxy": own("ProxyMethod", lambda _: view.report().methods, lambda method: method.name, self._notes),
+            "holds": own("Hold", lambda _: view.holds(), lambda hold: hold.id),
+        }
+
     async def get_proxy(self, _request: pb.GetProxyRequest) -> pb.GetProxyResponse:
         return pb.GetProxyResponse(proxy=to_message(pb.Proxy, self._view.report()))
 
-    async def list_holds(self, _request: pb.ListHoldsRequest) -> pb.ListHoldsResponse:
-        held = self._view.holds()
-        return pb.ListHoldsResponse(holds=[to_message(pb.Hold, one) for one in held])
+    def _notes(self) -> list[str]:
+        report = self._view.report()
+        counts = f"{report.pods} pods with annotations; {report.masks} masked exits"
+        lines = [f"{report.connections} connections at {report.link or report.socket}; {counts}"]
+        if not report.is_recovered:
+            lines.append("the runtime has not reported what runs: all gates are open")
+        if report.note:
+            lines.append(report.note)
+        return lines + [_told_hold(hold) for hold in report.holds]
 
     async def release_hold(self, request: pb.ReleaseHoldRequest) -> pb.ReleaseHoldResponse:
         if not self._view.release(request.id):
             text = f'no call is held as "{request.id}"; it may have continued by itself'
             raise not_found(FailureReason.NO_SUCH_OBJECT, text)
         return pb.ReleaseHoldResponse()
+
+
+def _told_hold(hold: HoldReport) -> str:
+    whose = " ".join(filter(None, (hold.pod, hold.container))) or "no pod"
+    waits = f", waits for {', '.join(hold.waits_for)}" if hold.waits_for else ""
+    ends = f", continues in {hold.ends_in_s:.1f} s at the latest" if hold.ends_in_s is not None else ""
+    return f"held: {hold.id} {hold.method} of {whose} for {hold.held_s:.1f} s ({hold.reason}{waits}{ends})"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ServiceProxyService: Services in the kernel of this node. Converts and delegates."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -9,10 +9,13 @@ from google.protobuf.message import Message
 
 from agent.api.errors import FailureReason, invalid, not_found
 from agent.api.messages import to_message
-from agent.api.paging import page, parse_filter, place_of
-from agent.api.watching import watched
+from agent.api.offers import following, walked
+from agent.api.paging import page, place_of
+from agent.kinds.own_shape import fields_of, own_object
+from agent.kinds.shown import Offer
+from agent.kinds.table import FACTS, Object
 from agent.model.services.outage import OutageReport
-from agent.model.services.report import ProgrammedService
+from agent.model.services.report import EndpointReport, ServiceReport
 from agent.model.services.service import ServiceKey
 from agent.services.run.view import ServicesView
 from agent.wire.kepd.v1 import reason_pb2
@@ -30,29 +33,17 @@ class ServiceProxyService:
         self._view = view
         self._outage = outage
 
-    async def list_services(self, request: pb.ListServicesRequest) -> pb.ListServicesResponse:
-        view = self._view
-        walk = view.services(place_of(request.options))
-        items, meta = await page(walk, request.options, _shown(pb.Service), pb.Service, view.changes.version)
-        return pb.ListServicesResponse(services=items, meta=meta)
-
-    async def list_endpoints(self, request: pb.ListEndpointsRequest) -> pb.ListEndpointsResponse:
-        key = _key(request.service) if request.service else None
-        view = self._view
-        walk = view.endpoints(key, place_of(request.options))
-        items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
-        return pb.ListEndpointsResponse(endpoints=items, meta=meta)
-
-    async def watch_services(self, request: pb.WatchServicesRequest) -> AsyncIterator[pb.WatchServicesResponse]:
-        """All Services, then those that are programmed anew."""
-        view = self._view
-        holds = parse_filter(request.filter, pb.Service)
-
-        def convert(one: ProgrammedService) -> pb.Service:
-            return to_message(pb.Service, view.service(one.key))
-
-        async for kind, service, version in watched(view.changes, convert, holds, _service_name):
-            yield pb.WatchServicesResponse(type=kind, service=service, resource_version=version)
+        self.offers = {
+            "services": Offer(
+                # All Services, then those that are programmed anew.
+                walked(view.services, _service_object),
+                following(lambda: view.changes, lambda change: _service_object(view.service(change.key))),
+            ),
+            "endpoints": Offer(walked(lambda after: view.endpoints(None, after), _endpoint_object)),
+            "rules": Offer(
+                walked(lambda after: view.rules(None, after), lambda report: own_object("Rule", report.key, report))
+            ),
+        }
 
     async def list_rules(self, request: pb.ListRulesRequest) -> pb.ListRulesResponse:
         key = _key(request.service) if request.service else None
@@ -125,5 +116,11 @@ def _shown(kind: type[M]) -> Callable[[object], M]:
     return partial(to_message, kind)
 
 
-def _service_name(one: pb.Service) -> str:
-    return f"{one.namespace}/{one.name}"
+def _service_object(report: ServiceReport) -> Object:
+    metadata = {"name": report.name, "namespace": report.namespace}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, FACTS: fields_of(report)}
+
+
+def _endpoint_object(report: EndpointReport) -> Object:
+    labels = {"kubernetes.io/service-name": report.service}
+    return own_object("Endpoint", report.service, report, namespace=report.namespace, labels=labels)

@@ -3,8 +3,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -12,14 +13,15 @@ from google.protobuf.descriptor import ServiceDescriptor
 from msgspec.structs import replace
 
 from agent.api.errors import Absent
-from agent.api.services.kinds import KindService
+from agent.kinds.registry import BY_WORD
 from agent.model.pods.state import ContainerState, PodState
+from agent.objects.feed import Versions
 from agent.pods.attach.pod_service import PodService
-from agent.wire.kepd.v1 import kind_pb2, object_pb2, pod_pb2
+from agent.wire.kepd.v1 import object_pb2, pod_pb2
 from agent.wire.kubelet import pods_v1alpha1_pb2 as pb
 from kepd_door.run.calls import Calls
 from kepd_door.run.pods_api import PodsApi
-from kepd_door.run.store import Change, Entry, KindStore, Versions
+from kepd_door.run.store import Change, Entry, KindStore
 from kepd_door.run.writing import shown_with
 from kepd_door.shape.protobuf import MAGIC, decoded_protobuf, encoded_protobuf
 from kepd_door.shape.resources import BY_PLACE
@@ -32,6 +34,12 @@ POD = PodState(
 )  # fmt: skip
 
 
+def store_of(calls: Calls, spawn: Callable[[Any], object]) -> KindStore:
+    return KindStore(
+        BY_PLACE["", "v1", "pods"], calls, lambda: calls.offer(BY_WORD["pods"]), Versions(1 << 40), spawn, "n1"
+    )  # fmt: skip
+
+
 def read(message: bytes) -> dict[str, object]:
     return decoded_protobuf(MAGIC + field(1, field(1, b"v1") + field(2, b"Pod")) + field(2, message))
 
@@ -41,14 +49,10 @@ async def test_pods_come_change_and_go(short_path: Path) -> None:
     pods.pods.put(POD.key, POD)
     service = pod_pb2.DESCRIPTOR.services_by_name["PodService"]
     services = {service: PodService(pods, Absent("streams"))}
-    kinds = kind_pb2.DESCRIPTOR.services_by_name["KindService"]
     path = short_path / "pods.sock"
     async with asyncio.TaskGroup() as group:
         tasks = []
-        calls = Calls({**services, kinds: KindService(services)})
-        store = KindStore(
-            BY_PLACE["", "v1", "pods"], calls, Versions(), lambda work: tasks.append(group.create_task(work)), "n1"
-        )
+        store = store_of(Calls(services), lambda work: tasks.append(group.create_task(work)))
         opened = asyncio.Event()
         tasks.append(group.create_task(PodsApi(path, store).run(opened)))
         async with asyncio.timeout(30), grpc.aio.insecure_channel(f"unix:{path}") as channel:
@@ -103,12 +107,10 @@ async def test_a_pod_that_was_listed_before_its_plane_saw_it_is_gone_for_watcher
     pods, manifests = Pods(), Manifests()
     by_name = {"PodService": PodService(pods, Absent("streams")), "ObjectService": manifests}
     services = {service_of(name): served for name, served in by_name.items()}
-    calls = Calls({**services, service_of("KindService"): KindService(services)})
+    calls = Calls(services)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         tasks = []
-        store = KindStore(
-            BY_PLACE["", "v1", "pods"], calls, Versions(), lambda work: tasks.append(group.create_task(work)), "n1"
-        )
+        store = store_of(calls, lambda work: tasks.append(group.create_task(work)))
         listed = [entry.key[1] for entry in await store.entries()]
         changes = store.changes(store.version)
         assert await anext(changes) is None
@@ -126,9 +128,9 @@ async def test_a_pod_that_was_listed_before_its_plane_saw_it_is_gone_for_watcher
 
 @pytest.mark.parametrize(("uid", "phase"), [("new", "Pending"), ("old", "Running"), ("", "Running")])
 def test_a_pod_of_a_new_manifest_is_not_the_one_that_still_ends_under_its_name(uid: str, phase: str) -> None:
-    store = KindStore(BY_PLACE["", "v1", "pods"], Calls({}), Versions(), lambda _: None, "n1")
+    store = store_of(Calls({}), lambda _: None)
     ending = {"metadata": {"name": "web-n1", "uid": "old", "deletionTimestamp": "t"}, "status": {"phase": "Running"}}
-    entry = Entry(("default", "web-n1"), ending, (), "web", b"", 1)
+    entry = Entry(("default", "web-n1"), ending, ending, "web", 1)
     shown = shown_with(store, {"kind": "Pod", "metadata": {"name": "web", "uid": uid}}, entry, 2)
 
     assert (shown["metadata"]["name"], shown["status"]["phase"]) == ("web-n1", phase)
@@ -145,7 +147,7 @@ async def until(changes: AsyncIterator[Change | None], name: str) -> AsyncIterat
 
 
 def service_of(name: str) -> ServiceDescriptor:
-    files = (kind_pb2, object_pb2, pod_pb2)
+    files = (object_pb2, pod_pb2)
     return next(found for file in files if (found := file.DESCRIPTOR.services_by_name.get(name)) is not None)
 
 

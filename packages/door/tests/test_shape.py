@@ -5,8 +5,10 @@ import json
 from base64 import b64encode
 from typing import Any
 
+import msgspec
 import pytest
 
+from agent.kinds.table import Column, Object
 from kepd_door.shape.bounds import check_text, check_value
 from kepd_door.shape.discovery import aggregated, group_list, resource_list
 from kepd_door.shape.dressing import dressed, last_applied, with_last_applied, written
@@ -16,7 +18,7 @@ from kepd_door.shape.protobuf import MAGIC, decoded_protobuf
 from kepd_door.shape.resources import BY_PLACE, RESOURCES
 from kepd_door.shape.selecting import Selection, part_of
 from kepd_door.shape.statuses import Failure
-from kepd_door.shape.tables import Title, row, table
+from kepd_door.shape.tables import row, table
 from kepd_door.shape.targets import target_of, verb_of
 
 PODS = BY_PLACE["", "v1", "pods"]
@@ -381,15 +383,24 @@ def test_pages_have_each_object_once() -> None:
 
 
 def test_a_row_begins_with_the_name_and_leaves_the_namespace_to_kubectl() -> None:
-    columns = [
-        Title("NAMESPACE", wide=False),
-        Title("STATUS", wide=False),
-        Title("NAME", wide=False),
-        Title("IP", wide=True),
-    ]
-    made = table(columns, [row(columns, ["n", "ok", "a", "1.2.3.4"], {"metadata": {"name": "a"}}, "Metadata")], {})
+    cells = {"NAMESPACE": "n", "STATUS": "ok", "NAME": "a", "IP": "1.2.3.4"}
+    columns = [Column[Object](title, lambda _, cell=cell: cell, wide=title == "IP") for title, cell in cells.items()]
+    shown = {"metadata": {"name": "a"}}
+    made = json.loads(msgspec.json.encode(table(columns, [row(columns, {}, shown, "Metadata", {})], {})))
 
     assert [one["name"] for one in made["columnDefinitions"]] == ["Name", "Status", "Ip"]
     assert made["columnDefinitions"][2]["priority"] == 1
     assert made["rows"][0]["cells"] == ["a", "ok", "1.2.3.4"]
     assert made["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+
+
+def test_a_row_is_encoded_once_until_its_age_is_another() -> None:
+    ages = ["1s"]
+    columns = [Column[Object]("NAME", lambda made: made["name"]), Column[Object]("AGE", lambda _: ages[0])]
+    told, cache = {"name": "a"}, {}
+    first, again = (row(columns, told, told, "None", cache) for _ in range(2))
+    ages[0] = "2s"
+    older = row(columns, told, told, "None", cache)
+
+    assert first is again
+    assert json.loads(bytes(older)) == {"cells": ["a", "2s"]}

@@ -6,25 +6,25 @@ Never: asks, reads the clock, or knows of a terminal.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
-from google.protobuf.message import Message
 
-from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from agent.kinds.ages import seconds_of
+from agent.kinds.table import FACTS, Object, names_of
+from agent.wire.kepd.v1 import list_pb2, node_pb2
 
-Item = TypeVar("Item", bound=Message)
 MOST_EVENTS = 1000
 PANELS = ("pods", "pulls", "services", "events")
 STAGES_AT_WORK = ("credentials", "resolving", "downloading", "unpacking", "verifying", "lazy")
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a watch of one panel told: a message of its stream."""
+    """What a watch of one panel told: a change, and the object that it is of."""
 
     panel: str
     change: int
-    item: Message | None = None
+    item: Object | None = None
 
 
 class Began(msgspec.Struct, frozen=True):
@@ -57,12 +57,12 @@ class Counted(msgspec.Struct, frozen=True):
 Told = News | Began | Lost | Head | Counted
 
 
-class ObjectTable(Generic[Item]):
+class ObjectTable:
     """The objects of one panel, by key."""
 
-    def __init__(self, rank: Callable[[Item], Any], most: int = 0) -> None:
+    def __init__(self, rank: Callable[[Object], Any], most: int = 0) -> None:
         """`most`: beyond that many, those that come last go; 0 = no bound but the daemon's."""
-        self.items: dict[str, Item] = {}
+        self.items: dict[str, Object] = {}
         self.trouble = ""
         self.is_complete = False
         self._rank = rank
@@ -73,7 +73,7 @@ class ObjectTable(Generic[Item]):
     def begin(self) -> None:
         self._gathered = set()
 
-    def take(self, change: int, key: str, item: Item) -> None:
+    def take(self, change: int, key: str, item: Object) -> None:
         if change == list_pb2.CHANGE_TYPE_DELETED:
             self._order = None if self.items.pop(key, None) is not None else self._order
             return
@@ -112,16 +112,16 @@ class Board:
     def __init__(self) -> None:
         self.node = node_pb2.Node()
         self.planes: Sequence[node_pb2.Plane] = ()
-        self.pods: ObjectTable[pod_pb2.Pod] = ObjectTable(lambda pod: (pod.namespace, pod.name))
-        self.pulls: ObjectTable[image_pb2.Pull] = ObjectTable(_pull_rank)
-        self.services: ObjectTable[service_proxy_pb2.Service] = ObjectTable(lambda one: (one.namespace, one.name))
-        self.events: ObjectTable[node_pb2.Event] = ObjectTable(lambda one: -one.last_seen.ToNanoseconds(), MOST_EVENTS)
+        self.pods = ObjectTable(names_of)
+        self.pulls = ObjectTable(_pull_rank)
+        self.services = ObjectTable(names_of)
+        self.events = ObjectTable(_event_rank, MOST_EVENTS)
         self.rates: dict[str, float] = {}
         self._counted: Counted | None = None
 
-    def table(self, panel: str) -> ObjectTable[Any]:
-        found: ObjectTable[Any] = getattr(self, panel)
-        return found
+    def table(self, panel: str) -> ObjectTable:
+        table: ObjectTable = getattr(self, panel)
+        return table
 
     def take(self, told: Told) -> None:
         if isinstance(told, Head):
@@ -135,7 +135,7 @@ class Board:
         elif told.item is None or told.change == list_pb2.CHANGE_TYPE_BOOKMARK:
             self.table(told.panel).end_of_list()
         else:
-            self.table(told.panel).take(told.change, key_of(told.panel, told.item), told.item)
+            self.table(told.panel).take(told.change, key_of(told.item), told.item)
 
     def _count(self, now: Counted) -> None:
         """Counters begin anew when a Service is programmed again; then nothing is known until the next look."""
@@ -147,18 +147,23 @@ class Board:
         self.rates = {key: more / (now.at_s - before.at_s) for key, more in grown if more >= 0}
 
 
-def key_of(panel: str, item: Any) -> str:  # noqa: ANN401  # a message of the panel
-    return str(item.id) if panel in ("pulls", "events") else f"{item.namespace}/{item.name}"
+def key_of(item: Object) -> str:
+    return "/".join(filter(None, names_of(item)))
 
 
-def counted(at_s: float, services: Iterable[service_proxy_pb2.Service]) -> Counted:
-    return Counted(at_s, {key_of("services", one): one.connections for one in services})
+def counted(at_s: float, services: Iterable[Object]) -> Counted:
+    return Counted(at_s, {key_of(service): int(service[FACTS]["connections"]) for service in services})
 
 
-def _pull_rank(pull: image_pb2.Pull) -> tuple[int, int, int, str]:
+def _pull_rank(made: Object) -> tuple[int, str, int, str]:
     """At work, then those in the queue in their order, then those that ended, the last first."""
-    if pull.stage in STAGES_AT_WORK:
-        return 0, pull.started_at.ToNanoseconds(), 0, pull.id
-    if pull.stage == "queued":
-        return 1, pull.position, pull.queued_at.ToNanoseconds(), pull.id
-    return 2, -pull.ended_at.ToNanoseconds(), 0, pull.id
+    pull = made["status"]
+    if pull["stage"] in STAGES_AT_WORK:
+        return 0, pull.get("startedAt", ""), 0, pull["id"]
+    if pull["stage"] == "queued":
+        return 1, "", pull["position"], pull["id"]
+    return 2, "", -seconds_of(pull.get("endedAt", "")), pull["id"]
+
+
+def _event_rank(event: Object) -> tuple[int, str]:
+    return -seconds_of(event["lastTimestamp"] or ""), names_of(event)[1]

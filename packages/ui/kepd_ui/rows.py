@@ -5,20 +5,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from agent.kinds.ages import age_of
 from agent.kinds.amounts import rate, size
 from agent.kinds.amounts import span as seconds
-from agent.kinds.images.pulls import stage_line
+from agent.kinds.images.pulls import pods_of, stage_line
+from agent.kinds.node.events import COLUMNS as EVENT_COLUMNS
+from agent.kinds.pods.pod_parts import RUNNING, TERMINATED, containers, created, own, state_of, status_word
 from agent.kinds.pods.pods import POD_COLUMNS
 from agent.kinds.services.services import COLUMNS as SERVICE_COLUMNS
-from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from agent.kinds.table import FACTS, Object
 from kepd_ui.board import STAGES_AT_WORK, key_of
 from kepd_ui.cells import Line, Span, cut_line, fit, span
 
 BAR = 20
-ORDER = ("init", "sidecar", "main", "ephemeral")
+FAILING = ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff")
 ORDER_LEGEND = "○ waits  ◐ runs  ● ready  ✓ done  ✗ failed"
 
 
@@ -38,11 +39,12 @@ class Look(msgspec.Struct, frozen=True):
 
 
 POD_CELLS = {column.title: column.cell for column in POD_COLUMNS}
+EVENT_CELLS = {column.title: column.cell for column in EVENT_COLUMNS}
 SERVICE_CELLS = {column.title: column.cell for column in SERVICE_COLUMNS}
 POD_STYLES = {"Running": "green", "Succeeded": "dim", "Completed": "dim", "Pending": "yellow", "Terminating": "yellow"}
 
 
-def row_of(panel: str, item: Any, look: Look, width: int) -> Line:  # noqa: ANN401  # a message of the panel
+def row_of(panel: str, item: Object, look: Look, width: int) -> Line:
     cells: list[Span] = []
     for column in COLUMNS[panel]:
         found = column.spans(item, look)
@@ -59,118 +61,116 @@ def titles_of(panel: str, width: int) -> Line:
     return cut_line([Span(text, "dim")], width)
 
 
-def text_of(panel: str, item: Any) -> str:  # noqa: ANN401  # a message of the panel
+def text_of(panel: str, item: Object) -> str:
     """What a filter looks into: all that does not change with time."""
     found = (column.spans(item, Look(0.0)) for column in COLUMNS[panel])
     return " ".join(one.text for spans in found for one in spans)
 
 
-def _age(stamp: Timestamp, look: Look) -> Sequence[Span]:
-    return (span(age_of(stamp, look.now_s), "dim"),) if look.now_s else ()
+def _age(at: str, look: Look) -> Sequence[Span]:
+    return (span(age_of(at, look.now_s), "dim"),) if look.now_s else ()
 
 
-def _status(pod: pod_pb2.Pod, _look: Look) -> Sequence[Span]:
-    word = POD_CELLS["STATUS"](pod)
-    is_whole = word != "Running" or all(one.ready for one in pod.containers if one.kind in ("main", "sidecar"))
+def _status(pod: Object, _look: Look) -> Sequence[Span]:
+    word = status_word(pod)
+    is_whole = word != "Running" or all(
+        status.get("ready") for kind, status in containers(pod) if kind in ("main", "sidecar")
+    )
     style = POD_STYLES.get(word, "yellow" if word.startswith("Init:") and "/" in word else "red")
     return (span(word, style if is_whole else "yellow"),)
 
 
-def _containers(pod: pod_pb2.Pod, _look: Look) -> Sequence[Span]:
+def _containers(pod: Object, _look: Look) -> Sequence[Span]:
     """In the order in which they start, then what the pod waits for."""
     spans: list[Span] = []
-    kind = ""
-    for one in sorted(pod.containers, key=lambda one: ORDER.index(one.kind) // 2 if one.kind in ORDER else 1):
-        sign, style = _sign(one)
-        step = " › " if spans and (kind in ("init", "sidecar")) else " "
-        spans += [Span(step if spans else ""), span(one.name), Span(sign, style)]
-        kind = one.kind
-    if pod.waits_for:
-        spans += [Span("  "), span(pod.waits_for, "dim")]
+    before = ""
+    for kind, status in containers(pod):
+        sign, style = _sign(status)
+        step = " › " if spans and (before in ("init", "sidecar")) else " "
+        spans += [Span(step if spans else ""), span(status["name"]), Span(sign, style)]
+        before = kind
+    if waits_for := own(pod, "waitsFor"):
+        spans += [Span("  "), span(waits_for, "dim")]
     return spans
 
 
-def _sign(one: pod_pb2.Container) -> tuple[str, str]:
-    if one.state == "Terminated":
-        return ("✓", "dim") if one.exit_code == 0 else ("✗", "red")
-    if one.state != "Running":
-        return ("✗", "red") if one.reason in ("CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff") else ("○", "dim")
-    return ("●", "green") if one.ready else ("◐", "yellow")
+def _sign(status: Object) -> tuple[str, str]:
+    state, detail = state_of(status)
+    if state == TERMINATED:
+        return ("✓", "dim") if detail.get("exitCode", 0) == 0 else ("✗", "red")
+    if state != RUNNING:
+        return ("✗", "red") if detail.get("reason") in FAILING else ("○", "dim")
+    return ("●", "green") if status.get("ready") else ("◐", "yellow")
 
 
 def _plain(cell: Callable[[Any], str]) -> Callable[[Any, Look], Sequence[Span]]:
     return lambda item, _look: (span(cell(item)),)
 
 
-def _progress(pull: image_pb2.Pull, _look: Look) -> Sequence[Span]:
-    if pull.stage not in STAGES_AT_WORK:
-        style = {"failed": "red", "queued": "yellow"}.get(pull.stage, "dim")
+def _progress(made: Object, _look: Look) -> Sequence[Span]:
+    pull = made["status"]
+    stage = pull["stage"]
+    if stage not in STAGES_AT_WORK:
+        style = {"failed": "red", "queued": "yellow"}.get(stage, "dim")
         return (span(stage_line(pull), style),)
-    done = min(pull.done_bytes / pull.total_bytes, 1.0) if pull.total_bytes else 0.0
+    total, eta_s = pull.get("totalBytes"), pull.get("etaSeconds")
+    done = min(pull["doneBytes"] / total, 1.0) if total else 0.0
     full = int(done * BAR)
     bar = (Span("━" * full, "green"), Span("─" * (BAR - full), "dim"))
-    words = [f"{int(done * 100):3d}%" if pull.total_bytes else "", stage_line(pull)]
-    if pull.stage == "downloading":
-        rough = "~" if pull.is_eta_rough else ""
+    words = [f"{int(done * 100):3d}%" if total else "", stage_line(pull)]
+    if stage == "downloading":
+        rough = "~" if pull["isEtaRough"] else ""
         words += [
-            f"{size(pull.done_bytes)} of {size(pull.total_bytes)}",
-            rate(pull.rate_bytes_per_second),
-            f"{rough}{seconds(pull.eta_seconds)} left" if pull.eta_seconds else "",
+            f"{size(pull['doneBytes'])} of {size(total or 0)}",
+            rate(pull["rateBytesPerSecond"]),
+            f"{rough}{seconds(eta_s)} left" if eta_s else "",
         ]
     return (*bar, span(" " + "  ".join(word for word in words if word)))
 
 
-def _requesters(pull: image_pb2.Pull, _look: Look) -> Sequence[Span]:
-    return (span(", ".join(sorted({f"{one.namespace}/{one.pod}" for one in pull.requesters if one.pod}))),)
-
-
-def _rate(service: service_proxy_pb2.Service, look: Look) -> Sequence[Span]:
-    found = look.rates.get(key_of("services", service))
+def _rate(service: Object, look: Look) -> Sequence[Span]:
+    found = look.rates.get(key_of(service))
     if found is None:
         return (Span("-", "dim"),)
     return (span(f"{found:.0f}" if found >= 10 or not found else f"{found:.1f}", "bold" if found else "dim"),)
 
 
-def _service_state(service: service_proxy_pb2.Service, _look: Look) -> Sequence[Span]:
+def _service_state(service: Object, _look: Look) -> Sequence[Span]:
     word = SERVICE_CELLS["STATE"](service)
     spans = [span(word, "green" if word == "ok" else "yellow")]
-    if service.findings:
-        spans += [Span("  "), span("; ".join(service.findings), "yellow")]
+    if findings := service[FACTS]["findings"]:
+        spans += [Span("  "), span("; ".join(findings), "yellow")]
     return spans
 
 
-def _what(event: node_pb2.Event, _look: Look) -> Sequence[Span]:
-    text = f"{event.message} (x{event.count})" if event.count > 1 else event.message
-    return (span(text),)
+def _reason(event: Object, _look: Look) -> Sequence[Span]:
+    return (span(event["reason"], "red" if event["type"] == "Warning" else ""),)
 
 
-def _reason(event: node_pb2.Event, _look: Look) -> Sequence[Span]:
-    return (span(event.reason, "red" if event.type == "Warning" else ""),)
-
-
-def _object(event: node_pb2.Event) -> str:
-    return f"{event.namespace}/{event.object_name}" if event.object_name else "node"
+def _object(event: Object) -> str:
+    facts = event[FACTS]
+    return f"{facts['namespace']}/{facts['objectName']}" if facts["objectName"] else "node"
 
 
 COLUMNS: Mapping[str, Sequence[PanelColumn]] = {
     "pods": (
-        PanelColumn("NAMESPACE", 12, _plain(lambda pod: pod.namespace)),
-        PanelColumn("NAME", 28, _plain(lambda pod: pod.name)),
+        PanelColumn("NAMESPACE", 12, _plain(POD_CELLS["NAMESPACE"])),
+        PanelColumn("NAME", 28, _plain(POD_CELLS["NAME"])),
         PanelColumn("READY", 5, _plain(POD_CELLS["READY"])),
         PanelColumn("STATUS", 18, _status),
         PanelColumn("RESTARTS", 8, _plain(POD_CELLS["RESTARTS"])),
-        PanelColumn("AGE", 5, lambda pod, look: _age(pod.created_at, look)),
+        PanelColumn("AGE", 5, lambda pod, look: _age(created(pod), look)),
         PanelColumn("CONTAINERS", 0, _containers),
     ),
     "pulls": (
-        PanelColumn("IMAGE", 42, _plain(lambda pull: pull.image)),
-        PanelColumn("FOR", 22, _requesters),
+        PanelColumn("IMAGE", 42, _plain(lambda pull: pull["status"]["image"])),
+        PanelColumn("FOR", 22, _plain(pods_of)),
         PanelColumn("PROGRESS", 0, _progress),
     ),
     "services": (
-        PanelColumn("NAMESPACE", 12, _plain(lambda one: one.namespace)),
-        PanelColumn("NAME", 28, _plain(lambda one: one.name)),
-        PanelColumn("TYPE", 12, _plain(lambda one: one.type)),
+        PanelColumn("NAMESPACE", 12, _plain(SERVICE_CELLS["NAMESPACE"])),
+        PanelColumn("NAME", 28, _plain(SERVICE_CELLS["NAME"])),
+        PanelColumn("TYPE", 12, _plain(SERVICE_CELLS["TYPE"])),
         PanelColumn("CLUSTER-IP", 16, _plain(SERVICE_CELLS["CLUSTER-IP"])),
         PanelColumn("PORTS", 20, _plain(SERVICE_CELLS["PORTS"])),
         PanelColumn("USED", 7, _plain(SERVICE_CELLS["USED"])),
@@ -178,9 +178,9 @@ COLUMNS: Mapping[str, Sequence[PanelColumn]] = {
         PanelColumn("STATE", 0, _service_state),
     ),
     "events": (
-        PanelColumn("SEEN", 5, lambda event, look: _age(event.last_seen, look)),
+        PanelColumn("SEEN", 5, lambda event, look: _age(event["lastTimestamp"] or "", look)),
         PanelColumn("REASON", 20, _reason),
         PanelColumn("OBJECT", 32, _plain(_object)),
-        PanelColumn("MESSAGE", 0, _what),
+        PanelColumn("MESSAGE", 0, _plain(EVENT_CELLS["MESSAGE"])),
     ),
 }

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from agent.model.event import Event
 from agent.model.pods.state import ContainerState, PodState
-from agent.wire.kepd.v1 import node_pb2
 from packages.ui.tests.in_tmux import Window, window
 from tests.cli.node_in_process import Node, running_node
 from tests.host.process import PROGRAMS, kepctl
@@ -49,7 +49,14 @@ def test_changes_come_by_themselves_and_keys_open_pages(short_path: Path) -> Non
         node.put(replace(WEB, waits_for="readiness of app"))
         opened.wait("web-n1", "readiness of app")
         node.tell(
-            node_pb2.Event(id="1", reason="Pulled", message="image \x1b]0;owned\x07 is here", object_name="web-n1")
+            Event(
+                id="1",
+                is_warning=False,
+                reason="Pulled",
+                message="image \x1b]0;owned\x07 is here",
+                object_name="web-n1",
+                plane="pods",
+            )
         )
         opened.wait("Pulled", "image ?]0;owned? is here")
         opened.press("j", "e")

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2
+from agent.kinds.table import Object
+from agent.model.pods.wall_clock import stamp
+from agent.wire.kepd.v1 import list_pb2
 from kepd_ui.board import Began, Board, Counted, Lost, News
 from kepd_ui.cells import Line, Span, cut, cut_line, fit, line_width, span, width_of
 from kepd_ui.keys import read_keys
@@ -40,8 +42,12 @@ def test_a_line_of_pieces_is_never_too_wide(texts: list[str], width: int) -> Non
     assert line_width(cut_line([span(text) for text in texts], width)) <= width
 
 
-def pod(name: str) -> pod_pb2.Pod:
-    return pod_pb2.Pod(namespace="default", name=name)
+def pod(name: str) -> Object:
+    return {"metadata": {"namespace": "default", "name": name}}
+
+
+def pull(key: str, stage: str, position: int = 0) -> Object:
+    return {"metadata": {"name": key}, "status": {"id": key, "stage": stage, "position": position}}
 
 
 def test_a_watch_that_begins_again_forgets_what_went_meanwhile() -> None:
@@ -70,8 +76,7 @@ def test_a_deleted_object_goes_and_another_deletion_of_it_is_none() -> None:
 def test_events_have_a_bound_and_the_newest_are_first() -> None:
     board = Board()
     for number in range(5000):
-        event = node_pb2.Event(id=str(number))
-        event.last_seen.FromSeconds(number)
+        event = {"metadata": {"name": str(number)}, "lastTimestamp": stamp(float(number))}
         board.take(News("events", ADDED, event))
 
     assert board.events.order()[:2] == ["4999", "4998"]
@@ -83,11 +88,11 @@ def test_pulls_at_work_come_before_those_that_wait_in_their_order() -> None:
     board = Board()
     stages = {"d": ("done", 0), "q2": ("queued", 2), "w": ("downloading", 0), "q1": ("queued", 1)}
     for key, (stage, position) in stages.items():
-        board.take(News("pulls", ADDED, image_pb2.Pull(id=key, stage=stage, position=position)))
+        board.take(News("pulls", ADDED, pull(key, stage, position)))
 
     assert board.pulls.order() == ["w", "q1", "q2", "d"]
 
-    board.take(News("pulls", MODIFIED, image_pb2.Pull(id="q2", stage="downloading")))
+    board.take(News("pulls", MODIFIED, pull("q2", "downloading")))
 
     assert board.pulls.order() == ["q2", "w", "q1", "d"]
 

@@ -2,10 +2,22 @@
 """What the screen shows of a board, and what keys change about it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from agent.wire.kepd.v1 import image_pb2, list_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from agent.images.attach.image_service import _pull_object
+from agent.kinds.kube_shape import event_object
+from agent.kinds.own_shape import fields_of
+from agent.kinds.table import Object
+from agent.model.event import Event
+from agent.model.images.pull import PullClass
+from agent.model.images.state import PullStage, PullState
+from agent.model.pods.state import ContainerState, PodState
+from agent.model.services.report import ServiceReport
+from agent.pods.view.objects import pod_object
+from agent.services.attach.service_proxy_service import _service_object
+from agent.wire.kepd.v1 import list_pb2
 from kepd_ui.board import PANELS, Board, Counted, Lost, News
 from kepd_ui.cells import Line, line_width
 from kepd_ui.screen import Page, Size, draw, panel_rows, room_of
@@ -17,17 +29,36 @@ WIDE = Size(160, 45)
 HOSTILE = "a\x1b]0;owned\x07\x1b[2J\x9b2J\rover\u202egnp.exe"
 
 
-def container(name: str, kind: str, state: str, *, ready: bool = False, exit_code: int = 0) -> pod_pb2.Container:
-    return pod_pb2.Container(name=name, kind=kind, state=state, ready=ready, exit_code=exit_code)
+def container(name: str, kind: str, state: str, *, ready: bool = False, exit_code: int = 0) -> ContainerState:
+    return ContainerState(name=name, image="i", kind=kind, state=state, is_ready=ready, exit_code=exit_code)
 
 
-def pod(name: str, *containers: pod_pb2.Container, **fields: str) -> pod_pb2.Pod:
-    made = pod_pb2.Pod(namespace="default", name=name, phase="Running", containers=containers, **fields)  # type: ignore[arg-type]
-    made.created_at.FromSeconds(1000)
-    return made
+def pod(name: str, *containers: ContainerState, **fields: str) -> Object:
+    state = PodState(
+        namespace="default", name=name, uid="u", phase="Running", containers=containers, created_at_s=1000.0, **fields
+    )  # fmt: skip
+    return pod_object(state)
 
 
-def board_of(*pods: pod_pb2.Pod) -> Board:
+def pull(key: str, image: str, stage: str, **fields: Any) -> Object:
+    state = PullState(
+        id=key, image=image, reference="", registry="", handler="", pull_class=PullClass.POD, stage=PullStage.QUEUED,
+        **fields,
+    )  # fmt: skip
+    made = _pull_object(state)
+    return {**made, "status": {**made["status"], "stage": stage}}
+
+
+def event(key: str, reason: str, message: str, name: str, seen_s: float = 1.0) -> Object:
+    return event_object(
+        fields_of(
+            Event(id=key, is_warning=False, reason=reason, message=message, plane="pods", object_name=name,
+                  last_seen_s=seen_s)
+        )
+    )  # fmt: skip
+
+
+def board_of(*pods: Object) -> Board:
     board = Board()
     for one in pods:
         board.take(News("pods", ADDED, one))
@@ -65,8 +96,8 @@ def test_containers_stand_in_the_order_of_their_start_with_how_they_are() -> Non
 
 def test_a_pull_has_a_bar_and_one_that_waits_says_for_what() -> None:
     board = Board()
-    running = image_pb2.Pull(id="1", image="nginx", stage="downloading", total_bytes=200, done_bytes=50)
-    waiting = image_pb2.Pull(id="2", image="redis", stage="queued", position=1, wait_text="one slot, and it is taken")
+    running = pull("1", "nginx", "downloading", total_bytes=200, done_bytes=50)
+    waiting = pull("2", "redis", "queued", position=1, wait_text="one slot, and it is taken")
     for one in (running, waiting):
         board.take(News("pulls", ADDED, one))
     shown = drawn(board)
@@ -77,7 +108,7 @@ def test_a_pull_has_a_bar_and_one_that_waits_says_for_what() -> None:
 
 def test_a_service_shows_connections_a_second_once_they_are_known() -> None:
     board = Board()
-    service = service_proxy_pb2.Service(namespace="default", name="web", type="ClusterIP", is_programmed=True)
+    service = _service_object(ServiceReport(namespace="default", name="web", type="ClusterIP"))
     board.take(News("services", ADDED, service))
 
     assert next(line for line in drawn(board) if " web " in line).split()[-2:] == ["-", "ok"]
@@ -90,9 +121,9 @@ def test_a_service_shows_connections_a_second_once_they_are_known() -> None:
 
 def test_nothing_from_outside_reaches_the_terminal_unclean() -> None:
     """FX-5."""
-    board = board_of(pod(HOSTILE, container(HOSTILE, "main", "Running"), waits_for=HOSTILE, status=HOSTILE))
-    board.take(News("events", ADDED, node_pb2.Event(id="1", reason=HOSTILE, message=HOSTILE, object_name=HOSTILE)))
-    board.take(News("pulls", ADDED, image_pb2.Pull(id="1", image=HOSTILE, stage=HOSTILE)))
+    board = board_of(pod(HOSTILE, container(HOSTILE, "main", "Running"), waits_for=HOSTILE, reason=HOSTILE))
+    board.take(News("events", ADDED, event("1", HOSTILE, HOSTILE, HOSTILE)))
+    board.take(News("pulls", ADDED, pull("1", HOSTILE, HOSTILE)))
     board.take(Lost("services", HOSTILE))
     board.node.name = HOSTILE
     page = Page(HOSTILE, [HOSTILE], trouble=HOSTILE)

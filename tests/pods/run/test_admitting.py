@@ -25,7 +25,7 @@ def told(plane: Plane, reason: str) -> list[str]:
 
 def commands(plane: Plane) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"), take_out)
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, take_out)
 
 
 async def test_a_second_pod_with_the_same_host_port_waits_until_the_first_has_gone(tmp_path: Path) -> None:

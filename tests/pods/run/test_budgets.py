@@ -33,7 +33,7 @@ def given() -> FakeManifestDirectory:
 
 def commands_of(plane: Plane) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"), take_out)
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, take_out)
 
 
 def wish(**more: object) -> NodeDrain:

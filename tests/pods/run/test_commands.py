@@ -26,9 +26,9 @@ def given() -> FakeManifestDirectory:
     return FakeManifestDirectory({"/m/f.yaml": manifest("web", "i", "i")})
 
 
-def commands_of(plane: Plane, directory: Path) -> PodCommands:
+def commands_of(plane: Plane) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, directory, take_out)
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, take_out)
 
 
 async def test_explain_says_in_words_what_is_being_done(given: FakeManifestDirectory, tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ async def test_explain_says_in_words_what_is_being_done(given: FakeManifestDirec
     cri.slow_images.add("slow")
     given.put("/m/f.yaml", manifest("web", "i", "slow"))
     async with running(cri, given, tmp_path, events=News(cri)) as plane:
-        commands = commands_of(plane, tmp_path)
+        commands = commands_of(plane)
         await plane.until(lambda: cri.pulling["slow"] and plane.pod().containers[0].state == "Running", "a pull")
         while "doing: start b" not in (await commands.explain("", "web-n")).details:
             await plane.clock.sleep(0.1)
@@ -61,7 +61,7 @@ async def test_a_restart_on_request_ends_one_container_and_starts_it_again(
     cri = Slow()
     async with running(cri, given, tmp_path, events=News(cri)) as plane:
         await plane.until_phases(web="Running")
-        commands = commands_of(plane, tmp_path)
+        commands = commands_of(plane)
 
         assert commands.restart("", "web-n", "a") == ["a"]
         with pytest.raises(Refused, match='has no container "none"'):
@@ -100,7 +100,7 @@ async def test_a_checkpoint_that_the_runtime_does_not_finish_in_time_says_what_i
         await plane.until_phases(web="Running")
         cri.failures["CheckpointContainer"] = DeadlineExceeded("CheckpointContainer", "Deadline Exceeded")
         with pytest.raises(Refused, match=r"may still write .*checkpoint-web-n_default-a-.*tar; .* may be paused"):
-            await commands_of(plane, tmp_path).checkpoint("", "web-n", "a")
+            await commands_of(plane).checkpoint("", "web-n", "a")
 
 
 async def test_a_checkpoint_goes_on_when_nobody_waits_for_it_any_more(
@@ -118,7 +118,7 @@ async def test_a_checkpoint_goes_on_when_nobody_waits_for_it_any_more(
 
     async with running(Writing(), given, tmp_path) as plane:
         await plane.until_phases(web="Running")
-        caller = asyncio.ensure_future(commands_of(plane, tmp_path).checkpoint("", "web-n", "a"))
+        caller = asyncio.ensure_future(commands_of(plane).checkpoint("", "web-n", "a"))
         await asked.wait()
         caller.cancel()
         await asyncio.wait([caller])

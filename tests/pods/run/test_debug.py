@@ -58,14 +58,14 @@ class Urls:
         return f"{request.container_id} {request.stdin} {request.tty}"
 
 
-def commands_of(plane: Plane, directory: Path) -> PodCommands:
+def commands_of(plane: Plane) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, directory, take_out)
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, take_out)
 
 
 async def debug(plane: Plane, name: str = "", profile: str = "", target: str = "", **fields: Any) -> str:
     given = container(name, **{"image": "tools", **fields})
-    return await commands_of(plane, plane.logs).debug("", "web-n", given, profile, target)
+    return await commands_of(plane).debug("", "web-n", given, profile, target)
 
 
 async def up(plane: Plane) -> None:
@@ -88,7 +88,7 @@ async def test_it_gets_a_name_an_image_and_a_place_in_the_pod(given: FakeManifes
         await up(plane)
         name = await debug(plane, target="a", profile="sysadmin")
         await plane.until(has(plane, name, "Running"), "it is shown")
-        lines = (await commands_of(plane, tmp_path).explain("", "web-n")).details
+        lines = (await commands_of(plane).explain("", "web-n")).details
         told = [one.reason for one in plane.events if one.container == name]
         assert plane.metrics.started["ephemeral"] == 1
 
@@ -122,7 +122,7 @@ async def test_what_cannot_be_done_is_refused(given: FakeManifestDirectory, tmp_
             await debug(plane, "c")
         await plane.until(lambda: cri.states("c") == [], "what did not start is taken away")
         with pytest.raises(Refused, match='no pod "default/none"'):
-            await commands_of(plane, tmp_path).debug("", "none", container("x"), "", "")
+            await commands_of(plane).debug("", "none", container("x"), "", "")
 
     assert cri.states("b") == []
     assert [one.message for one in plane.events if one.container == "c" and one.reason == "Failed"] == [
@@ -148,13 +148,13 @@ async def test_the_call_asks_for_all_that_it_says_at_the_level_of_commands_and_m
             profile="netadmin",
             tty=True,
         )
-        answer = await PodService(commands_of(plane, tmp_path), None).debug_pod(request)
+        answer = await PodService(commands_of(plane), None).debug_pod(request)
 
     config = cri.made["look"][0]
     assert answer.container == "look"
     assert (list(config.command), config.tty, config.stdin) == (["sh", "-c"], True, False)
     assert list(config.linux.security_context.capabilities.add_capabilities) == ["NET_ADMIN", "NET_RAW"]
-    assert levels["DebugPod"] == levels["ApplyManifest"] == levels["GetExecUrl"] == access_pb2.LEVEL_OPERATE
+    assert levels["DebugPod"] == levels["GetExecUrl"] == access_pb2.LEVEL_OPERATE
 
 
 async def test_a_second_one_of_a_name_that_is_being_started_is_refused(
@@ -183,7 +183,7 @@ async def test_it_ends_once_and_is_never_started_again(given: FakeManifestDirect
         await debug(plane, "stays")
         cri.end("once", 3)
         await plane.until(has(plane, "once", "Terminated"), "its end is shown")
-        commands = commands_of(plane, tmp_path)
+        commands = commands_of(plane)
         assert sorted(commands.restart("", "web-n", "")) == ["a", "net"]
         with pytest.raises(Refused, match='no container "stays"'):
             commands.restart("", "web-n", "stays")
@@ -224,7 +224,7 @@ async def test_it_survives_a_restart_of_kepd(given: FakeManifestDirectory, tmp_p
         await plane.until_phases(web="Running")
         await plane.until(has(plane, "look", "Running"), "it is adopted")
         await plane.rounds()
-        url, is_tty = await StreamUrls(commands_of(plane, tmp_path), Urls(), Urls()).attach_url(  # type: ignore[arg-type]
+        url, is_tty = await StreamUrls(commands_of(plane), Urls(), Urls()).attach_url(  # type: ignore[arg-type]
             ("", "web-n", "look"), has_stdin=True
         )
         with pytest.raises(Refused, match="already"):

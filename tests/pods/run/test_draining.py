@@ -21,7 +21,7 @@ ASKED = NodeDrain(by=ROOT, began_at_s=0.0)
 
 def commands_of(plane: Plane) -> PodCommands:
     context = plane.runner._context
-    return PodCommands(plane.runner, Drainer(plane.runner, context), context, Path("/m"), take_out)
+    return PodCommands(plane.runner, Drainer(plane.runner, context), context, take_out)
 
 
 async def admitted(plane: Plane, groups: tuple[Group, ...]) -> list[str]:

@@ -332,7 +332,7 @@ async def test_a_drain_goes_on_when_nobody_waits_for_it_any_longer(
     given = FakeManifestDirectory({"/m/a.yaml": prioritised("batch", 0), "/m/b.yaml": prioritised("db", 100)})
     async with node(cri, given, tmp_path, logind) as made:
         runner = made.plane.runner
-        commands = PodCommands(runner, Drainer(runner, runner._context), runner._context, tmp_path, take_out)
+        commands = PodCommands(runner, Drainer(runner, runner._context), runner._context, take_out)
         await made.plane.until_phases(batch="Running", db="Running")
         cri.may_stop.clear()
         impatient = asyncio.ensure_future(commands.drain(NodeDrain(by="root (uid 0)", began_at_s=0.0)))

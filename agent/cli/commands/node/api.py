@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl api`: any method by name with JSON, through reflection; it works with any gRPC server that has it."""
 
+import json
 from collections.abc import Iterator
 from difflib import get_close_matches
+from typing import Any
 
 import click
 import grpc
@@ -34,7 +36,17 @@ def api(session: Session, method: str | None, request_json: str) -> None:
             return
         found = reflection.find(method.lstrip("/"))
         for answer in _invoke(daemon, found, request_json):
-            print_data(json_format.MessageToDict(answer, descriptor_pool=reflection.pool), "json")
+            print_data(_shown(answer, json_format.MessageToDict(answer, descriptor_pool=reflection.pool)), "json")
+
+
+def _shown(answer: Message, made: dict[str, Any]) -> dict[str, Any]:
+    """Objects inside of an answer as they are; in a message they are bytes of JSON."""
+    for field, value in answer.ListFields():
+        if field.name == "object":
+            made["object"] = json.loads(value)
+        elif field.name == "objects" and field.message_type is None:
+            made["objects"] = [json.loads(each) for each in value]
+    return made
 
 
 def _invoke(daemon: Client, method: MethodDescriptor, request_json: str) -> Iterator[Message]:

@@ -6,20 +6,20 @@ import threading
 from collections.abc import Callable, Sequence
 
 import click
+import msgspec
 
 from agent.cli.client import Client, connected
+from agent.cli.objects.listed import changes, every_event
 from agent.cli.objects.pod_names import find_pod, given_pod
-from agent.cli.render import output_option, print_listing
+from agent.cli.render import output_option, print_table
 from agent.cli.session import CommandFailed, Session
-from agent.kinds.node.events import COLUMNS as EVENT_COLUMNS
-from agent.kinds.node.events import event_name
+from agent.kinds.node.events import SHOWN
 from agent.kinds.registry import BY_WORD
-from agent.kinds.table import Listing
+from agent.kinds.table import FACTS, Object, Row, Table, names_of, without_facts
 from agent.model.exit_codes import CONFLICT, NOT_FOUND, USAGE
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import list_pb2, node_pb2
+from agent.wire.kepd.v1 import list_pb2
 
-NODE = "kepd.v1.NodeService"
 TYPES = ("Normal", "Warning")
 WORKLOADS = ("deployment", "daemonset", "job", "cronjob")
 SUBJECTS = ("pod", "service", "node", *WORKLOADS)
@@ -27,7 +27,7 @@ SUBJECTS = ("pod", "service", "node", *WORKLOADS)
 WIDTHS = (10, 8, 24, 30)
 MOST_WAITING = 1000
 
-Meant = Callable[[node_pb2.Event], bool]
+Meant = Callable[[Object], bool]
 
 
 @click.command()
@@ -44,19 +44,34 @@ def events(session: Session, subject: str, types: str, output: str, *, watch: bo
     with connected(session) as daemon:
         kind, terms = _subject(daemon, subject)
 
-        def is_meant(one: node_pb2.Event) -> bool:
+        def is_meant(event: Object) -> bool:
             # One name may be that of a pod and of a Service; of Services only their plane tells.
-            is_other = kind in ("pod", "service") and (one.plane == "services") != (kind == "service")
+            facts = event[FACTS]
+            is_other = kind in ("pod", "service") and (facts["plane"] == "services") != (kind == "service")
             wanted = BY_WORD[kind].api if kind in WORKLOADS else ""
-            return one.type in chosen and not is_other and (not kind or one.object_kind == wanted)
+            return event["type"] in chosen and not is_other and (not kind or facts["objectKind"] == wanted)
 
         if watch:
             _follow(daemon, terms, is_meant, output, session)
             return
-        found = [one for one in _all_of(daemon, terms) if is_meant(one)]
-    found.sort(key=lambda one: one.last_seen.ToNanoseconds())
+        found = [event for event in every_event(daemon, [terms]) if is_meant(event)]
     what = f"no events of {subject}" if subject else "no events"
-    print_listing(Listing("Event", found, EVENT_COLUMNS, event_name, what), output, session)
+    print_table(_table(found, output, what), output, session)
+
+
+def _table(events: Sequence[Object], output: str, empty: str = "") -> Table:
+    kind = BY_WORD["events"]
+    columns = SHOWN.columns_of(kind, is_wide=output == "wide")
+    rows = [
+        Row(
+            [column.cell(event) for column in columns],
+            SHOWN.name(kind, event),
+            *names_of(event),
+            object=msgspec.json.encode(without_facts(event)),
+        )
+        for event in events
+    ]
+    return Table("Event", columns, rows, is_kubernetes=True, empty=empty)
 
 
 def _types(text: str) -> frozenset[str]:
@@ -80,9 +95,9 @@ def _subject(daemon: Client, text: str) -> tuple[str, str]:
             f'--for: "{text}" names no object; expected pod/NAME, service/NAME, deployment/NAME or node', USAGE
         )
     if kind == "node":
-        return kind, "object_name="
+        return kind, "objectName="
     namespace, short = _pod_or_gone(daemon, name) if kind == "pod" else given_pod(daemon, name)
-    return kind, f"namespace={namespace},object_name={short}"
+    return kind, f"namespace={namespace},objectName={short}"
 
 
 def _pod_or_gone(daemon: Client, name: str) -> tuple[str, str]:
@@ -95,27 +110,15 @@ def _pod_or_gone(daemon: Client, name: str) -> tuple[str, str]:
         return given_pod(daemon, name)
 
 
-def _all_of(daemon: Client, terms: str) -> list[node_pb2.Event]:
-    """What every kepd of this node tells."""
-    found: list[node_pb2.Event] = []
-    asked: Client | None = daemon
-    request = node_pb2.ListEventsRequest(options=list_pb2.ListOptions(filter=terms))
-    while asked is not None:
-        found += asked.call(f"{NODE}/ListEvents", request, node_pb2.ListEventsResponse).events
-        asked = asked.other
-    return found
-
-
 def _follow(daemon: Client, terms: str, is_meant: Meant, output: str, session: Session) -> None:
     """One thread for each kepd of this node; the titles are printed once."""
-    news: queue.Queue[node_pb2.Event | CommandFailed] = queue.Queue(MOST_WAITING)
+    news: queue.Queue[Object | CommandFailed] = queue.Queue(MOST_WAITING)
 
     def read(asked: Client) -> None:
         try:
-            request = node_pb2.WatchEventsRequest(filter=terms)
-            for change in asked.follow(f"{NODE}/WatchEvents", request, node_pb2.WatchEventsResponse):
-                if change.type not in (list_pb2.CHANGE_TYPE_BOOKMARK, list_pb2.CHANGE_TYPE_DELETED):
-                    news.put(change.event)
+            for change, event in changes(asked, "events", terms=terms):
+                if event is not None and change != list_pb2.CHANGE_TYPE_DELETED:
+                    news.put(event)
         except CommandFailed as error:
             news.put(error)
 
@@ -123,7 +126,7 @@ def _follow(daemon: Client, terms: str, is_meant: Meant, output: str, session: S
     while asked is not None:
         threading.Thread(target=read, args=(asked,), daemon=True).start()
         asked = asked.other
-    columns = [one for one in EVENT_COLUMNS if output == "wide" or not one.wide]
+    columns = SHOWN.columns_of(BY_WORD["events"], is_wide=output == "wide")
     if output in ("table", "wide"):
         _print_row([one.title for one in columns])
     while True:
@@ -135,7 +138,7 @@ def _follow(daemon: Client, terms: str, is_meant: Meant, output: str, session: S
         if output in ("table", "wide"):
             _print_row([one.cell(event) for one in columns])
         else:
-            print_listing(Listing("Event", [event], EVENT_COLUMNS, event_name), output, session)
+            print_table(_table([event], output), output, session)
 
 
 def _print_row(cells: Sequence[str]) -> None:

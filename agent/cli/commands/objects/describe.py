@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl describe`: one pod, Service or node in full, with its events at the end."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import click
 
 from agent.cli.client import Client, connected
 from agent.cli.completing import complete_objects, names_of
 from agent.cli.objects.foreign import KINDS, in_place_of
-from agent.cli.objects.listed import SERVICE
+from agent.cli.objects.listed import SERVICE, every_event
 from agent.cli.objects.words import split_name
 from agent.cli.session import Session
 from agent.kinds.described import event_lines
 from agent.kinds.registry import BY_WORD, Kind
 from agent.kinds.selection import nearest
-from agent.wire.kepd.v1 import kind_pb2, list_pb2, node_pb2
+from agent.wire.kepd.v1 import object_pb2
 
 DESCRIBED = (
     "pods",
@@ -67,19 +67,7 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
 
 def described(daemon: Client, kind: Kind, name: str) -> Iterator[str]:
     namespace, short = split_name(name, daemon.namespace) if kind.has_namespace else ("", name)
-    request = kind_pb2.DescribeObjectRequest(kind=kind.plural, namespace=namespace, name=short)
-    answer = daemon.call(f"{SERVICE}/DescribeObject", request, kind_pb2.DescribeObjectResponse)
+    request = object_pb2.DescribeRequest(kind=kind.plural, namespace=namespace, name=short)
+    answer = daemon.call(f"{SERVICE}/Describe", request, object_pb2.DescribeResponse)
     yield from answer.lines
-    yield from event_lines(_events(daemon, answer.event_filters))
-
-
-def _events(daemon: Client, filters: Sequence[str]) -> list[node_pb2.Event]:
-    """Of every kepd of this node, oldest first."""
-    events: list[node_pb2.Event] = []
-    asked: Client | None = daemon
-    while asked is not None:
-        for one in filters:
-            request = node_pb2.ListEventsRequest(options=list_pb2.ListOptions(filter=one))
-            events += asked.call("kepd.v1.NodeService/ListEvents", request, node_pb2.ListEventsResponse).events
-        asked = asked.other
-    return sorted(events, key=lambda one: one.last_seen.ToNanoseconds())
+    yield from event_lines(every_event(daemon, answer.event_filters))

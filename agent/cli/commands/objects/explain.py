@@ -25,6 +25,7 @@ from agent.cli.texts.explained_cron_job import explained_cron_job
 from agent.cli.texts.explained_workload import explained_workload
 from agent.kinds.described import reason_lines
 from agent.kinds.images.pulls import stage_line
+from agent.kinds.own_shape import fields_of_message
 from agent.kinds.pods.policies import SERVICE as POLICIES
 from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import nearest
@@ -107,8 +108,8 @@ def _workload(singular: str) -> None:
     @click.pass_obj
     def explained(session: Session, name: str) -> None:
         with connected(session) as daemon:
-            found, made = find_workload(daemon, kind, name)
-            pods = pods_of(daemon, kind, found, made)
+            _, made = find_workload(daemon, kind, name)
+            pods = pods_of(daemon, kind, made)
         for line in explained_workload(kind, made, pods):
             click.echo(line)
 
@@ -201,6 +202,6 @@ def pull(session: Session, image: str, output: str) -> None:
         return
     click.echo(f"IMAGE {answer.image}  {answer.reference}  {'present' if answer.is_present else 'not present'}")
     if answer.HasField("pull"):
-        click.echo(f"PULL {answer.pull.id}  {stage_line(answer.pull)}")
+        click.echo(f"PULL {answer.pull.id}  {stage_line(fields_of_message(answer.pull))}")
     for sentence in answer.sentences:
         click.echo(f"- {sentence}")

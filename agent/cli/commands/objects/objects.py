@@ -11,6 +11,7 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import SERVICE as PODS
 from agent.cli.commands.pods.pods import patient
 from agent.cli.completing import complete_objects
+from agent.cli.objects.listed import objects
 from agent.cli.objects.manifest_files import (
     SERVICE,
     ManifestFile,
@@ -28,8 +29,10 @@ from agent.cli.objects.scope_options import scope_options
 from agent.cli.objects.words import Wanted, find_named, parse_wanted
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.pods.parts import part
+from agent.kinds.pods.pod_parts import manifest_key, uid_of
 from agent.kinds.registry import BY_API, BY_WORD, Kind, Named
 from agent.kinds.selection import Scope
+from agent.kinds.shown import shown_of
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.objects.documents import ManifestObject
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
@@ -88,10 +91,9 @@ def apply(
 
 def _uids(daemon: Client) -> dict[str, str]:
     try:
-        answer = daemon.call(f"{PODS}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
+        return {manifest_key(pod): uid_of(pod) for pod in objects(daemon, "pods")}
     except CommandFailed:
         return {}
-    return {f"{pod.namespace}/{pod.manifest_name}": pod.uid for pod in answer.pods}
 
 
 @click.command()
@@ -211,10 +213,8 @@ def _delete_one(daemon: Client, kind: Kind, found: Named, grace_s: int | None, *
         request = pod_pb2.DeletePodRequest(namespace=found.namespace, name=found.name, grace_seconds=grace_s)
         daemon.call(f"{PODS}/DeletePod", request, pod_pb2.DeletePodResponse)
     elif kind.api != "Pod":
-        other = object_pb2.DeleteObjectRequest(
-            kind=kind.api, namespace=found.namespace, name=found.name, dry_run=is_dry
-        )
-        daemon.call(f"{SERVICE}/DeleteObject", other, object_pb2.DeleteObjectResponse)
+        other = object_pb2.DeleteRequest(kind=kind.api, namespace=found.namespace, name=found.name, dry_run=is_dry)
+        daemon.call(f"{SERVICE}/Delete", other, object_pb2.DeleteResponse)
 
 
 def resolved(daemon: Client, kind: Kind, name: str, namespace: str) -> Named:
@@ -229,15 +229,11 @@ def end_pod(session: Session, name: str) -> None:
 
 
 def _known(daemon: Client, kind: Kind) -> list[Named]:
-    if kind.plural == CHECKPOINTS:
-        kept = daemon.call(f"{PODS}/ListCheckpoints", pod_pb2.ListCheckpointsRequest(), pod_pb2.ListCheckpointsResponse)
-        return [Named("", one.name) for one in kept.checkpoints]
-    if kind is BY_WORD["pods"]:
-        answer = daemon.call(f"{PODS}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-        return [Named(pod.namespace, pod.name, pod.manifest_name) for pod in answer.pods]
+    if kind.plural == CHECKPOINTS or kind is BY_WORD["pods"]:
+        return [shown_of(kind).named(made) for made in objects(daemon, kind.plural)]
     request = object_pb2.ListObjectsRequest(kind=kind.api)
-    objects = daemon.call(f"{SERVICE}/ListObjects", request, object_pb2.ListObjectsResponse).objects
-    return [Named(one.namespace, one.name) for one in objects]
+    written = daemon.call(f"{SERVICE}/ListObjects", request, object_pb2.ListObjectsResponse).objects
+    return [Named(one.namespace, one.name) for one in written]
 
 
 def _outlook(found: ManifestObject) -> str:

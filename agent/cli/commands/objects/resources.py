@@ -10,7 +10,7 @@ from agent.cli.objects.listed import SERVICE
 from agent.cli.render import output_option, print_listing
 from agent.cli.session import Session
 from agent.kinds.table import Column, Columns, Listing
-from agent.wire.kepd.v1 import kind_pb2 as pb
+from agent.wire.kepd.v1 import object_pb2 as pb
 
 
 def _verbs(kind: pb.KnownKind) -> Iterator[str]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl rollout` and `kepctl scale`: Deployments, DaemonSets and StatefulSets while they change."""
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +12,7 @@ from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import patient
 from agent.cli.completing import complete_objects
 from agent.cli.objects.kind_group import KindGroup
+from agent.cli.objects.listed import objects
 from agent.cli.objects.manifest_files import SERVICE, called, send_objects
 from agent.cli.objects.scope_options import namespace_option
 from agent.cli.objects.words import parse_wanted
@@ -26,6 +26,7 @@ from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.pods.parts import items, part
 from agent.kinds.pods.revisions import CAUSE, owner_of, revision_number
 from agent.kinds.registry import BY_API, Kind, Named
+from agent.kinds.selection import Scope
 from agent.model.exit_codes import FAILURE, USAGE
 from agent.model.finding import printable
 from agent.objects.documents import dumped
@@ -131,9 +132,8 @@ def undo(session: Session, words: tuple[str, ...], to_revision: int, namespace: 
 
 
 def _revisions(daemon: Client, kind: Kind, found: Named) -> dict[int, dict[str, Any]]:
-    request = pb.ListObjectsRequest(kind="ReplicaSet" if kind.api == "Deployment" else "ControllerRevision")
-    listed = daemon.call(f"{SERVICE}/ListObjects", request, pb.ListObjectsResponse).objects
-    made = (json.loads(one.content) for one in listed if one.namespace == found.namespace)
+    plural = "replicasets" if kind.api == "Deployment" else "controllerrevisions"
+    made = objects(daemon, plural, Scope(found.namespace))
     return {revision_number(one): one for one in made if owner_of(one) == (kind.api, found.name)}
 
 

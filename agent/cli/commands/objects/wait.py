@@ -7,23 +7,26 @@ from collections.abc import Callable, Sequence
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.commands.pods.pods import SERVICE
+from agent.cli.objects.listed import changes, objects
 from agent.cli.objects.pod_names import find_pod
-from agent.cli.objects.words import parse_selector, parse_wanted
+from agent.cli.objects.words import parse_wanted
 from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.patience import LOOK_S, Patience
 from agent.cli.waits.waiting import told_pod
 from agent.cli.waits.workloads import wait_workloads, workload_targets
+from agent.kinds.pods.parts import items
 from agent.kinds.registry import BY_WORD
+from agent.kinds.selection import Scope
+from agent.kinds.table import Object, names_of
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.model.text.jsonpath import read_path, shown
-from agent.wire.kepd.v1 import list_pb2, pod_pb2
+from agent.wire.kepd.v1 import list_pb2
 
 DEFAULT_S = 30.0
 UNSET_S = Session().timeout_s
 PODS = BY_WORD["pods"]
 
-Holds = Callable[[pod_pb2.Pod], bool]
+Holds = Callable[[Object], bool]
 
 
 @click.command()
@@ -64,7 +67,8 @@ def _aim(text: str) -> Holds | None:
         if state not in ("true", "false"):
             raise CommandFailed(f'--for: condition={kind}: "{wanted}" is not true or false', USAGE)
         return lambda pod: any(
-            one.type.lower() == kind.lower() and one.status == (state == "true") for one in pod.conditions
+            str(one.get("type")).lower() == kind.lower() and str(one.get("status")).lower() == state
+            for one in items(pod, "status", "conditions")
         )
     if word == "jsonpath" and rest:
         return _path_aim(rest)
@@ -82,26 +86,11 @@ def _path_aim(text: str) -> Holds:
             f'--for: jsonpath={text} is not valid; expected "jsonpath={{.status.phase}}=Running"', USAGE
         )
 
-    def holds(pod: pod_pb2.Pod) -> bool:
-        found = [shown(one) for one in read_path(path, status_object(pod))]
+    def holds(pod: Object) -> bool:
+        found = [shown(one) for one in read_path(path, pod)]
         return bool(found) and (value is None or found == [value])
 
     return holds
-
-
-def status_object(pod: pod_pb2.Pod) -> dict[str, object]:
-    """What of a pod changes, by the names that Kubernetes has for it."""
-    of_mains = [
-        {"name": one.name, "ready": one.ready, "started": one.started, "restartCount": one.restart_count}
-        for one in pod.containers
-        if one.kind == "main"
-    ]
-    conditions = [{"type": one.type, "status": str(one.status), "reason": one.reason} for one in pod.conditions]
-    status = {"phase": pod.phase, "podIP": pod.ip, "reason": pod.reason, "qosClass": pod.qos_class}
-    return {
-        "metadata": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "labels": dict(pod.labels)},
-        "status": {**status, "conditions": conditions, "containerStatuses": of_mains},
-    }
 
 
 def _chosen(daemon: Client, targets: Sequence[str], selector: str, *, is_end: bool) -> list[tuple[str, str]]:
@@ -112,9 +101,7 @@ def _chosen(daemon: Client, targets: Sequence[str], selector: str, *, is_end: bo
     if bool(names) == bool(selector):
         raise CommandFailed("expected either PODs or -l LABELS", USAGE)
     if selector:
-        holds = parse_selector(selector)
-        answer = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-        found = [(pod.namespace, pod.name) for pod in answer.pods if holds(pod.labels)]
+        found = [names_of(pod) for pod in objects(daemon, PODS.plural, Scope(selector=selector))]
         if not found and not is_end:
             raise CommandFailed(f"no pod has the labels {selector}; see kepctl get pods", NOT_FOUND)
         return found
@@ -152,16 +139,14 @@ def _await(daemon: Client, pod: tuple[str, str], aim: str, is_met: Holds | None,
 
 def _read(daemon: Client, namespace: str, name: str, is_met: Holds | None, seen: dict[str, str]) -> None:
     """Returns when it is met. Raises for a pod that goes before it is. `seen` has why it is not yet met."""
-    request = pod_pb2.WatchPodsRequest(filter=f"namespace={namespace},name={name}")
     is_there = False
-    for change in daemon.follow(f"{SERVICE}/WatchPods", request, pod_pb2.WatchPodsResponse):
-        is_gone = change.type == list_pb2.CHANGE_TYPE_DELETED or (
-            change.type == list_pb2.CHANGE_TYPE_BOOKMARK and not is_there
-        )
-        if change.type != list_pb2.CHANGE_TYPE_BOOKMARK:
-            seen["why"] = told_pod(change.pod)
-        is_there = is_there or change.type != list_pb2.CHANGE_TYPE_BOOKMARK
+    for change, pod in changes(daemon, PODS.plural, namespace):
+        if pod is not None and names_of(pod) != (namespace, name):
+            continue
+        is_gone = change == list_pb2.CHANGE_TYPE_DELETED or (pod is None and not is_there)
+        if pod is not None:
+            seen["why"], is_there = told_pod(pod), True
         if is_gone and is_met is not None:
             raise CommandFailed(f"pod/{namespace}/{name} is gone before it met the condition", NOT_FOUND)
-        if is_gone or (is_met is not None and change.type != list_pb2.CHANGE_TYPE_BOOKMARK and is_met(change.pod)):
+        if is_gone or (is_met is not None and pod is not None and is_met(pod)):
             return

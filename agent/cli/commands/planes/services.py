@@ -7,27 +7,31 @@ Exit codes: 0 equal or arrives, 1 different or does not, 2 wrong input.
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
 from agent.cli.client import ask, connected
 from agent.cli.objects.kind_group import KindGroup
+from agent.cli.objects.listed import got, objects
 from agent.cli.objects.pod_names import find_pod
 from agent.cli.objects.words import find_named, qualified, without_kind
 from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.ages import age_of
 from agent.kinds.described import reason_lines
+from agent.kinds.own_shape import fields_of_message
+from agent.kinds.pods.pod_parts import told
 from agent.kinds.registry import BY_WORD, Named
 from agent.kinds.services.endpoints import COLUMNS as ENDPOINT_COLUMNS
-from agent.kinds.services.rules import LIST_RULES, rule_listing
-from agent.kinds.services.services import SERVICE
-from agent.kinds.table import Column, Columns, Listing
+from agent.kinds.services.rules import COLUMNS as RULE_COLUMNS
+from agent.kinds.services.services import SERVICE, ports_of
+from agent.kinds.table import FACTS, Column, Columns, Listing, Object, names_of
 from agent.model.exit_codes import CONFLICT, USAGE
-from agent.wire.kepd.v1 import pod_pb2, policy_pb2
+from agent.wire.kepd.v1 import policy_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 TARGET = re.compile(r"\[(?P<v6>[^]]+)\]:(?P<v6_port>\d+)|(?P<v4>[^:]+):(?P<v4_port>\d+)", re.ASCII)
@@ -59,7 +63,9 @@ def rules(session: Session, service: str, output: str, *, desired: bool) -> None
     with connected(session) as daemon:
         wanted = qualified(service, "service", session.namespace) if service else ""
         request = pb.ListRulesRequest(service=wanted, desired=desired)
-        listing = rule_listing(daemon.call(LIST_RULES, request, pb.ListRulesResponse))
+        answer = daemon.call(f"{SERVICE}/ListRules", request, pb.ListRulesResponse)
+    columns = [Column(column.title, _shown_by(column)) for column in RULE_COLUMNS]
+    listing = Listing("Rule", answer.rules, columns, lambda one: f"rule/{one.map}/{one.key}", "no rules")
     print_listing(listing, output, session)
 
 
@@ -146,24 +152,24 @@ def _addresses(session: Session, pod: str, service: str, protocol: str) -> tuple
     name, _, wanted = service.partition(":")
     with connected(session) as daemon:
         namespace, full = find_pod(daemon, pod)
-        pods = daemon.call("kepd.v1.PodService/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse).pods
-        services = daemon.call(f"{SERVICE}/ListServices", pb.ListServicesRequest(), pb.ListServicesResponse).services
-        known = [Named(one.namespace, one.name) for one in services]
+        source = told(got(daemon, "pods", namespace, full), "podIP")
+        services = objects(daemon, "services")
+        known = [Named(*names_of(made)) for made in services]
         to = services[known.index(find_named(BY_WORD["services"], without_kind(name, "service"), known, namespace))]
-    source = next(one.ip for one in pods if (one.namespace, one.name) == (namespace, full))
     ports = [
-        one for one in to.ports
-        if wanted in ("", one.name, str(one.port)) and protocol.upper() in ("", one.protocol)
-        and (one.family == "IPv6") == (":" in source)
+        port for port in ports_of(to)
+        if wanted in ("", port["name"], str(port["port"])) and protocol.upper() in ("", port["protocol"])
+        and (port["family"] == "IPv6") == (":" in source)
     ]  # fmt: skip
-    address = next((one for one in to.cluster_ips if (":" in one) == (":" in source)), "")
+    address = next((one for one in to[FACTS]["clusterIps"] if (":" in one) == (":" in source)), "")
     if not source or not address:
-        lacking = f"pod {namespace}/{full}" if not source else f"Service {to.namespace}/{to.name}"
+        lacking = f"pod {namespace}/{full}" if not source else f"Service {'/'.join(names_of(to))}"
         raise CommandFailed(f"{lacking} has no address of that family; say --from IP --to IP:PORT", CONFLICT)
     if len(ports) != 1:
-        names = ", ".join(f"{one.port}/{one.protocol}" for one in to.ports) or "none"
+        names = ", ".join(f"{port['port']}/{port['protocol']}" for port in ports_of(to)) or "none"
         raise CommandFailed(f"{service}: which port? It has {names}; expected SERVICE:PORT, or --protocol", USAGE)
-    return source, f"[{address}]:{ports[0].port}" if ":" in address else f"{address}:{ports[0].port}", ports[0].protocol
+    target = f"[{address}]" if ":" in address else address
+    return source, f"{target}:{ports[0]['port']}", ports[0]["protocol"]
 
 
 @click.command()
@@ -184,6 +190,11 @@ def route(session: Session, service: str, output: str) -> None:
     show_route(f"ROUTE {full}", answer, output, session)
 
 
+def _shown_by(column: Column[Object]) -> Callable[[Any], str]:
+    """A column of objects for the messages of a call, which have the same fields."""
+    return lambda message: column.cell({"status": fields_of_message(message)})
+
+
 def show_route(title: str, answer: pb.ExplainRouteResponse, output: str, session: Session) -> None:
     """What is wrong, each way in, then each endpoint with the reason for its use."""
     first, *rest = [*reason_lines(answer.reasons)] or ["all of its ready endpoints get traffic"]
@@ -191,7 +202,7 @@ def show_route(title: str, answer: pb.ExplainRouteResponse, output: str, session
         click.echo(line)
     for line in answer.lines:
         click.echo(line)
-    columns = tuple(Column(one.title, one.cell) for one in ENDPOINT_COLUMNS[1:])
+    columns = [Column(column.title, _shown_by(column)) for column in ENDPOINT_COLUMNS[1:]]
     listing = Listing("Endpoint", answer.endpoints, columns, lambda one: f"endpoint/{one.endpoint}", "no endpoints")
     print_listing(listing, output, session)
 

@@ -13,11 +13,14 @@ import msgspec
 from agent.cli.client import Client, connected
 from agent.cli.commands.pods.pods import SERVICE
 from agent.cli.durations import Duration, moment
+from agent.cli.objects.listed import got, objects
 from agent.cli.objects.pod_names import find_container
-from agent.cli.objects.words import parse_selector
 from agent.cli.objects.workload_pods import find_workload, pods_of, workload_kind
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.pods.pod_parts import containers, created, name_of, told
 from agent.kinds.registry import Kind
+from agent.kinds.selection import Scope
+from agent.kinds.table import names_of
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import pod_pb2
 
@@ -102,28 +105,25 @@ def _named(daemon: Client, target: str, container: str) -> LogOf:
 def _of_workload(daemon: Client, kind: Kind, name: str, container: str) -> LogOf:
     """Of its pods one that runs, else the youngest, as kubectl has it."""
     found, made = find_workload(daemon, kind, name)
-    pods = pods_of(daemon, kind, found, made)
+    pods = pods_of(daemon, kind, made)
     if not pods:
         raise CommandFailed(f"{kind.singular}/{found.key} has no pod now", NOT_FOUND)
-    chosen = max(pods, key=lambda one: (one.phase == "Running", one.created_at.ToNanoseconds()))
+    chosen = max(pods, key=lambda pod: (told(pod, "phase") == "Running", created(pod)))
     if len(pods) > 1:
-        click.echo(f"{len(pods)} pods; this is pod/{chosen.name}", err=True)
-    return LogOf(chosen.namespace, chosen.name, container)
+        click.echo(f"{len(pods)} pods; this is pod/{name_of(chosen)}", err=True)
+    return LogOf(*names_of(chosen), container)
 
 
 def _labelled(daemon: Client, selector: str) -> list[LogOf]:
-    holds = parse_selector(selector)
-    answer = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse)
-    found = [LogOf(pod.namespace, pod.name) for pod in answer.pods if holds(pod.labels)]
+    found = [LogOf(*names_of(pod)) for pod in objects(daemon, "pods", Scope(selector=selector))]
     if not found:
         raise CommandFailed(f"no pod has the labels {selector}; see kepctl get pods", NOT_FOUND)
     return found
 
 
 def _all_of(daemon: Client, source: LogOf) -> list[LogOf]:
-    request = pod_pb2.GetPodRequest(namespace=source.namespace, name=source.pod)
-    pod = daemon.call(f"{SERVICE}/GetPod", request, pod_pb2.GetPodResponse).pod
-    return [LogOf(source.namespace, source.pod, one.name) for one in pod.containers]
+    pod = got(daemon, "pods", source.namespace, source.pod)
+    return [LogOf(source.namespace, source.pod, status["name"]) for _, status in containers(pod)]
 
 
 def _request(source: LogOf, wanted: pod_pb2.StreamLogsRequest) -> pod_pb2.StreamLogsRequest:

@@ -10,8 +10,11 @@ import click
 from msgspec.structs import replace
 
 from agent.cli.client import Client, ask, connected
+from agent.cli.objects.listed import objects
 from agent.cli.objects.pod_names import find_container, find_pod, given_pod
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.pods.pod_parts import RUNNING, containers, state_of
+from agent.kinds.table import names_of
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import node_pb2, pod_pb2
@@ -199,14 +202,18 @@ def _tell_ends(session: Session, drained: "Future[pod_pb2.DrainNodeResponse]", t
 
 def _keep_all(session: Session) -> None:
     with connected(session) as daemon:
-        pods = daemon.call(f"{SERVICE}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse).pods
-        for one in (one for pod in pods for one in pod.containers if one.state == "Running"):
-            namespace, name = one.pod_namespace, one.pod_name
-            request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=one.name)
+        running = [
+            (*names_of(pod), status["name"])
+            for pod in objects(daemon, "pods")
+            for _, status in containers(pod)
+            if state_of(status)[0] == RUNNING
+        ]
+        for namespace, name, container in running:
+            request = pod_pb2.CheckpointContainerRequest(namespace=namespace, name=name, container=container)
             try:
                 click.echo(_write(daemon, request).path)
             except CommandFailed as error:
-                text = f"{namespace}/{name}, container {one.name}: {error}; nothing was stopped"
+                text = f"{namespace}/{name}, container {container}: {error}; nothing was stopped"
                 raise CommandFailed(text, error.exit_code) from error
 
 

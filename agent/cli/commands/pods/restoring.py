@@ -6,15 +6,17 @@ from typing import Any, cast
 import click
 
 from agent.cli.client import Client, connected
-from agent.cli.commands.pods.pods import SERVICE as PODS
 from agent.cli.completing import names_of
+from agent.cli.objects.listed import objects
 from agent.cli.objects.manifest_files import SERVICE, called, send_objects
 from agent.cli.session import CommandFailed, Session
 from agent.config.strict_yaml import parse_documents, plain
+from agent.kinds.pods.pod_parts import containers, name_of, namespace_of, told
 from agent.kinds.registry import BY_WORD
+from agent.kinds.table import Object
 from agent.model.exit_codes import FAILURE, NOT_FOUND
 from agent.objects.documents import dumped
-from agent.wire.kepd.v1 import object_pb2, pod_pb2
+from agent.wire.kepd.v1 import object_pb2
 
 NOTE = "kepd.dev/restore."
 
@@ -35,7 +37,7 @@ def restore(session: Session, checkpoint: str, target: str) -> None:
     pod, _, container = target.partition("/")
     with connected(session) as daemon:
         source, named = _source(daemon, checkpoint, container)
-        request = object_pb2.GetManifestRequest(kind="Pod", namespace=source.namespace, name=source.name)
+        request = object_pb2.GetManifestRequest(kind="Pod", namespace=namespace_of(source), name=name_of(source))
         answer = daemon.call(f"{SERVICE}/GetManifest", request, object_pb2.GetManifestResponse)
         documents, _ = parse_documents(answer.content, answer.source)
         made = _changed(cast("dict[str, Any]", plain(documents[0])), pod, named, checkpoint)
@@ -44,19 +46,17 @@ def restore(session: Session, checkpoint: str, target: str) -> None:
         click.echo(f"{called(one.kind, one.namespace, one.name)} {one.result}")
 
 
-def _source(daemon: Client, checkpoint: str, container: str) -> tuple[pod_pb2.Pod, str]:
+def _source(daemon: Client, checkpoint: str, container: str) -> tuple[Object, str]:
     """The pod that it is of, and the container. Names of namespaces and containers may both have hyphens."""
-    answer = daemon.call(f"{PODS}/ListCheckpoints", pod_pb2.ListCheckpointsRequest(), pod_pb2.ListCheckpointsResponse)
-    found = next((one for one in answer.checkpoints if one.name == checkpoint), None)
+    found = next((one for one in objects(daemon, "checkpoints") if name_of(one) == checkpoint), None)
     if found is None:
         raise CommandFailed(f'no checkpoint "{checkpoint}" is here; kepctl get checkpoints lists them', NOT_FOUND)
-    if found.state != "ready":
-        raise CommandFailed(f"checkpoint {checkpoint} is {found.state}; only one that is ready can be used", FAILURE)
-    pods = daemon.call(f"{PODS}/ListPods", pod_pb2.ListPodsRequest(), pod_pb2.ListPodsResponse).pods
-    for pod in pods:
-        for one in pod.containers:
-            if checkpoint.startswith(f"checkpoint-{pod.name}_{pod.namespace}-{one.name}-2"):
-                return pod, container or one.name
+    if (state := told(found, "state")) != "ready":
+        raise CommandFailed(f"checkpoint {checkpoint} is {state}; only one that is ready can be used", FAILURE)
+    for pod in objects(daemon, "pods"):
+        for _, status in containers(pod):
+            if checkpoint.startswith(f"checkpoint-{name_of(pod)}_{namespace_of(pod)}-{status['name']}-2"):
+                return pod, container or status["name"]
     text = "the pod that it is of is not here; apply a manifest of your own with the annotation"
     raise CommandFailed(f"{text} {NOTE}CONTAINER: {checkpoint}", NOT_FOUND)
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeviceService: devices, claims and drivers of this node. Converts and delegates."""
 
-from functools import partial
-
 from agent.api.messages import to_message
-from agent.api.paging import page, place_of
+from agent.api.offers import own, walked
+from agent.kinds.own_shape import own_object
+from agent.kinds.shown import Offer
+from agent.kinds.table import Object
+from agent.model.devices.report import ClaimReport
 from agent.wire.kepd.v1 import device_pb2 as pb
 from kepd_devices.run.front.view import FrontView
 from kepd_devices.run.view import DeviceView
@@ -14,24 +16,12 @@ class DeviceService:
     def __init__(self, view: DeviceView | FrontView) -> None:
         self._view = view
 
-    async def list_devices(self, request: pb.ListDevicesRequest) -> pb.ListDevicesResponse:
-        walk = self._view.devices(place_of(request.options))
-        items, meta = await page(walk, request.options, partial(to_message, pb.Device), pb.Device)
-        return pb.ListDevicesResponse(devices=items, meta=meta)
-
-    async def list_claims(self, request: pb.ListClaimsRequest) -> pb.ListClaimsResponse:
-        walk = self._view.claims(place_of(request.options))
-        items, meta = await page(walk, request.options, partial(to_message, pb.Claim), pb.Claim)
-        return pb.ListClaimsResponse(claims=items, meta=meta)
-
-    async def list_drivers(self, _request: pb.ListDriversRequest) -> pb.ListDriversResponse:
-        found = self._view.drivers()
-        return pb.ListDriversResponse(drivers=[to_message(pb.DeviceDriver, one) for one in found])
-
-    async def list_cdi(self, request: pb.ListCdiRequest) -> pb.ListCdiResponse:
-        walk = self._view.cdi(place_of(request.options))
-        items, meta = await page(walk, request.options, partial(to_message, pb.CdiDevice), pb.CdiDevice)
-        return pb.ListCdiResponse(devices=items, meta=meta)
+        self.offers = {
+            "devices": Offer(walked(view.devices, lambda report: own_object("Device", report.name, report))),
+            "claims": Offer(walked(view.claims, _claim_object)),
+            "drivers": own("DeviceDriver", lambda _: view.drivers(), lambda report: report.name),
+            "cdi": Offer(walked(view.cdi, lambda report: own_object("CdiDevice", report.id, report))),
+        }
 
     async def explain_claim(self, request: pb.ExplainClaimRequest) -> pb.ExplainClaimResponse:
         view = self._view
@@ -49,3 +39,7 @@ class DeviceService:
     async def release_claim(self, request: pb.ReleaseClaimRequest) -> pb.ReleaseClaimResponse:
         await self._view.release(request.uid)
         return pb.ReleaseClaimResponse()
+
+
+def _claim_object(report: ClaimReport) -> Object:
+    return own_object("Claim", report.name, report, namespace=report.namespace)

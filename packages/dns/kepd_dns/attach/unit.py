@@ -2,7 +2,7 @@
 """The plane for names put together: rules of both backends, what the services plane knows, what the process is told."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,14 +11,17 @@ import structlog
 
 from agent.api.http import HttpServer
 from agent.api.messages import to_message
+from agent.api.offers import own
 from agent.config.document import Configuration
 from agent.drivers.interfaces.default_route import default_interfaces
 from agent.drivers.interfaces.lo_addresses import LoAddresses
 from agent.drivers.iptables.family_programs import FamilyPrograms
 from agent.drivers.nft.named_table import NamedTable
+from agent.kinds.shown import How
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.model.component import Report
 from agent.model.event import Event
+from agent.model.services.dns_report import DnsLine
 from agent.model.services.nft_table import Detection, Family
 from agent.wire.kepd.v1 import dns_pb2 as pb
 from kepd_dns.attach.settings import addresses, family_of, has_cluster, process_settings
@@ -45,8 +48,16 @@ class DnsService:
     def __init__(self, view: DnsView) -> None:
         self._view = view
 
-    async def get_dns(self, _request: pb.GetDnsRequest) -> pb.GetDnsResponse:
-        return to_message(pb.GetDnsResponse, await self._view.report())
+        self._problem = ""
+        self.offers = {"dns": own("Dns", self._lines, lambda line: line.name, self._notes)}
+
+    async def _lines(self, _how: How) -> Iterable[DnsLine]:
+        report = await self._view.report()
+        self._problem = report.problem
+        return report.lines
+
+    def _notes(self) -> list[str]:
+        return [self._problem] if self._problem else []
 
     async def explain_name(self, request: pb.ExplainNameRequest) -> pb.ExplainNameResponse:
         pod = f"default/{request.pod}" if request.pod and "/" not in request.pod else request.pod

@@ -9,10 +9,8 @@ from typing import Any
 from google.protobuf.descriptor import ServiceDescriptor
 
 from agent.api.http import open_listener
-from agent.api.services.kinds import KindService
 from agent.config.document import Door as DoorSection
 from agent.model.component import Report
-from agent.wire.kepd.v1 import kind_pb2
 from kepd_door.run.api import Door
 from kepd_door.run.calls import Calls
 from kepd_door.run.keys import DoorKeys
@@ -34,8 +32,7 @@ class DoorUnit:
         self._keys = DoorKeys(state / FOLDER, section.address, section.client_ca_file)
 
     async def run(self, report: Report) -> None:
-        kinds = kind_pb2.DESCRIPTOR.services_by_name["KindService"]
-        calls = Calls({**self.services, kinds: KindService(self.services)})
+        calls = Calls(self.services)
         async with asyncio.TaskGroup() as followed:
             tasks: list[asyncio.Task[Any]] = []
             door = Door(

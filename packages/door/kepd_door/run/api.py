@@ -2,12 +2,16 @@
 """Kubernetes' API: each request to what answers it. What an object is, and who may what, the services of kepd say."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from aiohttp import web
 
 from agent.kinds.registry import BY_WORD, FOLDERS
+from agent.kinds.table import Column
+from agent.objects.feed import Versions
 from agent.wire.kepd.v1 import access_pb2, pod_pb2
 from kepd_door.run import debugging, extras
 from kepd_door.run.bodies import OBJECTS, body_of
@@ -16,14 +20,14 @@ from kepd_door.run.deleting import Deleter, options_of
 from kepd_door.run.kubelet_pages import kubelet_page
 from kepd_door.run.pages import json_answer, page
 from kepd_door.run.pods import log_of, stream_of
-from kepd_door.run.store import Entry, KindStore, Versions
+from kepd_door.run.store import Entry, KindStore, encoded
 from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, number_of, wanted
 from kepd_door.run.whole import Whole
 from kepd_door.run.writing import PATCHES, Writer, scale_object
 from kepd_door.shape.resources import NAMESPACES, RESOURCES, SUBRESOURCES, Resource
 from kepd_door.shape.selecting import Selection, part_of
 from kepd_door.shape.statuses import Failure, success
-from kepd_door.shape.tables import Title, row, table
+from kepd_door.shape.tables import row, table
 from kepd_door.shape.targets import Target, target_of, verb_of
 
 Object = dict[str, Any]
@@ -41,9 +45,12 @@ class Door:
     def __init__(self, calls: Calls, spawn: Callable[[Any], object], address: str, node: str) -> None:
         self._calls, self._address = calls, address
         self._resources = [one for one in RESOURCES if _is_there(one, calls)]
-        versions = Versions()
+        versions = Versions(time.time_ns() // 1_000_000)
         shown = [one for one in self._resources if one.kind is not None and one is not NAMESPACES]
-        self._stores = {one: KindStore(one, calls, versions, spawn, node) for one in shown}
+        self._stores = {
+            one: KindStore(one, calls, partial(calls.offer, one.kind), versions, spawn, node)
+            for one in shown if one.kind is not None
+        }  # fmt: skip
         others = [store for one, store in self._stores.items() if one.has_namespace and one.is_written]
         self._stores[NAMESPACES] = extras.NamespaceStore(others, calls, versions, spawn, node)
         self._node = node
@@ -106,8 +113,8 @@ class Door:
             raise Writer(self._calls, caller, target, store, {}).missing()
         if form.is_table:
             # Written a moment ago, and its plane has not seen it yet.
-            columns = [Title("NAME", wide=False)]
-            return json_answer(table(columns, [row(columns, [target.name], made, form.include)], {}))
+            columns = [Column[Object]("NAME", lambda _: target.name)]
+            return json_answer(table(columns, [row(columns, made, made, form.include, {})], {}))
         return json_answer(made)
 
     async def _full(self, store: KindStore, caller: Caller, target: Target, entry: Entry | None) -> Object | None:
@@ -123,7 +130,7 @@ class Door:
         return (await Whole(self._calls, caller, store).one(entry)).made
 
     def _table(self, store: KindStore, entries: Sequence[Entry], form: Form, metadata: Object | None = None) -> Object:
-        rows = [row(store.columns, one.cells, one.made, form.include) for one in entries]
+        rows = [row(store.columns, one.told, one.made, form.include, one.cache) for one in entries]
         return table(store.columns, rows, metadata or {"resourceVersion": str(store.version)})
 
     async def _list(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
@@ -142,7 +149,7 @@ class Door:
         form = self._form(request)
         if form.is_table:
             return json_answer(self._table(store, shown, form, metadata))
-        items = [one.made for one in await Whole(self._calls, caller, store).all(shown)]
+        items = [encoded(one) for one in await Whole(self._calls, caller, store).all(shown)]
         kind = f"{target.resource.object_kind}List"
         return json_answer(
             {"kind": kind, "apiVersion": target.resource.api_version, "metadata": metadata, "items": items}

@@ -15,6 +15,10 @@ from google.protobuf.message import Message
 from agent.api.access import LEVEL_NAMES
 from agent.api.errors import Absent, ApiError, not_permitted, refused, runtime_unavailable
 from agent.api.service import level_of, served_method
+from agent.api.services.kinds import ShownKinds
+from agent.api.services.objects import ObjectService
+from agent.kinds.registry import Kind
+from agent.kinds.shown import Offer
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.wire.kepd.v1 import access_pb2
@@ -42,6 +46,16 @@ class Calls:
             for method in one.methods
         }
         self._services = {one.name: served for one, served in services.items()}
+        self._kinds = ShownKinds(services)
+
+    async def written(self) -> object:
+        """Another value once files of manifests may say something else; None where nobody reads any."""
+        objects = self._services.get("ObjectService")
+        return await objects.written() if isinstance(objects, ObjectService) else None
+
+    async def offer(self, kind: Kind) -> Offer:
+        """What is shown of a kind."""
+        return await self._kinds.offer(kind)
 
     def is_served(self, service: str) -> bool:
         return not isinstance(self._services[service], Absent)

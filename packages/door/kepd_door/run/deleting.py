@@ -106,14 +106,14 @@ class Deleter:
 
     async def _carry_out(self, target: Target, entry: Entry | None, version: str, *, evicts: bool) -> None:
         options, kind = self._options, self._store.resource.object_kind
-        request = object_pb2.DeleteObjectRequest(
+        request = object_pb2.DeleteRequest(
             kind=kind, namespace=target.namespace, name=target.name, dry_run=options.is_dry, evicts=evicts,
             version=version,
         )  # fmt: skip
         if options.grace_s is not None:
             request.grace_seconds = options.grace_s
         try:
-            await self._calls.ask(self._caller, request, object_pb2.DeleteObjectResponse)
+            await self._calls.ask(self._caller, request, object_pb2.DeleteResponse)
         except ApiError as error:
             if kind != "Pod" or entry is None or error.reason is not FailureReason.NO_SUCH_POD:
                 raise

@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 from aiohttp import web
 
-from kepd_door.run.store import Change, Entry, renamed
+from kepd_door.run.store import Change, Entry, encoded, renamed
 from kepd_door.run.whole import Whole
 from kepd_door.shape.selecting import Selection
 from kepd_door.shape.statuses import Failure
@@ -143,9 +143,9 @@ class Watcher:
 
     def _encoded(self, kind: str, entry: Entry) -> bytes:
         if not self._form.is_table:
-            return _line(kind, entry.made)
+            return _line(kind, encoded(entry))
         columns = self._store.columns
-        one = row(columns, entry.cells, entry.made, self._form.include)
+        one = row(columns, entry.told, entry.made, self._form.include, entry.cache)
         return _line(kind, table(columns, [one], {"resourceVersion": str(entry.version)}))
 
     def _bookmark(self, version: int, annotations: Mapping[str, str] | None = None) -> bytes:
@@ -166,5 +166,5 @@ def number_of(query: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _line(kind: str, made: Object) -> bytes:
+def _line(kind: str, made: object) -> bytes:
     return msgspec.json.encode({"type": kind, "object": made}) + b"\n"

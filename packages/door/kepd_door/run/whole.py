@@ -9,6 +9,7 @@ import msgspec
 
 from agent.api.errors import ApiError
 from agent.kinds.kube_shape import manifest_object
+from agent.kinds.table import without_facts
 from agent.model.pods.shown_spec import LEFT_OUT
 from agent.wire.kepd.v1 import access_pb2, list_pb2, object_pb2
 from kepd_door.run.calls import Caller, Calls
@@ -51,11 +52,15 @@ class Whole:
         """As it is, with its mark, where no manifest has it: a pod of a workload."""
         names = (entry.key[1], *entry.short.split())
         manifest = next((manifests[entry.key[0], name] for name in names if (entry.key[0], name) in manifests), None)
-        if manifest is None or not is_of(written := manifest_object(manifest), entry):
+        if manifest is None or not is_of(written := without_facts(manifest_object(manifest)), entry):
             return entry
         version = self.store.version_with(entry.key, entry, manifest.version)
-        made = shown_with(self.store, with_data(written), entry, version)
-        return msgspec.structs.replace(entry, made=made, version=version)
+        known: Entry | None = entry.cache.get(manifest.version)
+        if known is None or known.version != version:
+            made = shown_with(self.store, with_data(written), entry, version)
+            known = msgspec.structs.replace(entry, made=made, version=version, cache={})
+            entry.cache[manifest.version] = known
+        return known
 
 
 def _lacks(entry: Entry) -> bool:

@@ -270,13 +270,11 @@ class Writer:
         folded = with_data(made)
         content = (await in_thread(dumped, {**folded, "stringData": emptied} if emptied else folded)).encode()
         parts = [
-            object_pb2.ApplyObjectsRequest(
-                content=content, dry_run=self.is_dry, create_only=create_only, version=version
-            )
+            object_pb2.ApplyRequest(content=content, dry_run=self.is_dry, create_only=create_only, version=version)
         ]
         name, kind = self._target.name, self._store.resource.full_name
         try:
-            answer = await self._calls.in_parts(self._caller, parts, object_pb2.ApplyObjectsResponse)
+            answer = await self._calls.in_parts(self._caller, parts, object_pb2.ApplyResponse)
         except ApiError as error:
             if error.reason is FailureReason.CHANGED_MEANWHILE:
                 raise self.conflict() from error

@@ -19,7 +19,6 @@ APPLIED_BY, USUAL_MANAGER = "kepd.dev/applied-by", "kubectl"
 # What a server writes, and no manifest has.
 ADDED = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink", "deletionTimestamp",
          "deletionGracePeriodSeconds")  # fmt: skip
-READY = {"True": "KubeletReady", "False": "KubeletNotReady"}
 COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
 # What clients ask for that a manifest need not say.
 USUAL: dict[str, Object] = {
@@ -33,7 +32,6 @@ USUAL: dict[str, Object] = {
     },
     "StatefulSet": {"replicas": 1, "podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "RollingUpdate"}},
 }
-PRESSURES = ("MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 def dressed(resource: Resource, made: Object, version: int) -> Object:
@@ -76,39 +74,6 @@ def _body(resource: Resource, made: Object) -> Object:
         # Clients with types of their own miss them in one that has just begun.
         body["status"] = {**dict.fromkeys(COUNTED, 0), **(body.get("status") or {})}
     return filled(resource.object_kind, body)
-
-
-def own_object(resource: Resource, name: str, namespace: str, fields: Object) -> Object:
-    """Of a kind that Kubernetes does not have: what the node tells of it is its status."""
-    if resource.name == "nodes":
-        return node_object(fields)
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    labels = fields.get("labels")
-    return {"metadata": metadata | ({"labels": labels} if isinstance(labels, dict) else {}), "status": fields}
-
-
-def node_object(node: Object) -> Object:
-    runtime = node.get("runtime") or {}
-    is_ready = bool(runtime.get("isConnected"))
-    status = str(is_ready)
-    told = [{"type": one, "status": str(one in node.get("conditions", ()))} for one in PRESSURES]
-    ready = {"type": "Ready", "status": status, "reason": READY[status], "message": runtime.get("message", "")}
-    addresses = [{"type": "InternalIP", "address": one} for one in node.get("addresses", ())]
-    runtime_version = f"{runtime.get('name', '')}://{runtime.get('version', '')}" if is_ready else ""
-    info = {
-        "kubeletVersion": f"kepd {node.get('kepdVersion', '')}", "containerRuntimeVersion": runtime_version,
-        "kernelVersion": node.get("kernelVersion", ""), "operatingSystem": "linux", "osImage": "",
-        "architecture": "", "bootID": "", "machineID": "", "systemUUID": "", "kubeProxyVersion": "",
-    }  # fmt: skip
-    return {
-        "metadata": {"name": node["name"], "labels": node.get("labels", {})},
-        "spec": {"unschedulable": True} if node.get("drain") else {},
-        "status": {
-            "conditions": [*told, ready],
-            "addresses": [*addresses, {"type": "Hostname", "address": node["name"]}],
-            "nodeInfo": info,
-        },
-    }
 
 
 def written(made: Object) -> Object:

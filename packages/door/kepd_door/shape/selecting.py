@@ -5,8 +5,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from agent.kinds.kube_shape import labels_of
 from agent.kinds.selectors import parse_selector
+from agent.kinds.shown import labels_of
 from agent.model.refused import Refused
 from kepd_door.shape.statuses import Failure
 

@@ -1,50 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects as rows, as `kubectl get` asks for them: the columns that kepctl has, in kubectl's order."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from google.protobuf.timestamp_pb2 import Timestamp
 
-from agent.kinds.ages import age
+from agent.kinds.table import Column, Object
 
-Object = dict[str, Any]
 # kubectl writes this one by itself where it is wanted.
 LEFT_OUT = "NAMESPACE"
-AGES = {
-    "AGE": ("metadata", "creationTimestamp"),
-    "LAST SEEN": ("", "lastTimestamp"),
-    "FIRST SEEN": ("", "firstTimestamp"),
-    "LAST SCHEDULE": ("status", "lastScheduleTime"),
-}
+# What they show changes with time alone.
+AGES = frozenset({"AGE", "DURATION", "FIRST SEEN", "LAST SCHEDULE", "LAST SEEN", "LAST USED", "SEEN", "SINCE"})
+
+Columns = Sequence[Column[Object]]
 
 
-class Title(msgspec.Struct, frozen=True):
-    title: str
-    wide: bool
+def _shown(columns: Columns) -> list[Column[Object]]:
+    """The name comes first, for kubectl writes the kind before what is first."""
+    return sorted((column for column in columns if column.title != LEFT_OUT), key=lambda column: column.title != "NAME")
 
 
-def _shown(columns: Sequence[Title]) -> list[int]:
-    """Their places: the name comes first, for kubectl writes the kind before what is first."""
-    places = [place for place, one in enumerate(columns) if one.title != LEFT_OUT]
-    return sorted(places, key=lambda place: columns[place].title != "NAME")
-
-
-def definitions(columns: Sequence[Title]) -> list[Object]:
+def definitions(columns: Columns) -> list[Object]:
     return [
         {
-            "name": columns[place].title.capitalize(), "type": "string", "format": "name" if not number else "",
-            "description": "", "priority": int(columns[place].wide),
+            "name": column.title.capitalize(), "type": "string", "format": "name" if not number else "",
+            "description": "", "priority": int(column.wide),
         }
-        for number, place in enumerate(_shown(columns))
+        for number, column in enumerate(_shown(columns))
     ]  # fmt: skip
 
 
-def row(columns: Sequence[Title], cells: Sequence[str], made: Object, include: str) -> Object:
-    shown = [_aged(columns[place].title, cells[place], made) for place in _shown(columns)]
-    return {"cells": shown, **({} if include == "None" else {"object": _included(made, include)})}
+def row(columns: Columns, told: Object, made: Object, include: str, cache: dict[Any, Any]) -> msgspec.Raw:
+    """`told` is what the columns are made of, and `made` the object as it is shown; `cache` has what was made of both
+    before."""
+    ages = [column.cell(told) for column in columns if column.title in AGES]
+    known: tuple[list[str], msgspec.Raw] | None = cache.get(include)
+    if known is not None and known[0] == ages:
+        return known[1]
+    shown: Mapping[str, object] = {} if include == "None" else {"object": _included(made, include)}
+    encoded = msgspec.Raw(msgspec.json.encode({"cells": [column.cell(told) for column in _shown(columns)], **shown}))
+    cache[include] = ages, encoded
+    return encoded
 
 
 def _included(made: Object, include: str) -> Object:
@@ -53,16 +50,7 @@ def _included(made: Object, include: str) -> Object:
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": made.get("metadata", {})}
 
 
-def _aged(title: str, cell: str, made: Object) -> str:
-    """Times since go on between the changes of a row."""
-    if title not in AGES:
-        return cell
-    where, name = AGES[title]
-    text = (made.get(where) or {}).get(name) if where else made.get(name)
-    return age(Timestamp(seconds=int(datetime.fromisoformat(text).timestamp()))) if text else cell
-
-
-def table(columns: Sequence[Title] | None, rows: Iterable[Object], metadata: Object) -> Object:
+def table(columns: Columns | None, rows: Iterable[object], metadata: Object) -> Object:
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
 
 from agent.cli.client import Client
+from agent.cli.objects.listed import changes, objects
 from agent.cli.session import CommandFailed
 from agent.model.exit_codes import CONFLICT
-from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
-from kepd_ui.board import PANELS, Began, Head, Lost, News, Told, counted
+from agent.wire.kepd.v1 import node_pb2
+from kepd_ui.board import Began, Head, Lost, News, Told, counted
 
 MOST_WAITING = 4096
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 15.0
@@ -24,7 +24,6 @@ HEAD_EVERY_S = 5.0
 COUNT_EVERY_S = 2.0
 REST_PER_COST = 50
 """Counting takes at most a fiftieth of the time, however many Services there are."""
-SERVICES = "kepd.v1.ServiceProxyService"
 
 
 class Feeds:
@@ -69,9 +68,9 @@ class Feeds:
             self._tell(Began(panel))
             text = "the daemon ended the watch"
             try:
-                for answer in _watch(panel, daemon):
+                for change, item in changes(daemon, panel):
                     pause_s = FIRST_PAUSE_S
-                    self._tell(_news(panel, answer))
+                    self._tell(News(panel, change, item))
             except CommandFailed as error:
                 text = "off: no daemon here runs this plane" if error.exit_code == CONFLICT else str(error)
             self._tell(Lost(panel, text))
@@ -93,9 +92,8 @@ class Feeds:
     def _count(self, daemon: Client) -> float:
         """Returns how long to wait until the next time."""
         begun_s = time.monotonic()
-        request, answer = service_proxy_pb2.ListServicesRequest(), service_proxy_pb2.ListServicesResponse
         try:
-            services = daemon.call(f"{SERVICES}/ListServices", request, answer).services
+            services = objects(daemon, "services")
         except CommandFailed:
             return HEAD_EVERY_S
         if services:
@@ -113,24 +111,3 @@ def _head(daemon: Client) -> Head:
         asked = asked.other
     off = (node_pb2.PLANE_STATE_OFF, node_pb2.PLANE_STATE_ABSENT)
     return Head(node, [one for one in planes if one.state not in off])
-
-
-def _watch(panel: str, daemon: Client) -> Iterator[Any]:
-    if panel == "pods":
-        request: Any = pod_pb2.WatchPodsRequest()
-        return daemon.follow("kepd.v1.PodService/WatchPods", request, pod_pb2.WatchPodsResponse)
-    if panel == "pulls":
-        request = image_pb2.WatchImagePullsRequest()
-        return daemon.follow("kepd.v1.ImageService/WatchImagePulls", request, image_pb2.WatchImagePullsResponse)
-    if panel == "services":
-        request = service_proxy_pb2.WatchServicesRequest()
-        return daemon.follow(f"{SERVICES}/WatchServices", request, service_proxy_pb2.WatchServicesResponse)
-    return daemon.follow("kepd.v1.NodeService/WatchEvents", node_pb2.WatchEventsRequest(), node_pb2.WatchEventsResponse)
-
-
-FIELDS = dict(zip(PANELS, ("pod", "pull", "service", "event"), strict=True))
-
-
-def _news(panel: str, answer: Any) -> News:  # noqa: ANN401  # an answer of the watch
-    field = FIELDS[panel]
-    return News(panel, answer.type, getattr(answer, field) if answer.HasField(field) else None)

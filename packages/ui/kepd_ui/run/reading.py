@@ -13,10 +13,12 @@ from agent.cli.commands.objects.explain import explained_head
 from agent.cli.commands.pods.pods import picture_of
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.images.pulls import stage_line
+from agent.kinds.pods.pod_parts import containers
 from agent.kinds.registry import BY_WORD
+from agent.kinds.table import FACTS, Object
 from agent.model.finding import printable
 from agent.pods.view.timeline_text import picture_as_text
-from agent.wire.kepd.v1 import image_pb2, node_pb2, pod_pb2, service_proxy_pb2
+from agent.wire.kepd.v1 import image_pb2, pod_pb2, service_proxy_pb2
 from kepd_ui.board import Board
 from kepd_ui.screen import HELP, Page
 from kepd_ui.view import Wish
@@ -91,10 +93,11 @@ def title_of(wish: Wish, board: Board) -> str:
 def _container(wish: Wish, board: Board) -> str:
     """Of whose log; the first time that of the pod's main container, then one after the other."""
     pod = board.pods.items.get(wish.key) if wish.kind == "logs" else None
-    if pod is None or not pod.containers:
+    known = list(containers(pod)) if pod is not None else []
+    if not known:
         return ""
-    mains = [place for place, one in enumerate(pod.containers) if one.kind == "main"]
-    return pod.containers[((mains or [0])[0] + wish.step) % len(pod.containers)].name
+    mains = [place for place, (kind, _) in enumerate(known) if kind == "main"]
+    return str(known[((mains or [0])[0] + wish.step) % len(known)][1]["name"])
 
 
 def _laid_out(text: str, width: int) -> list[str]:
@@ -114,15 +117,15 @@ def _log(daemon: Client, key: str, container: str) -> Iterator[str]:
         yield answer.line.decode(errors="replace").rstrip("\r\n")
 
 
-def _explained(daemon: Client, panel: str, item: object, key: str) -> Iterator[str]:
+def _explained(daemon: Client, panel: str, item: Object | None, key: str) -> Iterator[str]:
     namespace, _, name = key.partition("/")
     if panel == "pods":
         of_pod = pod_pb2.ExplainPodRequest(namespace=namespace, name=name)
         answer = daemon.call("kepd.v1.PodService/ExplainPod", of_pod, pod_pb2.ExplainPodResponse)
         yield from explained_head(key, answer)
         yield from (f"- {line}" for line in answer.lines)
-    elif isinstance(item, image_pb2.Pull):
-        of_pull = image_pb2.ExplainPullRequest(image=item.image)
+    elif panel == "pulls" and item is not None:
+        of_pull = image_pb2.ExplainPullRequest(image=item["status"]["image"])
         found = daemon.call("kepd.v1.ImageService/ExplainPull", of_pull, image_pb2.ExplainPullResponse)
         yield f"IMAGE {found.image}  {found.reference}  {'present' if found.is_present else 'not present'}"
         yield from (f"- {sentence}" for sentence in found.sentences)
@@ -136,36 +139,39 @@ def _explained(daemon: Client, panel: str, item: object, key: str) -> Iterator[s
             yield f"{'→' if one.is_used else ' '} {one.endpoint}  {one.state}  {one.reason}"
 
 
-def _described(daemon: Client, panel: str, item: object, key: str) -> Iterable[str]:
+def _described(daemon: Client, panel: str, item: Object | None, key: str) -> Iterable[str]:
     if panel in ("pods", "services"):
         return described(daemon, BY_WORD[panel], key)
-    return _of_event(item) if isinstance(item, node_pb2.Event) else _of_pull(item)
+    if item is None:
+        return ["it is gone"]
+    return _of_event(item) if panel == "events" else _of_pull(item["status"])
 
 
-def _of_event(event: node_pb2.Event) -> Iterator[str]:
-    yield f"{event.type}  {event.reason}"
-    yield f"Object:     {event.namespace}/{event.object_name}" if event.object_name else "Object:     the node"
-    if event.container:
-        yield f"Container:  {event.container}"
-    yield f"Plane:      {event.plane}"
-    yield f"First seen: {event.first_seen.ToJsonString()}"
-    yield f"Last seen:  {event.last_seen.ToJsonString()}"
-    yield f"Count:      {event.count}"
+def _of_event(event: Object) -> Iterator[str]:
+    facts = event[FACTS]
+    yield f"{event['type']}  {event['reason']}"
+    yield f"Object:     {facts['namespace']}/{facts['objectName']}" if facts["objectName"] else "Object:     the node"
+    if facts["container"]:
+        yield f"Container:  {facts['container']}"
+    yield f"Plane:      {facts['plane']}"
+    yield f"First seen: {event['firstTimestamp']}"
+    yield f"Last seen:  {event['lastTimestamp']}"
+    yield f"Count:      {event['count']}"
     yield ""
-    yield from event.message.splitlines()
+    yield from event["message"].splitlines()
 
 
-def _of_pull(pull: object) -> Iterator[str]:
-    if not isinstance(pull, image_pb2.Pull):
-        yield "it is gone"
-        return
-    yield f"Image:      {pull.image}"
-    yield f"Reference:  {pull.reference}"
-    yield f"Registry:   {pull.registry}"
+def _of_pull(pull: Object) -> Iterator[str]:
+    yield f"Image:      {pull['image']}"
+    yield f"Reference:  {pull['reference']}"
+    yield f"Registry:   {pull['registry']}"
     yield f"Stage:      {stage_line(pull)}"
-    yield f"Class:      {pull.pull_class}"
-    yield f"Attempts:   {pull.attempts}"
-    yield from (f"For:        {one.namespace}/{one.pod} {one.container}" for one in pull.requesters if one.pod)
-    if pull.layers:
+    yield f"Class:      {pull['pullClass']}"
+    yield f"Attempts:   {pull['attempts']}"
+    for one in pull["requesters"]:
+        if one["pod"]:
+            yield f"For:        {one['namespace']}/{one['pod']} {one['container']}"
+    if pull["layers"]:
         yield "Layers:"
-        yield from (f"  {one.digest}  {one.done_bytes} of {one.size_bytes} B  {one.stage}" for one in pull.layers)
+    for layer in pull["layers"]:
+        yield f"  {layer['digest']}  {layer['doneBytes']} of {layer['sizeBytes']} B  {layer['stage']}"

@@ -80,17 +80,16 @@ def _manifests(configuration: Configuration) -> Iterator[tuple[str, Plain]]:
 def _running(session: Session, node: str) -> tuple[list[Plain] | None, str]:
     """The pods that the daemon has; None and a note where none answers."""
     # Only who looks at a bare node pays for protobuf.
-    from agent.cli.client import ask
-    from agent.kinds.kube_shape import pod_object
-    from agent.wire.kepd.v1 import pod_pb2
+    from agent.cli.client import connected
+    from agent.cli.objects.listed import objects
 
-    request = pod_pb2.ListPodsRequest(with_spec=True)
     try:
-        answer = ask(session, "kepd.v1.PodService/ListPods", request, pod_pb2.ListPodsResponse)
+        with connected(session) as daemon:
+            pods = objects(daemon, "pods")
     except CommandFailed as error:
         why = "no daemon answers" if error.exit_code == UNREACHABLE else str(error)
         return None, f"{why}, so pods are taken to run as the manifests say"
-    return [_bound(pod_object(one), node) for one in answer.pods], ""
+    return [_bound(pod, node) for pod in pods], ""
 
 
 def _here(pod: Plain, node: str) -> Plain:
