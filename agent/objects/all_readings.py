@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from agent.config.document import Configuration
-from agent.kinds.registry import MANIFEST_KINDS, READ_BY
+from agent.kinds.registry import BY_WRITTEN, MANIFEST_KINDS
 from agent.model.finding import Finding
+from agent.objects.plain_kinds import PLAIN_READING
 from agent.objects.reading import FileRead, Reading, Readings, read_file
 
 
@@ -22,7 +23,7 @@ def faults_of(content: bytes, configuration: Configuration) -> list[Finding]:
 
 def _readings(configuration: Configuration | None) -> Iterator[Reading]:
     """Imported with the first who asks: a daemon without pods pays nothing for them."""
-    for name in READ_BY:
+    for name in dict.fromkeys(kind.read_by for kind in BY_WRITTEN.values() if kind.read_by):
         try:
             module = import_module(name)
         except ModuleNotFoundError as error:
@@ -30,3 +31,4 @@ def _readings(configuration: Configuration | None) -> Iterator[Reading]:
                 raise
             continue
         yield module.reading_for(configuration)
+    yield PLAIN_READING

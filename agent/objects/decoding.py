@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from agent.config.strict_yaml import Tree, documents_or_fault
 from agent.model.finding import Finding
 
-CLUSTER_KINDS = frozenset({"Node", "ServiceCIDR", "Namespace", "DeviceClass", "ResourceSlice"})
 Documents = tuple[list[Tree], list[Finding]]
 Content = dict[str, object]
 

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from agent.config.shape import Shape
 from agent.config.strict_yaml import Tree, UnreadableYaml, plain
-from agent.kinds.registry import FOREIGN_KINDS, MANIFEST_KINDS, OUR_GROUPS
+from agent.kinds.registry import CLUSTER_KINDS, FOREIGN_KINDS, MANIFEST_KINDS, OUR_GROUPS
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.manifests.snapshot import Key
 from agent.model.pods.source_folder import SourceFolder
-from agent.objects.decoding import CLUSTER_KINDS, documents_of
+from agent.objects.decoding import documents_of
 
 DEFAULT_NAMESPACE = "default"
 

@@ -21,13 +21,14 @@ import structlog
 
 from agent.config.restarted import kept_restart
 from agent.config.strict_yaml import UnreadableYaml
-from agent.kinds.pods.parts import part
+from agent.kinds.parts import part
+from agent.kinds.registry import BY_WRITTEN, CARRIED_OUT, CLUSTER_KINDS, KINDS
 from agent.model.finding import Finding, suggestion
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
 from agent.model.pods.source_folder import SourceFolder
 from agent.model.refused import Refused
 from agent.objects import hidden
-from agent.objects.decoding import CLUSTER_KINDS, PREPARED, Content
+from agent.objects.decoding import PREPARED, Content
 from agent.objects.documents import (
     ManifestObject,
     dumped,
@@ -35,7 +36,7 @@ from agent.objects.documents import (
     read_objects,
     replaced,
 )
-from agent.objects.hidden import BUDGET, CARRIED_OUT, Key
+from agent.objects.hidden import Key
 from agent.objects.pod_identity import with_identity
 from agent.objects.run.deed import Change, change_all
 from agent.objects.run.writer import (
@@ -50,25 +51,10 @@ log = structlog.get_logger(plane="api")
 
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
-DATED = (*CARRIED_OUT, "NetworkPolicy", BUDGET)
+# The node knows since when.
+DATED = CARRIED_OUT | {"NetworkPolicy"}
 # Templates that workloads had.
-MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
-# What others need is written before those that need it.
-LAST_KINDS = ("Service", "Pod", *CARRIED_OUT)
-DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
-KINDS = (
-    "Pod",
-    *CARRIED_OUT,
-    BUDGET,
-    "Service",
-    "EndpointSlice",
-    "ConfigMap",
-    "Secret",
-    "Node",
-    "ServiceCIDR",
-    "NetworkPolicy",
-    *DEVICE_KINDS,
-)
+MADE_KINDS, MADE = frozenset(kind.api for kind in KINDS if kind.is_made), "kepd"
 # Of this process: who may only read learns from a version whether something changed, and nothing of what it says.
 VERSION_KEY = secrets.token_bytes(32)
 
@@ -150,7 +136,7 @@ class ManifestObjects:
         seen = set()
         for placed in self._placed(self._read()):
             listed = placed.found
-            if listed.kind in KINDS and kind in ("", listed.kind) and listed.key not in seen:
+            if listed.kind in BY_WRITTEN and kind in ("", listed.kind) and listed.key not in seen:
                 seen.add(listed.key)
                 yield show(listed.key, listed.content, listed.where, placed.version)
         for folder in self._folders():
@@ -336,7 +322,8 @@ def _key_of(made: Content) -> Key:
 
 
 def _turn(one: AppliedObject) -> int:
-    return LAST_KINDS.index(one.kind) if one.kind in LAST_KINDS else -1
+    """What others need is written before those that need it."""
+    return BY_WRITTEN[one.kind].turn if one.kind in BY_WRITTEN else 0
 
 
 def _name(key: Key) -> str:

@@ -22,6 +22,7 @@ from agent.model.component import Report
 from agent.model.finding import Finding
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.objects.admitting import NOTHING, InForce, admit
+from agent.objects.plain_kinds import PLAIN_READING
 from agent.objects.reading import Reading, Readings
 from agent.objects.run.database import DATABASE
 from agent.objects.run.deed import finish
@@ -83,7 +84,7 @@ class ManifestFollower:
 
     async def _admitted(self, look: ManifestSnapshot) -> InForce:
         before = self.in_force or NOTHING
-        readings = Readings(source.reading() for source in self._sources)
+        readings = Readings([*(source.reading() for source in self._sources), PLAIN_READING])
         return await self._in_thread(lambda: admit(look.files, look.folders, before, readings, MANIFEST_KINDS))
 
     def _tell(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from agent.config.document import Configuration
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree
-from agent.kinds.registry import MANIFEST_KINDS
+from agent.kinds.registry import MANIFEST_KINDS, kinds_read_by
 from agent.model.finding import Finding
 from agent.model.pods.fields import Metadata, PodFields
 from agent.model.pods.pod import PodSpec, content_hash, static_uid
@@ -30,7 +30,7 @@ from agent.pods.workloads.budget import KIND as BUDGET
 from agent.pods.workloads.budget import Budget, read_budget
 from agent.pods.workloads.cron_job import CRON_JOB
 from agent.pods.workloads.cron_reading import manifest_warnings, read_cron_job
-from agent.pods.workloads.reading import VERSIONS, read_workload
+from agent.pods.workloads.reading import read_workload
 from agent.pods.workloads.workload import Workload
 
 Read = TypeVar("Read", bound=msgspec.Struct)
@@ -39,7 +39,7 @@ LONGEST_FILE_NAME = 255
 MOST_DATA_BYTES = 1 << 20
 POD = "Pod"
 SOURCE_KINDS = ("ConfigMap", "Secret")
-KINDS = (POD, *SOURCE_KINDS, *VERSIONS, CRON_JOB, BUDGET)
+KINDS = kinds_read_by(__name__)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -16,9 +16,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 import msgspec
 from msgspec.structs import replace
 
+from agent.kinds.registry import CLUSTER_KINDS
 from agent.model.finding import Finding, suggestion
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service, ServiceCidr, ServiceSpec
-from agent.objects.decoding import CLUSTER_KINDS
 from agent.objects.reading import DEFAULT_NAMESPACE
 from agent.services.objects.addresses import read_address, read_range
 from agent.services.objects.reading_service import read_service
