@@ -66,7 +66,7 @@ class ManifestFollower:
 
     def _with_unfinished(self, snapshot: ManifestSnapshot) -> ManifestSnapshot:
         """What an earlier process could not finish is told of until the file is another."""
-        if self.latest is not None:
+        if self.latest is not None and not self.latest.is_remembered:
             before = self.latest.files
             self._unfinished = tuple(
                 finding
