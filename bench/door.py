@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The door: what it costs to have it open, a table of 100 pods, 50 watchers while pods change, and a key in a terminal.
+"""The door: what it costs to have it open, lists of pods, 50 watchers while pods change, and a key in a terminal.
 
 The door is the real one in a process of its own, on a node of 100 pods that are given to it; the runtime's streaming
 server is one that sends back what it gets. The processor's time is that of the door's process.
@@ -47,7 +47,7 @@ from kepd_door.attach.unit import DoorUnit
 from tests.cli.node_in_process import Pods
 
 Row = tuple[str, float, str, str]
-PODS, LISTS, WATCHERS, KEYS = 100, 200, 50, 500
+PODS, MANY, LISTS, WATCHERS, KEYS = 100, 500, 200, 50, 500
 CHURN_S, A_SECOND = 10.0, 10
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 LIST = "/api/v1/namespaces/default/pods"
@@ -62,6 +62,7 @@ def measure() -> list[Row]:
             *_listed(door),
             *_watched(door),
             *_typed(door),
+            *_waited(),
         ]
 
 
@@ -112,11 +113,11 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path) -> Iterator[Served]:
+def served(folder: Path, count: int = PODS) -> Iterator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as echo:
         threading.Thread(target=_echo, args=(echo,), daemon=True).start()
         port = free_port()
-        command = [sys.executable, "-m", "bench.door", str(folder), str(port), str(echo.getsockname()[1])]
+        command = [sys.executable, "-m", "bench.door", str(folder), str(port), str(echo.getsockname()[1]), str(count)]
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
@@ -154,6 +155,22 @@ def _listed(door: Served) -> list[Row]:
         assert len(door.ask(opened, LIST, Accept=TABLE).read()) > PODS * 100
     opened.close()
     return [(f"{PODS} pods as a table: processor", (door.cpu_s() - before) / LISTS * 1000, "ms", "≤ 15")]
+
+
+def _waited() -> list[Row]:
+    """How long a client waits for a large list, which nothing has changed since."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="kb") as name, served(Path(name), MANY) as door:
+        opened = door.open()
+        for what, headers, stated in (("a table", {"Accept": TABLE}, "≤ 15"), ("objects", {}, "≤ 21")):
+            door.ask(opened, LIST, **headers).read()
+            times = []
+            for _ in range(LISTS):
+                began_s = time.perf_counter()
+                door.ask(opened, LIST, **headers).read()
+                times.append(time.perf_counter() - began_s)
+            rows.append((f"{MANY} pods as {what}: median", statistics.median(times) * 1000, "ms", stated))
+    return rows
 
 
 def _watched(door: Served) -> list[Row]:
@@ -230,13 +247,13 @@ class Streams:
         return f"http://127.0.0.1:{self._port}/exec/x"
 
 
-async def serve(folder: Path, port: int, echo: int) -> None:
+async def serve(folder: Path, port: int, echo: int, count: int) -> None:
     pods = Pods()
     container = ContainerState(name="main", image="docker.io/library/nginx:1", started_at_s=1.0, is_ready=True)
-    for number in range(PODS):
+    for number in range(count):
         pod = PodState(
             namespace="default", name=f"web-{number}", uid=f"{number:032}", phase="Running", created_at_s=1.0,
-            ip=f"10.88.0.{number}", containers=(container, replace(container, name="side")),
+            ip=f"10.88.{number // 250}.{number % 250}", containers=(container, replace(container, name="side")),
         )  # fmt: skip
         pods.pods.put(pod.key, pod)
     by_file = {
@@ -261,4 +278,4 @@ async def serve(folder: Path, port: int, echo: int) -> None:
 
 if __name__ == "__main__":
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(serve(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))

@@ -21,7 +21,7 @@ async def pages_of(
     planes: list[node_pb2.Plane], options: list_pb2.ListOptions, convert: Callable[[Any], Any] = lambda one: one
 ) -> tuple[list[node_pb2.Plane], list_pb2.ListMeta]:
     walk = in_order(planes, lambda plane: plane.name, place_of(options))
-    return await page(walk, options, convert, node_pb2.Plane)
+    return await page(walk, options, convert)
 
 
 async def test_pages_follow_each_other_without_gap_or_repetition() -> None:
@@ -33,16 +33,7 @@ async def test_pages_follow_each_other_without_gap_or_repetition() -> None:
     assert (await ask())[0] == ["aa", "b", "c"]
 
 
-async def test_filters_compare_text_numbers_and_enums() -> None:
-    assert (await ask(filter="name=b"))[0] == ["b"]
-    assert (await ask(filter="restarts=2"))[0] == ["aa"]
-    assert (await ask(filter="state=PLANE_STATE_READY,restarts=1"))[0] == ["b", "c"]
-    assert (await ask(filter="state=PLANE_STATE_OFF"))[0] == []
-
-
-@pytest.mark.parametrize(
-    "options", [{"filter": "nme=b"}, {"filter": "name"}, {"filter": "since=1"}, {"page_token": "%"}]
-)
+@pytest.mark.parametrize("options", [{"filter": "name=b"}, {"page_token": "%"}])
 async def test_wrong_options_are_told(options: dict[str, str]) -> None:
     with pytest.raises(ApiError) as refused:
         await ask(**options)
@@ -89,26 +80,6 @@ async def test_an_object_larger_than_a_page_is_one() -> None:
 
     assert [one.name for one in found] == ["a"]
     assert meta.next_page_token
-
-
-async def test_a_filter_goes_on_where_it_stopped_looking() -> None:
-    """A page that ends for its size ends before the next match, however far that is."""
-    planes = [node_pb2.Plane(name=f"{number:03}", restarts=int(number % 50 == 0)) for number in range(200)]
-    looked: list[str] = []
-
-    def convert(one: node_pb2.Plane) -> node_pb2.Plane:
-        looked.append(one.name)
-        return one
-
-    found, token = [], ""
-    while token or not found:
-        options = list_pb2.ListOptions(page_size=1, page_token=token, filter="restarts=1")
-        some, meta = await pages_of(planes, options, convert)
-        found += [one.name for one in some]
-        token = meta.next_page_token
-
-    assert found == ["000", "050", "100", "150"]
-    assert len(looked) <= len(planes) + len(found)
 
 
 async def test_changes_between_pages_neither_repeat_nor_skip_others() -> None:

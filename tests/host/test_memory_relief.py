@@ -15,7 +15,7 @@ from agent.host.memory_relief import GroupMemory, MemoryRelief, MemoryUsage
 from agent.kit.event_ring import EventRing
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.wire.kepd.v1 import node_pb2
+from agent.wire.kepd.v1 import object_pb2
 
 MIB = 1 << 20
 
@@ -152,12 +152,15 @@ class Call:
         raise Ended
 
 
-class Node:
-    async def list_events(self, _request: object) -> node_pb2.ListEventsResponse:
-        return node_pb2.ListEventsResponse()
+class Objects:
+    async def list(self, _request: object) -> object_pb2.ListResponse:
+        return object_pb2.ListResponse()
 
-    async def get_node(self, _request: object) -> node_pb2.GetNodeResponse:
-        return node_pb2.GetNodeResponse()
+    async def table(self, _request: object) -> object_pb2.TableResponse:
+        return object_pb2.TableResponse()
+
+    async def get(self, _request: object) -> object_pb2.GetResponse:
+        return object_pb2.GetResponse()
 
     def __getattr__(self, name: str) -> object:
         return None
@@ -166,16 +169,16 @@ class Node:
 @pytest.mark.parametrize(
     ("method", "who", "code"),
     [
-        ("ListEvents", "reader", grpc.StatusCode.RESOURCE_EXHAUSTED), ("ListEvents", "root", None),
-        ("GetNode", "reader", None),
+        ("List", "reader", grpc.StatusCode.RESOURCE_EXHAUSTED), ("List", "root", None),
+        ("Table", "reader", grpc.StatusCode.RESOURCE_EXHAUSTED), ("Get", "reader", None),
     ],
 )  # fmt: skip
 async def test_meanwhile_only_root_gets_lists(method: str, who: str, code: grpc.StatusCode | None) -> None:
     peers = {"root": Peer(1, 0, 0), "reader": Peer(2, 4000, 4001)}
     table = MethodTable(lambda: AccessRule(4001, None, "kepd"), lambda: peers, lambda *_: None, lambda: True)
-    table.add(node_pb2.DESCRIPTOR.services_by_name["NodeService"], Node())
+    table.add(object_pb2.DESCRIPTOR.services_by_name["ObjectService"], Objects())
     call = Call(who)
     with suppress(Ended):
-        await table._handlers[f"/kepd.v1.NodeService/{method}"].unary_unary(b"", call)
+        await table._handlers[f"/kepd.v1.ObjectService/{method}"].unary_unary(b"", call)
 
     assert call.code is code

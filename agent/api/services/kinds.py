@@ -54,7 +54,7 @@ class ShownKinds:
         await self._offers(kind)
         made = self._made(kind, How(with_objects=True), scope, place_of(request.options))
         walk = _filtered(request.options.filter, made)
-        answers, meta = await page(walk, options, _encoded, pb.GetResponse)
+        answers, meta = await page(walk, options, _encoded)
         return pb.ListResponse(objects=[answer.object for answer in answers], meta=meta)
 
     async def get(self, request: pb.GetRequest) -> pb.GetResponse:
@@ -83,7 +83,7 @@ class ShownKinds:
             answer = pb.TableResponse(rows=rows.of_groups(await self.all(kind, how, scope)))
         else:
             walk = rows.chosen(await self._chosen(kind, how, scope, after))
-            found, meta = await page(walk, request.options, rows.row, pb.TableRow)
+            found, meta = await page(walk, request.options, rows.row)
             answer = pb.TableResponse(rows=found, meta=meta)
         answer.kind, answer.is_kubernetes = shown.kind or kind.api, shown.is_kubernetes
         answer.empty = empty_text(kind, shown.empty, scope)

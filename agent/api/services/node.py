@@ -96,7 +96,7 @@ class NodeService:
     async def list_planes(self, request: pb.ListPlanesRequest) -> pb.ListPlanesResponse:
         lines = [line for line in self._board.lines() if line.is_plane]
         planes = in_order(lines, lambda line: line.name, place_of(request.options))
-        items, meta = await page(planes, request.options, _plane, pb.Plane, self._board.feed.version)
+        items, meta = await page(planes, request.options, _plane, self._board.feed.version)
         return pb.ListPlanesResponse(planes=items, meta=meta)
 
     async def get_config(self, _request: pb.GetConfigRequest) -> pb.GetConfigResponse:
@@ -152,7 +152,7 @@ class NodeService:
     async def list_stats(self, request: pb.ListStatsRequest) -> pb.ListStatsResponse:
         report = await self._figures().usage(with_readings=request.with_readings)
         pods = in_order(report.pods, lambda pod: pod.key, place_of(request.options))
-        items, meta = await page(pods, request.options, partial(to_message, pb.PodUsage), pb.PodUsage)
+        items, meta = await page(pods, request.options, partial(to_message, pb.PodUsage))
         return to_message(pb.ListStatsResponse, report, pods=items, meta=meta)
 
     async def watch_stats(self, request: pb.WatchStatsRequest) -> AsyncIterator[bytes]:
@@ -180,7 +180,7 @@ class NodeService:
     async def list_log_sources(self, request: pb.ListLogSourcesRequest) -> pb.ListLogSourcesResponse:
         found = await self._logs.sources(_reader()) if self._logs is not None else ()
         walk = in_order(found, lambda one: f"{one.kind} {one.name}", place_of(request.options))
-        items, meta = await page(walk, request.options, partial(to_message, pb.LogSource), pb.LogSource)
+        items, meta = await page(walk, request.options, partial(to_message, pb.LogSource))
         return pb.ListLogSourcesResponse(sources=items, meta=meta)
 
     async def stream_node_logs(self, request: pb.StreamNodeLogsRequest) -> AsyncIterator[pb.StreamNodeLogsResponse]:

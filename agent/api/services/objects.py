@@ -55,7 +55,7 @@ class ObjectService:
     ) -> tuple[Sequence[pb.Object], list_pb2.ListMeta]:
         objects = await self._objects.listed(request.kind, is_whole=is_whole)
         walk = in_order(objects, lambda each: each.place, place_of(request.options))
-        return await page(walk, request.options, _object, pb.Object)
+        return await page(walk, request.options, _object)
 
     async def get_manifest(self, request: pb.GetManifestRequest) -> pb.GetManifestResponse:
         key = request.kind, request.namespace or DEFAULT_NAMESPACE, request.name

@@ -50,7 +50,7 @@ class ServiceProxyService:
         view = self._view
         listed = view.desired_rules if request.desired else view.rules
         walk = listed(key, place_of(request.options))
-        items, meta = await page(walk, request.options, _shown(pb.Rule), pb.Rule, view.changes.version)
+        items, meta = await page(walk, request.options, _shown(pb.Rule), view.changes.version)
         return pb.ListRulesResponse(rules=items, meta=meta)
 
     async def diff_rules(self, request: pb.DiffRulesRequest) -> pb.DiffRulesResponse:
@@ -58,7 +58,7 @@ class ServiceProxyService:
         view.must_know()
         walk = view.differences(place_of(request.options))
         shown = _shown(pb.RuleDifference)
-        items, meta = await page(walk, request.options, shown, pb.RuleDifference, view.changes.version)
+        items, meta = await page(walk, request.options, shown, view.changes.version)
         return pb.DiffRulesResponse(differences=items, meta=meta)
 
     async def trace_packet(self, request: pb.TracePacketRequest) -> pb.TracePacketResponse:
@@ -85,7 +85,7 @@ class ServiceProxyService:
         except KeyError as error:
             raise not_found(FailureReason.NO_SUCH_SERVICE, f"no Service {error.args[0]} is known here") from error
         walk = view.endpoints(key, after, port)
-        items, meta = await page(walk, request.options, _shown(pb.Endpoint), pb.Endpoint, view.changes.version)
+        items, meta = await page(walk, request.options, _shown(pb.Endpoint), view.changes.version)
         reasons = [to_message(reason_pb2.Reason, one) for one in view.reasons(key)] if not after else []
         return pb.ExplainRouteResponse(lines=lines, endpoints=items, meta=meta, reasons=reasons)
 

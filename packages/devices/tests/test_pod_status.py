@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from agent.kinds.kube_shape import pod_object
+from agent.kinds.shown import How
 from agent.model.devices.plugin import PreparedDevice
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import AllocatedDevice, ContainerState, PodState
 from agent.pods.attach.pod_service import PodService
-from agent.wire.kepd.v1 import pod_pb2
 from kepd_devices.plan.plugins.plugin_records import Grant, PodGrants
 from kepd_devices.plan.reasons import DeviceId
 from kepd_devices.run.view import DeviceView
@@ -59,8 +58,8 @@ async def test_a_pod_shows_its_claims_and_what_each_container_has() -> None:
 
     plane: Any = SimpleNamespace(pods=SimpleNamespace(items={"default/one": state_of(one)}), looked=looked)
     service = PodService(plane, None, with_devices=DeviceView(manager, {}, None).with_devices)
-    answer = await service.get_pod(pod_pb2.GetPodRequest(name="one", with_spec=True))
-    status = pod_object(answer.pod)["status"]
+    ((_, shown),) = [placed async for placed in service.offers["pods"].walk(How(), "")]
+    status = shown["status"]
     assert status["resourceClaimStatuses"] == [{"name": "made", "resourceClaimName": claim.claim}]
     assert [it.get("allocatedResourcesStatus") for it in status["containerStatuses"]] == [
         [{"name": name, "resources": [{"resourceID": "gpu.example.com/gpu=gpu-0", "health": "Unknown"}]}]

@@ -7,6 +7,7 @@ import pytest
 
 from agent.api.errors import Absent, ApiError
 from agent.config.document import Configuration
+from agent.kinds.shown import How
 from agent.model.devices.plugin import ClaimAnswer
 from agent.model.devices.report import DeviceReport
 from agent.model.refused import Refused
@@ -70,28 +71,33 @@ async def view_of(node: NodeOfLives) -> DeviceView:
     return found
 
 
+async def shown(service: DeviceService, kind: str) -> list[Any]:
+    """What it reports of each object."""
+    return [made["status"] async for _, made in service.offers[kind].walk(How(), "")]
+
+
 async def test_lists_have_holders_and_what_failed_last() -> None:
     node = NodeOfLives()
     view = await view_of(node)
     service = DeviceService(view)
     node.driver.fails = [lambda answers: dict.fromkeys(answers, ClaimAnswer(error="busy"))]
     await held(view._claims, shared_pod("one"))
-    (failed,) = (await service.list_claims(pb.ListClaimsRequest())).claims
-    assert (failed.state, failed.last_error) == ("preparing", "driver gpu.example.com: busy")
+    (failed,) = await shown(service, "claims")
+    assert (failed["state"], failed["lastError"]) == ("preparing", "driver gpu.example.com: busy")
 
     await held(view._claims, shared_pod("one"))
-    (claim,) = (await service.list_claims(pb.ListClaimsRequest())).claims
-    devices = (await service.list_devices(pb.ListDevicesRequest())).devices
-    (driver,) = (await service.list_drivers(pb.ListDriversRequest())).drivers
-    assert (claim.state, list(claim.devices), list(claim.pods), claim.last_error) == (
+    (claim,) = await shown(service, "claims")
+    devices = await shown(service, "devices")
+    (driver,) = await shown(service, "drivers")
+    assert (claim["state"], claim["devices"], claim["pods"], claim["lastError"]) == (
         "prepared", ["gpu.example.com/here/gpu-0"], ["default/one"], "",
     )  # fmt: skip
-    assert [(one.name, one.state, list(one.claims)) for one in devices] == [
+    assert [(one["name"], one["state"], one["claims"]) for one in devices] == [
         ("gpu.example.com/here/gpu-0", "held", ["default/gpus"]),
         ("gpu.example.com/here/gpu-1", "free", []),
     ]
-    assert list(devices[0].cdi_ids) == ["gpu.example.com/gpu=gpu-0"]
-    assert (driver.name, driver.kind, driver.devices, driver.why_away) == ("gpu.example.com", "dra", 2, "")
+    assert devices[0]["cdiIds"] == ["gpu.example.com/gpu=gpu-0"]
+    assert (driver["name"], driver["kind"], driver["devices"], driver["whyAway"]) == ("gpu.example.com", "dra", 2, "")
 
 
 async def test_a_device_says_what_a_command_printed_and_who_sees_all_devices() -> None:
@@ -127,10 +133,10 @@ async def test_a_claim_that_nobody_holds_is_listed_and_explained() -> None:
     node = NodeOfLives()
     view = await view_of(node)
     service = DeviceService(view)
-    (claim,) = (await service.list_claims(pb.ListClaimsRequest())).claims
+    (claim,) = await shown(service, "claims")
     found = await service.explain_claim(pb.ExplainClaimRequest(name="gpus"))
 
-    assert (claim.name, claim.state) == ("gpus", "unallocated")
+    assert (claim["name"], claim["state"]) == ("gpus", "unallocated")
     assert (found.outcome, [it.reason for one in found.requests for it in one.devices]) == (
         "allocated", ["chosen", "not-needed"],
     )  # fmt: skip
@@ -196,7 +202,7 @@ async def test_without_the_plane_the_key_is_named() -> None:
     parts = (given.manager, given.api, given.driver, given.plugins, given.front, given)
     assert [one.enabled for one in parts] == [False] * 6
     with pytest.raises(ApiError, match=r"set devices\.manager\.enabled to true"):
-        await Absent("devices").answer(pb.ListDevicesRequest())
+        await Absent("devices").answer("devices")
 
 
 def test_a_report_says_what_is_left_of_a_device() -> None:
@@ -216,10 +222,10 @@ async def test_an_id_is_explained_with_what_each_runtime_is_given() -> None:
     new = await service.explain_cdi(pb.ExplainCdiRequest(id=name, runtime="cri-o 1.30.1"))
     here = await service.explain_cdi(pb.ExplainCdiRequest(id=name))
 
-    listed = (await service.list_cdi(pb.ListCdiRequest())).devices
+    listed = await shown(service, "cdi")
 
-    assert {one.id: list(one.edits) for one in listed}[name] == ["env GPU"]
-    assert [one.id for one in listed] == sorted(one.id for one in listed)
+    assert {one["id"]: one["edits"] for one in listed}[name] == ["env GPU"]
+    assert [one["id"] for one in listed] == sorted(one["id"] for one in listed)
     assert (list(old.edits), list(old.given), old.refusal) == (["env GPU"], ["variable GPU"], "")
     assert (new.runtime, list(new.given)) == ("cri-o 1.30.1", [f"CDI id {name}"])
     assert here.runtime == "the container runtime"

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from agent.kinds.pods.pod_parts import name_of, told
+from agent.kinds.shown import How, Offer
 from agent.model.refused import Refused
 from agent.objects.wanted import Wanted
 from agent.pods.attach.pod_service import PodService
 from agent.pods.run import commands as commands_module
 from agent.pods.run.one_pod import sandbox_maker
 from agent.wire.cri import runtime_v1_pb2 as pb
-from agent.wire.kepd.v1 import pod_pb2
 from tests.fakes.clock import FakeClock
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import DISKS, Plane, Slow, manifest, running
 from tests.pods.run.test_commands import commands_of
 
 NAMES, TURNS = ("a", "b", "c", "d"), 20
-ASKED = pod_pb2.ListPodsRequest()
 
 
 class Later(FakeManifestDirectory):
@@ -85,9 +85,12 @@ async def up(cri: Slow, logs: Path, *names: str) -> FakeManifestDirectory:
     return files
 
 
-async def listed(plane: Plane, directory: Path) -> list[tuple[str, str]]:
-    answer = await PodService(commands_of(plane, directory), None).list_pods(ASKED)
-    return [(one.name, one.phase) for one in answer.pods]
+async def shown(offer: Offer) -> list[tuple[str, str]]:
+    return [(name_of(made), told(made, "phase")) async for _, made in offer.walk(How(), "")]
+
+
+async def listed(plane: Plane) -> list[tuple[str, str]]:
+    return await shown(PodService(commands_of(plane), None).offers["pods"])
 
 
 async def test_who_asks_at_once_gets_what_there_is_when_it_is_known(tmp_path: Path) -> None:
@@ -96,19 +99,16 @@ async def test_who_asks_at_once_gets_what_there_is_when_it_is_known(tmp_path: Pa
     await up(cri, tmp_path)
     files = Later({"/m/web.yaml": manifest("web", "i")})
     async with running(cri, files, tmp_path) as plane:
-        service = PodService(commands_of(plane, tmp_path), None)
-        asked = [
-            asyncio.create_task(service.list_pods(ASKED)),
-            asyncio.create_task(service.get_pod(pod_pb2.GetPodRequest(name="web-n"))),
-            asyncio.ensure_future(anext(service.watch_pods(pod_pb2.WatchPodsRequest()))),
-        ]
+        offer = PodService(commands_of(plane), None).offers["pods"]
+        assert offer.follow is not None
+        asked = [asyncio.create_task(shown(offer)), asyncio.ensure_future(anext(offer.follow()))]
         await asyncio.wait(asked, timeout=0.05)
         early = [one for one in asked if one.done()]
         files.may_read.set()
         found: Any = await asyncio.gather(*asked)
 
     assert early == []
-    assert [one.phase for one in (found[0].pods[0], found[1].pod, found[2].pod)] == ["Running"] * 3
+    assert (found[0][0][1], told(found[1].item, "phase")) == ("Running", "Running")
 
 
 async def test_who_asks_for_too_long_learns_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ async def test_who_asks_for_too_long_learns_why(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(commands_module, "FIRST_LOOK_S", 0.01)
     async with running(Slow(), Later({}), tmp_path) as plane:
         with pytest.raises(Refused, match="not yet found out which pods there are") as caught:
-            await listed(plane, tmp_path)
+            await listed(plane)
 
     assert caught.value.kind == "unavailable"
 
@@ -129,7 +129,7 @@ async def test_pods_that_run_are_there_while_the_runtime_does_not_answer(tmp_pat
     files.put("/m/new.yaml", manifest("new", "i"))
     cri.reachable = False
     async with running(cri, files, tmp_path) as plane:
-        found = await listed(plane, tmp_path)
+        found = await listed(plane)
         status = plane.pod().status
 
     assert sorted(found) == [("new-n", "Pending"), ("web-n", "Unknown")]
