@@ -124,7 +124,7 @@ def api_services(
         health_pb2: HealthService(process.board),
     }
     services = {one: served for file, served in by_file.items() for one in file.DESCRIPTOR.services_by_name.values()}
-    objects = ObjectService(wire_objects(current, planes.pods, planes.policies), services)
+    objects = ObjectService(wire_objects(current, planes.pods, planes.policies, process.in_force), services)
     return {**services, object_pb2.DESCRIPTOR.services_by_name["ObjectService"]: objects}
 
 

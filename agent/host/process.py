@@ -121,13 +121,17 @@ class Process:
 
     def find_manifests(self, reading: "Callable[[], Reading]") -> "WantedSource":
         """One look for all planes."""
+        return self.follow_manifests().source(reading)
+
+    def follow_manifests(self) -> "ManifestFollower":
+        """Also for who only writes and shows objects."""
         if self._manifests is None:
             from agent.objects.run.follower import follow_manifests
 
             self._manifests = follow_manifests(self.inputs.configuration)
             self._closers.append(self._manifests.close)
             self.add_unit("manifests", self._manifests.run)
-        return self._manifests.source(reading)
+        return self._manifests
 
     def in_force(self) -> "InForce | None":
         """None where no plane follows the manifests, or before their memory has been read."""

@@ -12,9 +12,9 @@ from agent.kinds.kind import POD_PATH, Kind
 
 
 def _kinds() -> Iterator[Kind]:
-    for folder in sorted(iter_modules(agent.kinds.__path__, "agent.kinds.")):
+    for folder in iter_modules(agent.kinds.__path__, "agent.kinds."):
         if folder.ispkg:
-            for module in sorted(iter_modules(import_module(folder.name).__path__, f"{folder.name}.")):
+            for module in iter_modules(import_module(folder.name).__path__, f"{folder.name}."):
                 kind: Kind | None = getattr(import_module(module.name), "KIND", None)
                 if kind is not None:
                     yield replace(kind, module=module.name)

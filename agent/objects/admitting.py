@@ -66,6 +66,14 @@ class InForce(msgspec.Struct, frozen=True):
         object_ = self.objects[key]
         return self.files[object_.path].objects.get(key) is not object_
 
+    def takes(self, path: str, content: bytes, key: Key) -> bool:
+        """Whether a file with this content says of an object what is in force, or has not been looked at yet."""
+        file = self.files.get(path)
+        if file is None or file.content != content:
+            return True
+        object_ = file.objects.get(key)
+        return object_ is not None and self.objects.get(key) is object_
+
     def to_remember(self) -> tuple[dict[str, bytes], dict[str, SourceFolder]]:
         """What of each file and folder has to outlive this process: a text as it is where it has nothing but what is in
         force."""

@@ -17,16 +17,6 @@ from agent.wire.kepd.v1 import access_pb2, list_pb2
 from agent.wire.kepd.v1 import object_pb2 as pb
 from tests.kinds.offers import DESCRIPTORS, offering
 
-TEAPOT = """
-from agent.kinds.shown import Shown
-from agent.kinds.table import Column
-
-COLUMNS = (
-    Column("POT", lambda pot: pot["metadata"]["name"]), Column("FOR", lambda pot: pot["status"]["tea"], wide=True)
-)
-SHOWN = Shown(("kepd.v1.NodeService",), COLUMNS, kind="Teapot", empty="no teapots")
-"""
-
 
 def named(name: str, namespace: str = "", **status: Any) -> Object:
     metadata = {"name": name, "labels": {"app": namespace}} | ({"namespace": namespace} if namespace else {})

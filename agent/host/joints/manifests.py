@@ -12,6 +12,7 @@ from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.source_folders import read_source_folders
 from agent.drivers.manifests.trust import Trust
 from agent.model.refused import Refused
+from agent.objects.admitting import InForce
 from agent.objects.all_readings import faults_of
 from agent.objects.run.applying import ManifestObjects
 from agent.objects.run.writer import WRITING
@@ -60,7 +61,10 @@ class LastRead:
 
 
 def wire_objects(
-    current: Callable[[], Configuration], pods: "PodOffers | None", policies: "PolicyOffers | None" = None
+    current: Callable[[], Configuration],
+    pods: "PodOffers | None",
+    policies: "PolicyOffers | None" = None,
+    in_force: Callable[[], InForce | None] = lambda: None,
 ) -> ManifestObjects:
     """`pods` are of the pods plane, if it runs here."""
     workloads = pods.runner.workloads if pods is not None else None
@@ -107,4 +111,5 @@ def wire_objects(
         made=workloads.revisions if workloads is not None else list,
         jobs=workloads.cron if workloads is not None else None,
         uid_of=uid_of,
+        in_force=in_force,
     )

@@ -28,6 +28,7 @@ from agent.model.nodes.manifest_report import AppliedObject, ListedObject
 from agent.model.pods.source_folder import SourceFolder
 from agent.model.refused import Refused
 from agent.objects import hidden
+from agent.objects.admitting import NOTHING, InForce
 from agent.objects.decoding import PREPARED, Content
 from agent.objects.documents import (
     ManifestObject,
@@ -94,13 +95,15 @@ class ManifestObjects:
         made: Callable[[], Sequence[Content]] = list,
         jobs: MadeJobs | None = None,
         uid_of: Callable[[str, str], str] = lambda _namespace, _name: "",
+        in_force: Callable[[], InForce | None] = lambda: None,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
         names have more than those of their manifests; `status` is what has become of a workload,
         and `created_s` since when it has been known, 0 for never; `made` are objects that no file has and that can
         only be read, and `jobs` those that can be deleted as well; `uid_of` is of a pod that runs, by its namespace and
-        the name in its manifest, empty for another."""
+        the name in its manifest, empty for another; `in_force` is None where nobody follows the directory."""
         self._uid_of = uid_of
+        self._in_force = in_force
         self._made = made
         self._status = status
         self._created_s = created_s
@@ -119,7 +122,8 @@ class ManifestObjects:
     async def listed(self, kind: str, *, is_whole: bool = False) -> list[ListedObject]:
         """`is_whole`: with all values, for who may read the files."""
         show = hidden.whole if is_whole else hidden.shown
-        found = await asyncio.to_thread(lambda: list(self._listed(kind, show)))
+        in_force = self._in_force() or NOTHING
+        found = await asyncio.to_thread(lambda: list(self._listed(kind, show, in_force)))
         # What runs is asked on the loop, where it changes.
         listed = [self._with_status(each) if each.kind in DATED else each for each in found]
         made = [each for each in self._made() if kind in ("", each["kind"])] if kind in ("", *MADE_KINDS) else ()
@@ -132,13 +136,21 @@ class ManifestObjects:
             content = {**content, "status": self._status(key) or {}}
         return msgspec.structs.replace(listed, content=msgspec.json.encode(content))
 
-    def _listed(self, kind: str, show: Callable[[Key, Content, str, str], ListedObject]) -> Iterator[ListedObject]:
-        seen = set()
-        for placed in self._placed(self._read()):
+    def _listed(
+        self, kind: str, show: Callable[[Key, Content, str, str], ListedObject], in_force: InForce
+    ) -> Iterator[ListedObject]:
+        """What is in force, and what was written a moment ago."""
+        seen, files = set(), self._read()
+        for placed in self._placed(files):
             listed = placed.found
-            if listed.kind in BY_WRITTEN and kind in ("", listed.kind) and listed.key not in seen:
+            is_wanted = listed.kind in BY_WRITTEN and kind in ("", listed.kind) and listed.key not in seen
+            if is_wanted and in_force.takes(placed.path, files[placed.path], listed.key):
                 seen.add(listed.key)
                 yield show(listed.key, listed.content, listed.where, placed.version)
+        for key, object_ in in_force.objects.items():
+            if kind in ("", key[0]) and key not in seen and object_.document and in_force.is_stale(key):
+                content = msgspec.json.decode(object_.document)
+                yield show(key, content, object_.where, version_of(content))
         for folder in self._folders():
             if kind in ("", folder.kind) and folder.key not in seen:
                 content = hidden.of_folder(folder)

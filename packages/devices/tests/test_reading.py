@@ -111,8 +111,8 @@ def test_the_last_good_version_stays_and_the_first_file_wins() -> None:
 
     assert later.classes == good.classes
     assert [line.split(": ", 1)[1] for line in told(later)][1:] == [
-        "the last good version of DeviceClass gpu.example.com stays in force",
         "metadata.name: ResourceClaim default/gpus is already in /m/1.yaml:2; this one is ignored",
+        "the last good version of DeviceClass gpu.example.com stays in force",
     ]
     assert looked(files_of(CLASS, CLAIM), broken, files_of(CLASS)).claims == {}
 
