@@ -284,8 +284,12 @@ class Rows:
         return pb.TableRow(
             cells=[column.cell(made) for column in self._columns], shown=self._shown.name(self._kind, made),
             namespace=named.namespace, name=named.name, short=named.short,
-            object=msgspec.json.encode(without_facts(made)) if self._with_objects else b"",
+            object=msgspec.json.encode(self._written(made)) if self._with_objects else b"",
         )  # fmt: skip
+
+    def _written(self, made: Object) -> Object:
+        """What manifests have may be written back."""
+        return without_facts(made) if self._kind.api else made
 
     def of_groups(self, objects: Sequence[Object]) -> list[pb.TableRow]:
         rows = [self.row(made) for made in objects]
