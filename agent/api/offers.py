@@ -10,8 +10,7 @@ from agent.api.watching import followed
 from agent.kinds.own_shape import own_object
 from agent.kinds.shown import How, Offer
 from agent.kinds.table import Object
-from agent.model.change import FeedChange
-from agent.model.feed import Feed
+from agent.model.feed import Feed, FeedChange
 from agent.model.placed import Walk
 
 Item = TypeVar("Item")

@@ -10,8 +10,7 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2
 
 from agent.api.errors import ApiError, FailureReason
-from agent.model.change import ChangeKind, FeedChange
-from agent.model.feed import MOST_BUFFERED, Feed, FeedLagged
+from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedChange, FeedLagged
 
 Item = TypeVar("Item")
 RETRY_AFTER_S = 1.0

@@ -14,7 +14,6 @@ import msgspec
 from agent.kinds.described import Described
 from agent.kinds.kind import Kind, Named
 from agent.kinds.table import Column, Columns, Object, names_of
-from agent.model.change import FeedChange
 from agent.model.placed import Walk
 
 if TYPE_CHECKING:
@@ -30,11 +29,11 @@ class How(msgspec.Struct, frozen=True):
 
 class Offer(msgspec.Struct, frozen=True):
     """What a plane shows of one kind: `walk` gives what is behind a place, each object with a name in its metadata.
-    `follow` tells what changes, beginning with all there is, where the plane knows of changes; `notes` is what stands
-    below a table of them."""
+    `follow` tells each FeedChange, beginning with all there is, where the plane knows of changes; `notes` is what
+    stands below a table of them."""
 
     walk: Callable[[How, str], Walk[Object]]
-    follow: Callable[[], AsyncIterator[FeedChange[Object]]] | None = None
+    follow: Callable[[], AsyncIterator[Any]] | None = None
     notes: Callable[[], Sequence[str]] | None = None
 
 

@@ -6,9 +6,10 @@ Never: waits for a follower; one that does not keep up is cut off with `FeedLagg
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from enum import StrEnum
 from typing import Generic, TypeVar
 
-from agent.model.change import ChangeKind, FeedChange
+import msgspec
 
 Item = TypeVar("Item")
 MOST_BUFFERED = 1000
@@ -16,8 +17,23 @@ MOST_BUFFERED = 1000
 EVERYTHING = ""
 
 
+class ChangeKind(StrEnum):
+    """What happened to an object. A bookmark has none: everything up to its version has been told."""
+
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+    BOOKMARK = "bookmark"
+
+
 class FeedLagged(Exception):
     """A follower left more than `MOST_BUFFERED` changes unread."""
+
+
+class FeedChange(msgspec.Struct, Generic[Item], frozen=True):
+    kind: ChangeKind
+    item: Item | None
+    version: int
 
 
 class Feed(Generic[Item]):

@@ -21,10 +21,9 @@ from agent.kinds.kube_shape import event_object, node_object
 from agent.kinds.own_shape import fields_of, own_object
 from agent.kinds.shown import How, Offer
 from agent.kinds.table import Object
-from agent.model.change import FeedChange
 from agent.model.component import Board, Component, State
 from agent.model.event import Event
-from agent.model.feed import Feed
+from agent.model.feed import Feed, FeedChange
 from agent.model.images.state import PullState
 from agent.model.pods.state import PodState
 from agent.model.refused import Refused

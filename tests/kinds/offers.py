@@ -11,7 +11,7 @@ from agent.api.services.kinds import ShownKinds
 from agent.kinds.registry import BY_WORD
 from agent.kinds.shown import Offer, shown_of
 from agent.kinds.table import Object
-from agent.model.change import FeedChange
+from agent.model.feed import FeedChange
 from agent.wire.kepd.v1 import (
     cri_proxy_pb2,
     device_pb2,

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from agent.images.attach.image_service import _image_object, _order, _pull_object
+from agent.images.attach.image_service import _order, _pull_object
+from agent.kinds.own_shape import own_object
 from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import picked
 from agent.kinds.table import Object
-from agent.model.change import ChangeKind, FeedChange
+from agent.model.feed import ChangeKind, FeedChange
 from agent.model.images.pull import PullClass
 from agent.model.images.state import ImageState, PullStage, PullState
 from agent.wire.kepd.v1 import object_pb2 as pb
@@ -27,7 +28,8 @@ def pull(stage: str) -> PullState:
 
 
 async def images() -> Any:
-    image = _image_object(ImageState(id="sha256:" + "b" * 64, names=NAMES, size_bytes=1))
+    state = ImageState(id="sha256:" + "b" * 64, names=NAMES, size_bytes=1)
+    image = own_object("Image", state.id, state)
     return (await offering(images=[image]).table(pb.TableRequest(kind="images"))).rows
 
 

@@ -131,3 +131,17 @@ def test_whoever_may_read_objects_may_ask_for_all_that_describes_them() -> None:
 
         assert level_of(descriptor.methods_by_name[method]) == access_pb2.LEVEL_READ
     assert described_by(BY_WORD["pods"]) is not None
+
+
+async def test_pages_go_on_from_one_service_to_the_next() -> None:
+    fields: dict[str, Any] = {"reason": "", "heldSeconds": 1.0, "method": "", "pod": "", "container": "", "why": ""}
+    service = offering(holds=[named(name, waitsFor=[], **fields) for name in ("a", "b")])
+    options, seen = list_pb2.ListOptions(page_size=1), []
+    while True:
+        answer = await service.table(pb.TableRequest(kind="holds", options=options))
+        seen += [row.name for row in answer.rows]
+        options.page_token = answer.meta.next_page_token
+        if not options.page_token:
+            break
+
+    assert seen == ["a", "b", "a", "b"]

@@ -3,8 +3,7 @@ import asyncio
 
 import pytest
 
-from agent.model.change import ChangeKind
-from agent.model.feed import MOST_BUFFERED, Feed, FeedLagged
+from agent.model.feed import MOST_BUFFERED, ChangeKind, Feed, FeedLagged
 
 
 async def test_a_follower_gets_everything_then_a_bookmark_then_changes() -> None:

@@ -110,7 +110,7 @@ def test_it_connects_when_the_socket_appears(lab: Lab, short_path: Path, free_po
         kepd.wait_ready()
         node = kepd.json("get", "nodes")["items"][0]
 
-        assert node["runtime"]["name"] == "containerd"
+        assert node["kepd"]["runtime"]["name"] == "containerd"
 
 
 def test_a_removed_manifest_ends_its_pod_and_a_broken_one_is_told(kepd: Kepd, lab: Lab) -> None:
@@ -170,7 +170,9 @@ def test_where_events_come_from_is_shown(kepd: Kepd) -> None:
     """containerd's own bus, in every version: CRI's events of 1.7 would be taken away from a kubelet."""
     kepd.start("--planes", "pods").wait_ready()
 
-    kepd.wait(lambda: kepd.json("get", "nodes")["items"][0]["runtime"].get("eventSource") == "containerd", "known")
+    kepd.wait(
+        lambda: kepd.json("get", "nodes")["items"][0]["kepd"]["runtime"].get("eventSource") == "containerd", "known"
+    )
 
 
 def test_containers_are_asked_to_end_and_their_logs_go_with_the_pod(kepd: Kepd, lab: Lab) -> None:

@@ -155,7 +155,8 @@ def test_file_systems_are_shown_with_what_would_make_room(
         kepd.wait(lambda: phase(kepd, "writes") == "Running", "it runs")
 
         def volumes() -> int:
-            used = next(one for one in kepd.json("get", "filesystems")["items"] if one["mount"] == str(disk))["usedBy"]
+            items = [one["status"] for one in kepd.json("get", "filesystems")["items"]]
+            used = next(one for one in items if one["mount"] == str(disk))["usedBy"]
             return int(next(one["bytes"] for one in used if one["what"] == "volumes"))
 
         kepd.wait(lambda: volumes() >= 9 * MIB, "its volume to be counted", within_s=60)

@@ -322,10 +322,10 @@ def test_a_drained_node_says_so_and_uncordon_brings_its_pods_back(stage: Stage, 
     """FP-25."""
     stage.begin([Actor("app", 0.3)])
     kepd.ctl("drain", "--timeout", "60")
-    status, node = kepd.ctl("status").stdout, kepd.json("get", "nodes")["items"][0]
+    status, node = kepd.ctl("status").stdout, kepd.json("get", "nodes")["items"][0]["kepd"]
     kepd.end()
     kepd.start("--planes", "pods").wait_ready()
-    again = kepd.json("get", "nodes")["items"][0]
+    again = kepd.json("get", "nodes")["items"][0]["kepd"]
     done = kepd.ctl("uncordon")
     kepd.wait(lambda: kepd.pods()[0]["phase"] == "Running", "it runs again")
 
@@ -334,7 +334,7 @@ def test_a_drained_node_says_so_and_uncordon_brings_its_pods_back(stage: Stage, 
     assert node["drain"]["by"] == "root (uid 0)"
     assert again["drain"] == node["drain"], "also when kepd starts anew"
     assert done.stdout.splitlines() == ["the node takes pods again", "pod/default/play-n1 begins anew"]
-    assert "drain" not in kepd.json("get", "nodes")["items"][0]
+    assert "drain" not in kepd.json("get", "nodes")["items"][0]["kepd"]
     assert "drained" not in kepd.ctl("status").stdout
 
 

@@ -176,7 +176,7 @@ def test_all_containers_are_listed_with_their_pods(stage: Stage) -> None:  # noq
     stage.begin([Actor("app", 0.0), Actor("web", 0.0)])
     listed = stage.kepd.json("get", "containers")["items"]
 
-    assert {one["name"] for one in listed} >= {"app", "web"}
+    assert {one["metadata"]["name"] for one in listed} >= {"app", "web"}
 
 
 def test_scripts_wait_and_hear_of_an_image_without_tar(stage: Stage, here: Here, tmp_path: Path) -> None:  # noqa: F811

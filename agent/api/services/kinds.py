@@ -12,15 +12,14 @@ from google.rpc import code_pb2
 
 from agent.api.errors import Absent, ApiError, FailureReason
 from agent.api.paging import in_order, page, place_of
-from agent.api.service import served_method
 from agent.api.watching import narrowed
 from agent.kinds.kind import DEFAULT_NAMESPACE, Kind
 from agent.kinds.registry import BY_WORD, KINDS
 from agent.kinds.selection import Scope, empty_text, facts_test, find_named, scope_test
 from agent.kinds.shown import Ask, How, Objects, Offer, Shown, described_by, shown_of
 from agent.kinds.table import Object, names_of, without_facts
-from agent.model.change import ChangeKind, FeedChange
-from agent.model.placed import Walk
+from agent.model.feed import ChangeKind, FeedChange
+from agent.model.placed import Walk, begins, is_over, within
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.wire.kepd.v1 import list_pb2
@@ -130,20 +129,20 @@ class ShownKinds:
     async def offer(self, kind: Kind) -> Offer:
         """Each object by itself, with what manifests say. Raises ApiError or Refused where no plane that offers it
         runs."""
-        follow = (await self._offers(kind))[0].follow if shown_of(kind).is_watched else None
+        (first, *_) = (await self._offers(kind)).values()
+        follow = first.follow if shown_of(kind).is_watched else None
         return Offer(lambda how, after: self._made(kind, how, EVERYTHING, after), follow)
 
-    async def _offers(self, kind: Kind) -> list[Offer]:
-        """Of the services that run here; where none does, the first says why."""
-        shown = shown_of(kind)
-        offers = []
-        for service in shown.services:
+    async def _offers(self, kind: Kind) -> dict[str, Offer]:
+        """By the services that run here; where none does, the first says why."""
+        services, offers = shown_of(kind).services, {}
+        for service in services:
             try:
-                offers.append(await self._offer(service, kind.plural))
+                offers[service] = await self._offer(service, kind.plural)
             except (ApiError, Refused):
-                if len(shown.services) == 1:
+                if len(services) == 1:
                     raise
-        return offers or [await self._offer(shown.services[0], kind.plural)]
+        return offers or {services[0]: await self._offer(services[0], kind.plural)}
 
     async def _offer(self, service: str, plural: str) -> Offer:
         _, served = self._services.get(service, (None, None))
@@ -159,12 +158,16 @@ class ShownKinds:
         if how.with_objects and shown.joined is not None:
             manifests = {names_of(made): made for made in await self._manifests(kind)}
         looked = 0
-        for offer in await self._offers(kind):
-            async for place, made in offer.walk(how, after):
+        for service, offer in (await self._offers(kind)).items():
+            begin = begins(service) if len(shown.services) > 1 else ""
+            if begin and is_over(begin, after):
+                continue
+            async for place, made in offer.walk(how, within(begin, after)):
                 looked += 1
                 if looked % AT_A_TIME == 0:
                     await asyncio.sleep(0)
-                yield place, made if shown.joined is None else shown.joined(made, manifests.get(names_of(made), {}))
+                known = made if shown.joined is None else shown.joined(made, manifests.get(names_of(made), {}))
+                yield begin + place, known
 
     async def _manifests(self, kind: Kind) -> list[Object]:
         """They are on the node where its source is files; an API server has them elsewhere."""
@@ -194,7 +197,9 @@ class ShownKinds:
             yield placed
 
     async def _notes(self, kind: Kind) -> list[str]:
-        return [note for offer in await self._offers(kind) if offer.notes is not None for note in offer.notes()]
+        return [
+            note for offer in (await self._offers(kind)).values() if offer.notes is not None for note in offer.notes()
+        ]
 
     async def _changes(
         self, kind: Kind, scope: Scope, is_wanted: Callable[[Object], bool] | None = None
@@ -230,6 +235,9 @@ class ShownKinds:
             return None
 
     async def _all_pages(self, ask: Ask) -> Message:
+        # With it comes gRPC, which a daemon without callers does without.
+        from agent.api.service import served_method
+
         name, _, method = ask.method.partition("/")
         if name not in self._services:
             raise Refused("selection", f"{name} is not served here")
@@ -277,8 +285,12 @@ class Rows:
         return pb.TableRow(
             cells=[column.cell(made) for column in self._columns], shown=self._shown.name(self._kind, made),
             namespace=named.namespace, name=named.name, short=named.short,
-            object=msgspec.json.encode(without_facts(made)) if self._with_objects else b"",
+            object=msgspec.json.encode(self._written(made)) if self._with_objects else b"",
         )  # fmt: skip
+
+    def _written(self, made: Object) -> Object:
+        """What manifests have may be written back."""
+        return without_facts(made) if self._kind.api else made
 
     def of_groups(self, objects: Sequence[Object]) -> list[pb.TableRow]:
         rows = [self.row(made) for made in objects]

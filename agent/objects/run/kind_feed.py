@@ -15,7 +15,7 @@ import structlog
 from agent.api.errors import ApiError
 from agent.kinds.shown import How, Offer
 from agent.kinds.table import Object, names_of
-from agent.model.change import ChangeKind
+from agent.model.feed import ChangeKind
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.objects.feed import Change, Entry, ObjectFeed, Versions, by_key

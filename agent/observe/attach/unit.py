@@ -22,9 +22,8 @@ from agent.drivers.oom_signals.driver import OomSignals
 from agent.drivers.state_files.driver import StateFiles
 from agent.kit.kubelet_arrival import follow_kubelet, kubelet_beside
 from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
-from agent.model.change import ChangeKind
 from agent.model.component import Report
-from agent.model.feed import Feed, FeedLagged
+from agent.model.feed import ChangeKind, Feed, FeedLagged
 from agent.model.nodes.file_system import ImagesOnDisk
 from agent.model.pods.space import PodSpace
 from agent.model.pods.state import PodState

@@ -82,6 +82,7 @@ def _running(session: Session, node: str) -> tuple[list[Plain] | None, str]:
     # Only who looks at a bare node pays for protobuf.
     from agent.cli.client import connected
     from agent.cli.objects.listed import objects
+    from agent.kinds.table import without_facts
 
     try:
         with connected(session) as daemon:
@@ -89,7 +90,7 @@ def _running(session: Session, node: str) -> tuple[list[Plain] | None, str]:
     except CommandFailed as error:
         why = "no daemon answers" if error.exit_code == UNREACHABLE else str(error)
         return None, f"{why}, so pods are taken to run as the manifests say"
-    return [_bound(pod, node) for pod in pods], ""
+    return [_bound(without_facts(pod), node) for pod in pods], ""
 
 
 def _here(pod: Plain, node: str) -> Plain:
