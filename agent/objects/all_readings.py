@@ -18,7 +18,7 @@ def check_manifest(path: str, content: bytes, configuration: Configuration | Non
 
 def faults_of(content: bytes, configuration: Configuration) -> list[Finding]:
     file = check_manifest("manifest", content, configuration)
-    return list(dict.fromkeys(complaint.finding for complaint in file.complaints))
+    return list(dict.fromkeys((*(complaint.finding for complaint in file.complaints), *file.foreign)))
 
 
 def _readings(configuration: Configuration | None) -> Iterator[Reading]:

@@ -81,6 +81,8 @@ class FileRead(msgspec.Struct, frozen=True):
     objects: Objects = {}
     complaints: tuple[Complaint, ...] = ()
     warnings: tuple[Finding, ...] = ()
+    foreign: tuple[Finding, ...] = ()
+    """Objects of kinds that are not carried out here."""
     was_good: bool = True
 
 
@@ -110,6 +112,7 @@ class _File:
         self.objects: dict[Key, Object] = {}
         self.complaints: list[Complaint] = []
         self.warnings: list[Finding] = []
+        self.foreign: list[Finding] = []
         self.count = 0
         self._readings = readings
         self._known = tuple(known_kinds)
@@ -138,10 +141,10 @@ class _File:
         elif given is None:
             text = f"is missing; known are {', '.join(self._known)}"
             self.complain(Finding(tree.where, _below(place, "kind"), text))
-        elif not self._is_strict and _is_foreign(tree, kind):
+        elif _is_foreign(tree, kind):
             serves = FOREIGN_KINDS.get(kind, "")
             text = f"{shown(kind)} is not carried out here{'; ' + serves if serves else ''}"
-            self.warnings.append(Finding(given.where, _below(place, "kind"), text))
+            self.foreign.append(Finding(tree.where, _below(place, "kind"), text))
         else:
             hint = suggestion(kind, self._known) or "; known are " + ", ".join(self._known)
             text = f"{shown(plain(given))} is not known here{hint}"
@@ -211,7 +214,10 @@ def read_file(
                 file.leave_out(reading, why)
         if not file.count and not file.complaints:
             file.warnings.append(Finding(path, "", "says nothing: it holds no object, so nothing comes of it"))
-    return FileRead(content, file.objects, tuple(file.complaints), tuple(file.warnings), was_good=not file.complaints)
+    return FileRead(
+        content, file.objects, tuple(file.complaints), tuple(file.warnings), tuple(file.foreign),
+        was_good=not file.complaints,
+    )  # fmt: skip
 
 
 def read_folder(folder: SourceFolder, readings: Readings) -> FileRead:

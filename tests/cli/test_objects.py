@@ -340,3 +340,32 @@ def test_services_are_checked_as_closely_as_pods_before_anything_is_made(tmp_pat
         ":22: spec.clusterIP: warning: 010.096.000.009 is read as 10.96.0.9; write that",
     ):  # fmt: skip
         assert fault in said, fault
+
+
+FOREIGN = b"""
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: web}
+"""
+
+
+def test_what_is_not_carried_out_here_holds_up_nothing_and_is_told(shop: Shop) -> None:
+    file = shop.file("shop.yaml", FOREIGN + SERVICE)
+    strict = shop.ctl("apply", "--no-allow-unknown", "-f", file)
+    applied = shop.ctl("apply", "-f", file)
+    alone = shop.ctl("apply", "-f", shop.file("foreign.yaml", FOREIGN))
+    checked, refused = kepctl("validate", file), kepctl("validate", "--strict", file)
+
+    assert strict.returncode == refused.returncode == alone.returncode == 1
+    assert (applied.returncode, applied.stdout) == (0, "service/default/web created\n"), applied.stderr
+    namespace, ingress = applied.stderr.splitlines()
+    assert namespace.startswith(
+        f"{file}:2: kind: 'Namespace' is not carried out here; objects of any namespace are taken"
+    )
+    assert ingress.startswith(f"{file}:6: kind: 'Ingress' is not carried out here; a Deployment of any proxy")
+    assert "nothing is left that is carried out here" in alone.stderr
+    assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "all is valid; objects: 1, files: 1")

@@ -237,6 +237,6 @@ def test_a_foreign_kind_holds_up_nothing_and_a_slip_of_the_pen_ends_nothing(
     (file,) = beside.files.values()
     findings = [complaint.finding for complaint in file.complaints]
 
-    assert words in str([*findings, *file.warnings]).translate({34: None, 39: None, 92: None})
+    assert words in str([*findings, *file.foreign]).translate({34: None, 39: None, 92: None})
     assert (bool(findings), list(beside.objects)) == (is_fault, [("Pod", "default", "web")])
     assert (list(instead.objects) == [("Pod", "default", "web")]) is is_fault

@@ -15,7 +15,7 @@ from agent.kinds.registry import BY_API
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding
 from agent.objects.decoding import PREPARED
-from agent.objects.documents import ManifestObject, read_objects
+from agent.objects.documents import ManifestObject, read_objects, without
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 SERVICE = "kepd.v1.ObjectService"
@@ -42,6 +42,8 @@ class CheckedFile(msgspec.Struct, frozen=True):
     objects: Sequence[ManifestObject] = ()
     findings: Sequence[Finding] = ()
     warnings: Sequence[Finding] = ()
+    foreign: Sequence[Finding] = ()
+    """Kinds that are not carried out here."""
 
 
 def read_files(paths: Sequence[str]) -> list[ManifestFile]:
@@ -81,22 +83,40 @@ def check_file(file: ManifestFile) -> CheckedFile:
             return CheckedFile(file.path, findings=list(dict.fromkeys((*findings, error.finding))))
     if not objects and not findings:
         findings = [Finding(file.path, "", "has no object")]
-    return CheckedFile(file.path, objects, findings, [warning for warning in read.warnings if warning.path])
+    warnings = [warning for warning in read.warnings if warning.path]
+    places = {remark.where for remark in read.foreign}
+    own = [found for found in objects if found.where not in places or found.key in read.objects]
+    return CheckedFile(file.path, own, findings, warnings, read.foreign)
 
 
-def checked_files(paths: Sequence[str]) -> list[ManifestFile]:
-    return without_fault(read_files(paths))
+def checked_files(paths: Sequence[str], *, allows_foreign: bool = False) -> list[ManifestFile]:
+    return without_fault(read_files(paths), allows_foreign=allows_foreign)
 
 
-def without_fault(files: list[ManifestFile]) -> list[ManifestFile]:
-    """Warnings go to standard error; any fault ends the command, after all files were looked at."""
+def without_fault(files: list[ManifestFile], *, allows_foreign: bool = False) -> list[ManifestFile]:
+    """Warnings go to standard error; any fault ends the command, after all files were looked at. `allows_foreign`:
+    what is not carried out here is left out, and told of."""
     checks = [check_file(file) for file in files]
     for one in (warning for check in checks for warning in check.warnings):
         click.echo(f"{one.where}: {one.path}: warning: {one.text}", err=True)
     findings = [str(one) for check in checks for one in check.findings]
-    if findings:
-        raise CommandFailed("\n".join(findings), FAILURE)
-    return files
+    foreign = [str(remark) for check in checks for remark in check.foreign]
+    if findings or (foreign and not allows_foreign):
+        raise CommandFailed("\n".join((*findings, *foreign)), FAILURE)
+    if foreign and not any(check.objects for check in checks):
+        raise CommandFailed("\n".join((*foreign, "nothing is left that is carried out here")), FAILURE)
+    for remark in foreign:
+        click.echo(f"{remark}; it is left out", err=True)
+    pairs = zip(files, checks, strict=True)
+    return [_without_foreign(file, check) if check.foreign else file for file, check in pairs if check.objects]
+
+
+def _without_foreign(file: ManifestFile, check: CheckedFile) -> ManifestFile:
+    own = {found.key for found in check.objects}
+    content = file.content
+    while (found := next((each for each in read_objects(file.path, content) if each.key not in own), None)) is not None:
+        content = without(file.path, content, found)
+    return ManifestFile(file.path, content)
 
 
 def joined(files: Sequence[ManifestFile]) -> bytes:

@@ -89,7 +89,7 @@ def read_wanted(wanted: Wanted) -> ReadManifest:
         sources={key: value for key, value in values.items() if isinstance(value, EnvironmentSource)},
         warnings=(
             *look.ignored, *_exposed(look, in_force),
-            *(warning for file in in_force.files.values() for warning in file.warnings),
+            *(remark for file in in_force.files.values() for remark in (*file.warnings, *file.foreign)),
         ),
         workloads={key: value for key, value in values.items() if isinstance(value, Workload)},
         budgets={key: value for key, value in values.items() if isinstance(value, Budget)},

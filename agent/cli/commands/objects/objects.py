@@ -14,6 +14,7 @@ from agent.cli.completing import complete_objects
 from agent.cli.objects.listed import objects
 from agent.cli.objects.manifest_files import (
     SERVICE,
+    CheckedFile,
     ManifestFile,
     called,
     check_file,
@@ -35,6 +36,7 @@ from agent.kinds.registry import BY_API, BY_WORD
 from agent.kinds.selection import Scope
 from agent.kinds.shown import shown_of
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
+from agent.model.finding import Finding
 from agent.objects.documents import ManifestObject
 from agent.wire.kepd.v1 import object_pb2, pod_pb2
 
@@ -53,25 +55,31 @@ dry_run_option = click.option(
 @click.option("-k", "--kustomize", "folder", metavar="DIR", help="The manifests that a plain kustomization makes.")
 @dry_run_option
 @click.option(
+    "--allow-unknown/--no-allow-unknown", "allows_foreign", default=True,
+    help="Leave out what is not carried out here, and say so.",
+)  # fmt: skip
+@click.option(
     "--wait", is_flag=True,
     help="Wait until pods are ready and Services are in the kernel, and say why not yet; an hour, else --timeout.",
 )  # fmt: skip
 @click.pass_obj
 def apply(
-    session: Session, paths: tuple[str, ...], more: tuple[str, ...], *, folder: str | None, dry_run: str, wait: bool
+    session: Session, paths: tuple[str, ...], more: tuple[str, ...], *, folder: str | None, dry_run: str,
+    allows_foreign: bool, wait: bool,
 ) -> None:  # fmt: skip
     """Put the objects of manifests into the node's manifest directory, all of them or none.
 
     An object that is there is changed where it stands; a new one gets a file of its own.
     """
     if folder is None:
-        files = checked_files((*paths, *more))
+        files = checked_files((*paths, *more), allows_foreign=allows_foreign)
     elif paths or more:
         raise CommandFailed("files and -k exclude each other; expected one", USAGE)
     else:
         from agent.cli.objects.kustomization import built
 
-        files = without_fault([ManifestFile(folder, built(Path(folder)))])
+        made = ManifestFile(folder, built(Path(folder)))
+        files = without_fault([made], allows_foreign=allows_foreign)
     if dry_run == "client":
         for file in files:
             for found in check_file(file).objects:
@@ -184,7 +192,7 @@ def _of_files(paths: Sequence[str]) -> list[tuple[Kind, str]]:
     for file in read_files(paths):
         check = check_file(file)
         if not check.objects:
-            raise CommandFailed("\n".join(map(str, check.findings)), FAILURE)
+            raise CommandFailed("\n".join(map(str, (*check.findings, *check.foreign))), FAILURE)
         for one in check.objects:
             if one.kind not in BY_API:
                 raise CommandFailed(f"{one.where}: kind {one.kind} is not known here", USAGE)
@@ -248,20 +256,30 @@ def _outlook(found: ManifestObject) -> str:
 @click.command()
 @file_option
 @click.argument("more", nargs=-1, metavar="[FILE…]", type=click.Path())
-def validate(paths: tuple[str, ...], more: tuple[str, ...]) -> None:
+@click.option("--strict", "is_strict", is_flag=True, help="What is not carried out here is a fault.")
+def validate(paths: tuple[str, ...], more: tuple[str, ...], *, is_strict: bool) -> None:
     """Check manifests without a daemon: every fault of every file, and what is good."""
     count = 0
     checks = [check_file(file) for file in read_files((*paths, *more))]
     for check in checks:
         for one in check.warnings:
             click.echo(f"{one.where}: {one.path}: warning: {one.text}")
-        for one in check.findings:
+        for one in check.foreign if not is_strict else ():
+            click.echo(f"{one}; apply leaves it out")
+        findings = _faults(check, is_strict=is_strict)
+        for one in findings:
             click.echo(str(one), err=True)
-        if not check.findings:
+        if not findings:
             for found in check.objects:
                 click.echo(f"{found.where}: {called(*found.key)} is valid{_outlook(found)}")
                 count += 1
-    faulty = sum(bool(check.findings) for check in checks)
+    faulty = sum(bool(_faults(check, is_strict=is_strict)) for check in checks)
     if faulty:
         raise CommandFailed(f"{faulty} of {len(checks)} files {'has' if faulty == 1 else 'have'} faults", FAILURE)
     click.echo(f"all is valid; objects: {count}, files: {len(checks)}")
+
+
+def _faults(check: CheckedFile, *, is_strict: bool) -> Sequence[Finding]:
+    """A file that has nothing for a node is no good either."""
+    is_refused = is_strict or not check.objects
+    return [*check.findings, *(check.foreign if is_refused else ())]
