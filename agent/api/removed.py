@@ -9,6 +9,7 @@ SHOWN = {
     "ImageService/ListImages": "images", "ImageService/ListMirrors": "mirrors", "ImageService/ListPullHolds": "holds",
     "ImageService/ListPulls": "pulls", "ImageService/WatchImagePulls": "pulls", "NodeService/ListEvents": "events",
     "NodeService/ListFeatures": "features", "NodeService/ListFilesystems": "filesystems",
+    "NodeService/ListPlanes": "planes",
     "NodeService/WatchEvents": "events", "PodService/GetPod": "pods", "PodService/ListCheckpoints": "checkpoints",
     "PodService/ListContainers": "containers", "PodService/ListPods": "pods", "PodService/WatchPods": "pods",
     "ServiceProxyService/ListEndpoints": "endpoints", "ServiceProxyService/ListServices": "services",

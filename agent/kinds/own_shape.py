@@ -6,8 +6,9 @@ numbers and have their unit in the name.
 """
 
 from collections.abc import Mapping
+from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -37,27 +38,35 @@ def fields_of_message(message: "Message") -> Object:
 
 
 def fields_of(report: object) -> Object:
-    fields: Object = _renamed(msgspec.to_builtins(report))
+    fields: Object = {}
+    for attribute, name, is_time in _fields(type(report)):  # type: ignore[arg-type]  # mypy: no class is hashable
+        value = getattr(report, attribute)
+        if type(value) is str or type(value) is int:
+            fields[name] = value
+        elif value is None or (is_time and not value):
+            continue
+        else:
+            fields[name] = stamp(value) if is_time else _shown(value)
     return fields
 
 
-def _renamed(value: Any) -> Any:  # noqa: ANN401  # JSON
+def _shown(value: object) -> object:
+    if isinstance(value, tuple | list):
+        return [_shown(inner) for inner in value]
     if isinstance(value, dict):
-        renamed: Object = {}
-        for field, inner in value.items():
-            name, is_time = _name(field)
-            if inner is None or (is_time and not inner):
-                continue
-            renamed[name] = stamp(inner) if is_time else _renamed(inner)
-        return renamed
-    if isinstance(value, list | tuple):
-        return [_renamed(inner) for inner in value]
-    return value
+        return {name: _shown(inner) for name, inner in value.items()}
+    if isinstance(value, Enum):
+        return value.value
+    return fields_of(value) if isinstance(value, msgspec.Struct) else value
 
 
 @cache
+def _fields(kind: type) -> list[tuple[str, str, bool]]:
+    """Each attribute, the name that it is shown by, and whether it is a time."""
+    return [(field, *_name(field)) for field in kind.__struct_fields__]  # type: ignore[attr-defined]  # of a Struct
+
+
 def _name(field: str) -> tuple[str, bool]:
-    """As it is shown, and whether it is a time."""
     is_time = field in TIMES or field.endswith("_at_s")
     word = field
     if is_time:

@@ -9,18 +9,18 @@ from agent.api.errors import ApiError
 from agent.api.paging import AT_A_TIME, PAGE_BYTES, in_order, page, place_of
 from agent.wire.kepd.v1 import list_pb2, node_pb2
 
-PLANES = [node_pb2.Plane(name=name, restarts=len(name), state=node_pb2.PLANE_STATE_READY) for name in ("b", "aa", "c")]
+NODES = [node_pb2.Node(name=name) for name in ("b", "aa", "c")]
 
 
 async def ask(**options: object) -> tuple[list[str], str]:
-    found, meta = await pages_of(PLANES, list_pb2.ListOptions(**options))  # type: ignore[arg-type]
-    return [plane.name for plane in found], meta.next_page_token
+    found, meta = await pages_of(NODES, list_pb2.ListOptions(**options))  # type: ignore[arg-type]
+    return [node.name for node in found], meta.next_page_token
 
 
 async def pages_of(
-    planes: list[node_pb2.Plane], options: list_pb2.ListOptions, convert: Callable[[Any], Any] = lambda one: one
-) -> tuple[list[node_pb2.Plane], list_pb2.ListMeta]:
-    walk = in_order(planes, lambda plane: plane.name, place_of(options))
+    nodes: list[node_pb2.Node], options: list_pb2.ListOptions, convert: Callable[[Any], Any] = lambda one: one
+) -> tuple[list[node_pb2.Node], list_pb2.ListMeta]:
+    walk = in_order(nodes, lambda node: node.name, place_of(options))
     return await page(walk, options, convert)
 
 
@@ -44,12 +44,12 @@ async def test_wrong_options_are_told(options: dict[str, str]) -> None:
 async def test_a_page_has_a_bound_whatever_was_asked_for() -> None:
     """FX-2: answers that are not read stay in memory. Together the pages have every object once, in order."""
     names = [f"{number:05}" for number in range(30_000)]
-    planes = [node_pb2.Plane(name=name, message="x" * 200) for name in reversed(names)]
+    nodes = [node_pb2.Node(name=name, kernel_version="x" * 200) for name in reversed(names)]
     found: list[str] = []
     made: list[str] = []
     token, turns, pages = "", 0, 0
 
-    def convert(one: node_pb2.Plane) -> node_pb2.Plane:
+    def convert(one: node_pb2.Node) -> node_pb2.Node:
         made.append(one.name)
         return one
 
@@ -62,7 +62,7 @@ async def test_a_page_has_a_bound_whatever_was_asked_for() -> None:
     other = asyncio.create_task(beside())
     while token or not found:
         options = list_pb2.ListOptions(page_token=token)
-        some, meta = await pages_of(planes, options, convert)
+        some, meta = await pages_of(nodes, options, convert)
         pages += 1
         assert sum(one.ByteSize() for one in some) <= PAGE_BYTES
         found += [one.name for one in some]
@@ -75,7 +75,7 @@ async def test_a_page_has_a_bound_whatever_was_asked_for() -> None:
 
 
 async def test_an_object_larger_than_a_page_is_one() -> None:
-    large = [node_pb2.Plane(name=name, message="x" * (PAGE_BYTES + 1)) for name in "ab"]
+    large = [node_pb2.Node(name=name, kernel_version="x" * (PAGE_BYTES + 1)) for name in "ab"]
     found, meta = await pages_of(large, list_pb2.ListOptions())
 
     assert [one.name for one in found] == ["a"]
@@ -83,10 +83,10 @@ async def test_an_object_larger_than_a_page_is_one() -> None:
 
 
 async def test_changes_between_pages_neither_repeat_nor_skip_others() -> None:
-    planes = {name: node_pb2.Plane(name=name) for name in "bdfh"}
-    first, meta = await pages_of(list(planes.values()), list_pb2.ListOptions(page_size=2))
-    del planes["d"], planes["f"]
-    planes |= {name: node_pb2.Plane(name=name) for name in "ag"}
-    rest, _ = await pages_of(list(planes.values()), list_pb2.ListOptions(page_token=meta.next_page_token))
+    nodes = {name: node_pb2.Node(name=name) for name in "bdfh"}
+    first, meta = await pages_of(list(nodes.values()), list_pb2.ListOptions(page_size=2))
+    del nodes["d"], nodes["f"]
+    nodes |= {name: node_pb2.Node(name=name) for name in "ag"}
+    rest, _ = await pages_of(list(nodes.values()), list_pb2.ListOptions(page_token=meta.next_page_token))
 
     assert [one.name for one in (*first, *rest)] == ["b", "d", "g", "h"]

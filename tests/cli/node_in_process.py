@@ -133,10 +133,6 @@ class Events:
     async def get_node(self, _request: object) -> node_pb2.GetNodeResponse:
         return node_pb2.GetNodeResponse(node=node_pb2.Node(name="n1", kepd_version="1.0"))
 
-    async def list_planes(self, _request: object) -> node_pb2.ListPlanesResponse:
-        ready = node_pb2.Plane(name="pods", state=node_pb2.PLANE_STATE_READY)
-        return node_pb2.ListPlanesResponse(planes=[ready])
-
     def __getattr__(self, name: str) -> Any:
         async def served(*_: object) -> None:
             raise AssertionError(name)

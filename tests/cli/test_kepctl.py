@@ -72,11 +72,11 @@ def test_every_format(kepd: Kepd, output: str, expected: str) -> None:
 
 def test_the_api_is_found_by_reflection(kepd: Kepd) -> None:
     listed = kepd.ctl("api").stdout.splitlines()
-    answer = json.loads(kepd.ctl("api", "NodeService/ListPlanes", '{"options": {"pageSize": 2}}').stdout)
+    answer = json.loads(kepd.ctl("api", "ObjectService/List", '{"kind": "planes", "options": {"pageSize": 2}}').stdout)
     full = kepd.ctl("api", "kepd.v1.NodeService/GetNode")
 
     assert "kepd.v1.NodeService/GetNode" in listed
-    assert [plane["name"] for plane in answer["planes"]] == ["images", "pods"]
+    assert [plane["metadata"]["name"] for plane in answer["objects"]] == ["images", "pods"]
     assert answer["meta"]["nextPageToken"]
     assert json.loads(full.stdout)["node"]["name"] == "n1"
 

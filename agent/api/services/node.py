@@ -27,7 +27,7 @@ from agent.kinds.kube_shape import event_object, node_object
 from agent.kinds.own_shape import fields_of
 from agent.kinds.shown import How, Offer
 from agent.kinds.table import Object
-from agent.model.component import Board, Component
+from agent.model.component import Board
 from agent.model.event import Event
 from agent.model.feed import Feed
 from agent.model.finding import Advice, printable, suggestion
@@ -92,12 +92,6 @@ class NodeService:
         if self._way_in is None:
             raise closed()
         return pb.GetKubeconfigResponse(content=self._way_in.kubeconfig(request.level or "read"))
-
-    async def list_planes(self, request: pb.ListPlanesRequest) -> pb.ListPlanesResponse:
-        lines = [line for line in self._board.lines() if line.is_plane]
-        planes = in_order(lines, lambda line: line.name, place_of(request.options))
-        items, meta = await page(planes, request.options, _plane, self._board.feed.version)
-        return pb.ListPlanesResponse(planes=items, meta=meta)
 
     async def get_config(self, _request: pb.GetConfigRequest) -> pb.GetConfigResponse:
         checked = self._configuration.current()
@@ -252,10 +246,6 @@ def _change(change: KeyChange) -> pb.ConfigChange:
     return pb.ConfigChange(
         path=change.path, old_value=json.dumps(json_like(change.old)), new_value=json.dumps(json_like(change.new))
     )
-
-
-def _plane(line: Component) -> pb.Plane:
-    return to_message(pb.Plane, line, state=pb.PlaneState.Value(f"PLANE_STATE_{line.state.name}"))
 
 
 def _event_object(event: Event) -> Object:

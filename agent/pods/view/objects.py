@@ -5,6 +5,7 @@ Zeros stand where Kubernetes has them (`exitCode: 0`, `restartCount: 0`, `ready:
 one must not get `null`. What only kepd knows stands in `kepd`. Variables are shown by name alone.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -176,5 +177,7 @@ def _set(**values: object) -> Object:
     return {name: value for name, value in values.items() if value}
 
 
+@lru_cache(1024)
 def _time(wall_s: float) -> str:
+    """Most of a pod's are the same."""
     return stamp(wall_s) if wall_s else ""

@@ -44,7 +44,7 @@ class Head(msgspec.Struct, frozen=True):
     """The node and its planes."""
 
     node: node_pb2.Node
-    planes: Sequence[node_pb2.Plane]
+    planes: Sequence[Object]
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ class Board:
 
     def __init__(self) -> None:
         self.node = node_pb2.Node()
-        self.planes: Sequence[node_pb2.Plane] = ()
+        self.planes: Sequence[Object] = ()
         self.pods = ObjectTable(names_of)
         self.pulls = ObjectTable(_pull_rank)
         self.services = ObjectTable(names_of)

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from agent.wire.kepd.v1 import node_pb2
 from kepd_ui.board import PANELS, Board
 from kepd_ui.cells import Line, Span, cut, cut_line, line_width, span
 from kepd_ui.rows import ORDER_LEGEND, Look, row_of, titles_of
@@ -99,8 +98,8 @@ def _head(board: Board, width: int) -> Line:
     runtime = f"{node.runtime.name} {node.runtime.version}" if node.runtime.is_connected else "no runtime"
     parts.append(span(f"  {runtime}", "" if node.runtime.is_connected else "red"))
     for plane in board.planes:
-        word = node_pb2.PlaneState.Name(plane.state).removeprefix("PLANE_STATE_").lower()
-        parts += [Span("  "), span(plane.name), Span(" "), span(word, PLANE_STYLES.get(word, "red"))]
+        word = plane["status"]["state"]
+        parts += [Span("  "), span(plane["metadata"]["name"]), Span(" "), span(word, PLANE_STYLES.get(word, "red"))]
     if node.HasField("drain"):
         parts += [Span("  "), span(f"drained by {node.drain.by}", "yellow")]
     return cut_line(parts, width)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from agent.cli.client import Client
 from agent.cli.objects.listed import changes, objects
 from agent.cli.session import CommandFailed
+from agent.kinds.table import Object
 from agent.model.exit_codes import CONFLICT
 from agent.wire.kepd.v1 import node_pb2
 from kepd_ui.board import Began, Head, Lost, News, Told, counted
@@ -103,11 +104,9 @@ class Feeds:
 
 def _head(daemon: Client) -> Head:
     node = daemon.call("kepd.v1.NodeService/GetNode", node_pb2.GetNodeRequest(), node_pb2.GetNodeResponse).node
-    planes: list[node_pb2.Plane] = []
+    planes: list[Object] = []
     asked: Client | None = daemon
     while asked is not None:
-        request, answer = node_pb2.ListPlanesRequest(), node_pb2.ListPlanesResponse
-        planes += asked.call("kepd.v1.NodeService/ListPlanes", request, answer).planes
+        planes += objects(asked, "planes")
         asked = asked.other
-    off = (node_pb2.PLANE_STATE_OFF, node_pb2.PLANE_STATE_ABSENT)
-    return Head(node, [one for one in planes if one.state not in off])
+    return Head(node, [plane for plane in planes if plane["status"]["state"] not in ("off", "absent")])
