@@ -169,7 +169,7 @@ class _Claims:
 
     def claim(self, object_: Object) -> bool:
         """Whether it has what it claims; else that is told."""
-        holder, field, what = self.chosen.get(object_.key), "metadata.name", called(object_.key)
+        holder, field, what = self.chosen.get(object_.key), "metadata.name", ""
         marks = self.marks_of(object_)
         for mark_field, words in marks if holder is None else ():
             if (rival := self._marks.get((object_.key[0], words))) is not None:
@@ -178,7 +178,7 @@ class _Claims:
             self.chosen[object_.key] = object_
             self._marks |= {(object_.key[0], words): object_ for _, words in marks}
             return True
-        text = f"{what} is already in {holder.where}; this one is ignored"
+        text = f"{what or called(object_.key)} is already in {holder.where}; this one is ignored"
         self.refuse(object_, Finding(object_.where, field, text), is_duplicate=True)
         self.rivals.setdefault(holder.key, []).append(object_.where)
         return False
@@ -190,7 +190,7 @@ class _Claims:
 
     def marks_of(self, object_: Object) -> Sequence[tuple[str, str]]:
         reading = self._readings.of(object_.key[0])
-        return tuple(reading.marks(object_.value)) if reading is not None else ()
+        return tuple(reading.marks(object_.value)) if reading is not None and reading.marks is not None else ()
 
 
 def _claimed(
@@ -206,6 +206,8 @@ def _claimed(
     def rank(offer: Object) -> int:
         """What stays as it is comes before an edit, which may claim more, and an edit before a newcomer."""
         known = moved.get(offer.key) or before.objects.get(offer.key)
+        if known is offer:
+            return 0
         if known is None or known.path != offer.path:
             return 2
         return 0 if claims.marks_of(offer) == claims.marks_of(known) else 1
@@ -214,7 +216,9 @@ def _claimed(
         claims.begin()
         offers = list(moved.values())
         for path, file in read.items():
-            fresh = {key: object_ for key, object_ in file.objects.items() if id(object_) not in refused}
+            fresh = file.objects
+            if refused:
+                fresh = {key: object_ for key, object_ in fresh.items() if id(object_) not in refused}
             offers += fresh.values()
             if path in with_faults:
                 offers += [object_ for object_ in held.get(path, ()) if object_.key not in fresh]
@@ -235,6 +239,8 @@ def _excess(chosen: Objects, before: Objects, readings: Readings) -> Iterator[tu
     for reading in readings.all:
         if reading.bound is not None:
             own = {key: object_ for key, object_ in chosen.items() if key[0] in reading.kinds}
+            if all(before.get(key) is object_ for key, object_ in own.items()):
+                continue
             yield from ((chosen[key], finding) for key, finding in reading.bound(own, before))
 
 

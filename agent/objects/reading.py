@@ -45,10 +45,6 @@ Objects = Mapping[Key, Object]
 Bound = Callable[[Objects, Objects], Sequence[tuple[Key, Finding]]]
 
 
-def nothing(_value: object) -> Iterable[Any]:
-    return ()
-
-
 class Reading(msgspec.Struct, frozen=True):
     """How a plane reads its kinds.
 
@@ -65,7 +61,7 @@ class Reading(msgspec.Struct, frozen=True):
     kinds: frozenset[str]
     read: Callable[[Tree, str, str, list[Finding]], object | None]
     warnings: Callable[[Tree, Any], Iterable[tuple[str, str]]] | None = None
-    marks: Callable[[Any], Iterable[tuple[str, str]]] = nothing
+    marks: Callable[[Any], Iterable[tuple[str, str]]] | None = None
     refuses: Callable[[Sequence[Tree]], str] | None = None
     read_folder: Callable[[SourceFolder], tuple[Object | None, Sequence[Finding]]] | None = None
     bound: Bound | None = None
