@@ -20,6 +20,7 @@ from agent.model.pods.source_folder import SourceFolder
 from agent.objects.reading import Object, Reading, Readings, read_file
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.bound import within_bound
+from agent.pods.manifest.of_cluster import LEFT_OUT, token_volumes, without_own_selector, without_tokens
 from agent.pods.manifest.source_folders import read_folder
 from agent.pods.manifest.validation import check_pod, warnings_about, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told
@@ -30,7 +31,7 @@ from agent.pods.workloads.budget import KIND as BUDGET
 from agent.pods.workloads.budget import Budget, read_budget
 from agent.pods.workloads.cron_job import CRON_JOB
 from agent.pods.workloads.cron_reading import manifest_warnings, read_cron_job
-from agent.pods.workloads.reading import read_workload
+from agent.pods.workloads.reading import JOB, read_workload
 from agent.pods.workloads.workload import Workload
 
 Read = TypeVar("Read", bound=msgspec.Struct)
@@ -111,7 +112,7 @@ def identity_of(configuration: Configuration) -> NodeIdentity:
 def _read_object(tree: Tree, kind: str, path: str, identity: NodeIdentity, findings: list[Finding]) -> object | None:
     """None with findings."""
     if kind == POD:
-        return _pod(tree, identity, path, findings)
+        return _pod(without_tokens(tree), identity, path, findings)
     if kind in SOURCE_KINDS:
         return _source(tree, kind, path, findings)
     if kind == CRON_JOB:
@@ -119,13 +120,17 @@ def _read_object(tree: Tree, kind: str, path: str, identity: NodeIdentity, findi
     if kind == BUDGET:
         return read_budget(tree, path, findings)
     gives, claim_root = identity.gives, identity.claim_root
+    if kind == JOB:
+        tree = without_own_selector(tree)
     return read_workload(tree, kind, path, identity.node, findings, gives=gives, claim_root=claim_root)
 
 
-def _warnings(_tree: Tree, value: object) -> Iterable[tuple[str, str]]:
+def _warnings(tree: Tree, value: object) -> Iterable[tuple[str, str]]:
     if isinstance(value, PodSpec):
-        return warnings_about(value.spec)
-    return manifest_warnings(value) if isinstance(value, Workload) else ()
+        yield from warnings_about(value.spec)
+        yield from (("spec.volumes", f"{name} {LEFT_OUT}") for name in token_volumes(tree))
+    elif isinstance(value, Workload):
+        yield from manifest_warnings(value)
 
 
 def _folder_object(folder: SourceFolder) -> tuple[Object | None, Sequence[Finding]]:

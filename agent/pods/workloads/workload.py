@@ -76,6 +76,9 @@ class DaemonSetFields(Fields, frozen=True):
 
 
 class ClaimMetadata(Fields, frozen=True):
+    """What only an API server fills is taken and not looked at."""
+
+    creation_timestamp: object = None
     name: str = ""
     labels: Texts = msgspec.field(default_factory=dict)
     annotations: Texts = msgspec.field(default_factory=dict)
