@@ -19,8 +19,9 @@ from typing import Any
 
 from agent.drivers.netlink.connection import open_socket
 from agent.drivers.nft.named_table import NamedTable
+from agent.objects.admitting import objects_in
 from agent.policies.manifest.objects import PolicedPod, Policy
-from agent.policies.manifest.reading import read_policies
+from agent.policies.manifest.reading import POLICY_READING, policies_in
 from agent.policies.rules.building import Builder
 from agent.policies.rules.changing import change
 from agent.policies.rules.nft_text import REMOVAL, whole_text
@@ -73,7 +74,7 @@ def policies(count: int, **changed: Any) -> Mapping[str, Policy]:
         for number in range(count)
     ]
     content = json.dumps({"apiVersion": "v1", "kind": "List", "items": listed}).encode()
-    return read_policies({"bench.yaml": content}).policies
+    return policies_in(objects_in({"bench.yaml": content}, POLICY_READING)).policies
 
 
 async def changes() -> list[Row]:

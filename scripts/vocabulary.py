@@ -23,6 +23,7 @@ from agent.pods.run.metrics import PodMetrics
 from agent.policies.run.metrics import PolicyMetrics
 from agent.proxy.run.figures import Figures
 from agent.services.attach.assembly import ServiceParts, wire_services
+from agent.services.attach.manifests import SERVICE_READING
 from kepd_devices.run.metrics import DeviceMetrics
 from kepd_dns.run.metrics import UNKNOWN, PlaneFigures, dns_metrics
 from kepd_dns.run.metrics_compat import coredns_metrics
@@ -301,7 +302,7 @@ async def metrics() -> list[Metric]:
         telemetry=replace(plain.telemetry, per_service=True),
         services=replace(plain.services, counters=replace(plain.services.counters, export=True)),
     )
-    manifests = follow_manifests(Configuration).source("services", False)
+    manifests = follow_manifests(Configuration).source(lambda: SERVICE_READING)
     outside = ServiceParts(clock=SystemClock(), tell=lambda _: None, manifests=manifests)
     services = wire_services(shown, outside)
     telling = replace(plain, services=replace(plain.services, write_events=True, outage="judge", source="kubernetes"))

@@ -6,7 +6,8 @@ from click.shell_completion import CompletionItem
 from click.types import StringParamType
 
 from agent.cli.completing import NAMESPACE, names_of
-from agent.kinds.registry import BY_WORD, Kind
+from agent.kinds.kind import Kind
+from agent.kinds.registry import BY_WORD
 
 
 def take_namespace(command: click.Command) -> None:

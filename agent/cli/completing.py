@@ -5,7 +5,8 @@ import click
 
 from agent.cli.quick.completion import LIMIT_S, offered
 from agent.cli.session import CommandFailed, Session
-from agent.kinds.registry import BY_WORD, KINDS, Kind, Named
+from agent.kinds.kind import Kind, Named
+from agent.kinds.registry import BY_WORD, KINDS
 
 NAMESPACE = "kepctl.namespace"
 """Where a context remembers `-n`."""

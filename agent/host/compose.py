@@ -172,6 +172,7 @@ def compose(
     way_in = WayIn(lambda: process.access, door.kubeconfig) if door is not None else None
     services = api_services(process, attached, planes, way_in)
     if door is not None:
+        process.follow_manifests()
         door.services = services
         process.add_unit("door", door.run)
     server = api_server(process, services)

@@ -109,7 +109,8 @@ def api_services(
         return (attached[plane].service if plane in attached else None) or Absent(plane)
 
     current = process.inputs.configuration
-    topology = TopologyOfManifests(current, planes.services.programmed if planes.services is not None else None)
+    programmed = planes.services.programmed if planes.services is not None else None
+    topology = TopologyOfManifests(current, programmed, process.in_force)
     by_file = {
         node_pb2: _node_service(process, planes, way_in),
         pod_pb2: service_of("pods"),
@@ -123,7 +124,7 @@ def api_services(
         health_pb2: HealthService(process.board),
     }
     services = {one: served for file, served in by_file.items() for one in file.DESCRIPTOR.services_by_name.values()}
-    objects = ObjectService(wire_objects(current, planes.pods, planes.policies), services)
+    objects = ObjectService(wire_objects(current, planes.pods, planes.policies, process.in_force), services)
     return {**services, object_pb2.DESCRIPTOR.services_by_name["ObjectService"]: objects}
 
 

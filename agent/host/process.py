@@ -36,8 +36,10 @@ from agent.model.span import SpanRef
 if TYPE_CHECKING:
     from agent.drivers.kube.client import KubeClient
     from agent.kit.runtime import Runtime
-    from agent.model.manifests.snapshot import ManifestSource
+    from agent.objects.admitting import InForce
+    from agent.objects.reading import Reading
     from agent.objects.run.follower import ManifestFollower
+    from agent.objects.wanted import WantedSource
 
 log = structlog.get_logger(plane="daemon")
 
@@ -117,15 +119,23 @@ class Process:
                 self._closers.append(self._kube.close)
         return self._kube
 
-    def find_manifests(self, plane: str, has_sources: bool) -> "ManifestSource":
+    def find_manifests(self, reading: "Callable[[], Reading]") -> "WantedSource":
         """One look for all planes."""
+        return self.follow_manifests().source(reading)
+
+    def follow_manifests(self) -> "ManifestFollower":
+        """Also for who only writes and shows objects."""
         if self._manifests is None:
             from agent.objects.run.follower import follow_manifests
 
             self._manifests = follow_manifests(self.inputs.configuration)
             self._closers.append(self._manifests.close)
             self.add_unit("manifests", self._manifests.run)
-        return self._manifests.source(plane, has_sources)
+        return self._manifests
+
+    def in_force(self) -> "InForce | None":
+        """None where no plane follows the manifests, or before their memory has been read."""
+        return self._manifests.in_force if self._manifests is not None else None
 
     def take(self, plane: Attached[object]) -> None:
         """What there is of a plane takes part from now on."""

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from agent.kinds.registry import DEFAULT_NAMESPACE, Kind, Named
+from agent.kinds.kind import DEFAULT_NAMESPACE, Kind, Named
 from agent.kinds.table import FACTS, Object, names_of
 from agent.model.refused import Refused
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agent.kinds.described import Described
-from agent.kinds.registry import FOLDERS, Kind, Named
+from agent.kinds.kind import Kind, Named
 from agent.kinds.table import Column, Columns, Object, names_of
 from agent.model.placed import Walk
 
@@ -109,7 +109,7 @@ def own_kind(service: str, kind: str, empty: str, columns: Columns[Object], **mo
 
 
 def _module(kind: Kind) -> Any:  # noqa: ANN401  # each has what its kind can
-    return import_module(f"agent.kinds.{FOLDERS[kind]}.{kind.module or kind.plural}")
+    return import_module(kind.module)
 
 
 def shown_of(kind: Kind) -> Shown:

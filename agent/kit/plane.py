@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     # Importing them takes longer than a daemon without runtime or cluster has to start.
     from agent.drivers.kube.client import KubeClient
     from agent.kit.runtime import Runtime
-    from agent.model.manifests.snapshot import ManifestSource
+    from agent.objects.reading import Reading
+    from agent.objects.wanted import WantedSource
 
 Offers = TypeVar("Offers")
 Families = Callable[[], Iterable[Metric]]
@@ -34,8 +35,8 @@ Run = Callable[[Report], Awaitable[None]]
 
 class PlaneInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What the process has anyway. `configuration` gives the one in force; `find_runtime` and `find_kube` make their
-    clients at the first question, and a node may have no API server yet. `find_manifests` gives the plane of a name its
-    view of the directory, with the folders that objects are made from if it wants them. `metrics_page` shows figures of
+    clients at the first question, and a node may have no API server yet. `find_manifests` tells a plane
+    what of the kinds that it reads is in force. `metrics_page` shows figures of
     all planes."""
 
     configuration: Callable[[], Configuration]
@@ -45,7 +46,7 @@ class PlaneInputs(msgspec.Struct, frozen=True, kw_only=True):
     tell: Callable[[Event], None]
     find_runtime: "Callable[[], Runtime]"
     find_kube: "Callable[[], KubeClient | None]"
-    find_manifests: "Callable[[str, bool], ManifestSource]"
+    find_manifests: "Callable[[Callable[[], Reading]], WantedSource]"
     metrics_page: Handler
     endings: EndingPods
     traces: Traces | None = None

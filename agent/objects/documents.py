@@ -16,8 +16,9 @@ import msgspec
 import yaml
 
 from agent.config.strict_yaml import Tree, UnreadableYaml, plain
+from agent.kinds.registry import CLUSTER_KINDS
 from agent.model.finding import Finding
-from agent.objects.decoding import CLUSTER_KINDS, Content, documents_of
+from agent.objects.decoding import Content, documents_of
 
 BEGINS = re.compile(r"^---(?:[ \t\r].*)?$", re.MULTILINE)
 

@@ -10,8 +10,8 @@ from itertools import chain
 
 import msgspec
 
-from agent.kinds.pods.parts import items, part
-from agent.kinds.registry import WORKLOADS
+from agent.kinds.parts import items, part
+from agent.kinds.registry import CARRIED_OUT, WITH_PODS
 from agent.model.finding import Finding
 from agent.model.generation import spec_generation
 from agent.model.nodes.manifest_report import ListedObject
@@ -21,17 +21,14 @@ from agent.model.pods.wall_clock import stamp
 from agent.objects.decoding import Content
 
 Key = tuple[str, str, str]
-CARRIED_OUT = (*WORKLOADS, "CronJob")
-WITH_PODS = ("Pod", *CARRIED_OUT, "ReplicaSet", "ControllerRevision")
 # In which `env` is a word of an author.
 WORDS = ("labels", "matchLabels", "nodeSelector")
-BUDGET = "PodDisruptionBudget"
 CREATION = "creationTimestamp"
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
 # Where an object has what a pod is made of.
-POD_SPECS = (("spec",), ("spec", "template", "spec"), ("spec", "jobTemplate", "spec", "template", "spec"))
+POD_SPECS = frozenset(kind.pod_path for kind in WITH_PODS.values())
 
 
 def shown(key: Key, content: Content, source: str, version: str) -> ListedObject:
@@ -43,7 +40,7 @@ def shown(key: Key, content: Content, source: str, version: str) -> ListedObject
         content = {**open_fields, "data": dict.fromkeys(_keys(content), "")}
     elif kind in WITH_PODS:
         content = {name: _bare(inner) for name, inner in content.items()}
-    elif kind == BUDGET:
+    elif kind in CARRIED_OUT:
         content = plain_copy(content)
     if is_marked:
         # Another value is another version, which a watch has to tell though it does not show the value.
@@ -63,7 +60,7 @@ def _listed(key: Key, content: Content, source: str, version: str) -> ListedObje
 
 def _with_generation(kind: str, content: Content) -> Content:
     """Of the whole: its status is about all of it, also about values that are left out."""
-    if kind not in CARRIED_OUT and kind != BUDGET:
+    if kind not in CARRIED_OUT:
         return content
     return {**content, "metadata": {**part(content, "metadata"), "generation": spec_generation(content.get("spec"))}}
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from agent.config.strict_yaml import UnreadableYaml
-from agent.kinds.pods.parts import part
+from agent.kinds.parts import part
 from agent.objects.decoding import Content
 from agent.objects.documents import ManifestObject, dumped, read_objects
 

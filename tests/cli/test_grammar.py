@@ -11,7 +11,8 @@ import pytest
 
 from agent.cli.objects.words import find_named, parse_selector, parse_wanted, qualified
 from agent.cli.session import CommandFailed
-from agent.kinds.registry import BY_WORD, Named
+from agent.kinds.kind import Named
+from agent.kinds.registry import BY_WORD
 from agent.model.event import Event
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.model.pods.container_fields import Container, ContainerPort, Env, Resources

@@ -326,10 +326,10 @@ async def test_the_fake_says_what_the_driver_says(tmp_path: Path) -> None:
     path = str(folder / "a.yaml")
     folder.chmod(0o700)
     fake = FakeManifestDirectory({path: b"1"})
-    looks = fake.snapshots()
-    first, real_first = await anext(looks), read_manifests(folder)
+    news = fake.news()
+    first, real_first = (await anext(news)).look, read_manifests(folder)
     fake.fail(str(folder), "broken")
-    broken = await anext(looks)
+    broken = (await anext(news)).look
     folder.rename(tmp_path / "aside")
     os.mkfifo(folder)
     real_broken = read_manifests(folder, real_first)

@@ -2,18 +2,23 @@
 """A directory of manifests in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
+from agent.kinds.registry import MANIFEST_KINDS
 from agent.model.finding import Finding
-from agent.model.manifests.in_force import FileInForce
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
+from agent.objects.admitting import NOTHING, admit
+from agent.objects.reading import Reading, Readings
+from agent.objects.wanted import Wanted
 
 
 class FakeManifestDirectory:
     """The test writes with `put` and breaks with `fail`."""
 
     def __init__(self, files: Mapping[str, bytes] | None = None) -> None:
+        self.readings: Sequence[Reading] = ()
+        """Of the plane that hears of it."""
         self._files = dict(files or {})
         self._folders: dict[str, SourceFolder] = {}
         self._reasons: dict[str, str] = {}
@@ -40,23 +45,19 @@ class FakeManifestDirectory:
         self._reasons[path] = reason
         self._changed.set()
 
-    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
+    async def news(self) -> AsyncIterator[Wanted]:
         last: ManifestSnapshot | None = None
+        in_force = NOTHING
         while True:
             self._changed.clear()
-            snapshot = self._look(last)
-            if snapshot != last:
-                last = snapshot
-                yield snapshot
+            look = self._look(last)
+            if look != last:
+                last = look
+                in_force = admit(look.files, look.folders, in_force, Readings(self.readings), MANIFEST_KINDS)
+                yield Wanted(look, in_force)
             await self._changed.wait()
 
-    async def remember(
-        self,
-        files: Mapping[str, FileInForce],
-        folders: Mapping[str, SourceFolder] | None = None,
-        *,
-        is_whole: bool = True,
-    ) -> None:
+    async def settle(self) -> None:
         """Nothing outlives a test."""
 
     def _look(self, last: ManifestSnapshot | None) -> ManifestSnapshot:

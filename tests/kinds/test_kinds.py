@@ -2,32 +2,20 @@
 """The registry of kinds: each is shown by its module, and a new one is a line and a module."""
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import agent.kinds.node
 from agent.api.errors import ApiError
 from agent.api.service import level_of
-from agent.kinds.registry import BY_WORD, FOLDERS, KINDS, Kind
+from agent.kinds.kind import Kind
+from agent.kinds.registry import BY_WORD, KINDS
 from agent.kinds.shown import described_by, shown_of
 from agent.kinds.table import Object, without_facts
 from agent.model.refused import Refused
 from agent.wire.kepd.v1 import access_pb2, list_pb2
 from agent.wire.kepd.v1 import object_pb2 as pb
 from tests.kinds.offers import DESCRIPTORS, offering
-
-TEAPOT = """
-from agent.kinds.shown import Shown
-from agent.kinds.table import Column
-
-COLUMNS = (
-    Column("POT", lambda pot: pot["metadata"]["name"]), Column("FOR", lambda pot: pot["status"]["tea"], wide=True)
-)
-SHOWN = Shown(("kepd.v1.NodeService",), COLUMNS, kind="Teapot", empty="no teapots")
-"""
 
 
 def named(name: str, namespace: str = "", **status: Any) -> Object:
@@ -50,20 +38,6 @@ def test_no_word_means_two_kinds() -> None:
     words = [word for kind in KINDS for word in kind.words]
 
     assert len(words) == len(set(words)) == len(BY_WORD)
-
-
-async def test_a_new_kind_is_a_line_and_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "teapots.py").write_text(TEAPOT)
-    monkeypatch.setattr(agent.kinds.node, "__path__", [*agent.kinds.node.__path__, str(tmp_path)])
-    kind = Kind("teapots", "teapot")
-    monkeypatch.setitem(FOLDERS, kind, "node")
-    monkeypatch.setitem(BY_WORD, "teapots", kind)
-    kinds = offering(teapots=[named("brown", tea="green")])
-    found = await kinds.table(pb.TableRequest(kind="teapots", is_wide=True))
-    del sys.modules["agent.kinds.node.teapots"]
-
-    assert [column.title for column in found.columns] == ["POT", "FOR"]
-    assert [(list(row.cells), row.shown) for row in found.rows] == [(["brown", "green"], "teapot/brown")]
 
 
 async def test_what_another_plane_would_add_is_left_out_where_it_is_off() -> None:

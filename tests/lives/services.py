@@ -17,7 +17,7 @@ from agent.model.services.nft_error import NftFailed
 from agent.model.services.nft_table import CLIENTS, AffineClient, Batch
 from agent.model.services.service import ServiceKey
 from agent.services.attach.health import ServiceHealth
-from agent.services.attach.manifests import HintLedger, read_service_objects
+from agent.services.attach.manifests import SERVICE_READING, HintLedger, services_in
 from agent.services.objects.node_state import NodeSettings
 from agent.services.objects.reading_slice import read_slice
 from agent.services.run.affinity_keeper import AffinityKeeper
@@ -33,6 +33,7 @@ from tests.drivers.kube.fake import FakeKube
 from tests.drivers.kube.following import service
 from tests.fakes.conntrack import FakeConntrack
 from tests.lives.figures import Watched, until
+from tests.objects.looks import after
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 from tests.services.making import make_service, make_slice
 from tests.services.run.cluster.test_event_writer import FAULT
@@ -241,7 +242,9 @@ async def of_hints() -> set[str]:
     watched = Watched(lambda: ledger.families(has_services=True))
     for endpoints in (4, 1):
         files = {"a.yaml": SERVICE, "b.yaml": slices(endpoints), "c.yaml": NODES}
-        found = read_service_objects({name: text.encode() for name, text in files.items()}, HintOptions(mode="compute"))
+        found = services_in(
+            after(SERVICE_READING, {name: text.encode() for name, text in files.items()}), HintOptions(mode="compute")
+        )
         ledger.take(found.hints)
         watched.look()
     return watched.moved

@@ -10,35 +10,29 @@ from typing import Any
 
 import pytest
 
-from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.objects import decoding
-from agent.objects.decoding import PREPARED
-from agent.objects.run.follower import PlaneManifests
+from agent.objects.run.follower import PlaneObjects
+from agent.objects.wanted import Wanted
 from tests.objects.following import following
-from tests.objects.test_last_good import CLAIM, POD, POLICY, SERVICE, Devices, Policies, Reader, Services
+from tests.objects.histories import ALL, PODS, TEXT
 
 WITHIN_S = 30.0
-READERS = {"pods": Reader(), "policies": Policies(), "services": Services(), "devices": Devices()}
-TEXT = "\n---\n".join(kind % ("x", 1) for kind in (POD, POLICY, SERVICE, CLAIM))
 
 
-class ReadingPlane:
-    """What a plane does with the directory."""
+class HearingPlane:
+    """What a plane does with what it hears."""
 
-    def __init__(self, source: PlaneManifests) -> None:
-        self._source, self._reader = source, READERS[source.plane]
-        self.objects: Any = self._reader.nothing
-        self.seen: list[ManifestSnapshot] = []
+    def __init__(self, source: PlaneObjects) -> None:
+        self._source = source
+        self.heard: list[Wanted] = []
 
     async def run(self) -> None:
-        async for snapshot in self._source.snapshots():
-            self.objects = await asyncio.to_thread(self._reader.read, snapshot.files, self.objects)
-            if not snapshot.is_remembered:
-                await self._source.remember(self._reader.in_force(self.objects))
-            self.seen.append(snapshot)
+        async for wanted in self._source.news():
+            self.heard.append(wanted)
 
     async def until(self, text: str) -> None:
-        while not self.seen or text not in str(self._reader.said(self.objects)):
+        kinds = self._source.reading().kinds
+        while not self.heard or not any(text.encode() in each.document for each in self.heard[-1].in_force.of(kinds)):
             await asyncio.sleep(0.01)
 
 
@@ -56,9 +50,9 @@ def parses(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
 
 
 @asynccontextmanager
-async def planes_of(folder: Path, database: Path, text: str) -> AsyncIterator[list[ReadingPlane]]:
-    async with following(folder, database, *READERS, rescan_s=0.2) as sources, asyncio.TaskGroup() as group:
-        planes = [ReadingPlane(source) for source in sources]
+async def planes_of(folder: Path, database: Path, text: str) -> AsyncIterator[list[HearingPlane]]:
+    async with following(folder, database, *ALL, rescan_s=0.2) as sources, asyncio.TaskGroup() as group:
+        planes = [HearingPlane(source) for source in sources]
         tasks = [group.create_task(plane.run()) for plane in planes]
         async with asyncio.timeout(WITHIN_S):
             await asyncio.gather(*(plane.until(text) for plane in planes))
@@ -72,16 +66,12 @@ async def test_a_file_that_changes_is_taken_apart_once_for_all_planes(tmp_path: 
     folder.mkdir()
     (folder / "a.yaml").write_text(TEXT)
     (folder / "b.yaml").write_text(TEXT.replace("name: x", "name: y"))
-    async with planes_of(folder, tmp_path / "objects.db", "'1'") as planes:
+    async with planes_of(folder, tmp_path / "objects.db", '"v":"1"') as planes:
         first = dict(parses)
         changed = TEXT.replace("'1'", "'2'")
         (folder / "a.yaml").write_text(changed)
         async with asyncio.timeout(WITHIN_S):
-            await asyncio.gather(*(plane.until("'2'") for plane in planes))
-            while any(plane.seen[-1].files[str(folder / "a.yaml")] != changed.encode() for plane in planes):
-                await asyncio.sleep(0.01)
-            while PREPARED._known:
-                await asyncio.sleep(0.01)
+            await asyncio.gather(*(plane.until('"v":"2"') for plane in planes))
 
     assert set(first.values()) == {1}
     assert parses[changed.encode()] == 1, parses
@@ -94,15 +84,15 @@ async def test_the_next_process_takes_apart_what_is_remembered_and_nothing_again
     folder = tmp_path / "manifests"
     folder.mkdir()
     (folder / "a.yaml").write_text(TEXT)
-    async with planes_of(folder, tmp_path / "objects.db", "'1'"):
+    async with planes_of(folder, tmp_path / "objects.db", '"v":"1"'):
         pass
     (folder / "a.yaml").write_text("{")
     parses.clear()
-    async with planes_of(folder, tmp_path / "objects.db", "'1'") as planes:
+    async with planes_of(folder, tmp_path / "objects.db", '"v":"1"') as planes:
         async with asyncio.timeout(WITHIN_S):
-            while not all(plane.seen and not plane.seen[-1].is_remembered for plane in planes):
+            while not all(plane.heard and not plane.heard[-1].look.is_remembered for plane in planes):
                 await asyncio.sleep(0.01)
-        remembered = {plane.seen[0].is_remembered for plane in planes}
+        remembered = {plane.heard[0].look.is_remembered for plane in planes}
 
     assert remembered == {True}
     assert parses == {TEXT.encode(): 1, b"{": 1}
@@ -112,8 +102,8 @@ async def test_a_plane_that_begins_anew_sees_what_is_there(tmp_path: Path) -> No
     """As one that has failed and is started again; and a slow one misses what came and went."""
     folder = tmp_path / "manifests"
     folder.mkdir()
-    async with following(folder, tmp_path / "objects.db", "pods") as (source,), asyncio.timeout(WITHIN_S):
+    async with following(folder, tmp_path / "objects.db", PODS) as (source,), asyncio.timeout(WITHIN_S):
         for _ in range(2):
-            async for snapshot in source.snapshots():
-                assert snapshot.files == {}
+            async for wanted in source.news():
+                assert wanted.look.files == {}
                 break

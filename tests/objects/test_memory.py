@@ -8,19 +8,19 @@ import sqlite3
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agent.config.strict_yaml import parse_documents, plain
-from agent.model.manifests.in_force import FileInForce, Key
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
-from agent.objects.decoding import keyed_objects
 from agent.objects.run.memory import ObjectMemory
+from agent.pods.manifest.objects import NodeIdentity, pod_reading
 from tests.objects.following import following
+from tests.objects.looks import after
 
 A, B = ("ConfigMap", "default", "a"), ("ConfigMap", "other", "b")
+SOURCES = pod_reading(NodeIdentity("n", has_name_suffix=False))
 FOLDER = SourceFolder(kind="Secret", namespace="n", name="s", path="/m/secrets/n/s", values={"key": b"\xff"})
 
 
@@ -28,10 +28,6 @@ def document(key: tuple[str, str, str], **data: str) -> bytes:
     kind, namespace, name = key
     metadata = {"name": name, "namespace": namespace}
     return json.dumps({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data}).encode()
-
-
-def in_force(content: bytes, *keys: tuple[str, str, str], **more: Any) -> FileInForce:
-    return FileInForce(content, frozenset(keys), **more)
 
 
 def loaded(folder: Path) -> ManifestSnapshot:
@@ -50,38 +46,30 @@ def memory(tmp_path: Path) -> Iterator[ObjectMemory]:
     made.close()
 
 
+def remembered_of(content: bytes) -> bytes:
+    """Of a file that has nothing wrong but that it came after one that has its first object."""
+    rival = {"/m/0.yaml": document(B), "/m/a.yaml": content}
+    return after(SOURCES, rival).to_remember()[0]["/m/a.yaml"]
+
+
 def test_a_file_is_remembered_as_it_is_and_of_one_with_faults_what_is_in_force(
     tmp_path: Path, memory: ObjectMemory
 ) -> None:
     first = memory.load()
-    good = document(A, old="1") + b"\n---\n" + document(B)
-    memory.keep("pods", {"/m/a.yaml": in_force(good, A, B)}, {FOLDER.path: FOLDER})
+    good = {"/m/a.yaml": document(A, old="1") + b"\n---\n" + document(B)}
+    faulty = {"/m/a.yaml": document(B, new="1") + b"\n---\n{kind: ConfigMap, metadata: {name: a}, dat: {}}"}
+    memory.keep(after(SOURCES, good).to_remember()[0], {FOLDER.path: FOLDER})
     as_it_is = loaded(tmp_path)
-    faulty = document(B, new="1") + b"\n---\n{kind: ConfigMap, metadata: {name: a}, dat: {}}"
-    memory.keep("pods", {"/m/a.yaml": in_force(faulty, A, B, kept=frozenset({A}), has_complaints=True)}, {})
+    memory.keep(*after(SOURCES, good, faulty).to_remember())
     (content,) = loaded(tmp_path).files.values()
 
-    assert (first.whole, memory.load().whole) == (frozenset(), {"pods"})
-    assert (as_it_is.files, as_it_is.folders) == ({"/m/a.yaml": good}, {FOLDER.path: FOLDER})
+    assert first.snapshot.files == {}
+    assert (as_it_is.files, as_it_is.folders) == (good, {FOLDER.path: FOLDER})
     assert loaded(tmp_path).folders == {}
     assert set(content.split(b"\n---\n")) == {
-        json.dumps(json.loads(one), separators=(",", ":")).encode()
-        for one in (document(A, old="1"), document(B, new="1"))
+        json.dumps(json.loads(text), separators=(",", ":")).encode()
+        for text in (document(A, old="1"), document(B, new="1"))
     }
-
-
-def test_planes_share_a_file_and_each_has_in_it_what_it_has_in_force(tmp_path: Path, memory: ObjectMemory) -> None:
-    """A rival's object that is in force elsewhere is not among it, nor what one plane still has of before."""
-    old, new = document(A, old="1") + b"\n---\n" + document(B, old="1"), document(A) + b"\n---\n" + document(B)
-    memory.keep("pods", {"/m/z.yaml": in_force(old, A)}, {})
-    memory.keep("services", {"/m/z.yaml": in_force(old, B), "/m/b.yaml": in_force(old, A)}, {})
-    whole = loaded(tmp_path).files
-    memory.keep("pods", {"/m/z.yaml": in_force(new, A)}, {})
-    mixed = loaded(tmp_path).files["/m/z.yaml"]
-
-    assert whole["/m/z.yaml"] == old
-    assert whole["/m/b.yaml"] == document(A, old="1").replace(b": ", b":").replace(b", ", b",")
-    assert {key: content["data"] for key, content in keyed_objects("z", mixed)} == {A: {}, B: {"old": "1"}}
 
 
 @pytest.mark.parametrize("text", ["\x7f\x85\u2028\u2029\ufeff", "1e3", "no", '"\\\n\t', "🙂 é", "---", ""])
@@ -91,35 +79,37 @@ def test_what_is_written_anew_reads_as_it_was(tmp_path: Path, memory: ObjectMemo
         "kind": "ConfigMapList",
         "items": [{"metadata": {"name": "a"}, "data": {"key": text}}],
     }
+    rival = {"metadata": {"name": "b", "namespace": "other"}}
+    listed["items"].append(rival)  # type: ignore[attr-defined]
     content = json.dumps(listed, ensure_ascii="🙂" not in text).encode()
-    memory.keep("pods", {"/m/a": in_force(content, A, has_complaints=True)}, {})
+    memory.keep({"/m/a": remembered_of(content)}, {})
     (tree,) = parse_documents(loaded(tmp_path).files["/m/a"], "a")[0]
 
     assert plain(tree) == {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"key": text}}
 
 
 def test_a_file_that_has_nothing_in_force_any_more_is_forgotten(tmp_path: Path, memory: ObjectMemory) -> None:
-    memory.keep("pods", {"/m/a.yaml": in_force(document(A), A), "/m/\udcff.yaml": in_force(document(B), B)}, {})
-    memory.keep("pods", {"/m/\udcff.yaml": in_force(document(B), B)}, {})
+    memory.keep({"/m/a.yaml": document(A), "/m/\udcff.yaml": document(B)}, {})
+    memory.keep({"/m/\udcff.yaml": document(B)}, {})
     with closing(sqlite3.connect(tmp_path / "objects.db")) as database:
-        (contents,) = database.execute("SELECT count(*) FROM contents").fetchone()
+        (contents,) = database.execute("SELECT count(*) FROM manifests").fetchone()
 
     assert loaded(tmp_path).files == {"/m/\udcff.yaml": document(B)}
     assert contents == 1
 
 
 def test_what_did_not_change_is_not_written(tmp_path: Path, memory: ObjectMemory) -> None:
-    files = {"/m/a.yaml": in_force(document(A), A)}
-    memory.keep("pods", files, {})
+    files = {"/m/a.yaml": document(A)}
+    memory.keep(files, {})
     before = (tmp_path / "objects.db-wal").stat()
-    memory.keep("pods", files, {})
+    memory.keep(files, {})
 
     assert (tmp_path / "objects.db-wal").stat() == before
 
 
 def test_root_alone_reads_what_is_remembered(tmp_path: Path) -> None:
     memory = ObjectMemory(tmp_path / "state" / "objects.db")
-    memory.keep("pods", {"/m/a.yaml": in_force(document(A), A)}, {})
+    memory.keep({"/m/a.yaml": document(A)}, {})
 
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "state").iterdir()} == {0o600}
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
@@ -141,9 +131,9 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_memory_that_cannot_be_used_is_a_finding_and_counts_as_none(tmp_path: Path, fault: str) -> None:
     folder = tmp_path / "state"
-    file, kept = folder / "objects.db", {"/m/a.yaml": in_force(document(A, much="x" * 9000), A)}
+    file, kept = folder / "objects.db", {"/m/a.yaml": document(A, much="x" * 9000)}
     memory = ObjectMemory(file)
-    memory.keep("pods", kept, {})
+    memory.keep(kept, {})
     memory.close()
     match fault:
         case "torn":
@@ -166,11 +156,11 @@ def test_a_memory_that_cannot_be_used_is_a_finding_and_counts_as_none(tmp_path: 
     before = file.read_bytes() if file.is_file() else b""
     anew = ObjectMemory(file)
     found = anew.load()
-    anew.keep("pods", kept, {})
+    anew.keep(kept, {})
     anew.close()
     (problem,) = found.snapshot.problems
 
-    assert (found.whole, found.snapshot.files) == (frozenset(), {})
+    assert (found.settled, found.snapshot.files) == (frozenset(), {})
     assert (problem.where, FAULTS[fault] in problem.text) == (str(file), True), problem
     if "is lost" in FAULTS[fault]:
         assert list(loaded(folder).files) == ["/m/a.yaml"]
@@ -184,30 +174,22 @@ def test_a_memory_that_cannot_be_used_is_a_finding_and_counts_as_none(tmp_path: 
 def test_a_disk_that_takes_nothing_costs_the_memory_alone(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"a file in its place")
     memory = ObjectMemory(tmp_path / "state" / "objects.db")
-    memory.keep("pods", {"/m/a.yaml": in_force(document(A), A)}, {})
+    memory.keep({"/m/a.yaml": document(A)}, {})
 
     assert (tmp_path / "state").read_bytes() == b"a file in its place"
 
 
-def keys_of(path: str, content: bytes) -> list[Key]:
-    return [key for key, _ in keyed_objects(path, content)]
-
-
 async def looks(root: Path, count: int, rescan_s: float = 300.0) -> list[ManifestSnapshot]:
-    """A process that has all ConfigMaps of the directory in force, until it is killed. After each look but the
-    remembered one everything that it has is remembered."""
+    """A process that has all ConfigMaps of the directory in force and knows of no others, until it is killed."""
     seen: list[ManifestSnapshot] = []
-    async with following(root / "manifests", root / "objects.db", "pods", rescan_s=rescan_s) as (source,):
-        snapshots = source.snapshots()
-        assert isinstance(snapshots, AsyncGenerator)
-        async with aclosing(snapshots):
-            async for snapshot in snapshots:
-                seen.append(snapshot)
-                if not snapshot.is_remembered:
-                    files = {
-                        path: in_force(content, *keys_of(path, content)) for path, content in snapshot.files.items()
-                    }
-                    await source.remember(files, snapshot.folders)
+    async with following(root / "manifests", root / "objects.db", SOURCES, rescan_s=rescan_s) as (source,):
+        news = source.news()
+        assert isinstance(news, AsyncGenerator)
+        async with aclosing(news):
+            async for wanted in news:
+                seen.append(wanted.look)
+                if not wanted.look.is_remembered:
+                    await source.settle()
                 if len(seen) == count:
                     break
     return seen
@@ -276,13 +258,13 @@ async def test_a_node_that_never_had_manifests_complains_of_nothing(tmp_path: Pa
     assert (again.files, again.problems, again.doubtful, again.unread) == ({}, (), frozenset(), frozenset())
 
 
-def test_that_not_all_is_known_is_remembered_until_it_is(memory: ObjectMemory) -> None:
-    memory.keep("pods", {"/m/a.yaml": in_force(document(A), A)}, {}, is_whole=False)
+def test_which_planes_know_what_was_in_force_is_remembered(memory: ObjectMemory) -> None:
+    memory.keep({"/m/a.yaml": document(A)}, {})
     some = memory.load()
-    memory.keep("pods", {"/m/a.yaml": in_force(document(A), A)}, {})
+    memory.keep({"/m/a.yaml": document(A)}, {}, settled=frozenset({"pods"}))
     every = memory.load()
 
-    assert (some.whole, every.whole) == (frozenset(), {"pods"})
+    assert (some.settled, every.settled) == (frozenset(), {"pods"})
     assert some.snapshot.files == every.snapshot.files == {"/m/a.yaml": document(A)}
 
 

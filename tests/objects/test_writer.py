@@ -78,14 +78,14 @@ def test_a_new_file_takes_no_other_ones_place(tmp_path: Path) -> None:
 def test_an_object_is_taken_out_of_what_was_edited_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "a.yaml"
     place.write_bytes(POD)
-    remove = writer._remove
+    remove = writer.remove
 
     def edited(file: Path, before: bytes) -> None:
         if file.read_bytes() == POD:
             file.write_bytes(POD + b"---\n" + POD.replace(b"a}", b"b}"))
         remove(file, before)
 
-    monkeypatch.setattr(writer, "_remove", edited)
+    monkeypatch.setattr(writer, "remove", edited)
     take_out(str(place), ("Pod", "default", "a"))
 
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {

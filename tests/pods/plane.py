@@ -19,6 +19,7 @@ from agent.model.pods.state import PodState
 from agent.model.runtime.event import EventKind, RuntimeEvent
 from agent.model.runtime.features import RuntimeFeatures
 from agent.pods.attach.unit import PlainImages
+from agent.pods.manifest.objects import NodeIdentity, pod_reading
 from agent.pods.plan.restart import RestartCurve
 from agent.pods.run.disk.files import PodFiles
 from agent.pods.run.disk.logs import LogDirectories
@@ -238,6 +239,14 @@ async def running(
         pods=Pods(log_directory=str(logs), **settings), node="n", instance="me",
         facts=PodNodeFacts(boot_id="boot", addresses=("192.0.2.1",), cpus=cpus, groups=groups.shape()), **own,
     )  # fmt: skip
+    given_pods = given.pods
+    manifests.readings = [
+        pod_reading(
+            NodeIdentity(
+                "n", given_pods.name_suffix, given.gives_devices, given.gives_plugins, given_pods.claim_directory
+            )
+        )
+    ]
     told: list[Event] = []
     client, metrics = FakeProbeClient(), PodMetrics()
     directory = logs.with_name(f"{logs.name}-pods")

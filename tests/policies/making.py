@@ -5,14 +5,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from agent.objects.admitting import objects_in
 from agent.policies.manifest.objects import PolicedPod, Policy
-from agent.policies.manifest.reading import read_policies
+from agent.policies.manifest.reading import POLICY_READING, policies_in
 from tests.policies.oracle import Pod
 
 
 def policies_of(objects: Iterable[Mapping[str, Any]]) -> Mapping[str, Policy]:
     content = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}).encode()
-    found = read_policies({"policies.yaml": content})
+    found = policies_in(objects_in({"policies.yaml": content}, POLICY_READING))
     assert not found.findings, found.findings
     return found.policies
 

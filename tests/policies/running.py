@@ -3,7 +3,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,16 @@ from typing import Any
 import msgspec
 
 from agent.drivers.clock.driver import SystemClock
+from agent.kinds.registry import MANIFEST_KINDS
 from agent.model.component import Board, State
 from agent.model.event import Event
-from agent.model.manifests.in_force import FileInForce
 from agent.model.manifests.snapshot import ManifestSnapshot
-from agent.model.pods.source_folder import SourceFolder
 from agent.model.services.flow import Flow
+from agent.objects.admitting import NOTHING, admit
+from agent.objects.reading import Readings
+from agent.objects.wanted import Wanted
 from agent.policies.manifest.objects import PolicedPod
+from agent.policies.manifest.reading import POLICY_READING
 from agent.policies.run.bridges import Bridges
 from agent.policies.run.flow_ender import FlowEnder
 from agent.policies.run.metrics import PolicyMetrics
@@ -29,26 +32,27 @@ NODE = (bytes([10, 0, 0, 1]),)
 
 class GivenManifests:
     def __init__(self, *objects: Any) -> None:
-        self._news: asyncio.Queue[ManifestSnapshot] = asyncio.Queue()
+        self._looks: asyncio.Queue[ManifestSnapshot] = asyncio.Queue()
+        self._in_force = NOTHING
         self.give(*objects)
 
     def give(self, *objects: Any) -> None:
         content = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
-        self._news.put_nowait(ManifestSnapshot({"policies.yaml": content}))
+        self._looks.put_nowait(ManifestSnapshot({"policies.yaml": content}))
 
-    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
+    async def news(self) -> AsyncIterator[Wanted]:
         while True:
-            yield await self._news.get()
+            look = await self._looks.get()
+            self._in_force = admit(look.files, {}, self._in_force, Readings([POLICY_READING]), MANIFEST_KINDS)
+            yield Wanted(look, self._in_force)
+
+    async def settle(self) -> None:
+        """Nothing outlives a test."""
 
     def replace(self, look: ManifestSnapshot) -> None:
         """What the first look brings."""
-        self._news.get_nowait()
-        self._news.put_nowait(look)
-
-    async def remember(
-        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = {}, *, is_whole: bool = True
-    ) -> None:
-        """Nothing outlives a test."""
+        self._looks.get_nowait()
+        self._looks.put_nowait(look)
 
 
 class GivenPods:

@@ -3,6 +3,7 @@
 
 import json
 import random
+from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from itertools import pairwise
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 from agent.policies.manifest.objects import API_VERSION, KIND, IpBlock, Policy
-from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
+from agent.policies.manifest.reading import POLICY_READING, PolicyObjects, policies_in
 from agent.policies.rules.compiling import ranges_of
+from tests.objects.looks import after
 
 
-def read(*specs: dict[str, Any], before: PolicyObjects = NO_OBJECTS, **more: Any) -> PolicyObjects:
+def written(*specs: dict[str, Any], **more: Any) -> dict[str, bytes]:
     documents = [
         {
             "apiVersion": "networking.k8s.io/v1",
@@ -25,7 +27,15 @@ def read(*specs: dict[str, Any], before: PolicyObjects = NO_OBJECTS, **more: Any
         }
         for number, spec in enumerate(specs)
     ]
-    return read_policies({"p.yaml": "\n---\n".join(map(json.dumps, documents)).encode()}, before)
+    return {"p.yaml": "\n---\n".join(map(json.dumps, documents)).encode()}
+
+
+def looked(*looks: Mapping[str, bytes]) -> PolicyObjects:
+    return policies_in(after(POLICY_READING, *looks))
+
+
+def read(*specs: dict[str, Any], **more: Any) -> PolicyObjects:
+    return looked(written(*specs, **more))
 
 
 def peer(**given: Any) -> dict[str, Any]:
@@ -94,11 +104,12 @@ def test_a_fault_is_told_by_its_path_with_what_would_be_right(spec: dict[str, An
 
 def test_the_last_good_version_of_a_policy_stays_while_its_file_has_a_fault() -> None:
     """POL-09."""
-    good = read({"podSelector": {}}, {"podSelector": {}})
-    found = read({"podSelector": {}}, {"policyTypes": ["x"]}, before=good)
+    good = after(POLICY_READING, written({"podSelector": {}}, {"podSelector": {}}))
+    in_force = after(POLICY_READING, written({"podSelector": {}}, {"policyTypes": ["x"]}), before=good)
+    found = policies_in(in_force)
 
     assert found.policies.keys() == {"default/p0", "default/p1"}
-    assert found.policies["default/p1"] is good.policies["default/p1"]
+    assert found.policies["default/p1"] is policies_in(good).policies["default/p1"]
     assert "stays in force" in str(found.findings[-1])
 
 
@@ -106,7 +117,7 @@ def test_of_two_policies_with_one_name_the_first_counts() -> None:
     text = json.dumps(
         {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "p"}, "spec": {}}
     ).encode()
-    found = read_policies({"a.yaml": text, "b.yaml": text})
+    found = looked({"a.yaml": text, "b.yaml": text})
 
     assert found.places == {"default/p": "a.yaml:1"}
     assert "is already in a.yaml:1; this one is ignored" in str(found.findings[0])
@@ -180,11 +191,12 @@ def test_where_a_namespace_asks_for_too_much_the_newcomer_is_refused_and_no_othe
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
 
     b = text(many("one", 500, "big"), many("two", 400, "big"), many("three", 400, "other"))
-    first = read_policies({"b.yaml": b})
+    first = looked({"b.yaml": b})
     edited = text(many("one", 500, "big"), many("two", 501, "big"), many("three", 500, "other"))
-    found = read_policies({"a.yaml": text(many("new", 101, "big")), "b.yaml": edited}, first)
+    second = {"a.yaml": text(many("new", 101, "big")), "b.yaml": edited}
+    found = looked({"b.yaml": b}, second)
     smaller = text(many("one", 300, "big"), many("two", 500, "big"))
-    after = read_policies({"a.yaml": text(many("new", 101, "big")), "b.yaml": smaller}, found)
+    later = looked({"b.yaml": b}, second, {"a.yaml": text(many("new", 101, "big")), "b.yaml": smaller})
 
     assert first.findings == ()
     assert found.policies.keys() == {"big/one", "big/two", "other/three"}
@@ -194,8 +206,8 @@ def test_where_a_namespace_asks_for_too_much_the_newcomer_is_refused_and_no_othe
         "a.yaml:1: spec: NetworkPolicy big/new is not in force: with it the policies of namespace "
     )
     assert "big have 1001 rules with their kinds of peers and ports; at most 1000 are taken" in refused
-    assert after.policies.keys() == {"big/new", "big/one", "big/two"}
-    assert after.findings == ()
+    assert later.policies.keys() == {"big/new", "big/one", "big/two"}
+    assert later.findings == ()
 
 
 def test_many_exceptions_are_worked_out_in_one_sweep() -> None:
@@ -208,6 +220,6 @@ def test_many_exceptions_are_worked_out_in_one_sweep() -> None:
 def test_items_of_a_list_of_policies_need_not_say_what_they_are() -> None:
     item = {"metadata": {"name": "closed"}, "spec": {"podSelector": {}}}
     listed = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicyList", "items": [item]}
-    objects = read_policies({"a.json": json.dumps(listed).encode()})
+    objects = looked({"a.json": json.dumps(listed).encode()})
 
     assert ([*objects.policies], objects.findings) == (["default/closed"], ())

@@ -13,7 +13,7 @@ from agent.config.document import Configuration
 from agent.host.compose import reads_policies
 from agent.host.joints.manifests import faults_of
 from agent.host.plane_checks import PLANE_CHECKS
-from agent.kinds.pods.policies import pod_selector
+from agent.kinds.services.networkpolicies import pod_selector
 from agent.model.component import State
 from agent.model.refused import Refused
 from agent.policies.attach.policy_service import PolicyService

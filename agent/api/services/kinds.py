@@ -13,7 +13,8 @@ from google.rpc import code_pb2
 from agent.api.errors import Absent, ApiError, FailureReason
 from agent.api.paging import in_order, page, place_of
 from agent.api.watching import narrowed
-from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, KINDS, Kind
+from agent.kinds.kind import DEFAULT_NAMESPACE, Kind
+from agent.kinds.registry import BY_WORD, KINDS
 from agent.kinds.selection import Scope, empty_text, facts_test, find_named, scope_test
 from agent.kinds.shown import Ask, How, Objects, Offer, Shown, described_by, shown_of
 from agent.kinds.table import Object, names_of, without_facts

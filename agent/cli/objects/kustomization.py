@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.cli.session import CommandFailed, content_of
 from agent.config.strict_yaml import documents_or_fault, plain
-from agent.kinds.pods.parts import items, part
+from agent.kinds.parts import items, part
 from agent.kinds.registry import WORKLOADS
 from agent.model.exit_codes import USAGE
 from agent.objects.documents import dumped

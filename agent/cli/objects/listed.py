@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from agent.cli.objects.words import failing
 from agent.cli.session import CommandFailed
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
 from agent.kinds.selection import Scope, picked
 from agent.kinds.table import Object, Table
 from agent.wire.kepd.v1 import list_pb2

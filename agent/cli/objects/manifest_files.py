@@ -10,10 +10,11 @@ import msgspec
 
 from agent.cli.client import Client
 from agent.cli.session import CommandFailed, content_of
-from agent.config.strict_yaml import UnreadableYaml, parse_documents, plain
-from agent.kinds.registry import BY_API, WORKLOADS
+from agent.config.strict_yaml import UnreadableYaml
+from agent.kinds.registry import BY_API
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding
+from agent.objects.decoding import PREPARED
 from agent.objects.documents import ManifestObject, read_objects
 from agent.wire.kepd.v1 import object_pb2 as pb
 
@@ -32,10 +33,6 @@ file_option = click.option(
 class ManifestFile(msgspec.Struct, frozen=True):
     path: str
     content: bytes
-
-
-# What an API server would warn about.
-SERVICE_NOTES = ("spec.trafficDistribution", "metadata.annotations")
 
 
 class CheckedFile(msgspec.Struct, frozen=True):
@@ -73,49 +70,18 @@ def _read(path: str) -> Iterator[ManifestFile]:
 
 def check_file(file: ManifestFile) -> CheckedFile:
     """As the daemon would."""
-    from agent.pods.manifest.objects import NodeIdentity, parse_objects
-    from agent.pods.manifest.validation import warnings_about
-    from agent.pods.workloads.cron_reading import manifest_warnings
-    from agent.policies.manifest.reading import read_policies
-    from agent.services.objects.manifest import objects_in, service_faults, service_warnings
-    from agent.topology.manifest.objects import Document, read_manifests
+    from agent.objects.all_readings import check_manifest
 
-    found = parse_objects(file.path, file.content, NodeIdentity("", False, True, True, "<pods.claimDirectory>"))
-    try:
-        objects = read_objects(file.path, file.content)
-        trees, _ = parse_documents(file.content, file.path)
-    except UnreadableYaml as error:
-        return CheckedFile(file.path, findings=list(dict.fromkeys((*found.findings, error.finding))))
-    documents = [Document(tree.where, plain(tree)) for tree in trees]
-    others = read_manifests([one for one in documents if not _is_pods(one.content)])
-    warnings = [Finding(pod.source, at, text) for pod in found.pods for at, text in warnings_about(pod.spec)]
-    warnings += [Finding(one.source, at, text) for one in found.workloads for at, text in manifest_warnings(one)]
-    warnings += [
-        one for one in others.notes if one.path.startswith(("spec.trafficDistribution", "metadata.annotations"))
-    ]
-    services = objects_in(trees)
-    warnings += service_warnings(services)
-    faults = service_faults(services)
-    of_policies = read_policies({file.path: file.content}).findings
-    findings = list(dict.fromkeys((*found.findings, *others.errors, *faults, *of_policies)))
+    with PREPARED.holding(file.content, file.path):
+        read = check_manifest(file.path, file.content, None)
+        findings = list(dict.fromkeys(complaint.finding for complaint in read.complaints))
+        try:
+            objects = read_objects(file.path, file.content)
+        except UnreadableYaml as error:
+            return CheckedFile(file.path, findings=list(dict.fromkeys((*findings, error.finding))))
     if not objects and not findings:
         findings = [Finding(file.path, "", "has no object")]
-    return CheckedFile(file.path, objects, findings, warnings)
-
-
-def _is_pods(content: object) -> bool:
-    """What the pods plane checks whole; topology knows less of it."""
-    kind = content.get("kind") if isinstance(content, dict) else None
-    return kind in (
-        "Pod",
-        "PodList",
-        *WORKLOADS,
-        "CronJob",
-        "ConfigMap",
-        "Secret",
-        "ServiceCIDR",
-        "PodDisruptionBudget",
-    )
+    return CheckedFile(file.path, objects, findings, [warning for warning in read.warnings if warning.path])
 
 
 def checked_files(paths: Sequence[str]) -> list[ManifestFile]:

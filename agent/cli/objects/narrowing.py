@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.cli.session import CommandFailed
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
 from agent.kinds.table import Row, Table
 from agent.model.exit_codes import USAGE
 from agent.model.text.jsonpath import read_path, shown

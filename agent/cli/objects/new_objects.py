@@ -9,7 +9,7 @@ from agent.cli.client import connected
 from agent.cli.objects.manifest_files import called, send_objects
 from agent.cli.render import OutputFormat, print_data
 from agent.cli.session import Session
-from agent.kinds.registry import DEFAULT_NAMESPACE
+from agent.kinds.kind import DEFAULT_NAMESPACE
 from agent.objects.documents import dumped
 
 Object = dict[str, Any]

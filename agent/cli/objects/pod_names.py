@@ -12,8 +12,9 @@ from agent.cli.client import Client
 from agent.cli.objects.listed import objects
 from agent.cli.objects.words import find_named, split_name, without_kind
 from agent.cli.session import CommandFailed
+from agent.kinds.kind import DEFAULT_NAMESPACE, Named
 from agent.kinds.pods.pods import SHOWN
-from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, Named
+from agent.kinds.registry import BY_WORD
 from agent.model.exit_codes import NOT_FOUND
 
 PODS = BY_WORD["pods"]

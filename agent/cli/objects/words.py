@@ -14,7 +14,8 @@ import msgspec
 from agent.cli.objects import foreign
 from agent.cli.session import CommandFailed
 from agent.kinds import selection, selectors
-from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, KINDS, Kind, Named
+from agent.kinds.kind import DEFAULT_NAMESPACE, Kind, Named
+from agent.kinds.registry import BY_WORD, KINDS
 from agent.kinds.selection import nearest
 from agent.kinds.selectors import Test
 from agent.model.exit_codes import NOT_FOUND, USAGE

@@ -4,9 +4,10 @@
 from agent.cli.client import Client
 from agent.cli.objects.listed import objects
 from agent.cli.objects.words import find_named
-from agent.kinds.pods import workloads
-from agent.kinds.registry import BY_API, BY_WORD, WORKLOADS, Kind, Named
+from agent.kinds.kind import Kind, Named
+from agent.kinds.registry import BY_API, BY_WORD, WORKLOADS
 from agent.kinds.table import Object, names_of
+from agent.kinds.workloads import workloads
 
 PLURALS = tuple(BY_API[kind].plural for kind in WORKLOADS)
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from agent.cli.quick.words import words_and_options
-from agent.kinds.registry import BY_WORD, DEFAULT_NAMESPACE, Named
+from agent.kinds.kind import DEFAULT_NAMESPACE, Named
+from agent.kinds.registry import BY_WORD
 
 VARIABLE = "_KEPCTL_COMPLETE"
 LIMIT_S = 0.5

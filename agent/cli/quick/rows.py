@@ -14,7 +14,7 @@ from agent.kinds.selection import Scope
 from agent.kinds.table import Table
 
 if TYPE_CHECKING:
-    from agent.kinds.registry import Kind
+    from agent.kinds.kind import Kind
 
 TABLE = "kepd.v1.ObjectService/Table"
 MOST_BYTES = 16 << 20

@@ -7,7 +7,7 @@ from agent.cli.client import Client
 from agent.cli.objects.listed import got, objects
 from agent.cli.objects.pod_names import find_pod, given_pod
 from agent.cli.session import CommandFailed
-from agent.kinds.pods.parts import items, part
+from agent.kinds.parts import items, part
 from agent.kinds.pods.pod_parts import name_of, namespace_of, ports_of, told
 from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import Scope

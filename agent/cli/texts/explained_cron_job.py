@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent.kinds.ages import age_of, seconds_of
-from agent.kinds.pods.cronjobs import next_times, time_of
-from agent.kinds.pods.parts import items, part
+from agent.kinds.parts import items, part
+from agent.kinds.workloads.cronjobs import next_times, time_of
 from agent.model.finding import printable
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from agent.cli.session import CommandFailed
 from agent.cli.waits.workloads import progress
-from agent.kinds.pods.parts import items, part
+from agent.kinds.kind import Kind
+from agent.kinds.parts import items, part
 from agent.kinds.pods.pod_parts import is_ready, name_of, own, status_word, told
-from agent.kinds.registry import Kind
 from agent.kinds.table import Object
 from agent.model.finding import printable
 

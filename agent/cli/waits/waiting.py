@@ -12,6 +12,7 @@ from agent.cli.objects.workload_pods import find_workload, pods_of
 from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.patience import Patience
 from agent.cli.waits.workloads import Made, progress
+from agent.kinds.kind import Kind, Named
 from agent.kinds.pods.pod_parts import (
     RUNNING,
     TERMINATED,
@@ -25,7 +26,7 @@ from agent.kinds.pods.pod_parts import (
     told,
     uid_of,
 )
-from agent.kinds.registry import BY_API, WORKLOADS, Kind, Named
+from agent.kinds.registry import BY_API, WORKLOADS
 from agent.kinds.services.services import is_programmed
 from agent.kinds.table import FACTS, Object, names_of
 from agent.model.exit_codes import FAILURE

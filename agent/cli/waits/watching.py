@@ -11,7 +11,7 @@ from agent.cli.objects.listed import SERVICE, listed, named_of
 from agent.cli.objects.words import Wanted
 from agent.cli.render import print_table, wants_objects
 from agent.cli.session import CommandFailed, Session
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
 from agent.kinds.selection import Scope
 from agent.kinds.table import Row, Table
 from agent.model.exit_codes import CONFLICT

@@ -10,8 +10,8 @@ from agent.cli.client import Client
 from agent.cli.objects.workload_pods import find_workload, workload_kind
 from agent.cli.session import CommandFailed
 from agent.cli.waits.patience import Patience
-from agent.kinds.pods.parts import items, part
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
+from agent.kinds.parts import items, part
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.text.jsonpath import read_path, shown
 

@@ -13,7 +13,7 @@ import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 
@@ -47,6 +47,7 @@ MOST_DEBOUNCES = 10
 # Directories that come while one looks are looked at again, but not without end.
 MOST_LOOKS = 8
 NOTHING_KNOWN = ManifestSnapshot()
+NO_LOCK = nullcontext()
 
 
 def read_manifests(
@@ -150,8 +151,11 @@ class ManifestDirectory:
         trust: Callable[[], Trust] = Trust,
         *,
         has_sources: bool = False,
+        lock: AbstractContextManager[object] = NO_LOCK,
     ) -> None:
-        """`has_sources`: with the folders that objects are made from."""
+        """`has_sources`: with the folders that objects are made from. `lock` is held by who changes several files, so
+        that no look sees half of them."""
+        self._lock = lock
         self.directory, self.has_sources = directory, has_sources
         self._timing = timing
         self._trust = trust
@@ -202,7 +206,8 @@ class ManifestDirectory:
 
     def _read(self, last: ManifestSnapshot) -> tuple[ManifestSnapshot, list[Path]]:
         trust = self._trust()
-        snapshot = read_manifests(self.directory, last, trust)
+        with self._lock:
+            snapshot = read_manifests(self.directory, last, trust)
         if not self.has_sources:
             # What is no manifest, and who else may read one, is the affair of whoever reads all of it.
             return replace(snapshot, ignored=(), exposed=frozenset()), []

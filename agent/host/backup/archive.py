@@ -4,16 +4,18 @@
 import gzip
 import io
 import shutil
+import sqlite3
 import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from agent.drivers.atomic_files import write_file
+from agent.drivers.atomic_files import FILE_MODE, write_file
 from agent.host.backup.contents import ABOUT, MOST_BYTES, About, is_kept, place_of, read_about
+from agent.objects.run.database import DATABASE
 
 AGE = "age"
 SEALED = b"age-encryption.org/"
@@ -50,6 +52,21 @@ def found_below(roots: Mapping[str, Path]) -> Iterator[Member]:
                     most = f"a file of kepd has {MOST_BYTES >> 20} at most"
                     raise BackupFailed(f"{path} has {status.st_size >> 20} MiB; {most}")
                 yield Member(name, relative, status.st_mode & 0o777, path.read_bytes())
+
+
+def remembered(state: Path) -> Iterator[Member]:
+    """The database as it is at one moment, also while kepd writes it: a copy of its file alone may be torn."""
+    file = state / DATABASE
+    if file.exists():
+        try:
+            with (
+                closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as source,
+                closing(sqlite3.connect(":memory:")) as copy,
+            ):
+                source.backup(copy)
+                yield Member("state", PurePosixPath(DATABASE), FILE_MODE, copy.serialize())
+        except sqlite3.Error as error:
+            raise BackupFailed(f"{file}: {error}; start kepd once, which puts a torn database aside") from error
 
 
 def write_archive(path: Path, about: About, members: Sequence[Member], recipients: Sequence[str]) -> None:

@@ -60,10 +60,11 @@ def backup(
     without_secrets: bool,
 ) -> None:
     """Write configuration, manifests and state to one file; kepd may run meanwhile. Data of pods are no part of it.
+    What kepd remembers of manifests (objects.db) is in an encrypted one alone.
 
     What holds secrets is written only encrypted (--recipient), or left out (--without-secrets)."""
     from agent.config.sources import DEFAULT_FILE
-    from agent.host.backup.archive import BackupFailed, found_below, write_archive
+    from agent.host.backup.archive import BackupFailed, found_below, remembered, write_archive
     from agent.host.backup.contents import FORMAT, About, secret_in
 
     configuration = _configuration(file, settings, planes)
@@ -72,6 +73,7 @@ def backup(
     target = output or Path(f"kepd-{configuration.node.name}-{now:%Y%m%d-%H%M%S}{suffix}")
     try:
         members = list(found_below(_roots((file or DEFAULT_FILE).absolute().parent, configuration)))
+        members += remembered(Path(configuration.node.state_directory)) if recipients else ()
         secret = {} if recipients else {
             f"{one.root}/{one.path}": what for one in members if (what := secret_in(one.root, one.path, one.content))
         }  # fmt: skip
@@ -157,6 +159,9 @@ def _write(members: "Sequence[Member]", roots: dict[str, Path], *, is_dry: bool,
     for path, one in wanted:
         if not is_dry:
             _make_folder(path.parent)
+            for journal in (f"{path}-wal", f"{path}-shm") if path.suffix == ".db" else ():
+                # It would be played back into another database than its own.
+                Path(journal).unlink(missing_ok=True)
             write_file(path, one.content, mode=one.mode)
             _give(path)
         click.echo(f"{'would write' if is_dry else 'wrote'} {printable(str(path))}")

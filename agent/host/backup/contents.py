@@ -33,7 +33,7 @@ SIGNS: Mapping[str, "re.Pattern[bytes]"] = MappingProxyType({
 })  # fmt: skip
 
 
-# What the manifests of the backup say, Secrets among it.
+# The database with its journal; a copy of it is a part of what is encrypted.
 OBJECTS = ("objects.db", "objects.db-wal", "objects.db-shm", "objects.torn")
 # Files of the state that only kepd may read, by their place: what opens something looks like nothing in particular.
 SECRET_STATE: Mapping[str, str] = MappingProxyType({

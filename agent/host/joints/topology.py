@@ -2,37 +2,44 @@
 """Topology explained by the daemon.
 
 Hints are explained from the objects that the services plane has, so that the answer is about the routes of this node.
-Where that plane does not run, and for the spread of pods, which no plane computes, the manifest directory is read at
-the moment of the question.
+Where that plane does not run, and for the spread of pods, which no plane computes, they are what is in force here.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from agent.config.document import Configuration
-from agent.config.strict_yaml import documents_or_fault, plain
 from agent.drivers.manifests.driver import read_manifests as read_files
 from agent.drivers.manifests.trust import Trust
+from agent.objects.admitting import InForce, objects_in
 
 if TYPE_CHECKING:
     # Loaded with the first question: a daemon that nobody asks keeps the memory.
-    from agent.topology.manifest.objects import Document, Manifests
+    from agent.topology.manifest.objects import Manifests
     from agent.topology.spread.filter import WhatIf
 
 
 class TopologyOfManifests:
     """Raises LookupError for what no manifest has, Refused where this node does not compute hints. `programmed`: the
-    objects of the services plane, as topology reads them; None where that plane does not run."""
+    objects of the services plane, as topology reads them; None where that plane does not run. `in_force` is None where
+    no plane follows the directory."""
 
     def __init__(
-        self, configuration: Callable[[], Configuration], programmed: "Callable[[], Manifests] | None" = None
+        self,
+        configuration: Callable[[], Configuration],
+        programmed: "Callable[[], Manifests] | None" = None,
+        in_force: Callable[[], InForce | None] = lambda: None,
     ) -> None:
         self._configuration = configuration
         self._programmed = programmed
+        self._in_force = in_force
+
+    def _read(self) -> "Manifests":
+        return _manifests(self._in_force() or _of_directory(self._configuration()))
 
     async def hints(self, service: str) -> tuple[str, bool]:
         return await asyncio.to_thread(self._hints, service)
@@ -42,7 +49,7 @@ class TopologyOfManifests:
         from agent.topology.explain.documents import explain_hints
 
         configuration = self._configuration()
-        manifests = _manifests(configuration) if self._programmed is None else self._programmed()
+        manifests = self._read() if self._programmed is None else self._programmed()
         explanation = explain_hints(manifests, service, hint_options(configuration))
         return msgspec.json.encode(explanation).decode(), explanation.exit_code == 0
 
@@ -63,22 +70,20 @@ class TopologyOfManifests:
     def _spread(self, pod: str, what_if: "WhatIf") -> tuple[str, bool]:
         from agent.topology.explain.documents import explain_spread
 
-        explanation = explain_spread(_manifests(self._configuration()), pod, what_if)
+        explanation = explain_spread(self._read(), pod, what_if)
         return msgspec.json.encode(explanation).decode(), explanation.exit_code == 0
 
 
-def _manifests(configuration: Configuration) -> "Manifests":
-    from agent.topology.manifest.objects import read_manifests
-
+def _of_directory(configuration: Configuration) -> InForce:
+    """Where no plane follows it."""
     manifests = configuration.manifests
-    snapshot = read_files(Path(manifests.directory), trust=Trust(manifests.group_writable))
-    return read_manifests(list(_documents(snapshot.files)))
+    return objects_in(read_files(Path(manifests.directory), trust=Trust(manifests.group_writable)).files)
 
 
-def _documents(files: Mapping[str, bytes]) -> "Iterator[Document]":
-    from agent.topology.manifest.objects import Document
+def _manifests(in_force: InForce) -> "Manifests":
+    from agent.topology.manifest.objects import Document, read_manifests
 
-    for path, content in sorted(files.items()):
-        trees, findings = documents_or_fault(content, path)
-        if not findings:
-            yield from (Document(tree.where, plain(tree)) for tree in trees)
+    objects = in_force.objects.values()
+    return read_manifests(
+        [Document(object_.where, msgspec.json.decode(object_.document)) for object_ in objects if object_.document]
+    )

@@ -4,8 +4,11 @@ pause."""
 
 from collections.abc import Sequence
 
+from agent.kinds.kind import Kind
 from agent.kinds.shown import Shown
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("holds", "hold", has_namespace=False, is_of_each_daemon=True)
 
 WHY_SIGNS = 80
 

@@ -2,8 +2,11 @@
 """Calls through the CRI proxy, by method, with what it added."""
 
 from agent.kinds.calls.holds import seconds_text
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("proxy", "method", has_namespace=False)
 
 
 def _ms(seconds: float) -> str:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices of CDI files."""
 
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("cdi", "cdidevice", has_namespace=False)
 
 COLUMNS: Columns[Object] = (
     Column("ID", lambda device: device["metadata"]["name"]),

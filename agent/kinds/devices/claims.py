@@ -5,10 +5,14 @@ from collections.abc import Iterator
 
 from agent.kinds.ages import age
 from agent.kinds.described import Described, events_of_object
-from agent.kinds.registry import Kind
+from agent.kinds.kind import BY_DEVICES, Kind
 from agent.kinds.selection import chosen
 from agent.kinds.shown import Describing, Objects, own_kind
 from agent.kinds.table import Column, Columns, Object, names_of
+
+KIND = Kind(
+    "claims", "claim", ("resourceclaims", "resourceclaim"), "ResourceClaim", group="resource.k8s.io", read_by=BY_DEVICES
+)
 
 SERVICE = "kepd.v1.DeviceService"
 COLUMNS: Columns[Object] = (

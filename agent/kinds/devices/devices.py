@@ -2,8 +2,11 @@
 """Devices that drivers publish for this node, and whose they are."""
 
 from agent.kinds.ages import age
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("devices", "device", ("dev",), has_namespace=False)
 
 COLUMNS: Columns[Object] = (
     Column("NAME", lambda device: device["metadata"]["name"]),

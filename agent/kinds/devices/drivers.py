@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drivers of devices."""
 
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("drivers", "driver", has_namespace=False)
 
 COLUMNS: Columns[Object] = (
     Column("NAME", lambda driver: driver["metadata"]["name"]),

@@ -3,8 +3,11 @@
 
 from agent.kinds.ages import age
 from agent.kinds.amounts import size
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("images", "image", ("im", "img"), has_namespace=False)
 
 HUB = ("docker.io/library/", "docker.io/")
 

@@ -3,8 +3,11 @@
 
 from agent.kinds.ages import age
 from agent.kinds.amounts import rate, size
+from agent.kinds.kind import Kind
 from agent.kinds.shown import Shown
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("pulls", "pull", has_namespace=False)
 
 SERVICE = "kepd.v1.ImageService"
 ENDED = frozenset({"done", "failed", "cancelled", "skipped"})

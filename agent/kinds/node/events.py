@@ -2,9 +2,12 @@
 """What happened on the node."""
 
 from agent.kinds.ages import age
+from agent.kinds.kind import Kind
 from agent.kinds.kube_shape import kind_of
 from agent.kinds.shown import Shown
 from agent.kinds.table import FACTS, Column, Columns, Object
+
+KIND = Kind("events", "event", ("ev",), observed_as="Event")
 
 
 def _object_of(made: Object) -> str:

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """File systems that kepd, containers and images use."""
 
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
 from agent.model.images.text import bytes_text
+
+KIND = Kind("filesystems", "filesystem", ("fs",), has_namespace=False)
 
 
 def _bytes(file_system: Object, name: str) -> str:

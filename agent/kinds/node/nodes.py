@@ -5,11 +5,21 @@ from collections.abc import Iterator, Sequence
 
 from agent.kinds.ages import age
 from agent.kinds.described import Described, entries_of, events_of, grid, joined, moment
-from agent.kinds.pods.parts import part
+from agent.kinds.kind import BY_SERVICES, Kind, status_of
+from agent.kinds.parts import part
 from agent.kinds.pods.pod_parts import created, name_of, namespace_of, own, told
-from agent.kinds.registry import Kind
 from agent.kinds.shown import Describing, Objects, Shown
 from agent.kinds.table import FACTS, Column, Columns, Object
+
+KIND = Kind(
+    "nodes",
+    "node",
+    ("no",),
+    has_namespace=False,
+    observed_as="Node",
+    read_by=BY_SERVICES,
+    subresources=(status_of("Node"),),
+)
 
 NODE = "kepd.v1.NodeService"
 

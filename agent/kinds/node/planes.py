@@ -2,8 +2,11 @@
 """Planes of the daemon, and how each of them is."""
 
 from agent.kinds.ages import age
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("planes", "plane", has_namespace=False)
 
 COLUMNS: Columns[Object] = (
     Column("PLANE", lambda plane: plane["metadata"]["name"]),

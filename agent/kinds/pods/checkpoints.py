@@ -2,9 +2,12 @@
 """Archives of containers' states."""
 
 from agent.kinds.ages import age
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
 from agent.model.images.text import bytes_text
+
+KIND = Kind("checkpoints", "checkpoint", has_namespace=False)
 
 COLUMNS: Columns[Object] = (
     Column("NAME", lambda checkpoint: checkpoint["metadata"]["name"]),

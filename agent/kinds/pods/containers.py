@@ -2,9 +2,12 @@
 """Containers of pods: a container is its status in its pod, with the pod's name and its own kind beside it."""
 
 from agent.kinds.ages import age
+from agent.kinds.kind import Kind
 from agent.kinds.pods.pod_parts import id_of, state_of
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("containers", "container")
 
 
 def _exit(container: Object) -> str:

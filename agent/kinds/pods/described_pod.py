@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.kinds.described import WIDTH, entries_of, grid, joined, moment, reason_entries
-from agent.kinds.pods.parts import items, part
+from agent.kinds.parts import items, part
 from agent.kinds.pods.pod_parts import (
     TERMINATED,
     containers,

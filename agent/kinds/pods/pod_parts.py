@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent.kinds.pods.parts import items, part
+from agent.kinds.parts import items, part
 from agent.kinds.table import FACTS
 
 Object = Mapping[str, Any]

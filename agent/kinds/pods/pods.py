@@ -3,6 +3,7 @@
 
 from agent.kinds.ages import age
 from agent.kinds.described import Described, events_of
+from agent.kinds.kind import BY_PODS, Kind, status_of
 from agent.kinds.pods.described_pod import pod_lines
 from agent.kinds.pods.pod_parts import (
     containers,
@@ -14,11 +15,32 @@ from agent.kinds.pods.pod_parts import (
     told,
     uid_of,
 )
-from agent.kinds.registry import Kind
 from agent.kinds.selection import find_named
 from agent.kinds.shown import Ask, Describing, Objects, Shown
 from agent.kinds.table import Column, Columns, Object
 from agent.wire.kepd.v1 import pod_pb2
+
+KIND = Kind(
+    "pods",
+    "pod",
+    ("po",),
+    "Pod",
+    read_by=BY_PODS,
+    pod_path=("spec",),
+    turn=2,
+    is_in_all=True,
+    subresources=(
+        ("attach", "PodAttachOptions", ("create", "get")),
+        ("binding", "Binding", ("create",)),
+        ("ephemeralcontainers", "Pod", ("get", "patch", "update")),
+        ("eviction", "Eviction", ("create",)),
+        ("exec", "PodExecOptions", ("create", "get")),
+        ("log", "Pod", ("get",)),
+        ("resize", "Pod", ("get", "patch", "update")),
+        ("portforward", "PodPortForwardOptions", ("create", "get")),
+        status_of("Pod"),
+    ),
+)
 
 PODS = "kepd.v1.PodService"
 

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Addresses at which names are answered, and servers that are asked."""
 
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("dns", "name", has_namespace=False)
 
 
 def _of_address(line: Object, text: str) -> str:

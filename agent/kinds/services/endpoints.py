@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Endpoints of Services, which of them this node uses, and why. For programs they are EndpointSlices."""
 
+from agent.kinds.kind import BY_SERVICES, Kind
 from agent.kinds.kube_shape import slice_objects
 from agent.kinds.shown import Shown
 from agent.kinds.table import FACTS, Column, Columns, Object
+
+KIND = Kind(
+    "endpoints",
+    "endpoint",
+    ("ep", "eps", "endpointslices", "endpointslice"),
+    "EndpointSlice",
+    group="discovery.k8s.io",
+    read_by=BY_SERVICES,
+)
 
 
 def _use(endpoint: Object) -> str:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in the kernel for Services."""
 
+from agent.kinds.kind import Kind
 from agent.kinds.shown import own_kind
 from agent.kinds.table import Column, Columns, Object
+
+KIND = Kind("rules", "rule", has_namespace=False)
 
 COLUMNS: Columns[Object] = (
     Column("FAMILY", lambda rule: rule["status"]["family"]),

@@ -4,14 +4,25 @@
 from collections.abc import Iterator, Sequence
 
 from agent.kinds.described import Described, entries_of, events_of_object, grid, reason_entries
+from agent.kinds.kind import BY_SERVICES, Kind, status_of
 from agent.kinds.kube_shape import service_object
-from agent.kinds.pods.parts import items, part
-from agent.kinds.registry import Kind
+from agent.kinds.parts import items, part
 from agent.kinds.selection import chosen
 from agent.kinds.shown import Ask, Describing, Objects, Shown
 from agent.kinds.table import FACTS, Column, Columns, Object, names_of
 from agent.wire.kepd.v1 import reason_pb2
 from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+
+KIND = Kind(
+    "services",
+    "service",
+    ("svc",),
+    "Service",
+    read_by=BY_SERVICES,
+    turn=1,
+    is_in_all=True,
+    subresources=(status_of("Service"),),
+)
 
 SERVICE = "kepd.v1.ServiceProxyService"
 

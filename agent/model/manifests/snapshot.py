@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a look at the manifests brought, and who looks."""
+"""What a look at the directory of manifests brought."""
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 import msgspec
 
 from agent.model.finding import Finding
-from agent.model.manifests.in_force import FileInForce
 from agent.model.pods.source_folder import SourceFolder
+
+Key = tuple[str, str, str]
+"""Kind, namespace, name of an object."""
 
 
 class ManifestSnapshot(msgspec.Struct, frozen=True):
@@ -40,13 +41,3 @@ class ManifestSnapshot(msgspec.Struct, frozen=True):
     def doubtful(self) -> frozenset[str]:
         """What is unread and may have something in force."""
         return self.unread if self.is_first else frozenset()
-
-
-class ManifestSource(Protocol):
-    def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
-        """What was in force when the last process ended, then what is there now, and again after changes."""
-
-    async def remember(
-        self, files: Mapping[str, FileInForce], folders: Mapping[str, SourceFolder] = {}, *, is_whole: bool = True
-    ) -> None:
-        """What is in force now, by file or folder, for the next process, and whether that is known of all."""

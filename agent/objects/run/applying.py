@@ -2,8 +2,9 @@
 """The objects of the manifest directory as things that people list, apply and delete, whatever plane carries them out.
 
 Every call reads the directory again, so that two calls in a row see each other. A change goes to the file where the
-object is; a new object gets a file of its own. Files are replaced whole, and an edit by hand that comes between read
-and write stays: the change is made again from it. Never: shows a Secret's value to who may only read (`hidden.py`).
+object is; a new object gets a file of its own. The files of one apply change together or not at all (`deed.py`), and
+an edit by hand that comes between read and write stays: the change is made again from it.
+Never: shows a Secret's value to who may only read (`hidden.py`).
 """
 
 import asyncio
@@ -20,13 +21,15 @@ import structlog
 
 from agent.config.restarted import kept_restart
 from agent.config.strict_yaml import UnreadableYaml
-from agent.kinds.pods.parts import part
+from agent.kinds.parts import part
+from agent.kinds.registry import BY_WRITTEN, CARRIED_OUT, CLUSTER_KINDS, KINDS
 from agent.model.finding import Finding, suggestion
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
 from agent.model.pods.source_folder import SourceFolder
 from agent.model.refused import Refused
 from agent.objects import hidden
-from agent.objects.decoding import CLUSTER_KINDS, PREPARED, Content
+from agent.objects.admitting import NOTHING, InForce
+from agent.objects.decoding import PREPARED, Content
 from agent.objects.documents import (
     ManifestObject,
     dumped,
@@ -34,41 +37,25 @@ from agent.objects.documents import (
     read_objects,
     replaced,
 )
-from agent.objects.hidden import BUDGET, CARRIED_OUT, Key
+from agent.objects.hidden import Key
 from agent.objects.pod_identity import with_identity
+from agent.objects.run.deed import Change, change_all
 from agent.objects.run.writer import (
     FILE_MODE,
     MOST_TRIES,
     SECRET_MODE,
     Edited,
     take_out,
-    unwritten,
-    write_whole,
 )
 
 log = structlog.get_logger(plane="api")
 
 LONGEST_FILE_NAME = 250
 MOST_DIFF_LINES = 5000
-DATED = (*CARRIED_OUT, "NetworkPolicy", BUDGET)
+# The node knows since when.
+DATED = CARRIED_OUT | {"NetworkPolicy"}
 # Templates that workloads had.
-MADE_KINDS, MADE = ("ReplicaSet", "ControllerRevision"), "kepd"
-# What others need is written before those that need it.
-LAST_KINDS = ("Service", "Pod", *CARRIED_OUT)
-DEVICE_KINDS = ("ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice")
-KINDS = (
-    "Pod",
-    *CARRIED_OUT,
-    BUDGET,
-    "Service",
-    "EndpointSlice",
-    "ConfigMap",
-    "Secret",
-    "Node",
-    "ServiceCIDR",
-    "NetworkPolicy",
-    *DEVICE_KINDS,
-)
+MADE_KINDS, MADE = frozenset(kind.api for kind in KINDS if kind.is_made), "kepd"
 # Of this process: who may only read learns from a version whether something changed, and nothing of what it says.
 VERSION_KEY = secrets.token_bytes(32)
 
@@ -108,13 +95,15 @@ class ManifestObjects:
         made: Callable[[], Sequence[Content]] = list,
         jobs: MadeJobs | None = None,
         uid_of: Callable[[str, str], str] = lambda _namespace, _name: "",
+        in_force: Callable[[], InForce | None] = lambda: None,
     ) -> None:
         """`check` says what is wrong with a manifest; `end_pod` ends one, where pods run here; `suffix` is what their
         names have more than those of their manifests; `status` is what has become of a workload,
         and `created_s` since when it has been known, 0 for never; `made` are objects that no file has and that can
         only be read, and `jobs` those that can be deleted as well; `uid_of` is of a pod that runs, by its namespace and
-        the name in its manifest, empty for another."""
+        the name in its manifest, empty for another; `in_force` is None where nobody follows the directory."""
         self._uid_of = uid_of
+        self._in_force = in_force
         self._made = made
         self._status = status
         self._created_s = created_s
@@ -133,7 +122,8 @@ class ManifestObjects:
     async def listed(self, kind: str, *, is_whole: bool = False) -> list[ListedObject]:
         """`is_whole`: with all values, for who may read the files."""
         show = hidden.whole if is_whole else hidden.shown
-        found = await asyncio.to_thread(lambda: list(self._listed(kind, show)))
+        in_force = self._in_force() or NOTHING
+        found = await asyncio.to_thread(lambda: list(self._listed(kind, show, in_force)))
         # What runs is asked on the loop, where it changes.
         listed = [self._with_status(each) if each.kind in DATED else each for each in found]
         made = [each for each in self._made() if kind in ("", each["kind"])] if kind in ("", *MADE_KINDS) else ()
@@ -146,13 +136,21 @@ class ManifestObjects:
             content = {**content, "status": self._status(key) or {}}
         return msgspec.structs.replace(listed, content=msgspec.json.encode(content))
 
-    def _listed(self, kind: str, show: Callable[[Key, Content, str, str], ListedObject]) -> Iterator[ListedObject]:
-        seen = set()
-        for placed in self._placed(self._read()):
+    def _listed(
+        self, kind: str, show: Callable[[Key, Content, str, str], ListedObject], in_force: InForce
+    ) -> Iterator[ListedObject]:
+        """What is in force, and what was written a moment ago."""
+        seen, files = set(), self._read()
+        for placed in self._placed(files):
             listed = placed.found
-            if listed.kind in KINDS and kind in ("", listed.kind) and listed.key not in seen:
+            is_wanted = listed.kind in BY_WRITTEN and kind in ("", listed.kind) and listed.key not in seen
+            if is_wanted and in_force.takes(placed.path, files[placed.path], listed.key):
                 seen.add(listed.key)
                 yield show(listed.key, listed.content, listed.where, placed.version)
+        for key, object_ in in_force.objects.items():
+            if kind in ("", key[0]) and key not in seen and object_.document and in_force.is_stale(key):
+                content = msgspec.json.decode(object_.document)
+                yield show(key, content, object_.where, version_of(content))
         for folder in self._folders():
             if kind in ("", folder.kind) and folder.key not in seen:
                 content = hidden.of_folder(folder)
@@ -191,14 +189,16 @@ class ManifestObjects:
                 each.path: each.kind for each in sorted(results, key=_turn) if now[each.path] != before.get(each.path)
             }
             try:
-                for path, kind in changed.items():
-                    _write(path, now[path], SECRET_MODE if kind == "Secret" else FILE_MODE, before.get(path))
+                change_all(self._directory(), [
+                    Change(path, before.get(path), now[path], SECRET_MODE if kind == "Secret" else FILE_MODE)
+                    for path, kind in changed.items()
+                ])  # fmt: skip
             except Edited as error:
                 edited = error
                 continue
             log.info("objects_applied", paths=list(changed), count=len(results))
             return results
-        raise Refused("conflict", f"{edited.filename} is edited again and again; nothing was written there; try again")
+        raise Refused("conflict", f"{edited.filename} is edited again and again; nothing was changed; try again")
 
     def _wanted(self, content: bytes) -> list[ManifestObject]:
         with PREPARED.holding(content, "manifest"):
@@ -328,22 +328,14 @@ def _apart(path: str, content: bytes) -> Iterator[Placed]:
             yield Placed(path, one, version_of(one.content))
 
 
-def _write(path: str, content: bytes, mode: int, before: bytes | None) -> None:
-    try:
-        write_whole(Path(path), content, mode, before)
-    except Edited:
-        raise
-    except OSError as error:
-        raise unwritten(path, error) from error
-
-
 def _key_of(made: Content) -> Key:
     named = part(made, "metadata")
     return str(made["kind"]), str(named.get("namespace", "")), str(named.get("name", ""))
 
 
 def _turn(one: AppliedObject) -> int:
-    return LAST_KINDS.index(one.kind) if one.kind in LAST_KINDS else -1
+    """What others need is written before those that need it."""
+    return BY_WRITTEN[one.kind].turn if one.kind in BY_WRITTEN else 0
 
 
 def _name(key: Key) -> str:

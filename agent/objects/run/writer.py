@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import blake2b
 from pathlib import Path
 
 from agent.config.strict_yaml import UnreadableYaml
@@ -20,12 +21,14 @@ from agent.objects.documents import read_objects, without
 
 FILE_MODE, SECRET_MODE = 0o640, 0o600
 MOST_TRIES = 5
+LONGEST_WHOLE = 200
+"""Longer names have a short one as drafts."""
 AT_FDCWD, NO_REPLACE, EXCHANGE = -100, 1, 2
 # File systems that cannot swap two names.
 UNABLE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM)
 # Pods that are deleted, Jobs whose time is up and what is applied are written by threads of their own, and all drafts
 # of a file have one name.
-_WRITING = threading.Lock()
+WRITING = threading.Lock()
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -50,7 +53,7 @@ def take_out(path: str, key: tuple[str, str, str], check: Callable[[dict[str, ob
 
 
 def unwritten(path: str, error: OSError) -> Refused:
-    text = f"{path} cannot be written: {error.strerror}; what was written before it stays"
+    text = f"{path} cannot be written: {error.strerror}; nothing is changed"
     return Refused("disk_full" if error.errno in FULL else "precondition", text)
 
 
@@ -63,8 +66,8 @@ def _take_out(file: Path, key: tuple[str, str, str], check: Callable[[dict[str, 
     if rest:
         write_whole(file, rest, FILE_MODE, content)
     else:
-        with _WRITING:
-            _remove(file, content)
+        with WRITING:
+            remove(file, content)
 
 
 def _without(
@@ -84,33 +87,46 @@ def _without(
 def write_whole(path: Path, content: bytes, mode: int, before: bytes | None) -> None:
     """Whole or not at all, with the mode and owner that the file has. `before` is what it had when it was read, None
     for a file that was not there. Raises Edited where that is not so any more."""
-    with _WRITING:
+    with WRITING:
         _write_whole(Path(os.path.realpath(path)), content, mode, before)
 
 
 def _write_whole(place: Path, content: bytes, mode: int, before: bytes | None) -> None:
-    draft = _draft(place)
-    draft.unlink(missing_ok=True)
     try:
-        with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, SECRET_MODE)) as target:
-            target.write(content)
-            with suppress(FileNotFoundError):
-                there = place.stat()
-                os.chown(target.fileno(), there.st_uid, there.st_gid)
-                mode = there.st_mode & 0o7777
-            os.fchmod(target.fileno(), mode)
-            os.fsync(target.fileno())
-        if before is None:
-            _put_new(draft, place)
-        else:
-            _put_instead(draft, place, before)
+        put(write_draft(place, content, mode), place, before)
     finally:
         # On a full disk half a draft would keep what little there is.
-        draft.unlink(missing_ok=True)
+        draft_of(place).unlink(missing_ok=True)
 
 
-def _draft(place: Path) -> Path:
-    return place.with_name(f".{place.name[:200]}.draft")
+def write_draft(place: Path, content: bytes, mode: int) -> Path:
+    """Beside its file, with the mode and owner that this has; `mode` is of a new one."""
+    draft = draft_of(place)
+    draft.unlink(missing_ok=True)
+    with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, SECRET_MODE)) as target:
+        target.write(content)
+        with suppress(FileNotFoundError):
+            there = place.stat()
+            os.chown(target.fileno(), there.st_uid, there.st_gid)
+            mode = there.st_mode & 0o7777
+        os.fchmod(target.fileno(), mode)
+        os.fsync(target.fileno())
+    return draft
+
+
+def draft_of(place: Path) -> Path:
+    name = place.name
+    if len(name) > LONGEST_WHOLE:
+        name = f"{name[:180]}-{blake2b(os.fsencode(name), digest_size=8).hexdigest()}"
+    return place.with_name(f".{name}.draft")
+
+
+def put(draft: Path, place: Path, before: bytes | None) -> None:
+    """Raises Edited."""
+    if before is None:
+        _put_new(draft, place)
+    else:
+        _put_instead(draft, place, before)
 
 
 def _put_new(draft: Path, place: Path) -> None:
@@ -138,7 +154,7 @@ def _put_instead(draft: Path, place: Path, before: bytes) -> None:
             raise Edited(errno.EBUSY, "was edited meanwhile", str(place)) from error
         draft.rename(place)
         return
-    if _content(draft) == before:
+    if content_of(draft) == before:
         return
     _rename(draft, place, EXCHANGE)
     if draft.lstat().st_ino != own:
@@ -147,11 +163,11 @@ def _put_instead(draft: Path, place: Path, before: bytes) -> None:
     raise Edited(errno.EBUSY, "was edited meanwhile", str(place))
 
 
-def _remove(file: Path, before: bytes) -> None:
+def remove(file: Path, before: bytes) -> None:
     """Of a link only the link."""
-    draft = _draft(file)
+    draft = draft_of(file)
     file.replace(draft)
-    if _content(draft) != before:
+    if content_of(draft) != before:
         # A newer file of that name is the newest edit, so this one has been overwritten.
         with suppress(Edited):
             _put_new(draft, file)
@@ -160,7 +176,7 @@ def _remove(file: Path, before: bytes) -> None:
     draft.unlink()
 
 
-def _content(path: Path) -> bytes | None:
+def content_of(path: Path) -> bytes | None:
     """None for what an edit made of it that is no text: a link that leads nowhere, a directory."""
     try:
         return path.read_bytes()

@@ -38,7 +38,6 @@ from agent.observe.run.pages import MadePage, Pages, PageSettings, PageSources
 from agent.observe.run.usage import UsageAnswers
 from agent.wire.cri import runtime_v1_pb2 as pb
 
-MOUNTS = Path("/proc/self/mounts")
 TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 """As a kubelet reads a question."""
 
@@ -217,11 +216,10 @@ def _summary(usage: UsageOfNode) -> Handler:
 def file_system_of(folder: str) -> FileSystem | None:
     """Of a folder that this process cannot see, nothing is known."""
     try:
-        found = os.statvfs(folder)
+        found = FileSystems().look(folder)
     except OSError:
         return None
-    device = next((line.split()[0] for line in _mounts_of(folder)), "")
-    return FileSystem(device, found.f_blocks * found.f_frsize, found.f_files, found.f_favail)
+    return FileSystem(found.device, found.size_bytes, found.inodes, found.inodes_free)
 
 
 def used_share(folder: str) -> float | None:
@@ -230,11 +228,3 @@ def used_share(folder: str) -> float | None:
     except OSError:
         return None
     return 1 - found.f_bavail / found.f_blocks if found.f_blocks else None
-
-
-def _mounts_of(folder: str) -> list[str]:
-    """Lines of the mount that a folder lies on."""
-    lines = MOUNTS.read_text("utf-8", "replace").splitlines()
-    points = [(line.split()[1], line) for line in lines if len(line.split()) > 1]
-    inside = [(point, line) for point, line in points if f"{folder}/".startswith(f"{point.rstrip('/')}/")]
-    return [max(inside)[1]] if inside else []

@@ -34,6 +34,7 @@ from agent.objects.run.writer import take_out
 from agent.pods.attach.kubelet_names import kubelet_families
 from agent.pods.attach.pod_service import PodService
 from agent.pods.attach.settings import CurrentSettings, NameServers, node_facts, pod_settings
+from agent.pods.manifest.objects import identity_of, pod_reading
 from agent.pods.ports import NodeFigures, NodeImages, PodDevices, PodPolicies
 from agent.pods.run.commands import PodCommands
 from agent.pods.run.disk.files import PodFiles
@@ -144,7 +145,7 @@ def attach(inputs: PlaneInputs, needs: PodNeeds) -> Attached[PodOffers]:
     metrics, cri = context.metrics, inputs.runtime.cri
     runner = PodRunner(
         context,
-        inputs.find_manifests("pods", True),
+        inputs.find_manifests(lambda: pod_reading(identity_of(inputs.configuration()))),
         inputs.runtime.events,
         take_out,
         needs.node,

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Manifests into pods, ConfigMaps and Secrets, and into what makes pods.
-
-A document with any fault gives no pod; reading.py decides what follows. Never: renders a Secret's value.
-"""
+"""Documents into pods, ConfigMaps and Secrets, and into what makes pods. Never: renders a Secret's value."""
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
+from agent.config.document import Configuration
 from agent.config.shape import Shape, place_of
-from agent.config.strict_yaml import Tree, plain
-from agent.model.finding import Finding, shown, suggestion
+from agent.config.strict_yaml import Tree
+from agent.kinds.registry import MANIFEST_KINDS, kinds_read_by
+from agent.model.finding import Finding
 from agent.model.pods.fields import Metadata, PodFields
 from agent.model.pods.pod import PodSpec, content_hash, static_uid
 from agent.model.pods.shown_spec import without_copy
-from agent.objects.decoding import documents_of
+from agent.model.pods.source_folder import SourceFolder
+from agent.objects.reading import Object, Reading, Readings, read_file
 from agent.pods.manifest.annotations import annotations_of
-from agent.pods.manifest.validation import check_pod, where_claimed
+from agent.pods.manifest.bound import within_bound
+from agent.pods.manifest.source_folders import read_folder
+from agent.pods.manifest.validation import check_pod, warnings_about, where_claimed
 from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.environment import EnvironmentSource
@@ -28,21 +29,17 @@ from agent.pods.runtime.names import log_directory_name
 from agent.pods.workloads.budget import KIND as BUDGET
 from agent.pods.workloads.budget import Budget, read_budget
 from agent.pods.workloads.cron_job import CRON_JOB
-from agent.pods.workloads.cron_reading import read_cron_job
-from agent.pods.workloads.reading import VERSIONS, read_workload
+from agent.pods.workloads.cron_reading import manifest_warnings, read_cron_job
+from agent.pods.workloads.reading import read_workload
 from agent.pods.workloads.workload import Workload
 
 Read = TypeVar("Read", bound=msgspec.Struct)
 LONGEST_NAME = 253
 LONGEST_FILE_NAME = 255
 MOST_DATA_BYTES = 1 << 20
-# One directory serves all planes: these kinds belong to others and are no error here.
-FOREIGN_KINDS = (
-    "Service", "EndpointSlice", "Node", "ServiceCIDR", "NetworkPolicy",
-    "ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "ResourceSlice",
-)  # fmt: skip
+POD = "Pod"
 SOURCE_KINDS = ("ConfigMap", "Secret")
-KINDS = ("Pod", "PodList", "List", *SOURCE_KINDS, *VERSIONS, CRON_JOB, BUDGET, *FOREIGN_KINDS)
+KINDS = kinds_read_by(__name__)
 
 
 class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -54,11 +51,6 @@ class _Object(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class _Pod(_Object, frozen=True, kw_only=True, rename="camel"):
     spec: PodFields = PodFields()
     status: object = None
-
-
-class _List(_Object, frozen=True, kw_only=True, rename="camel"):
-    metadata: object = None  # type: ignore[assignment]  # a list has another one
-    items: object = None
 
 
 class _Source(_Object, frozen=True, kw_only=True, rename="camel"):
@@ -87,80 +79,80 @@ class NodeIdentity(msgspec.Struct, frozen=True):
         return f"-{self.node}" if self.has_name_suffix else ""
 
 
+def pod_reading(identity: NodeIdentity) -> Reading:
+    return Reading(
+        plane="pods",
+        kinds=frozenset(KINDS),
+        read=lambda tree, kind, path, findings: _read_object(tree, kind, path, identity, findings),
+        warnings=_warnings,
+        marks=lambda value: [("metadata.uid", f"a pod with uid {value.uid}")] if isinstance(value, PodSpec) else (),
+        read_folder=_folder_object,
+        bound=within_bound,
+        settings=identity,
+    )
+
+
+ANY_NODE = NodeIdentity("", False, True, True, "<pods.claimDirectory>")
+
+
+def reading_for(configuration: Configuration | None) -> Reading:
+    """None: of no node in particular."""
+    return pod_reading(identity_of(configuration) if configuration is not None else ANY_NODE)
+
+
+def identity_of(configuration: Configuration) -> NodeIdentity:
+    devices = configuration.devices
+    return NodeIdentity(
+        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled,
+        configuration.pods.claim_directory,
+    )  # fmt: skip
+
+
+def _read_object(tree: Tree, kind: str, path: str, identity: NodeIdentity, findings: list[Finding]) -> object | None:
+    """None with findings."""
+    if kind == POD:
+        return _pod(tree, identity, path, findings)
+    if kind in SOURCE_KINDS:
+        return _source(tree, kind, path, findings)
+    if kind == CRON_JOB:
+        return read_cron_job(tree, path, identity.node, findings, gives=identity.gives)
+    if kind == BUDGET:
+        return read_budget(tree, path, findings)
+    gives, claim_root = identity.gives, identity.claim_root
+    return read_workload(tree, kind, path, identity.node, findings, gives=gives, claim_root=claim_root)
+
+
+def _warnings(_tree: Tree, value: object) -> Iterable[tuple[str, str]]:
+    if isinstance(value, PodSpec):
+        return warnings_about(value.spec)
+    return manifest_warnings(value) if isinstance(value, Workload) else ()
+
+
+def _folder_object(folder: SourceFolder) -> tuple[Object | None, Sequence[Finding]]:
+    source, findings = read_folder(folder)
+    return (Object(source.key, source, folder.path, folder.path) if source is not None else None), findings
+
+
 class Objects(msgspec.Struct):
-    pods: list[PodSpec] = msgspec.field(default_factory=list)
-    sources: list[EnvironmentSource] = msgspec.field(default_factory=list)
-    workloads: list[Workload] = msgspec.field(default_factory=list)
-    budgets: list[Budget] = msgspec.field(default_factory=list)
-    findings: list[Finding] = msgspec.field(default_factory=list)
-    others: int = 0
-    """How many belong to other planes."""
+    """What of a file the pods plane carries out, and all that is wrong with the file."""
+
+    pods: list[PodSpec]
+    sources: list[EnvironmentSource]
+    workloads: list[Workload]
+    budgets: list[Budget]
+    findings: list[Finding]
 
 
 def parse_objects(path: str, content: bytes, identity: NodeIdentity) -> Objects:
-    found = Objects()
-    documents, found.findings = documents_of(content, path)
-    if not found.findings:
-        for document in documents:
-            _document(document, identity, path, found)
-    return found
-
-
-def _document(tree: Tree, identity: NodeIdentity, path: str, found: Objects, default_kind: str = "") -> None:
-    if tree.kind != "map":
-        found.findings.append(Finding(tree.where, "", "must be a map with apiVersion, kind and metadata"))
-        return
-    given = tree.entries.get("kind")
-    kind = given.scalar if given is not None else default_kind
-    if kind in FOREIGN_KINDS:
-        found.others += 1
-        return
-    if kind in ("List", "PodList"):
-        _items(tree, identity, path, found, "Pod" if kind == "PodList" else "")
-    elif kind == "Pod":
-        _pod(tree, identity, path, found, is_item=bool(default_kind))
-    elif kind in SOURCE_KINDS:
-        _source(tree, str(kind), path, found)
-    elif kind in VERSIONS:
-        workload = read_workload(
-            tree,
-            str(kind),
-            path,
-            identity.node,
-            found.findings,
-            gives=identity.gives,
-            claim_root=identity.claim_root,
-        )
-        found.workloads += [workload] if workload is not None else []
-    elif kind == CRON_JOB:
-        cron_job = read_cron_job(tree, path, identity.node, found.findings, gives=identity.gives)
-        found.workloads += [cron_job] if cron_job is not None else []
-    elif kind == BUDGET:
-        budget = read_budget(tree, path, found.findings)
-        found.budgets += [budget] if budget is not None else []
-    elif given is None:
-        found.findings.append(Finding(tree.where, "kind", f"is missing; known are {', '.join(KINDS)}"))
-    else:
-        hint = suggestion(str(kind), KINDS) or "; known are " + ", ".join(KINDS)
-        found.findings.append(Finding(given.where, "kind", f"{shown(plain(given))} is not known here{hint}"))
-
-
-def _items(tree: Tree, identity: NodeIdentity, path: str, found: Objects, default_kind: str) -> None:
-    Shape(found.findings).read(tree, _List, "")
-    _version(tree, found.findings)
-    listed = tree.entries.get("items")
-    if listed is None or listed.kind != "list":
-        found.findings.append(Finding((listed or tree).where, "items", "must be a list"))
-        return
-    for index, item in enumerate(listed.items):
-        inner = Objects()
-        _document(item, identity, path, inner, default_kind)
-        found.pods += inner.pods
-        found.sources += inner.sources
-        found.workloads += inner.workloads
-        found.budgets += inner.budgets
-        found.others += inner.others
-        found.findings += [replace(one, path=f"items[{index}].{one.path}".rstrip(".")) for one in inner.findings]
+    file = read_file(path, content, Readings([pod_reading(identity)]), MANIFEST_KINDS)
+    values = [object_.value for object_ in file.objects.values()]
+    return Objects(
+        [value for value in values if isinstance(value, PodSpec)],
+        [value for value in values if isinstance(value, EnvironmentSource)],
+        [value for value in values if isinstance(value, Workload)],
+        [value for value in values if isinstance(value, Budget)],
+        [complaint.finding for complaint in file.complaints],
+    )
 
 
 def _version(tree: Tree, findings: list[Finding]) -> None:
@@ -175,11 +167,9 @@ def _read(tree: Tree, kind: type[Read], findings: list[Finding]) -> Read | None:
     return msgspec.convert(value, kind) if len(findings) == before else None
 
 
-def _pod(tree: Tree, identity: NodeIdentity, path: str, found: Objects, *, is_item: bool) -> None:
-    """The items of a PodList may leave their type out."""
-    findings: list[Finding] = []
-    if not is_item or "apiVersion" in tree.entries:
-        _version(tree, findings)
+def _pod(tree: Tree, identity: NodeIdentity, path: str, findings: list[Finding]) -> PodSpec | None:
+    before = len(findings)
+    _version(tree, findings)
     missing = [name for name in ("metadata", "spec") if name not in tree.entries]
     findings += [Finding(tree.where, name, "must be a map") for name in missing]
     read = _read(tree, _Pod, findings)
@@ -189,12 +179,11 @@ def _pod(tree: Tree, identity: NodeIdentity, path: str, found: Objects, *, is_it
         unfit = where_claimed(read.spec, **identity.gives)
         wrong = (*complaints.found, *check_pod(read.spec), *unfit)
         findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in wrong]
-        if not findings:
+        if len(findings) == before:
             pod = _built(read, tree, identity, path)
             findings += [*_fits(pod, tree), *_starts(pod, tree)]
-            if not findings:
-                found.pods.append(pod)
-    found.findings += findings
+            return pod if len(findings) == before else None
+    return None
 
 
 def _built(read: _Pod, tree: Tree, identity: NodeIdentity, path: str) -> PodSpec:
@@ -245,8 +234,8 @@ def _starts(pod: PodSpec, tree: Tree) -> list[Finding]:
     return [Finding(place_of(tree, "metadata.annotations"), "metadata.annotations", text)]
 
 
-def _source(tree: Tree, kind: str, path: str, found: Objects) -> None:
-    findings: list[Finding] = []
+def _source(tree: Tree, kind: str, path: str, findings: list[Finding]) -> EnvironmentSource | None:
+    before = len(findings)
     _version(tree, findings)
     read = _read(tree, _Source, findings)
     if read is not None:
@@ -254,29 +243,17 @@ def _source(tree: Tree, kind: str, path: str, found: Objects) -> None:
         check_metadata(read.metadata, complaints)
         findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in complaints.found]
         data = _values(read, kind, tree, findings)
-        if not findings:
-            found.sources.append(
-                EnvironmentSource(
-                    kind=kind,
-                    namespace=read.metadata.namespace,
-                    name=read.metadata.name,
-                    data=data,
-                    file=path,
-                    source=tree.where,
-                    binary=frozenset(read.binary_data) - read.data.keys(),
-                )
+        if len(findings) == before:
+            return EnvironmentSource(
+                kind=kind,
+                namespace=read.metadata.namespace,
+                name=read.metadata.name,
+                data=data,
+                file=path,
+                source=tree.where,
+                binary=frozenset(read.binary_data) - read.data.keys(),
             )
-    found.findings += findings
-
-
-def binary_keys(values: Mapping[str, bytes]) -> frozenset[str]:
-    found = set()
-    for key, value in values.items():
-        try:
-            value.decode()
-        except UnicodeDecodeError:
-            found.add(key)
-    return frozenset(found)
+    return None
 
 
 def _values(read: _Source, kind: str, tree: Tree, findings: list[Finding]) -> dict[str, bytes]:

@@ -1,16 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ConfigMaps and Secrets from directories with one file per key.
+"""ConfigMaps and Secrets from directories with one file per key."""
 
-A directory with any fault keeps the source that it had, as a manifest does.
-"""
-
-from collections.abc import Iterator
-
-import msgspec
+from collections.abc import Iterator, Mapping, Sequence
 
 from agent.model.finding import Finding
 from agent.model.pods.source_folder import SourceFolder
-from agent.pods.manifest.objects import binary_keys
 from agent.pods.manifest.validation.complaint import DNS_SUBDOMAIN, Complaints
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, is_data_key
 from agent.pods.runtime.environment import EnvironmentSource
@@ -18,20 +12,11 @@ from agent.pods.runtime.environment import EnvironmentSource
 LONGEST_NAME = 253
 
 
-class FolderReading(msgspec.Struct, frozen=True):
-    """One directory. `source` is the last good one where there are findings, or None."""
-
-    folder: SourceFolder
-    source: EnvironmentSource | None
-    findings: tuple[Finding, ...] = ()
-
-
-def read_folder(folder: SourceFolder, before: FolderReading | None) -> FolderReading:
-    if before is not None and before.folder == folder:
-        return before
+def read_folder(folder: SourceFolder) -> tuple[EnvironmentSource | None, Sequence[Finding]]:
+    """None with findings."""
     findings = (*_names(folder), *folder.problems, *_keys(folder))
     if findings:
-        return FolderReading(folder, before.source if before is not None else None, findings)
+        return None, findings
     source = EnvironmentSource(
         kind=folder.kind,
         namespace=folder.namespace,
@@ -39,9 +24,19 @@ def read_folder(folder: SourceFolder, before: FolderReading | None) -> FolderRea
         data=folder.values,
         file=folder.path,
         source=folder.path,
-        binary=binary_keys(folder.values) if folder.kind == "ConfigMap" else frozenset(),
+        binary=_binary_keys(folder.values) if folder.kind == "ConfigMap" else frozenset(),
     )
-    return FolderReading(folder, source)
+    return source, ()
+
+
+def _binary_keys(values: Mapping[str, bytes]) -> frozenset[str]:
+    keys = set()
+    for key, value in values.items():
+        try:
+            value.decode()
+        except UnicodeDecodeError:
+            keys.add(key)
+    return frozenset(keys)
 
 
 def _names(folder: SourceFolder) -> Iterator[Finding]:

@@ -189,11 +189,12 @@ class PodCommands:
             log.info("pod_deletion_asked", pod=pod.key, grace_s=grace_s)
             return
         path = pod.file
-        reading = self._runner.wants.reading.files.get(path)
-        if reading is not None and reading.findings and len(reading.accepted) == 1 and not reading.sources:
+        reading = self._runner.wants.reading
+        is_there = path in reading.in_force.files
+        if is_there and reading.holds_alone(pod):
             # With its faults it may not be taken apart, and it holds nothing else.
             await asyncio.to_thread(Path(path).unlink, missing_ok=True)
-        elif reading is not None:
+        elif is_there:
             await asyncio.to_thread(self._take_out, path, ("Pod", pod.namespace, pod.manifest_name))
         if keeper is not None:
             keeper.remove(grace_s)

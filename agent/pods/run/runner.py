@@ -21,12 +21,12 @@ import structlog
 from msgspec.structs import replace
 
 from agent.model.component import Report
-from agent.model.manifests.snapshot import ManifestSource
 from agent.model.nodes.drain import NodeDrain
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.refused import Refused
 from agent.model.runtime.event import RuntimeEvents
+from agent.objects.wanted import WantedSource
 from agent.pods.manifest.reading import ReadManifest, changed_sources, source_references
 from agent.pods.plan.edits import replaced_by
 from agent.pods.plan.remembered import History, Record, resumed_by
@@ -55,7 +55,7 @@ class PodRunner:
     def __init__(
         self,
         context: PodDependencies,
-        manifests: ManifestSource,
+        manifests: WantedSource,
         events: RuntimeEvents,
         take_out: TakeOut,
         node: NodeFigures,
@@ -199,11 +199,10 @@ class PodRunner:
             self.shown.changed.clear()
 
     async def _follow_manifests(self) -> None:
-        async for snapshot in self._manifests.snapshots():
-            before = await self.wants.read(snapshot, self._context)
-            if not snapshot.is_remembered:
+        async for wanted in self._manifests.news():
+            before = await self.wants.read(wanted)
+            if not wanted.look.is_remembered:
                 self._take(before)
-                await self._manifests.remember(*self.wants.reading.in_force, is_whole=not snapshot.doubtful)
 
     def _take(self, before: ReadManifest) -> None:
         self.workloads.follow(self.wants.reading)

@@ -119,7 +119,7 @@ class ShownPods:
             text = f"its last good manifest is in force: {text}"
         if held:
             text = f"its last good manifest is in force: {held}"
-        if not text and (rivals := reading.rivals.get(run.pod.key)):
+        if not text and (rivals := reading.rivals_of(run.pod)):
             text = f"{HAS_RIVALS}: {', '.join(rivals)}"
         is_another = text != self._complaints.get(run.pod.uid, "")
         if text:

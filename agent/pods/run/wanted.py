@@ -8,10 +8,9 @@ from dataclasses import replace
 import structlog
 
 from agent.model.event import Event
-from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.pod import PodSpec
-from agent.pods.manifest.objects import NodeIdentity
-from agent.pods.manifest.reading import ReadManifest, read_pods
+from agent.objects.wanted import Wanted
+from agent.pods.manifest.reading import ReadManifest, read_wanted
 from agent.pods.plan.edits import has_new_images_alone
 from agent.pods.plan.remembered import Record
 from agent.pods.run.owners import Owners
@@ -29,14 +28,9 @@ class WantedPods:
         self.by_uid: dict[str, PodSpec] = {}
         self.by_key: dict[str, PodSpec] = {}
 
-    async def read(self, snapshot: ManifestSnapshot, context: PodDependencies) -> ReadManifest:
+    async def read(self, wanted: Wanted) -> ReadManifest:
         """Answers with what was read before."""
-        before, settings = self.reading, context.settings()
-        identity = NodeIdentity(
-            settings.node, settings.pods.name_suffix, settings.gives_devices, settings.gives_plugins,
-            settings.pods.claim_directory,
-        )  # fmt: skip
-        self.reading = await asyncio.to_thread(read_pods, snapshot, before, identity)
+        before, self.reading = self.reading, await asyncio.to_thread(read_wanted, wanted)
         return before
 
     def settle(self, made: Iterable[PodSpec]) -> None:

@@ -16,6 +16,7 @@ from agent.kit.plane import Attached, PlaneInputs, PlaneUnit
 from agent.kit.plane_lock import PlaneTaken, held_plane_lock
 from agent.model.services.nft_table import TableFamily
 from agent.policies.attach.policy_service import PolicyService
+from agent.policies.manifest.reading import POLICY_READING, why_off
 from agent.policies.ports import PodsHere, TableTaken
 from agent.policies.rules import bridge_text, nft_text
 from agent.policies.rules.table import GUARD, TABLE
@@ -53,7 +54,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]
         table=table,
         bridge_table=bridge,
         pods=pods,
-        manifests=inputs.find_manifests("policies", False),
+        manifests=inputs.find_manifests(lambda: POLICY_READING),
         ender=FlowEnder(flows, addresses.now, metrics),
         bridges=Bridges(),
         clock=inputs.clock,
@@ -77,13 +78,6 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None) -> Attached[PolicyOffers]
         advice=(plane.advice,),
         close=close,
     )
-
-
-def why_off(configuration: Configuration) -> str:
-    """Empty where policies are enforced."""
-    if configuration.pods.enabled:
-        return "" if configuration.policies.enabled else "policies.enabled is false"
-    return "no pods run from files in this kepd; beside a cluster its CNI plugin enforces policies"
 
 
 async def remove_policies(configuration: Configuration, *, is_dry: bool) -> list[str]:

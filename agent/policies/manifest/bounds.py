@@ -56,30 +56,29 @@ def size_faults(policy: Policy) -> Iterator[tuple[str, str]]:
             yield "spec", f"has {count} {name}; at most {LIMITS[name][0]} are taken: share them out to several policies"
 
 
-def within_bounds(
-    chosen: Placed, before: Mapping[str, Policy], findings: list[Finding]
-) -> dict[str, tuple[str, Policy]]:
-    """Those that fit; a newer version that does not leaves the one before it in force."""
-    taken: dict[str, tuple[str, Policy]] = {}
+def beyond_bounds(chosen: Placed, before: Mapping[str, Policy]) -> list[tuple[str, Finding]]:
+    """Those that do not fit: newcomers, and newer versions, whose version before stays in force."""
+    taken: dict[str, Policy] = {}
     sums: dict[str, Counter[str]] = {}
+    refused: list[tuple[str, Finding]] = []
     kept = {key: (where, before[key]) for key, (where, _) in chosen.items() if key in before}
-    changed = [(key, one) for key, one in chosen.items() if one != kept.get(key)]
-    grows = {key: key not in kept or size_of(one).total() > size_of(kept[key][1]).total() for key, (_, one) in changed}
+    changed = [(key, placed) for key, placed in chosen.items() if placed != kept.get(key)]
+    grows = {key: key not in kept or size_of(new).total() > size_of(kept[key][1]).total() for key, (_, new) in changed}
     # What gets smaller makes room, and what is new comes last.
-    changed.sort(key=lambda one: (one[0] not in kept, grows[one[0]]))
+    changed.sort(key=lambda placed: (placed[0] not in kept, grows[placed[0]]))
     for key, (where, policy) in [*kept.items(), *changed]:
         size = size_of(policy)
-        size.subtract(size_of(taken[key][1]) if key in taken else {})
+        size.subtract(size_of(taken[key]) if key in taken else {})
         fault = _excess(sums, policy.namespace, size)
         if fault and key not in kept:
-            findings.append(Finding(where, "spec", f"{KIND} {key} is not in force: {fault}"))
+            refused.append((key, Finding(where, "spec", f"{KIND} {key} is not in force: {fault}")))
         elif fault and key in taken:
-            findings.append(Finding(where, "spec", f"{KIND} {key} stays in its version before this: {fault}"))
+            refused.append((key, Finding(where, "spec", f"{KIND} {key} stays in its version before this: {fault}")))
         else:
-            taken[key] = (where, policy)
+            taken[key] = policy
             for scope in (policy.namespace, ""):
                 sums.setdefault(scope, Counter()).update(size)
-    return {key: taken[key] for key in chosen if key in taken}
+    return refused
 
 
 def _excess(sums: Mapping[str, Counter[str]], namespace: str, size: Counter[str]) -> str:

@@ -1,72 +1,70 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NetworkPolicies from all manifest files together."""
+"""NetworkPolicies from manifests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
+from agent.config.document import Configuration
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree
 from agent.model.finding import Finding
-from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
-from agent.objects.decoding import documents_of, objects_of
-from agent.policies.manifest.bounds import within_bounds
+from agent.model.manifests.snapshot import Key
+from agent.objects.admitting import InForce
+from agent.objects.reading import Objects, Reading
+from agent.policies.manifest.bounds import beyond_bounds
 from agent.policies.manifest.faults import policy_faults
 from agent.policies.manifest.objects import API_VERSION, KIND, Policy
 
 
-class PlacedPolicy(msgspec.Struct, frozen=True):
-    where: str
-    policy: Policy
-
-
 class PolicyObjects(msgspec.Struct, frozen=True):
-    """What the files say: policies by NAMESPACE/NAME, and the file and line of each."""
+    """What is in force: policies by NAMESPACE/NAME, and the file and line of each."""
 
     policies: Mapping[str, Policy] = {}
     places: Mapping[str, str] = {}
     findings: tuple[Finding, ...] = ()
-    files: ReadFiles[PlacedPolicy] = ReadFiles()
 
 
 NO_OBJECTS = PolicyObjects()
+PLANE = "policies"
 
 
-def read_policies(files: Mapping[str, bytes], before: PolicyObjects = NO_OBJECTS) -> PolicyObjects:
-    def is_foreign(path: str, content: bytes) -> bool:
-        return KIND.encode() not in content and not (path in known and known[path].good)
-
-    known = before.files.by_file
-    read = read_files(
-        files, before.files, lambda path, text: ({}, ()) if is_foreign(path, text) else _read_file(path, text)
-    )
-    placed = {"/".join(key[1:]): (each.where, each.policy) for key, each in read.chosen.items()}
-    findings = list(read.findings)
-    chosen = within_bounds(placed, before.policies, findings)
-    if len(chosen) < len(placed):
-        # What a bound refuses is not in force, and is not remembered as if it were.
-        held = {key: path for key, path in read.holders.items() if "/".join(key[1:]) in chosen}
-        read = msgspec.structs.replace(read, holders=held)
+def policies_in(in_force: InForce) -> PolicyObjects:
+    own = in_force.of([KIND])
     return PolicyObjects(
-        {key: policy for key, (_, policy) in chosen.items()},
-        {key: where for key, (where, _) in chosen.items()},
-        tuple(findings),
-        read,
+        {"/".join(object_.key[1:]): object_.value for object_ in own},
+        {"/".join(object_.key[1:]): object_.where for object_ in own},
+        in_force.findings_of(PLANE),
     )
 
 
-def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, PlacedPolicy], list[Finding]]:
-    trees, findings = documents_of(content, path)
-    good: dict[Key, PlacedPolicy] = {}
-    for kind, tree in objects_of(trees) if not findings else ():
-        if kind != KIND:
-            continue
-        policy, key = read_policy(tree, findings), _key(tree)
-        if policy is not None and key in good:
-            findings.append(Finding(tree.where, "metadata.name", f"{told(key)} stands twice; the first counts"))
-        elif policy is not None:
-            good[key] = PlacedPolicy(tree.where, policy)
-    return good, findings
+def _beyond_bounds(chosen: Objects, before: Objects) -> Sequence[tuple[Key, Finding]]:
+    keys = {"/".join(key[1:]): key for key in chosen}
+    placed = {name: (chosen[key].where, chosen[key].value) for name, key in keys.items()}
+    last = {name: before[key].value for name, key in keys.items() if key in before}
+    return [(keys[name], finding) for name, finding in beyond_bounds(placed, last)]
+
+
+def _read(tree: Tree, _kind: str, _path: str, findings: list[Finding]) -> Policy | None:
+    return read_policy(tree, findings)
+
+
+POLICY_READING = Reading(PLANE, frozenset({KIND}), _read, bound=_beyond_bounds, holds_what_was=True)
+
+
+def reading_for(configuration: Configuration | None) -> Reading:
+    """Also that one would do nothing here: who applies it relies on it."""
+    off = why_off(configuration) if configuration is not None else ""
+    faults = [("kind", f"NetworkPolicy is not enforced here: {off}")] if off else []
+    return replace(POLICY_READING, strict=lambda _tree, _kind: faults)
+
+
+def why_off(configuration: Configuration) -> str:
+    """Empty where policies are enforced."""
+    if configuration.pods.enabled:
+        return "" if configuration.policies.enabled else "policies.enabled is false"
+    return "no pods run from files in this kepd; beside a cluster its CNI plugin enforces policies"
 
 
 def read_policy(tree: Tree, findings: list[Finding]) -> Policy | None:
@@ -84,9 +82,3 @@ def read_policy(tree: Tree, findings: list[Finding]) -> Policy | None:
         if len(findings) == before:
             return found
     return None
-
-
-def _key(tree: Tree) -> Key:
-    metadata = tree.entries.get("metadata")
-    named = {key: one.scalar for key, one in metadata.entries.items()} if metadata is not None else {}
-    return KIND, str(named.get("namespace") or "default"), str(named.get("name") or "")

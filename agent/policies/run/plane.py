@@ -22,11 +22,12 @@ from agent.model.clock import Clock, rung
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.finding import Advice, Finding, printable
-from agent.model.manifests.snapshot import ManifestSnapshot, ManifestSource
+from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.unprotected import PodUnprotected
 from agent.model.services.nft_error import NftFailed, OutcomeUnknown, RulesRefused
+from agent.objects.wanted import WantedSource
 from agent.policies.manifest.objects import KIND, PolicedPod, Policy
-from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, read_policies
+from agent.policies.manifest.reading import NO_OBJECTS, PolicyObjects, policies_in
 from agent.policies.ports import PodsHere, PolicyTable, TableTaken
 from agent.policies.rules import bridge_text
 from agent.policies.rules.building import Builder
@@ -57,7 +58,7 @@ class PolicyPlane:
         table: PolicyTable,
         bridge_table: PolicyTable,
         pods: PodsHere | None,
-        manifests: ManifestSource,
+        manifests: WantedSource,
         ender: FlowEnder,
         bridges: Bridges,
         clock: Clock,
@@ -155,9 +156,8 @@ class PolicyPlane:
                 await self._round()
 
     async def _follow_manifests(self) -> None:
-        async for snapshot in self._manifests.snapshots():
-            before = self.objects
-            found = await asyncio.to_thread(read_policies, snapshot.files, before)
+        async for wanted in self._manifests.news():
+            before, found, snapshot = self.objects, policies_in(wanted.in_force), wanted.look
             if snapshot.is_remembered:
                 self.objects = found
                 continue
@@ -175,7 +175,7 @@ class PolicyPlane:
             self._due.set()
             self._news.set()
             if self._has_read:
-                await self._manifests.remember(found.files.in_force)
+                await self._manifests.settle()
 
     async def _why_doubtful(self, snapshot: ManifestSnapshot) -> str:
         """Where no process of before has told what was in force, what cannot be read may have been: so it is if an

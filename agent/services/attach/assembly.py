@@ -24,10 +24,10 @@ from agent.kit.memory import large_work, settle_memory
 from agent.kit.plane_lock import held_plane_lock
 from agent.model.component import Report
 from agent.model.event import Event
-from agent.model.manifests.snapshot import ManifestSource
 from agent.model.refused import Refused
 from agent.model.services.nft_table import Family
 from agent.model.services.service import ServiceKey
+from agent.objects.wanted import WantedSource
 from agent.services.attach.addresses import addresses_now, follow_addresses, follow_interfaces
 from agent.services.attach.files import ManifestServices, NamesFollower, NoPods, PodsHere
 from agent.services.attach.health import ServiceHealth
@@ -80,7 +80,7 @@ class ServiceParts(msgspec.Struct, frozen=True, kw_only=True):
     tell: Callable[[Event], None]
     kube: "Callable[[], KubeClient | None] | None" = None
     """Finds the API server, or not yet; None: Services come from files."""
-    manifests: ManifestSource | None = None
+    manifests: WantedSource | None = None
     here: PodsHere = msgspec.field(default_factory=NoPods)
     ends: LocalEnds | None = None
     """What the runtime says of pods of this node."""

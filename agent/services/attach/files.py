@@ -20,12 +20,13 @@ from agent.kit.configuration import write_atomically
 from agent.model.clock import Clock
 from agent.model.finding import Finding
 from agent.model.kube_objects import EndpointSlice, Service
-from agent.model.manifests.snapshot import ManifestSource
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
 from agent.model.services.service import ServiceKey
 from agent.model.text.json_text import decode_json
-from agent.services.attach.manifests import HintLedger, ServiceObjects, hint_options, read_service_objects
+from agent.objects.admitting import InForce
+from agent.objects.wanted import WantedSource
+from agent.services.attach.manifests import HintLedger, ServiceObjects, hint_options, services_in
 from agent.services.attach.pods import local_pods, selected_pods, slices_of_pods
 from agent.services.objects.manifest import Allotted, allot
 from agent.services.objects.reading_service import read_service
@@ -77,7 +78,7 @@ class ManifestServices:
         configuration: Callable[[], Configuration],
         intake: ServiceInputs,
         here: PodsHere,
-        manifests: ManifestSource,
+        manifests: WantedSource,
         clock: Clock | None = None,
     ) -> None:
         self._configuration, self._manifests = configuration, manifests
@@ -86,7 +87,7 @@ class ManifestServices:
         self._intake = intake
         self._here = here
         self._made: dict[str, EndpointSlice] = {}
-        self._files: Mapping[str, bytes] | None = None
+        self._in_force: InForce | None = None
         # What the last look could not read, or refused to.
         self._problems: tuple[Finding, ...] = ()
         self._reloaded = asyncio.Event()
@@ -121,10 +122,11 @@ class ManifestServices:
             )
 
     async def _follow_files(self) -> None:
-        async for snapshot in self._manifests.snapshots():
+        async for wanted in self._manifests.news():
+            snapshot = wanted.look
             if snapshot.is_remembered:
                 options = hint_options(self._configuration())
-                self.objects = await asyncio.to_thread(read_service_objects, snapshot.files, options, self.objects)
+                self.objects = await asyncio.to_thread(services_in, wanted.in_force, options)
                 continue
             self._problems = snapshot.problems
             # A file that is refused must not hold up the Services of all others; on a fresh node there is no directory.
@@ -132,15 +134,15 @@ class ManifestServices:
             if snapshot.doubtful - snapshot.refused and not is_fresh:
                 self._intake.complain(self._problems)
                 continue
-            await self.take(snapshot.files)
-            await self._manifests.remember(self.objects.files.in_force)
+            await self.take(wanted.in_force)
+            await self._manifests.settle()
 
     async def _follow_settings(self) -> None:
         while True:
             await self._reloaded.wait()
             self._reloaded.clear()
-            if self._files is not None:
-                await self.take(self._files)
+            if self._in_force is not None:
+                await self.take(self._in_force)
 
     async def _follow_pods(self) -> None:
         """Changes that come close together cost one look."""
@@ -158,11 +160,11 @@ class ManifestServices:
                 changed.clear()
                 self._choose()
 
-    async def take(self, files: Mapping[str, bytes]) -> None:
+    async def take(self, in_force: InForce) -> None:
         async with self._taking:
-            self._files = files
+            self._in_force = in_force
             options = hint_options(self._configuration())
-            self.objects = await asyncio.to_thread(read_service_objects, files, options, self.objects)
+            self.objects = await asyncio.to_thread(services_in, in_force, options)
             services = await self._allot()
             self._intake.complain((*self._problems, *self.objects.findings))
             self.hints.take(self.objects.hints)

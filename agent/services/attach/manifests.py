@@ -10,14 +10,15 @@ import structlog
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
+from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
 from agent.model.histogram import counter_family, gauge_family
 from agent.model.kube_objects import EndpointSlice, HintsObject, HintTarget, NodeObject, Service, ServiceCidr
-from agent.model.manifests.in_force import ReadFiles, read_files
 from agent.model.quantity import parse_quantity
-from agent.objects.decoding import documents_of
+from agent.objects.admitting import InForce
+from agent.objects.reading import Reading
 from agent.services.attach.pods import PodChoice, pod_choice
-from agent.services.objects.manifest import Found, Key, converted, key_of, objects_in, strangers
+from agent.services.objects.manifest import KINDS, Found, Key, converted, service_faults, service_warnings, strangers
 from agent.services.objects.reading_slice import with_defaults
 from agent.topology.hints.slices import Slice
 from agent.topology.hints.standalone import FilledHints, HintOptions, HintStatus, fill_hints, told_transition
@@ -26,6 +27,7 @@ from agent.topology.manifest.objects import Document, Manifests, read_manifests,
 T = TypeVar("T")
 log = structlog.get_logger(plane="services")
 
+PLANE = "services"
 COMPUTED = ("active", "refused")
 
 
@@ -42,10 +44,6 @@ class ServiceObjects(msgspec.Struct, frozen=True):
     """Services that choose pods of this node."""
     known: Manifests = msgspec.field(default_factory=Manifests)
     """The same objects as topology reads them."""
-    files: "ReadFiles[Good]" = msgspec.field(default_factory=ReadFiles)
-
-
-NO_OBJECTS = ServiceObjects()
 
 
 class Good(msgspec.Struct, frozen=True):
@@ -54,10 +52,6 @@ class Good(msgspec.Struct, frozen=True):
     found: Found
     document: Document
     known: Manifests
-
-    @property
-    def where(self) -> str:
-        return self.document.where
 
 
 def hint_options(configuration: Configuration) -> HintOptions:
@@ -70,24 +64,20 @@ def hint_options(configuration: Configuration) -> HintOptions:
     )
 
 
-def read_service_objects(
-    files: Mapping[str, bytes], options: HintOptions, before: ServiceObjects = NO_OBJECTS
-) -> ServiceObjects:
-    read = read_files(files, before.files, _read_file)
-    chosen = read.chosen
-    known = together([one.known for one in chosen.values()])
-    with_slices = {(one.namespace, one.service) for one in known.slices}
+def services_in(in_force: InForce, options: HintOptions) -> ServiceObjects:
+    chosen = {object_.key: object_.value for object_ in in_force.of(KINDS)}
+    known = together([good.known for good in chosen.values()])
+    with_slices = {(slice_.namespace, slice_.service) for slice_ in known.slices}
     slices, hints = _with_hints(_of(EndpointSlice, chosen.values()), known, options)
     return ServiceObjects(
         services=tuple(_of(Service, chosen.values())),
         slices=tuple(slices),
         nodes=tuple(_of(NodeObject, chosen.values())),
-        service_ranges=tuple(text for one in _of(ServiceCidr, chosen.values()) for text in one.spec.cidrs or ()),
-        findings=read.findings,
+        service_ranges=tuple(text for cidr in _of(ServiceCidr, chosen.values()) for text in cidr.spec.cidrs or ()),
+        findings=in_force.findings_of(PLANE),
         hints=tuple(hints),
         choices=tuple(_choices(chosen, with_slices)),
         known=known,
-        files=read,
     )
 
 
@@ -105,18 +95,42 @@ def _of(kind: type[T], chosen: Iterable[Good]) -> list[T]:
     return [one.found for one in chosen if isinstance(one.found, kind)]
 
 
-def _read_file(path: str, content: bytes) -> tuple[Mapping[Key, Good], list[Finding]]:
-    trees, findings = documents_of(content, path)
-    good: dict[Key, Good] = {}
-    for where, one in objects_in(trees) if not findings else ():
-        document, key = Document(where, one), key_of(one)
-        known = read_manifests([document])
-        complaints = [*(known.errors if key[0] != "ServiceCIDR" else ()), *strangers(where, one)]
-        found, wrong = (None, complaints) if complaints else converted(where, one)
-        findings += wrong
-        if found is not None:
-            good.setdefault(key, Good(found, document, known))
-    return good, findings
+def _read(tree: Tree, kind: str, _path: str, findings: list[Finding]) -> Good | None:
+    content = plain(tree)
+    if not isinstance(content, dict):
+        return None
+    document = Document(tree.where, content)
+    known = read_manifests([document])
+    complaints = [*(known.errors if kind != "ServiceCIDR" else ()), *strangers(tree.where, content)]
+    found, wrong = (None, complaints) if complaints else converted(tree.where, content)
+    findings += wrong
+    return Good(found, document, known) if found is not None else None
+
+
+def _warnings(tree: Tree, good: Good | None) -> Iterator[tuple[str, str]]:
+    """Also of one with faults: they are told together."""
+    content = plain(tree)
+    if not isinstance(content, dict):
+        return
+    found = good.found if good is not None else converted(tree.where, content)[0]
+    known = good.known if good is not None else read_manifests([Document(tree.where, content)])
+    yield from service_warnings(found) if found is not None else ()
+    for note in known.notes:
+        if note.path.startswith(("spec.trafficDistribution", "metadata.annotations")):
+            yield note.path, note.text
+
+
+def _strict(tree: Tree, _kind: str) -> Iterable[tuple[str, str]]:
+    content = plain(tree)
+    found, _ = converted(tree.where, content) if isinstance(content, dict) else (None, ())
+    return service_faults(found) if found is not None else ()
+
+
+SERVICE_READING = Reading(PLANE, frozenset(KINDS), _read, _warnings, strict=_strict, holds_what_was=True)
+
+
+def reading_for(_configuration: Configuration | None) -> Reading:
+    return SERVICE_READING
 
 
 def _with_hints(

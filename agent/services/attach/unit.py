@@ -16,6 +16,7 @@ from agent.model.finding import Advice
 from agent.model.services.report import ServiceReport
 from agent.services.attach.assembly import ServiceParts, ServiceUnit, wire_services
 from agent.services.attach.files import NoPods, PodsHere
+from agent.services.attach.manifests import SERVICE_READING
 from agent.services.attach.outage import outage_settings
 from agent.services.attach.service_proxy_service import ServiceProxyService
 from agent.services.ports import LocalEnds
@@ -32,7 +33,7 @@ def attach(inputs: PlaneInputs, pods: PodsHere | None, *, has_runtime: bool = Fa
     configuration = inputs.configuration()
     services = configuration.services
     find_kube = inputs.find_kube if services.source == "kubernetes" else None
-    manifests = inputs.find_manifests("services", False) if find_kube is None else None
+    manifests = inputs.find_manifests(lambda: SERVICE_READING) if find_kube is None else None
     parts = ServiceParts(
         clock=inputs.clock, tell=inputs.tell, kube=find_kube, here=pods or NoPods(), manifests=manifests
     )

@@ -16,18 +16,16 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 import msgspec
 from msgspec.structs import replace
 
-from agent.config.strict_yaml import Tree, plain
+from agent.kinds.registry import CLUSTER_KINDS
 from agent.model.finding import Finding, suggestion
 from agent.model.kube_objects import EndpointSlice, NodeObject, Service, ServiceCidr, ServiceSpec
-from agent.objects.decoding import objects_of
+from agent.objects.reading import DEFAULT_NAMESPACE
 from agent.services.objects.addresses import read_address, read_range
 from agent.services.objects.reading_service import read_service
 from agent.services.objects.reading_slice import read_slice, with_defaults
 
 Found = Service | EndpointSlice | NodeObject | ServiceCidr
 Key = tuple[str, str, str]
-Placed = tuple[str, Mapping[str, object]]
-"""Where an object stands, and what it says."""
 KINDS: Mapping[str, tuple[str, type[Found]]] = {
     "Service": ("v1", Service),
     "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
@@ -38,25 +36,11 @@ PORT_FIELDS: Mapping[str, tuple[str, ...]] = {
     "Service": ("name", "protocol", "appProtocol", "port", "targetPort", "nodePort"),
     "EndpointSlice": ("name", "protocol", "port", "appProtocol"),
 }
-WITHOUT_NAMESPACE = ("Node", "ServiceCIDR")
 PLACE = re.compile(r" - at `\$?\.?([^`]*)`\Z")
 # Any that can be routed: the node gives a Service without address one of its own.
 SOME_ADDRESS = "192.0.2.1"
 MOST_TRIED = 1 << 16
 Network = IPv4Network | IPv6Network
-
-
-def objects_in(trees: Iterable[Tree]) -> list[Placed]:
-    """Those of the kinds above, with their places."""
-    objects = ((tree.where, plain(tree)) for kind, tree in objects_of(trees) if kind in KINDS)
-    return [(where, content) for where, content in objects if isinstance(content, dict)]
-
-
-def key_of(content: Mapping[str, object]) -> Key:
-    kind, metadata = str(content["kind"]), content.get("metadata")
-    named = metadata if isinstance(metadata, Mapping) else {}
-    namespace = "" if kind in WITHOUT_NAMESPACE else str(named.get("namespace") or "default")
-    return kind, namespace, str(named.get("name") or "")
 
 
 def strangers(where: str, content: Mapping[str, object]) -> list[Finding]:
@@ -78,8 +62,9 @@ def strangers(where: str, content: Mapping[str, object]) -> list[Finding]:
 
 
 def converted(where: str, content: Mapping[str, object]) -> tuple[Found | None, list[Finding]]:
-    kind, namespace, _ = key_of(content)
-    metadata = content.get("metadata")
+    kind, metadata = str(content["kind"]), content.get("metadata")
+    named = metadata if isinstance(metadata, Mapping) else {}
+    namespace = "" if kind in CLUSTER_KINDS else str(named.get("namespace") or DEFAULT_NAMESPACE)
     named = {**(metadata if isinstance(metadata, Mapping) else {}), **({"namespace": namespace} if namespace else {})}
     try:
         return msgspec.convert({**content, "metadata": named}, KINDS[kind][1]), []
@@ -89,34 +74,29 @@ def converted(where: str, content: Mapping[str, object]) -> tuple[Found | None, 
         return None, [Finding(where, place[1] if place else "", text[:1].lower() + text[1:])]
 
 
-def service_faults(objects: Iterable[Placed]) -> Iterator[Finding]:
-    """Everything that would keep an object, or a part of it, from being served."""
-    for place, one in objects:
-        findings = strangers(place, one)
-        found, wrong = converted(place, one)
-        findings += wrong
-        if isinstance(found, Service):
-            labels, spec = found.metadata.labels, found.spec
-            found = replace(found, spec=replace(spec, cluster_ip=spec.cluster_ip or SOME_ADDRESS))
-            findings += read_service(found, (labels.proxy_name if labels is not None else None) or "").findings
-        elif isinstance(found, EndpointSlice):
-            findings += read_slice(with_defaults(found)).findings
-        yield from (Finding(place, finding.path, finding.text) for finding in findings)
+def service_faults(found: Found) -> Iterator[tuple[str, str]]:
+    """What would keep an object, or a part of it, from being served, by path."""
+    findings: Sequence[Finding] = ()
+    if isinstance(found, Service):
+        labels, spec = found.metadata.labels, found.spec
+        filled = replace(found, spec=replace(spec, cluster_ip=spec.cluster_ip or SOME_ADDRESS))
+        findings = read_service(filled, (labels.proxy_name if labels is not None else None) or "").findings
+    elif isinstance(found, EndpointSlice):
+        findings = read_slice(with_defaults(found)).findings
+    return ((finding.path, finding.text) for finding in findings)
 
 
-def service_warnings(objects: Iterable[Placed]) -> Iterator[Finding]:
+def service_warnings(found: Found) -> Iterator[tuple[str, str]]:
     """Addresses of Services that other programs read as others: some take digits behind a zero for octal."""
-    for place, one in objects:
-        found, _ = converted(place, one)
-        spec = found.spec if isinstance(found, Service) else ServiceSpec()
-        for path, text in (
-            ("spec.clusterIP", spec.cluster_ip),
-            *(("spec.clusterIPs", text) for text in spec.cluster_ips or ()),
-            *(("spec.externalIPs", text) for text in spec.external_ips or ()),
-        ):
-            address = read_address(text)
-            if address is not None and ":" not in text and address.text != text:
-                yield Finding(place, path, f"{text} is read as {address.text}; write that")
+    spec = found.spec if isinstance(found, Service) else ServiceSpec()
+    for path, text in (
+        ("spec.clusterIP", spec.cluster_ip),
+        *(("spec.clusterIPs", text) for text in spec.cluster_ips or ()),
+        *(("spec.externalIPs", text) for text in spec.external_ips or ()),
+    ):
+        address = read_address(text)
+        if address is not None and ":" not in text and address.text != text:
+            yield path, f"{text} is read as {address.text}; write that"
 
 
 class Allotted(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.folder_watch import FolderWatch
 from agent.model.component import Board, State
 from kepd_devices.manifest.documents import Reader
+from kepd_devices.manifest.reading import device_reading
 from kepd_devices.run.cdi_directories import CdiDirectories
 from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.host_devices import HostDevices
@@ -47,7 +48,7 @@ async def test_a_node_that_appears_is_a_device_soon(tmp_path: Path) -> None:
     watch = FolderWatch(dev, 0, 0o755, lambda: below.directories(given))
     plane = DevicePlane(
         manager=manager, pod_devices=PodDevices(manager, None), cdi=CdiDirectories([], tmp_path), locals_=[driver],
-        manifests=FakeManifestDirectory({}), reader=Reader("here"), clock=SystemClock(), tell=lambda _: None,
+        manifests=FakeManifestDirectory({}), clock=SystemClock(), tell=lambda _: None,
         changed_nodes=watch.changed,
     )  # fmt: skip
     board = Board(lambda: 0.0)
@@ -83,9 +84,11 @@ async def test_a_device_whose_check_fails_goes_to_no_pod(tmp_path: Path) -> None
     driver = LocalDriver(devices, FakeCdi(), FakeStateFiles(), lambda _: None)
     node = NodeOfLives(0)
     manager = await node.manager()
+    manifests = FakeManifestDirectory({"/m": OURS.encode()})
+    manifests.readings = [device_reading(Reader("here"))]
     plane = DevicePlane(
         manager=manager, pod_devices=PodDevices(manager, None), cdi=CdiDirectories([], tmp_path), locals_=[driver],
-        manifests=FakeManifestDirectory({"/m": OURS.encode()}), reader=Reader("here"), clock=SystemClock(),
+        manifests=manifests, clock=SystemClock(),
         tell=lambda _: None, changed_nodes=lambda _: asyncio.sleep(600),
     )  # fmt: skip
     board = Board(lambda: 0.0)

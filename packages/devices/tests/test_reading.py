@@ -5,16 +5,24 @@ from pathlib import Path
 import pytest
 
 from kepd_devices.manifest.documents import Reader
-from kepd_devices.manifest.reading import DeviceObjects, read_device_objects
+from kepd_devices.manifest.reading import DeviceObjects, device_objects_in, device_reading, read_device_objects
 from kepd_devices.run.own_thread import in_own_thread
 from packages.devices.tests.written import CLAIM, CLASS, SLICE, TEMPLATE
+from tests.objects.looks import after
 
 READER = Reader("here")
 
 
-def read(*texts: str, before: DeviceObjects | None = None, reader: Reader = READER) -> DeviceObjects:
-    files = {f"/m/{place}.yaml": text.encode() for place, text in enumerate(texts)}
-    return read_device_objects(files, reader, before or DeviceObjects())
+def files_of(*texts: str) -> dict[str, bytes]:
+    return {f"/m/{place}.yaml": text.encode() for place, text in enumerate(texts)}
+
+
+def read(*texts: str, reader: Reader = READER) -> DeviceObjects:
+    return read_device_objects(files_of(*texts), reader)
+
+
+def looked(*looks: dict[str, bytes]) -> DeviceObjects:
+    return device_objects_in(after(device_reading(READER), *looks))
 
 
 def told(found: DeviceObjects) -> list[str]:
@@ -98,22 +106,23 @@ status:
 def test_the_last_good_version_stays_and_the_first_file_wins() -> None:
     """DVV-12."""
     good = read(CLASS, CLAIM)
-    later = read(CLASS.replace("device.driver", "device.nothing"), CLAIM, CLAIM, before=good)
+    broken = files_of(CLASS.replace("device.driver", "device.nothing"), CLAIM, CLAIM)
+    later = looked(files_of(CLASS, CLAIM), broken)
 
     assert later.classes == good.classes
     assert [line.split(": ", 1)[1] for line in told(later)][1:] == [
-        "the last good version of DeviceClass gpu.example.com stays in force",
         "metadata.name: ResourceClaim default/gpus is already in /m/1.yaml:2; this one is ignored",
+        "the last good version of DeviceClass gpu.example.com stays in force",
     ]
-    assert read(CLASS, before=later).claims == {}
+    assert looked(files_of(CLASS, CLAIM), broken, files_of(CLASS)).claims == {}
 
 
 def test_a_file_that_did_not_change_is_not_read_again() -> None:
-    before = read(CLAIM, CLASS)
-    after = read(CLAIM, CLASS + "\n", before=before)
+    before = after(device_reading(READER), files_of(CLAIM, CLASS))
+    now = after(device_reading(READER), files_of(CLAIM, CLASS + "\n"), before=before)
 
-    assert after.files.by_file["/m/0.yaml"] is before.files.by_file["/m/0.yaml"]
-    assert after.files.by_file["/m/1.yaml"] is not before.files.by_file["/m/1.yaml"]
+    assert now.files["/m/0.yaml"] is before.files["/m/0.yaml"]
+    assert now.files["/m/1.yaml"] is not before.files["/m/1.yaml"]
 
 
 def test_the_example_is_that_of_the_page() -> None:
@@ -135,8 +144,7 @@ def test_a_file_with_more_selectors_than_can_be_compiled_soon_changes_nothing() 
             for n, text in enumerate(cel)
         )
 
-    before = read(CLASS, CLAIM)
-    found = read(classes(40, is_one=False), CLAIM, before=before)
+    found = looked(files_of(CLASS, CLAIM), files_of(classes(40, is_one=False), CLAIM))
 
     assert list(found.classes) == ["gpu.example.com"]
     assert list(found.claims) == ["default/gpus"]

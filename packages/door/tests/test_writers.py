@@ -59,7 +59,6 @@ def put(door: DoorProcess, key: str) -> bool:
 def edited(door: DoorProcess, key: str) -> bool:
     """By hand, with an editor that sees that the file changed under it."""
     place: Path = door.kepd.manifests / "kepctl-ConfigMap.default.race.yaml"
-    writer._draft = lambda file: file.with_name(".by-hand")
     while True:
         text = place.read_bytes()
         try:
@@ -82,7 +81,8 @@ def race(door: DoorProcess, writes: int) -> set[str]:
     def edit() -> set[str]:
         return {key for turn in range(max(writes // 4, 1)) if edited(door, key := f"hand-{turn}")}
 
-    with ThreadPoolExecutor(WRITERS + 1) as pool:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(WRITERS + 1) as pool:
+        patch.setattr(writer, "draft_of", lambda file: file.with_name(".by-hand"))
         done = [pool.submit(write, number) for number in range(WRITERS)]
         acknowledged = set().union(*(each.result() for each in (*done, pool.submit(edit))))
     assert len(acknowledged) >= WRITERS * writes

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from agent.host.main import main
 from agent.kit.plane_lock import held_plane_lock
 from agent.model.exit_codes import CONFLICT, FAILURE
+from agent.objects.run.database import Database
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: x}]}\n"
 SECRET = "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {key: tell-nobody-4711}\n"
@@ -121,9 +122,8 @@ def test_a_secret_is_refused_or_left_out_and_named(node: Node, tmp_path: Path, n
 
 def test_with_a_recipient_all_is_written_and_only_its_key_reads_it(node: Node, tmp_path: Path) -> None:
     node.put("etc/manifests/s.yaml", SECRET)
-    key = tmp_path / "key"
-    made = subprocess.run(["age-keygen", "-o", str(key)], capture_output=True, text=True, check=True)
-    recipient = made.stderr.split()[-1]
+    (node.state / "objects.db").unlink()
+    key, recipient = key_of(tmp_path)
     written = node.ask("backup", "-o", str(tmp_path / "a"), "--recipient", recipient)
     (node.etc / "manifests/s.yaml").unlink()
     without = node.ask("restore", str(tmp_path / "a"))
@@ -134,6 +134,47 @@ def test_with_a_recipient_all_is_written_and_only_its_key_reads_it(node: Node, t
     assert "is encrypted; --identity FILE names the key" in without.output
     assert restored.exit_code == 0, restored.output
     assert (node.etc / "manifests/s.yaml").read_text() == SECRET
+
+
+def key_of(folder: Path) -> tuple[Path, str]:
+    made = subprocess.run(
+        ["age-keygen", "-o", str(folder / "key")], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    return folder / "key", made.stderr.split()[-1]
+
+
+def test_an_encrypted_one_has_what_is_remembered_as_it_was_when_it_was_written(node: Node, tmp_path: Path) -> None:
+    """Its latest changes are in the journal beside it, and that of another database must not be played into it."""
+    file = node.state / "objects.db"
+    file.unlink()
+    key, recipient = key_of(tmp_path)
+    remembering = Database(file, 1, ("CREATE TABLE words (word TEXT)",))
+    with remembering.transaction() as connection:
+        connection.execute("INSERT INTO words VALUES ('then')")
+    written = node.ask("backup", "-o", str(tmp_path / "a"), "--recipient", recipient)
+    with remembering.transaction() as connection:
+        connection.execute("UPDATE words SET word = 'later'")
+    for more in ("", "-wal"):
+        shutil.copy(f"{file}{more}", tmp_path / f"killed{more}")
+    remembering.close()
+    for more in ("", "-wal"):
+        shutil.copy(tmp_path / f"killed{more}", f"{file}{more}")
+    refused = node.ask("restore", str(tmp_path / "a"), "--identity", str(key))
+    restored = node.ask("restore", str(tmp_path / "a"), "--identity", str(key), "--replace")
+
+    assert written.exit_code == 0, written.output
+    assert f"{file} is there with other content" in refused.output
+    assert restored.exit_code == 0, restored.output
+    assert Database(file, 1, ()).read(lambda found: found.execute("SELECT * FROM words").fetchall(), []) == [("then",)]
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_torn_database_is_not_backed_up(node: Node, tmp_path: Path) -> None:
+    _, recipient = key_of(tmp_path)
+    refused = node.ask("backup", "-o", str(tmp_path / "a"), "--recipient", recipient)
+
+    assert refused.exit_code == FAILURE
+    assert "objects.db: file is not a database; start kepd once, which puts a torn database aside" in refused.output
 
 
 def test_another_machine_gets_it_where_its_own_files_are_and_is_told_of_names(node: Node, tmp_path: Path) -> None:

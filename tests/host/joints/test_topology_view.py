@@ -12,9 +12,10 @@ from agent.drivers.clock.driver import SystemClock
 from agent.host.joints.topology import TopologyOfManifests
 from agent.model.refused import Refused
 from agent.services.attach.assembly import ServiceParts, wire_services
-from agent.services.attach.manifests import read_service_objects
+from agent.services.attach.manifests import SERVICE_READING, services_in
 from agent.topology.hints.standalone import HintOptions
 from tests.host.process import Kepd
+from tests.objects.looks import after
 
 ENDPOINTS = ", ".join(
     f"{{addresses: [10.1.0.{number}], nodeName: {'ab'[number % 2]}, conditions: {{ready: true}}}}"
@@ -76,7 +77,7 @@ async def test_hints_are_explained_from_what_the_plane_programs(tmp_path: Path) 
     """FS-24: while an edit is half done the plane keeps the last good version, and that is what routes follow."""
     configuration = Configuration(manifests=ManifestsSection(directory=str(tmp_path)))
     good = MANIFESTS + NODE.format(name="a") + NODE.format(name="b")
-    taken = read_service_objects({"all.yaml": good.encode()}, HintOptions())
+    taken = services_in(after(SERVICE_READING, {"all.yaml": good.encode()}), HintOptions())
     (tmp_path / "all.yaml").write_text("kind: [half done")
     beside = TopologyOfManifests(lambda: configuration, lambda: taken.known)
     alone = TopologyOfManifests(lambda: configuration)

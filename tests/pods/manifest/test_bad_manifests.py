@@ -15,7 +15,8 @@ from agent.config.shape import place_of
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.pod import container_hash
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.manifest.reading import ReadManifest, read_pods
+from agent.pods.manifest.reading import ReadManifest
+from tests.pods.reading import read_pods
 
 HERE = Path(__file__).parent
 NODE = NodeIdentity("n", has_name_suffix=True)

@@ -178,7 +178,7 @@ class TestKinds:
     @pytest.mark.parametrize(
         ("text", "complaint"),
         [
-            ("apiVersion: v1\n", "/m/web.yaml:1: kind: is missing; known are Pod, PodList, List, ConfigMap"),
+            ("apiVersion: v1\n", "/m/web.yaml:1: kind: is missing; known are Pod, Deployment"),
             ("a: 1\nkind: pod\n", "/m/web.yaml:2: kind: 'pod' is not known here; did you mean \"Pod\"?"),
             ("kind: Depolyment\n", "/m/web.yaml:1: kind: 'Depolyment' is not known here; did you mean \"Deployment\"?"),
             ("kind: Pods\n", "kind: 'Pods' is not known here; did you mean \"Pod\"?"),

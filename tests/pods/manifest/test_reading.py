@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from agent.model.finding import Finding
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.pods.manifest.objects import NodeIdentity
-from agent.pods.manifest.reading import ReadManifest, read_pods
+from agent.pods.manifest.reading import ReadManifest
 from tests.pods.plane import manifest
+from tests.pods.reading import read_pods
 
 NODE = NodeIdentity("n", has_name_suffix=False)
 BROKEN = b"kind: ["
@@ -88,7 +89,7 @@ class TestTwoOfOneName:
 
         assert sources(reading) == {"web": "a:1"}
         assert [str(one) for one in reading.findings] == [
-            "/b:1: metadata.name: pod default/web is already in /a:1; this one is ignored"
+            "/b:1: metadata.name: Pod default/web is already in /a:1; this one is ignored"
         ]
 
     def test_the_one_in_force_wins_over_a_file_that_comes_later(self) -> None:
@@ -147,7 +148,7 @@ def test_what_did_not_change_is_not_parsed_again() -> None:
     one = read({"/a": manifest(), "/b": manifest("db")})
     two = read_pods(ManifestSnapshot({"/a": manifest(), "/b": BROKEN}), one, NODE)
 
-    assert two.files["/a"].pods is one.files["/a"].pods
+    assert two.in_force.files["/a"] is one.in_force.files["/a"]
 
 
 CONTENTS = st.sampled_from([

@@ -10,12 +10,13 @@ from agent.model.finding import Finding
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.pods.source_folder import SourceFolder
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.manifest.reading import ReadManifest, changed_sources, read_pods, source_references
+from agent.pods.manifest.reading import ReadManifest, changed_sources, source_references
 from agent.pods.runtime.environment import EnvironmentSource, PodFacts
 from agent.pods.runtime.volume_plan import plan_updates
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Slow, manifest, running
 from tests.pods.pods import container, make_pod
+from tests.pods.reading import read_pods
 
 NODE = NodeIdentity("n", has_name_suffix=True)
 KEY = ("ConfigMap", "default", "c")

@@ -222,7 +222,7 @@ async def test_a_checkpoint_is_made_listed_and_deleted(web: FakeManifestDirector
     """CKP-11 to CKP-13."""
     async with running(Writes(), web, tmp_path) as plane:
         await plane.until_phases(web="Running")
-        commands = commands_of(plane, tmp_path)
+        commands = commands_of(plane)
         made = await commands.checkpoint("", "web-n", "a")
         (listed,) = await commands.checkpoints.listed()
         metrics = {one.name: one for one in plane.metrics.families()}
@@ -247,7 +247,7 @@ async def test_only_one_is_made_at_a_time(web: FakeManifestDirectory, tmp_path: 
     cri = Writes()
     async with running(cri, web, tmp_path) as plane:
         await plane.until_phases(web="Running")
-        commands = commands_of(plane, tmp_path)
+        commands = commands_of(plane)
         cri.go.clear()
         first = asyncio.ensure_future(commands.checkpoint("", "web-n", "a"))
         await cri.begun.wait()
@@ -276,7 +276,7 @@ async def test_what_failed_leaves_no_part_and_says_what_helps(
     cri.fails = RuntimeCallFailed("CheckpointContainer", text)
     async with running(cri, web, tmp_path) as plane:
         await plane.until_phases(web="Running")
-        commands = commands_of(plane, tmp_path)
+        commands = commands_of(plane)
         with pytest.raises(Refused) as refused:
             await commands.checkpoint("", "web-n", "a")
         listed = await commands.checkpoints.listed()
@@ -294,9 +294,9 @@ async def test_without_room_the_runtime_is_not_asked(web: FakeManifestDirectory,
         node.uses = {plane.pod().uid: PodUse(containers=(ContainerUse(name="a", memory=100, layer_bytes=50),))}
         node.amounts = {"nodefs.available": Amount(199, 1000)}
         with pytest.raises(Refused, match="it may take 200") as refused:
-            await commands_of(plane, tmp_path).checkpoint("", "web-n", "a")
+            await commands_of(plane).checkpoint("", "web-n", "a")
         node.amounts = {"nodefs.available": Amount(200, 1000)}
-        await commands_of(plane, tmp_path).checkpoint("", "web-n", "a")
+        await commands_of(plane).checkpoint("", "web-n", "a")
 
     assert refused.value.kind == "no_room"
 
@@ -306,7 +306,7 @@ async def test_a_container_that_does_not_run_has_none(web: FakeManifestDirectory
     async with running(Writes(), web, tmp_path) as plane:
         await plane.until_phases(web="Running")
         with pytest.raises(Refused) as refused:
-            await commands_of(plane, tmp_path).checkpoint("", "web-n", "none")
+            await commands_of(plane).checkpoint("", "web-n", "none")
 
     assert refused.value.kind == "not_found"
 

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from agent.kinds.pods.pod_parts import name_of, told
 from agent.kinds.shown import How, Offer
-from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.model.refused import Refused
+from agent.objects.wanted import Wanted
 from agent.pods.attach.pod_service import PodService
 from agent.pods.run import commands as commands_module
 from agent.pods.run.one_pod import sandbox_maker
@@ -32,10 +32,10 @@ class Later(FakeManifestDirectory):
         super().__init__(files)
         self.may_read = asyncio.Event()
 
-    async def snapshots(self) -> AsyncIterator[ManifestSnapshot]:
+    async def news(self) -> AsyncIterator[Wanted]:
         await self.may_read.wait()
-        async for one in super().snapshots():
-            yield one
+        async for wanted in super().news():
+            yield wanted
 
 
 class Busy(Slow):

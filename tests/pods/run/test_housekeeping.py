@@ -249,9 +249,9 @@ async def test_nothing_is_ready_before_everything_was_read_and_seen(tmp_path: Pa
     """MAN-13: nor is anything taken for an orphan."""
 
     class Late(FakeManifestDirectory):
-        async def snapshots(self) -> Any:
-            async for snapshot in super().snapshots():
-                if not snapshot.files:
+        async def news(self) -> Any:
+            async for snapshot in super().news():
+                if not snapshot.look.files:
                     continue
                 yield snapshot
 

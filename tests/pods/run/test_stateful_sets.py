@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from agent.objects.reading import Reading
+from agent.pods.manifest.objects import NodeIdentity, pod_reading
 from agent.pods.workloads.history import History
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.fakes.state_files import FakeStateFiles
@@ -20,6 +22,10 @@ from tests.pods.run.test_workloads import deployment, job, pods, ready, status, 
 FILE = "/m/w.yaml"
 KEY = ("StatefulSet", "default", "db")
 DEPLOYMENT = ("Deployment", "default", "web")
+
+
+def reading_at(root: Path) -> Reading:
+    return pod_reading(NodeIdentity("n", has_name_suffix=True, claim_root=str(root)))
 
 
 def stateful(replicas: int = 3, image: str = "i", more: str = "") -> bytes:
@@ -318,7 +324,7 @@ async def test_no_pod_ends_and_no_claim_goes_for_want_of_a_file_that_says_so(
     async def living() -> AsyncIterator[Any]:
         database = tmp_path / "objects.db"
         async with (
-            following(folder, database, "pods", rescan_s=0.2) as (source,),
+            following(folder, database, reading_at(root), rescan_s=0.2) as (source,),
             running(cri, source, logs, claim_directory=str(root)) as plane,
         ):
             yield plane
@@ -371,7 +377,7 @@ async def test_a_disk_that_is_mounted_late_ends_nothing_where_nothing_is_remembe
     database = tmp_path / "objects.db"
     for _ in range(2):
         async with (
-            following(folder, database, "pods", rescan_s=0.2) as (source,),
+            following(folder, database, reading_at(root), rescan_s=0.2) as (source,),
             running(cri, source, logs, claim_directory=str(root)) as plane,
         ):
             await until_ready(plane, 2)
@@ -380,5 +386,8 @@ async def test_a_disk_that_is_mounted_late_ends_nothing_where_nothing_is_remembe
             assert {one.uid for one in pods(plane)} == before
             assert len(list(root.rglob("data-db-*"))) == 2
     folder.mkdir()
-    async with following(folder, database, "pods", rescan_s=0.2) as (source,), running(cri, source, logs) as plane:
+    async with (
+        following(folder, database, reading_at(root), rescan_s=0.2) as (source,),
+        running(cri, source, logs) as plane,
+    ):
         await plane.until(lambda: not plane.runner.pods.items, "an empty directory is believed")

@@ -5,11 +5,12 @@ import pytest
 
 from agent.model.manifests.snapshot import ManifestSnapshot
 from agent.pods.manifest.objects import parse_objects
-from agent.pods.manifest.reading import ReadManifest, read_pods
+from agent.pods.manifest.reading import ReadManifest
 from agent.pods.workloads.cron_job import CronJob, CronRules
 from agent.pods.workloads.cron_reading import manifest_warnings, zone_fault
 from agent.pods.workloads.cron_schedule import parse_schedule
 from agent.pods.workloads.job import JobRules
+from tests.pods.reading import read_pods
 from tests.pods.run.test_workloads import job
 from tests.pods.workloads.test_cron_job import NODE, cron_job, read
 from tests.pods.workloads.test_cron_schedule import BAD

@@ -5,13 +5,15 @@ import pytest
 from msgspec.structs import replace
 
 from agent.model.manifests.snapshot import ManifestSnapshot
+from agent.pods.manifest.bound import MOST_MADE
 from agent.pods.manifest.objects import NodeIdentity, parse_objects
-from agent.pods.manifest.reading import MOST_MADE, ReadManifest, read_pods
+from agent.pods.manifest.reading import ReadManifest
 from agent.pods.workloads.job import JobRules
 from agent.pods.workloads.reading import workload_warnings
 from agent.pods.workloads.rollout import RolloutRules
 from agent.pods.workloads.validation import MOST_REPLICAS
 from agent.pods.workloads.workload import Workload
+from tests.pods.reading import read_pods
 from tests.pods.run.test_workloads import daemon_set, deployment, job
 
 NODE = NodeIdentity("n", has_name_suffix=True)

@@ -3,15 +3,18 @@
 
 from structlog.testing import capture_logs
 
-from agent.services.attach.manifests import HintLedger, read_service_objects
+from agent.services.attach.manifests import SERVICE_READING, HintLedger, services_in
 from agent.topology.hints.standalone import HintOptions
+from tests.objects.looks import after
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 
 
 def taken(ledger: HintLedger, endpoints: int, mode: str = "compute") -> list[str]:
     """What is logged at a reading with so many endpoints."""
     files = {"a.yaml": SERVICE, "b.yaml": slices(endpoints), "c.yaml": NODES}
-    found = read_service_objects({name: text.encode() for name, text in files.items()}, HintOptions(mode=mode))  # type: ignore[arg-type]
+    found = services_in(
+        after(SERVICE_READING, {name: text.encode() for name, text in files.items()}), HintOptions(mode=mode)
+    )  # type: ignore[arg-type]
     with capture_logs() as lines:
         ledger.take(found.hints)
     return [line["change"] for line in lines if line["event"] == "service_hints_changed"]

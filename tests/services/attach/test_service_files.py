@@ -9,6 +9,7 @@ from agent.config.document import Configuration
 from agent.model.nodes.node import ZONE_LABEL
 from agent.model.services.service import ServiceKey
 from agent.services.attach.files import ManifestServices, NoPods
+from agent.services.attach.manifests import SERVICE_READING
 from agent.services.attach.pods import slices_of_pods
 from agent.services.objects.node_state import NodeSettings
 from agent.services.routes.desired import Desired, NodeFacts
@@ -16,6 +17,7 @@ from agent.services.routes.selection import Place
 from agent.services.run.intake import ServiceInputs
 from tests.fakes.clock import FakeClock
 from tests.fakes.manifests import FakeManifestDirectory
+from tests.objects import looks
 from tests.objects.following import following
 from tests.services.attach.test_service_manifests import NODES, SERVICE, slices
 from tests.services.attach.test_service_pods import CHOICE, pod
@@ -39,7 +41,7 @@ async def test_other_hints_are_computed_at_a_reload(tmp_path: Path) -> None:
 
     async with (
         asyncio.timeout(WITHIN_S),
-        following(tmp_path, tmp_path / "objects.db", "services") as (manifests,),
+        following(tmp_path, tmp_path / "objects.db", SERVICE_READING) as (manifests,),
         asyncio.TaskGroup() as group,
     ):
         source = ManifestServices(lambda: current, intake, NoPods(), manifests)
@@ -74,7 +76,7 @@ async def test_addresses_and_ages_outlive_the_process(tmp_path: Path) -> None:
     async def taken(wall_s: float) -> ServiceInputs:
         intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
         source = ManifestServices(lambda: current, intake, NoPods(), FakeManifestDirectory({}), FakeClock(wall_s))
-        await source.take({path.name: path.read_bytes() for path in folder.iterdir()})
+        await source.take(looks.after(SERVICE_READING, {path.name: path.read_bytes() for path in folder.iterdir()}))
         return intake
 
     write("zebra")
@@ -106,7 +108,7 @@ async def test_a_file_that_others_may_write_is_reported_and_holds_up_no_other_se
     intake = ServiceInputs(NodeSettings(node="a"), tell=lambda _event: None, started_s=0.0)
     async with (
         asyncio.timeout(WITHIN_S),
-        following(folder, tmp_path / "objects.db", "services") as (manifests,),
+        following(folder, tmp_path / "objects.db", SERVICE_READING) as (manifests,),
         asyncio.TaskGroup() as group,
     ):
         running = group.create_task(ManifestServices(lambda: current, intake, NoPods(), manifests).run())

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services from files: what counts, what a broken edit does, and hints that nobody wrote."""
 
-import pytest
-
-from agent.services.attach import manifests
-from agent.services.attach.manifests import ServiceObjects, read_service_objects
+from agent.services.attach.manifests import SERVICE_READING, ServiceObjects, services_in
 from agent.topology.hints.standalone import HintOptions
+from tests.objects.looks import after
 
 SERVICE = """
 apiVersion: v1
@@ -40,12 +38,13 @@ def slices(count: int, more: str = "") -> str:
     )
 
 
-NOTHING = ServiceObjects()
+def looked(*looks: dict[str, str]) -> ServiceObjects:
+    named = [{f"/m/{name}.yaml": content.encode() for name, content in files.items()} for files in looks]
+    return services_in(after(SERVICE_READING, *named), HintOptions())
 
 
-def read(before: ServiceObjects = NOTHING, **files: str) -> ServiceObjects:
-    named = {f"/m/{name}.yaml": content.encode() for name, content in files.items()}
-    return read_service_objects(named, HintOptions(), before)
+def read(**files: str) -> ServiceObjects:
+    return looked(files)
 
 
 def test_objects_of_many_files_come_together_with_their_defaults() -> None:
@@ -73,16 +72,15 @@ def test_hints_are_filled_in_where_manifests_have_none() -> None:
 
 def test_a_broken_file_keeps_its_last_good_content() -> None:
     """MAN-07."""
-    before = read(a=SERVICE, b=slices(2))
-    found = read(before, a="kind: [", b=slices(2))
+    found = looked({"a": SERVICE, "b": slices(2)}, {"a": "kind: [", "b": slices(2)})
 
     assert [one.metadata.name for one in found.services] == ["web"]
     assert found.findings[0].where.startswith("/m/a.yaml")
 
 
 def test_a_wrong_field_keeps_the_last_good_version_of_its_object_alone() -> None:
-    before = read(a=SERVICE, b=slices(2))
-    found = read(before, a=SERVICE.replace("port: 80", "prot: 80"), b=slices(3))
+    changed = {"a": SERVICE.replace("port: 80", "prot: 80"), "b": slices(3)}
+    found = looked({"a": SERVICE, "b": slices(2)}, changed)
 
     assert [one.metadata.name for one in found.services] == ["web"]
     assert len(found.slices[0].endpoints or ()) == 3
@@ -105,33 +103,10 @@ def test_an_object_that_is_there_twice_is_taken_once() -> None:
 
 
 def test_a_removed_file_takes_its_objects_along() -> None:
-    before = read(a=SERVICE, b=slices(2))
-
-    assert read(before, b=slices(2)).services == ()
+    assert looked({"a": SERVICE, "b": slices(2)}, {"b": slices(2)}).services == ()
 
 
 def test_other_kinds_are_for_others() -> None:
     found = read(a="apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
 
     assert (found.services, found.findings) == ((), ())
-
-
-def named(name: str) -> bytes:
-    return SERVICE.replace("name: web", f"name: {name}").encode()
-
-
-def test_only_a_file_that_changed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FX-1: a change of one of a hundred files cost the parsing of all of them, more than a second."""
-    files = {f"s{number}.yaml": named(f"s{number}") for number in range(5)}
-    broken = {"bad.yaml": b"kind: Service\nkind: Service\n"}
-    first = read_service_objects({**files, **broken}, HintOptions())
-    read: list[str] = []
-    parse = manifests.documents_of
-    monkeypatch.setattr(manifests, "documents_of", lambda content, path: read.append(path) or parse(content, path))
-    changed = {**files, **broken, "s3.yaml": named("s3b")}
-    second = read_service_objects(changed, HintOptions(), first)
-
-    assert read == ["s3.yaml"]
-    assert [one.metadata.name for one in second.services] == ["s0", "s1", "s2", "s3b", "s4"]
-    assert second.findings == first.findings != ()
-    assert second == read_service_objects(changed, HintOptions())

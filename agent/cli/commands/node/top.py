@@ -26,7 +26,8 @@ from agent.cli.texts.usage import (
     pod_usage_listing,
 )
 from agent.config.packages import is_installed
-from agent.kinds.registry import BY_WORD, Named
+from agent.kinds.kind import Named
+from agent.kinds.registry import BY_WORD
 from agent.model.exit_codes import NOT_FOUND, USAGE
 from agent.wire.kepd.v1 import node_pb2
 

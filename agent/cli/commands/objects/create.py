@@ -25,7 +25,7 @@ from agent.cli.objects.new_objects import Object, dry_run_option, make, new_obje
 from agent.cli.objects.words import parse_wanted
 from agent.cli.session import CommandFailed, Session
 from agent.config.strict_yaml import UnreadableYaml
-from agent.kinds.registry import DEFAULT_NAMESPACE
+from agent.kinds.kind import DEFAULT_NAMESPACE
 from agent.model.exit_codes import USAGE
 from agent.objects.documents import read_objects
 from agent.wire.kepd.v1 import object_pb2

@@ -12,7 +12,7 @@ from agent.cli.objects.new_objects import Object, dry_run_option, make, new_obje
 from agent.cli.objects.words import parse_wanted
 from agent.cli.session import CommandFailed, Session
 from agent.config.strict_yaml import parse_documents, plain
-from agent.kinds.pods.parts import part
+from agent.kinds.parts import part
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import object_pb2
 

@@ -12,7 +12,8 @@ from agent.cli.objects.listed import SERVICE, every_event
 from agent.cli.objects.words import split_name
 from agent.cli.session import Session
 from agent.kinds.described import event_lines
-from agent.kinds.registry import BY_WORD, Kind
+from agent.kinds.kind import Kind
+from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import nearest
 from agent.wire.kepd.v1 import object_pb2
 

@@ -26,9 +26,9 @@ from agent.cli.texts.explained_workload import explained_workload
 from agent.kinds.described import reason_lines
 from agent.kinds.images.pulls import stage_line
 from agent.kinds.own_shape import fields_of_message
-from agent.kinds.pods.policies import SERVICE as POLICIES
 from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import nearest
+from agent.kinds.services.networkpolicies import SERVICE as POLICIES
 from agent.kinds.services.services import SERVICE as SERVICES
 from agent.model.exit_codes import NOT_FOUND
 from agent.topology.explain.texts import hints_text

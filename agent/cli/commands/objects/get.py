@@ -12,7 +12,7 @@ from agent.cli.objects.scope_options import scope_of, scope_options
 from agent.cli.objects.words import Wanted, parse_wanted
 from agent.cli.render import objects_of, output_option, print_objects, print_table, wants_objects
 from agent.cli.session import CommandFailed, Session
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
 from agent.kinds.table import Table
 from agent.model.exit_codes import CONFLICT, USAGE
 

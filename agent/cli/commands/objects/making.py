@@ -16,7 +16,7 @@ from agent.cli.objects.scope_options import namespace_option
 from agent.cli.objects.words import parse_wanted
 from agent.cli.session import CommandFailed, Session
 from agent.config.strict_yaml import parse_documents, plain
-from agent.kinds.pods.parts import part
+from agent.kinds.parts import part
 from agent.model.exit_codes import USAGE
 from agent.wire.kepd.v1 import object_pb2
 

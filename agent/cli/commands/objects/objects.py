@@ -28,9 +28,10 @@ from agent.cli.objects.manifest_files import (
 from agent.cli.objects.scope_options import scope_options
 from agent.cli.objects.words import Wanted, find_named, parse_wanted
 from agent.cli.session import CommandFailed, Session
-from agent.kinds.pods.parts import part
+from agent.kinds.kind import Kind, Named
+from agent.kinds.parts import part
 from agent.kinds.pods.pod_parts import manifest_key, uid_of
-from agent.kinds.registry import BY_API, BY_WORD, Kind, Named
+from agent.kinds.registry import BY_API, BY_WORD
 from agent.kinds.selection import Scope
 from agent.kinds.shown import shown_of
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE

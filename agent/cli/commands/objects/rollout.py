@@ -23,10 +23,11 @@ from agent.cli.waits.waiting import told_workload
 from agent.cli.waits.workloads import progress
 from agent.config.restarted import RESTARTED
 from agent.config.strict_yaml import parse_documents, plain
-from agent.kinds.pods.parts import items, part
-from agent.kinds.pods.revisions import CAUSE, owner_of, revision_number
-from agent.kinds.registry import BY_API, Kind, Named
+from agent.kinds.kind import Kind, Named
+from agent.kinds.parts import items, part
+from agent.kinds.registry import BY_API
 from agent.kinds.selection import Scope
+from agent.kinds.workloads.revisions import CAUSE, owner_of, revision_number
 from agent.model.exit_codes import FAILURE, USAGE
 from agent.model.finding import printable
 from agent.objects.documents import dumped

@@ -14,7 +14,7 @@ from agent.cli.session import CommandFailed, Session
 from agent.cli.waits.patience import LOOK_S, Patience
 from agent.cli.waits.waiting import told_pod
 from agent.cli.waits.workloads import wait_workloads, workload_targets
-from agent.kinds.pods.parts import items
+from agent.kinds.parts import items
 from agent.kinds.registry import BY_WORD
 from agent.kinds.selection import Scope
 from agent.kinds.table import Object, names_of

@@ -23,9 +23,10 @@ from agent.cli.render import output_option, print_listing, print_message
 from agent.cli.session import CommandFailed, Session
 from agent.kinds.ages import age_of
 from agent.kinds.described import reason_lines
+from agent.kinds.kind import Named
 from agent.kinds.own_shape import fields_of_message
 from agent.kinds.pods.pod_parts import told
-from agent.kinds.registry import BY_WORD, Named
+from agent.kinds.registry import BY_WORD
 from agent.kinds.services.endpoints import COLUMNS as ENDPOINT_COLUMNS
 from agent.kinds.services.rules import COLUMNS as RULE_COLUMNS
 from agent.kinds.services.services import SERVICE, ports_of

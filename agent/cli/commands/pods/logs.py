@@ -17,8 +17,8 @@ from agent.cli.objects.listed import got, objects
 from agent.cli.objects.pod_names import find_container
 from agent.cli.objects.workload_pods import find_workload, pods_of, workload_kind
 from agent.cli.session import CommandFailed, Session
+from agent.kinds.kind import Kind
 from agent.kinds.pods.pod_parts import containers, created, name_of, told
-from agent.kinds.registry import Kind
 from agent.kinds.selection import Scope
 from agent.kinds.table import names_of
 from agent.model.exit_codes import NOT_FOUND, USAGE

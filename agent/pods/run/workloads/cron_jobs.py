@@ -21,7 +21,7 @@ from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pods.wall_clock import Boot
 from agent.model.refused import Refused
-from agent.pods.manifest.reading import MOST_MADE
+from agent.pods.manifest.bound import MOST_MADE
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.workloads.known import KeptRecords

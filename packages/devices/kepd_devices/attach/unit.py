@@ -27,6 +27,7 @@ from kepd_devices.drivers.plugin_sockets.driver import PluginSockets
 from kepd_devices.drivers.plugin_sockets.kubelet import kubelet_beside
 from kepd_devices.drivers.plugin_sockets.pod_resources import PodResourcesSocket
 from kepd_devices.manifest.documents import Reader
+from kepd_devices.manifest.reading import device_reading
 from kepd_devices.ports import PodsOfNode
 from kepd_devices.run.cdi_directories import CdiDirectories
 from kepd_devices.run.claims import DeviceClaims
@@ -77,8 +78,7 @@ def attach(inputs: PlaneInputs, pods: PodsOfNode | None) -> Attached[DeviceOffer
         pod_devices=PodDevices(claims, plugins),
         cdi=cdi,
         locals_=drivers,
-        manifests=inputs.find_manifests("devices", False),
-        reader=reader,
+        manifests=inputs.find_manifests(lambda: device_reading(reader)),
         clock=inputs.clock,
         tell=inputs.tell,
         commands=commands,

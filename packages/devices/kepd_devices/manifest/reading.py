@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims, templates, classes and slices from all manifest files together."""
+"""Claims, templates, classes and slices from manifests."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 
+from agent.config.document import Configuration
 from agent.config.strict_yaml import Tree
 from agent.model.finding import Finding
-from agent.model.manifests.in_force import Key, ReadFiles, read_files, told
-from agent.objects.decoding import documents_of, objects_of
+from agent.model.manifests.snapshot import Key
+from agent.objects.admitting import InForce, objects_in
+from agent.objects.reading import Object as Placed
+from agent.objects.reading import Reading
 from kepd_devices.manifest.documents import KINDS, SUCCESSORS, Object, Reader, successor_text
 from kepd_devices.manifest.objects import Claim, ClaimTemplate, DeviceClass, Slice
 
@@ -18,13 +21,8 @@ MOST_EXPRESSIONS = 128 * 1024
 Kind = TypeVar("Kind", bound=Object)
 
 
-class Placed(msgspec.Struct, frozen=True):
-    where: str
-    found: Object
-
-
 class DeviceObjects(msgspec.Struct, frozen=True):
-    """What the files say. Claims and templates by NAMESPACE/NAME; `places` tells the file and line of each object."""
+    """What is in force. Claims and templates by NAMESPACE/NAME; `places` tells the file and line of each object."""
 
     claims: Mapping[str, Claim] = {}
     templates: Mapping[str, ClaimTemplate] = {}
@@ -32,50 +30,53 @@ class DeviceObjects(msgspec.Struct, frozen=True):
     slices: tuple[Slice, ...] = ()
     findings: tuple[Finding, ...] = ()
     places: Mapping[Key, str] = {}
-    files: ReadFiles[Placed] = ReadFiles()
 
 
 NO_OBJECTS = DeviceObjects()
+PLANE = "devices"
 
 
-def read_device_objects(
-    files: Mapping[str, bytes], reader: Reader, before: DeviceObjects = NO_OBJECTS
-) -> DeviceObjects:
-    read = read_files(files, before.files, lambda path, content: _read_file(path, content, reader))
-    chosen = read.chosen
+def device_objects_in(in_force: InForce) -> DeviceObjects:
+    own = in_force.of(KINDS)
     return DeviceObjects(
-        claims={one.key: one for one in _of(Claim, chosen.values())},
-        templates={one.key: one for one in _of(ClaimTemplate, chosen.values())},
-        classes={one.metadata.name: one for one in _of(DeviceClass, chosen.values())},
-        slices=tuple(_of(Slice, chosen.values())),
-        findings=read.findings,
-        places={key: one.where for key, one in chosen.items()},
-        files=read,
+        claims={claim.key: claim for claim in _of(Claim, own)},
+        templates={template.key: template for template in _of(ClaimTemplate, own)},
+        classes={class_.metadata.name: class_ for class_ in _of(DeviceClass, own)},
+        slices=tuple(_of(Slice, own)),
+        findings=in_force.findings_of(PLANE),
+        places={object_.key: object_.where for object_ in own},
     )
 
 
-def _of(kind: type[Kind], chosen: Iterable[Placed]) -> list[Kind]:
-    return [one.found for one in chosen if isinstance(one.found, kind)]
+def read_device_objects(files: Mapping[str, bytes], reader: Reader) -> DeviceObjects:
+    """Of these files alone."""
+    return device_objects_in(objects_in(files, device_reading(reader)))
 
 
-def _read_file(path: str, content: bytes, reader: Reader) -> tuple[Mapping[Key, Placed], list[Finding]]:
-    trees, findings = documents_of(content, path)
-    if (count := sum(map(len, set(_expressions(trees))))) > MOST_EXPRESSIONS:
-        text = f"has selectors of {count} signs; expected at most {MOST_EXPRESSIONS}: share them out to several files"
-        return {}, [*findings, Finding(path, "", text)]
-    good: dict[Key, Placed] = {}
-    for kind, tree in objects_of(trees) if not findings else ():
+def _of(kind: type[Kind], objects: Iterable[Placed]) -> list[Kind]:
+    return [object_.value for object_ in objects if isinstance(object_.value, kind)]
+
+
+def device_reading(reader: Reader) -> Reading:
+    def read(tree: Tree, kind: str, _path: str, findings: list[Finding]) -> Object | None:
         if kind in SUCCESSORS:
             findings.append(Finding(tree.where, "kind", successor_text(kind)))
-            continue
-        found = reader.read(tree, kind, findings) if kind in KINDS else None
-        if found is None:
-            continue
-        key = kind, found.metadata.namespace, found.metadata.name
-        if key in good:
-            findings.append(Finding(tree.where, "metadata.name", f"{told(key)} stands twice; the first counts"))
-        good.setdefault(key, Placed(tree.where, found))
-    return good, findings
+            return None
+        return reader.read(tree, kind, findings)
+
+    return Reading(PLANE, frozenset({*KINDS, *SUCCESSORS}), read, refuses=_refuses, settings=reader)
+
+
+def reading_for(configuration: Configuration | None) -> Reading:
+    if configuration is None:
+        return device_reading(Reader(""))
+    return device_reading(Reader(configuration.node.name, trusts_status=configuration.devices.manager.trust_status))
+
+
+def _refuses(trees: Sequence[Tree]) -> str:
+    if (count := sum(map(len, set(_expressions(trees))))) > MOST_EXPRESSIONS:
+        return f"has selectors of {count} signs; expected at most {MOST_EXPRESSIONS}: share them out to several files"
+    return ""
 
 
 def _expressions(trees: Iterable[Tree]) -> Iterator[str]:

@@ -12,7 +12,6 @@ run
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from functools import partial
 
 import structlog
 
@@ -20,9 +19,8 @@ from agent.model.clock import Clock
 from agent.model.component import Report
 from agent.model.event import Event
 from agent.model.finding import Advice, Finding, printable
-from agent.model.manifests.snapshot import ManifestSource
-from kepd_devices.manifest.documents import Reader
-from kepd_devices.manifest.reading import NO_OBJECTS, DeviceObjects, read_device_objects
+from agent.objects.wanted import WantedSource
+from kepd_devices.manifest.reading import NO_OBJECTS, DeviceObjects, device_objects_in
 from kepd_devices.ports import PodsOfNode
 from kepd_devices.run.cdi_directories import CdiDirectories
 from kepd_devices.run.claims import DeviceClaims
@@ -31,7 +29,6 @@ from kepd_devices.run.device_checks import DeviceChecks
 from kepd_devices.run.drivers.local_driver import LocalDriver
 from kepd_devices.run.drivers.slice_directories import SliceDirectories
 from kepd_devices.run.own_devices import ConfiguredDevices
-from kepd_devices.run.own_thread import in_own_thread
 from kepd_devices.run.pod_devices import PodDevices
 
 log = structlog.get_logger(plane="devices")
@@ -52,8 +49,7 @@ class DevicePlane:
         pod_devices: PodDevices,
         cdi: CdiDirectories,
         locals_: Collection[LocalDriver],
-        manifests: ManifestSource,
-        reader: Reader,
+        manifests: WantedSource,
         clock: Clock,
         tell: Callable[[Event], None],
         commands: DeviceCommands | None = None,
@@ -76,7 +72,6 @@ class DevicePlane:
         self._cdi = cdi
         self._locals = locals_
         self._manifests = manifests
-        self._reader = reader
         self._clock = clock
         self._tell = tell
         self._news = asyncio.Event()
@@ -104,17 +99,15 @@ class DevicePlane:
             group.create_task(self._report(report), name="devices-report")
 
     async def _follow_manifests(self) -> None:
-        async for snapshot in self._manifests.snapshots():
-            before = self._read
-            self._read = await in_own_thread(partial(read_device_objects, snapshot.files, self._reader, before))
-            if snapshot.is_remembered:
+        async for wanted in self._manifests.news():
+            before, self._read = self._read, device_objects_in(wanted.in_force)
+            if wanted.look.is_remembered:
                 continue
-            self._problems = snapshot.problems
+            self._problems = wanted.look.problems
             self._tell_findings(before, self._read)
             self.manager.take(self._read)
             self.manager.look_at_pools()
             self._news.set()
-            await self._manifests.remember(self._read.files.in_force)
 
     def _tell_findings(self, before: DeviceObjects, now: DeviceObjects) -> None:
         for finding in now.findings:

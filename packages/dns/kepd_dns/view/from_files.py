@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import msgspec
 
-from agent.config.strict_yaml import documents_or_fault, plain
+from agent.config.strict_yaml import UnreadableYaml
 from agent.model.kube_objects import EndpointSlice, Service
 from agent.model.services.dns_report import NameExplanation, NameStep
-from agent.objects.decoding import objects_of
+from agent.objects.reading import documents_in
 from kepd_dns.handover.state import ServiceName
 from kepd_dns.handover.status import Explanation
 from kepd_dns.view.explained import own_explanation
@@ -32,7 +32,10 @@ class UnreadableFile(Exception):
 
 def explain_files(files: Mapping[str, bytes], name: str, type_: str, pod: str, zone: str = ZONE) -> NameExplanation:
     """`pod` is NAMESPACE/NAME of who asks, or empty. Raises UnreadableFile."""
-    documents = list(_documents(files))
+    try:
+        documents = [document for _, document in documents_in(files)]
+    except UnreadableYaml as error:
+        raise UnreadableFile(str(error)) from error
     services = [_read(one, Service) for one in documents if one.get("kind") == "Service"]
     slices = [_read(one, EndpointSlice) for one in documents if one.get("kind") == "EndpointSlice"]
     named = list(service_names(services, slices))
@@ -116,17 +119,6 @@ def _options(config: dict[str, object]) -> Iterator[str]:
 def _part(content: dict[str, object], name: str) -> dict[str, object]:
     found = content.get(name)
     return found if isinstance(found, dict) else {}
-
-
-def _documents(files: Mapping[str, bytes]) -> Iterator[dict[str, object]]:
-    for path, content in files.items():
-        trees, findings = documents_or_fault(content, path)
-        if findings:
-            raise UnreadableFile(str(findings[0]))
-        for _, tree in objects_of(trees):
-            found = plain(tree)
-            if isinstance(found, dict):
-                yield found
 
 
 def _read(content: dict[str, object], kind: type[T]) -> T:

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from agent.kinds.registry import BY_WORD, FOLDERS
+from agent.kinds.shown import shown_of
 from agent.kinds.table import Column
 from agent.objects.feed import Versions
 from agent.wire.kepd.v1 import access_pb2, pod_pb2
@@ -24,7 +24,7 @@ from kepd_door.run.store import Entry, KindStore, encoded
 from kepd_door.run.watching import MOST_WATCHES, Form, Watcher, number_of, wanted
 from kepd_door.run.whole import Whole
 from kepd_door.run.writing import PATCHES, Writer, scale_object
-from kepd_door.shape.resources import NAMESPACES, RESOURCES, SUBRESOURCES, Resource
+from kepd_door.shape.resources import NAMESPACES, RESOURCES, Resource
 from kepd_door.shape.selecting import Selection, part_of
 from kepd_door.shape.statuses import Failure, success
 from kepd_door.shape.tables import row, table
@@ -35,10 +35,6 @@ EDITED = ("resize", "ephemeralcontainers")
 STREAMS = ("exec", "attach", "portforward")
 READS = ("GET", "HEAD")
 MOST_VALUES_OF_REVIEW = 200
-# The service that has a kind, where its plane may be off.
-NEEDS = {"pods": "PodService", "images": "ImageService", "services": "ServiceProxyService", "devices": "DeviceService"}
-ALWAYS = ("configmaps", "secrets", "servicecidrs", "deployments", "daemonsets", "statefulsets", "replicasets",
-          "controllerrevisions", "jobs", "cronjobs", "poddisruptionbudgets", "networkpolicies")  # fmt: skip
 
 
 class Door:
@@ -248,7 +244,7 @@ class Door:
 
     async def _part(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.StreamResponse:
         store = self._stores[target.resource]
-        known = {name for name, _, _ in SUBRESOURCES.get(target.resource.name, ())}
+        known = {name for name, _, _ in (target.resource.kind.subresources if target.resource.kind is not None else ())}
         if target.part not in known:
             raise Failure(
                 404, f"{target.resource.name} have no {target.part} here; there is {', '.join(sorted(known)) or 'none'}"
@@ -330,14 +326,7 @@ class Door:
 
 def _is_there(resource: Resource, calls: Calls) -> bool:
     """Whether what has it runs here."""
-
-    if resource.kind is None or resource is NAMESPACES:
+    kind = resource.kind
+    if kind is None or not kind.module:
         return True
-    if resource.kind is BY_WORD["proxy"]:
-        return calls.is_served("CriProxyService")
-    if resource.kind is BY_WORD["dns"]:
-        return calls.is_served("DnsService")
-    if resource.name in ALWAYS:
-        return True
-    needed = NEEDS.get(FOLDERS[resource.kind])
-    return needed is None or calls.is_served(needed)
+    return any(calls.is_served(service.rpartition(".")[2]) for service in shown_of(kind).services)

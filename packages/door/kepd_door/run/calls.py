@@ -17,7 +17,7 @@ from agent.api.errors import Absent, ApiError, not_permitted, refused, runtime_u
 from agent.api.service import level_of, served_method
 from agent.api.services.kinds import ShownKinds
 from agent.api.services.objects import ObjectService
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
 from agent.kinds.shown import Offer
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed

@@ -15,8 +15,8 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from agent.api.errors import ApiError, refused, runtime_unavailable
+from agent.kinds.kind import Kind
 from agent.kinds.kube_shape import manifest_object
-from agent.kinds.registry import FOLDERS, Kind
 from agent.kinds.shown import shown_of
 from agent.kinds.table import Column, without_facts
 from agent.model.refused import Refused
@@ -82,7 +82,7 @@ class KindStore:
         self.columns: list[Column[Object]] = []
         self._first: Callable[[Object], Object] | None = None
         is_watched = False
-        if self._kind in FOLDERS:
+        if self._kind.module:
             shown = shown_of(self._kind)
             self.columns, is_watched = shown.columns_of(self._kind, is_wide=True), shown.is_watched
             self._first = shown.first
@@ -198,7 +198,7 @@ class KindStore:
         return None
 
     def _short(self, made: Object) -> str:
-        return shown_of(self._kind).named(made).short if self._kind in FOLDERS else ""
+        return shown_of(self._kind).named(made).short if self._kind.module else ""
 
     def _entry(self, told: feed.Entry) -> Entry:
         """Made once for each version."""
@@ -217,7 +217,7 @@ class KindStore:
 
     def note_deleted(self, key: Key) -> None:
         """Its manifest is gone; until its plane has seen that, it is gone here all the same."""
-        if FOLDERS.get(self._kind) != "pods":
+        if self._kind.folder not in ("pods", "workloads"):
             # Others are listed from their manifests, so what is there again was written again.
             self._deleted[key] = time.monotonic() + SEEN_WITHIN_S
         self._noted.pop(key, None)

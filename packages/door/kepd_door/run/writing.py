@@ -13,7 +13,7 @@ import msgspec
 
 from agent.api.errors import ApiError, FailureReason
 from agent.config.strict_yaml import parse_documents, plain
-from agent.kinds.registry import DEFAULT_NAMESPACE
+from agent.kinds.kind import DEFAULT_NAMESPACE
 from agent.model.pods.shown_spec import LEFT_OUT, without_annotation
 from agent.objects.documents import dumped
 from agent.wire.kepd.v1 import object_pb2

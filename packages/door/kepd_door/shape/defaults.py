@@ -5,7 +5,7 @@ what is shown beside a manifest is taken off again before it is compared with wh
 from collections.abc import Mapping
 from typing import Any
 
-from agent.kinds.pods.parts import items
+from agent.kinds.parts import items
 
 Object = dict[str, Any]
 POD: Mapping[str, Any] = {

@@ -7,7 +7,7 @@ What a node does not have is absent, so that a client never offers it.
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kepd_door.shape.resources import IN_ALL, SUBRESOURCES, Resource, groups
+from kepd_door.shape.resources import Resource, groups
 
 Object = dict[str, Any]
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -59,7 +59,7 @@ def _described(one: Resource) -> Iterator[Object]:
     }
     if one.short:
         made["shortNames"] = list(one.short)
-    if one.name in IN_ALL and one.kind is not None:
+    if one.kind is not None and one.kind.is_in_all:
         made["categories"] = ["all"]
     yield made
     for name, kind, verbs in _parts(one):
@@ -70,7 +70,7 @@ def _described(one: Resource) -> Iterator[Object]:
 
 
 def _parts(one: Resource) -> Sequence[tuple[str, str, tuple[str, ...]]]:
-    return SUBRESOURCES.get(one.name, ()) if one.kind is not None else ()
+    return one.kind.subresources if one.kind is not None else ()
 
 
 def _group_of_part(kind: str) -> Object:
@@ -110,7 +110,7 @@ def _aggregated(one: Resource) -> Object:
     }
     if one.short:
         made["shortNames"] = list(one.short)
-    if one.name in IN_ALL and one.kind is not None:
+    if one.kind is not None and one.kind.is_in_all:
         made["categories"] = ["all"]
     parts = [
         {

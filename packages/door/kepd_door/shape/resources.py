@@ -9,56 +9,13 @@ from typing import Any
 
 import msgspec
 
-from agent.kinds.registry import KINDS, Kind
+from agent.kinds.kind import Kind
+from agent.kinds.registry import KINDS
 
 Object = dict[str, Any]
 OWN_GROUP = "kepd.dev"
 READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
-# Of kinds that are written in manifests; what is not here is of Kubernetes' core.
-GROUPS: Mapping[str, tuple[str, str]] = {
-    "Deployment": ("apps", "v1"),
-    "DaemonSet": ("apps", "v1"),
-    "StatefulSet": ("apps", "v1"),
-    "ReplicaSet": ("apps", "v1"),
-    "ControllerRevision": ("apps", "v1"),
-    "Job": ("batch", "v1"),
-    "CronJob": ("batch", "v1"),
-    "PodDisruptionBudget": ("policy", "v1"),
-    "EndpointSlice": ("discovery.k8s.io", "v1"),
-    "ServiceCIDR": ("networking.k8s.io", "v1"),
-    "NetworkPolicy": ("networking.k8s.io", "v1"),
-    "ResourceClaim": ("resource.k8s.io", "v1"),
-    "ResourceClaimTemplate": ("resource.k8s.io", "v1"),
-    "DeviceClass": ("resource.k8s.io", "v1"),
-    "ResourceSlice": ("resource.k8s.io", "v1"),
-}
-# What kepd makes of others.
-MADE = ("ReplicaSet", "ControllerRevision")
-# Of Kubernetes, and shown from what the node sees.
-OBSERVED = {"nodes": "Node", "events": "Event"}
-IN_ALL = ("pods", "services", "deployments", "daemonsets", "statefulsets", "jobs", "cronjobs")
-SUBRESOURCES: Mapping[str, Sequence[tuple[str, str, tuple[str, ...]]]] = {
-    "pods": (
-        ("attach", "PodAttachOptions", ("create", "get")),
-        ("binding", "Binding", ("create",)),
-        ("ephemeralcontainers", "Pod", ("get", "patch", "update")),
-        ("eviction", "Eviction", ("create",)),
-        ("exec", "PodExecOptions", ("create", "get")),
-        ("log", "Pod", ("get",)),
-        ("resize", "Pod", ("get", "patch", "update")),
-        ("portforward", "PodPortForwardOptions", ("create", "get")),
-        ("status", "Pod", ("get",)),
-    ),
-    "deployments": (("scale", "Scale", ("get", "patch", "update")), ("status", "Deployment", ("get",))),
-    "daemonsets": (("status", "DaemonSet", ("get",)),),
-    "statefulsets": (("scale", "Scale", ("get", "patch", "update")), ("status", "StatefulSet", ("get",))),
-    "jobs": (("status", "Job", ("get",)),),
-    "cronjobs": (("status", "CronJob", ("get",)),),
-    "poddisruptionbudgets": (("status", "PodDisruptionBudget", ("get",)),),
-    "services": (("status", "Service", ("get",)),),
-    "nodes": (("status", "Node", ("get",)),),
-}
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -95,16 +52,14 @@ def _plural(kind: str) -> str:
 
 def _resource(kind: Kind) -> Resource:
     if kind.api:
-        group, version = GROUPS.get(kind.api, ("", "v1"))
         name, singular = _plural(kind.api), kind.api.lower()
         # Words that Kubernetes has for something else would be taken by the first of both.
         short = tuple(word for word in kind.short if word not in (name, singular) and len(word) < 7 and word != "ep")
-        verbs = READ if kind.api in MADE else tuple(sorted((*READ, *WRITE)))
-        return Resource(group, version, name, singular, kind.api, kind.has_namespace, short, verbs, kind)
-    if kind.plural in OBSERVED:
-        shown = OBSERVED[kind.plural]
+        verbs = READ if kind.is_made else tuple(sorted((*READ, *WRITE)))
+        return Resource(kind.group, "v1", name, singular, kind.api, kind.has_namespace, short, verbs, kind)
+    if shown := kind.observed_as:
         # Other nodes may stand in manifests, for topology.
-        verbs = tuple(sorted((*READ, *WRITE))) if shown == "Node" else READ
+        verbs = tuple(sorted((*READ, *WRITE))) if kind.written_as else READ
         return Resource("", "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, verbs, kind)
     shown = kind.singular.capitalize()
     return Resource(OWN_GROUP, "v1", kind.plural, kind.singular, shown, kind.has_namespace, kind.short, READ, kind)

@@ -14,12 +14,12 @@ from typing import Any
 from agent.cli.session import CommandFailed, Session
 from agent.config.document import Configuration
 from agent.config.sources import Sources, host_facts, load
-from agent.config.strict_yaml import documents_or_fault, plain
+from agent.config.strict_yaml import UnreadableYaml
 from agent.drivers.manifests.driver import read_manifests
 from agent.drivers.manifests.trust import Trust
 from agent.model.exit_codes import BAD_CONFIGURATION, UNREACHABLE, USAGE
 from agent.model.nodes.node import HOSTNAME_LABEL
-from agent.objects.decoding import objects_of
+from agent.objects.reading import documents_in
 from agent.topology.manifest.objects import VERSIONS, Document
 from kepd_rehearsal.plan.cluster import part
 from kepd_rehearsal.plan.reading import EXTRA_KINDS
@@ -71,14 +71,10 @@ def _manifests(configuration: Configuration) -> Iterator[tuple[str, Plain]]:
     snapshot = read_manifests(Path(section.directory), trust=Trust(section.group_writable))
     if snapshot.problems:
         raise CommandFailed("\n".join(str(one).removesuffix(FOR_A_DAEMON) for one in snapshot.problems), USAGE)
-    for path, content in sorted(snapshot.files.items()):
-        trees, findings = documents_or_fault(content, path)
-        if findings:
-            raise CommandFailed("\n".join(map(str, findings)), USAGE)
-        for _, tree in objects_of(trees):
-            found = plain(tree)
-            if isinstance(found, dict):
-                yield tree.where, found
+    try:
+        yield from documents_in(dict(sorted(snapshot.files.items())), *VERSIONS, *EXTRA_KINDS)
+    except UnreadableYaml as error:
+        raise CommandFailed(str(error), USAGE) from error
 
 
 def _running(session: Session, node: str) -> tuple[list[Plain] | None, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.kinds.ages import age
 from agent.kinds.described import entries_of, grid, joined, moment
-from agent.kinds.pods.parts import items, part
+from agent.kinds.parts import items, part
 from agent.kinds.pods.pod_parts import created, is_ready, name_of, own
 from agent.model.finding import printable
 

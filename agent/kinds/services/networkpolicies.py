@@ -5,13 +5,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agent.kinds.described import Described, entries_of, events_of_object, joined, moment
-from agent.kinds.pods.manifests import AGE, NAMES, SOURCE, found_object, shown_objects
-from agent.kinds.pods.parts import created, items, part
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
+from agent.kinds.parts import created, items, part
 from agent.kinds.shown import Ask, Describing
 from agent.kinds.table import FACTS, Column, Columns, Object, names_of
+from agent.kinds.written import AGE, NAMES, SOURCE, found_object, shown_objects
 from agent.model.finding import printable
 from agent.wire.kepd.v1 import policy_pb2
+
+KIND = Kind(
+    "networkpolicies",
+    "networkpolicy",
+    ("netpol", "policy"),
+    "NetworkPolicy",
+    group="networking.k8s.io",
+    read_by="agent.policies.manifest.reading",
+)
 
 SERVICE = "kepd.v1.PolicyService"
 Made = Mapping[str, Any]

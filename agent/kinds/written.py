@@ -5,8 +5,8 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from agent.kinds.ages import age
-from agent.kinds.pods.parts import created, part
-from agent.kinds.registry import Kind
+from agent.kinds.kind import Kind
+from agent.kinds.parts import created, part
 from agent.kinds.selection import chosen
 from agent.kinds.shown import Objects, Shown
 from agent.kinds.table import FACTS, Column, Columns, Object

@@ -6,7 +6,12 @@ from datetime import UTC, datetime
 
 from agent.kinds.ages import age
 from agent.kinds.described import Described, entries_of, events_of_object, grid, joined, moment
-from agent.kinds.pods.manifests import (
+from agent.kinds.kind import BY_PODS, POD_PATH, Kind, status_of
+from agent.kinds.parts import created, items, part
+from agent.kinds.shown import Describing, Objects
+from agent.kinds.table import Column, Columns, Object, names_of
+from agent.kinds.workloads.jobs import job_state
+from agent.kinds.written import (
     AGE,
     NAMES,
     SERVICE,
@@ -15,12 +20,21 @@ from agent.kinds.pods.manifests import (
     found_object,
     shown_objects,
 )
-from agent.kinds.pods.parts import created, items, part
-from agent.kinds.pods.workloads import job_state
-from agent.kinds.registry import BY_API, Kind
-from agent.kinds.shown import Describing, Objects
-from agent.kinds.table import Column, Columns, Object, names_of
 from agent.model.finding import printable
+
+KIND = Kind(
+    "cronjobs",
+    "cronjob",
+    ("cj",),
+    "CronJob",
+    group="batch",
+    read_by=BY_PODS,
+    is_carried_out=True,
+    pod_path=("spec", "jobTemplate", *POD_PATH),
+    turn=7,
+    is_in_all=True,
+    subresources=(status_of("CronJob"),),
+)
 
 NONE = "<none>"
 FIELDS = (
@@ -67,7 +81,7 @@ SHOWN = shown_objects(COLUMNS)
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
     found = yield from found_object(kind, namespace, name)
-    jobs = yield Objects(SERVICE, BY_API["Job"].plural, may_fail=True)
+    jobs = yield Objects(SERVICE, "jobs", may_fail=True)
     namespace, name = names_of(found)
     own = [job for job in jobs or () if names_of(job)[0] == namespace and is_owned(job, name)]
     return Described(tuple(_lines(found, own)), [events_of_object(found, kind.api)])

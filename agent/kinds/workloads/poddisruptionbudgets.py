@@ -4,12 +4,23 @@
 from collections.abc import Iterator
 
 from agent.kinds.described import Described, entries_of, events_of_object, joined
-from agent.kinds.pods.manifests import AGE, NAMES, Made, found_object, shown_objects
-from agent.kinds.pods.parts import items, part
-from agent.kinds.registry import Kind
+from agent.kinds.kind import BY_PODS, Kind, status_of
+from agent.kinds.parts import items, part
 from agent.kinds.shown import Describing
 from agent.kinds.table import Column, Columns, Object
+from agent.kinds.written import AGE, NAMES, Made, found_object, shown_objects
 from agent.model.finding import printable
+
+KIND = Kind(
+    "poddisruptionbudgets",
+    "poddisruptionbudget",
+    ("pdb",),
+    "PodDisruptionBudget",
+    group="policy",
+    read_by=BY_PODS,
+    is_carried_out=True,
+    subresources=(status_of("PodDisruptionBudget"),),
+)
 
 
 def _asked(one: Object, name: str) -> str:

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices as drivers tell of them."""
+
+from agent.kinds.kind import BY_DEVICES, Kind
+from agent.kinds.written import COLUMNS, shown_objects
+
+KIND = Kind(
+    "slices",
+    "slice",
+    ("resourceslices", "resourceslice"),
+    "ResourceSlice",
+    has_namespace=False,
+    group="resource.k8s.io",
+    read_by=BY_DEVICES,
+)
+SHOWN = shown_objects(COLUMNS)

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that Services have their addresses from."""
+
+from agent.kinds.kind import BY_SERVICES, Kind
+from agent.kinds.written import COLUMNS, shown_objects
+
+KIND = Kind(
+    "servicecidrs",
+    "servicecidr",
+    (),
+    "ServiceCIDR",
+    has_namespace=False,
+    group="networking.k8s.io",
+    read_by=BY_SERVICES,
+)  # fmt: skip
+SHOWN = shown_objects(COLUMNS)
