@@ -3,12 +3,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from agent.kinds.ages import Stamp, age, seconds_of
 from agent.kinds.table import Object, names_of
-from agent.wire.kepd.v1 import reason_pb2
+
+if TYPE_CHECKING:
+    from agent.wire.kepd.v1 import reason_pb2
 
 WIDTH = 18
 
@@ -31,7 +34,7 @@ def _seen(event: Object) -> str:
     return f"{since} (x{count})" if count > 1 else since
 
 
-def reason_lines(reasons: Sequence[reason_pb2.Reason]) -> Iterator[str]:
+def reason_lines(reasons: "Sequence[reason_pb2.Reason]") -> Iterator[str]:
     """Cause and words first, then what follows and what helps; the less important ones in a line each."""
     if not reasons:
         return
@@ -44,14 +47,14 @@ def reason_lines(reasons: Sequence[reason_pb2.Reason]) -> Iterator[str]:
     yield from (f"- also: {cause_of(one)}" for one in reasons[1:])
 
 
-def reason_entries(reasons: Sequence[reason_pb2.Reason]) -> Iterator[tuple[str, str]]:
+def reason_entries(reasons: "Sequence[reason_pb2.Reason]") -> Iterator[tuple[str, str]]:
     """The same as entries of a description."""
     for one in reasons[:1]:
         yield from (("Why", cause_of(one)), ("Next", one.next), ("Try", one.command))
     yield from (("Also", cause_of(one)) for one in reasons[1:])
 
 
-def cause_of(reason: reason_pb2.Reason) -> str:
+def cause_of(reason: "reason_pb2.Reason") -> str:
     return f"{reason.cause}: {reason.words}" if reason.words else reason.cause
 
 

@@ -53,7 +53,7 @@ def test_no_word_of_the_table_is_one_of_kepctl() -> None:
         ("pdos", 'did you mean "pods"?'),
         ("get rc", "a Deployment keeps pods"),
         ("get ns", "kepctl get pods -A"),
-        ("get xy", "kinds are nodes"),
+        ("get xy", "kinds are holds"),
         ("create namespace x", "kepctl apply -f FILE"),
         ("describe rc web", "a Deployment keeps pods"),
         ("explain rc web", "a Deployment keeps pods"),

@@ -19,6 +19,7 @@ from agent.model.generation import spec_generation
 from agent.model.pods.pod import PodOwner
 from agent.model.pods.state import Condition, PodState
 from agent.objects import hidden
+from agent.objects.admitting import NOTHING
 from tests.cli.node_in_process import Node, running_node
 from tests.objects.test_applying import objects_in
 from tests.pods.run.test_workloads import daemon_set, deployment, job
@@ -69,7 +70,7 @@ def node(short_path: Path, manifests: Path) -> Iterator[Node]:
     def status(key: tuple[str, str, str]) -> Mapping[str, Any] | None:
         if key[2] == "faulty":
             return None
-        made = json.loads(next(iter(objects_in(manifests)._listed(key[0], hidden.shown))).content)
+        made = json.loads(next(iter(objects_in(manifests)._listed(key[0], hidden.shown, NOTHING))).content)
         return {**STATUS, "observedGeneration": made["metadata"]["generation"]}
 
     with running_node(short_path, fill) as node:

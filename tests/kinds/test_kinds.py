@@ -66,7 +66,7 @@ async def test_a_list_comes_in_pages_and_by_its_scope() -> None:
     assert one.empty == "no pods in namespace b"
     assert [row.namespace for row in (*first.rows, *second.rows)] == ["a", "c"]
     assert (bool(first.columns), bool(second.columns), second.meta.next_page_token) == (True, False, "")
-    with pytest.raises(Refused, match='no kind "teapots"; kinds are nodes, planes'):
+    with pytest.raises(Refused, match='no kind "teapots"; kinds are holds, proxy'):
         await service.table(pb.TableRequest(kind="teapots"))
     with pytest.raises(Refused, match="containers have no labels"):
         await service.table(pb.TableRequest(kind="containers", selector="a=b"))

@@ -96,7 +96,7 @@ def test_kepctl_and_the_kubelet_wait_in_one_line(node: Node) -> None:
     queued = node.kepd.wait(lambda: [one for one in client.pulls() if one.stage == "queued"], "it waits")
 
     assert mine in queued[0].image
-    assert [one.pod for one in queued[0].requesters] == ["p"]
+    assert [one["pod"] for one in queued[0].requesters] == ["p"]
     assert not asked.done()
     node.throttle.clear()
     assert asked.result(60).image_ref

@@ -6,7 +6,7 @@ to be there. Each word comes from a manifest, so it is made printable here.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agent.kinds.described import WIDTH, entries_of, grid, joined, moment, reason_entries
 from agent.kinds.parts import items, part
@@ -25,7 +25,9 @@ from agent.kinds.pods.pod_parts import (
 )
 from agent.kinds.table import FACTS
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import pod_pb2
+
+if TYPE_CHECKING:
+    from agent.wire.kepd.v1 import pod_pb2
 
 KINDS = (("init", "Init Containers"), ("sidecar", "Sidecars"), ("main", "Containers"), ("ephemeral", "Ephemeral"))
 Made = Mapping[str, Any]
@@ -34,7 +36,7 @@ CLASSES = (("RDT Class", "rdt"), ("Block I/O Class", "blockio"))
 UNSAID = "<as in the manifest>"
 
 
-def pod_lines(pod: Made, why: pod_pb2.ExplainPodResponse) -> Iterator[str]:
+def pod_lines(pod: Made, why: "pod_pb2.ExplainPodResponse") -> Iterator[str]:
     yield from entries_of("", _of_pod(pod, why))
     manifests = containers_of(pod)
     for kind, title in KINDS:
@@ -59,7 +61,7 @@ def pod_lines(pod: Made, why: pod_pb2.ExplainPodResponse) -> Iterator[str]:
     yield f"{'QoS Class:':{WIDTH}} {told(pod, 'qosClass')}"
 
 
-def _of_pod(pod: Made, why: pod_pb2.ExplainPodResponse) -> Iterator[tuple[str, str]]:
+def _of_pod(pod: Made, why: "pod_pb2.ExplainPodResponse") -> Iterator[tuple[str, str]]:
     status, phase = own(pod, "status"), told(pod, "phase")
     yield "Name", name_of(pod)
     yield "Namespace", namespace_of(pod)

@@ -18,7 +18,6 @@ from agent.kinds.pods.pod_parts import (
 from agent.kinds.selection import find_named
 from agent.kinds.shown import Ask, Describing, Objects, Shown
 from agent.kinds.table import Column, Columns, Object
-from agent.wire.kepd.v1 import pod_pb2
 
 KIND = Kind(
     "pods",
@@ -78,6 +77,8 @@ SHOWN = Shown(
 
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
+    from agent.wire.kepd.v1 import pod_pb2
+
     pods = yield Objects(PODS, kind.plural)
     known = [SHOWN.named(pod) for pod in pods]
     named = find_named(kind, name, known, namespace)

@@ -11,7 +11,6 @@ from agent.kinds.shown import Ask, Describing
 from agent.kinds.table import FACTS, Column, Columns, Object, names_of
 from agent.kinds.written import AGE, NAMES, SOURCE, found_object, shown_objects
 from agent.model.finding import printable
-from agent.wire.kepd.v1 import policy_pb2
 
 KIND = Kind(
     "networkpolicies",
@@ -54,6 +53,8 @@ SHOWN = shown_objects(COLUMNS)
 
 
 def ask_to_explain(namespace: str, name: str) -> Ask:
+    from agent.wire.kepd.v1 import policy_pb2
+
     request = policy_pb2.ExplainPolicyRequest(namespace=namespace, name=name)
     return Ask(f"{SERVICE}/ExplainPolicy", request, policy_pb2.ExplainPolicyResponse, may_fail=True)
 

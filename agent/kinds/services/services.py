@@ -2,6 +2,7 @@
 """Services, and what is programmed of them."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from agent.kinds.described import Described, entries_of, events_of_object, grid, reason_entries
 from agent.kinds.kind import BY_SERVICES, Kind, status_of
@@ -10,8 +11,10 @@ from agent.kinds.parts import items, part
 from agent.kinds.selection import chosen
 from agent.kinds.shown import Ask, Describing, Objects, Shown
 from agent.kinds.table import FACTS, Column, Columns, Object, names_of
-from agent.wire.kepd.v1 import reason_pb2
-from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+
+if TYPE_CHECKING:
+    from agent.wire.kepd.v1 import reason_pb2
+    from agent.wire.kepd.v1 import service_proxy_pb2 as pb
 
 KIND = Kind(
     "services",
@@ -91,6 +94,8 @@ SHOWN = Shown(
 
 
 def describe(kind: Kind, namespace: str, name: str) -> Describing:
+    from agent.wire.kepd.v1 import service_proxy_pb2 as pb
+
     services = yield Objects(SERVICE, kind.plural)
     service = chosen(kind, namespace, name, services)
     request = pb.ExplainRouteRequest(service="/".join(names_of(service)))
@@ -100,7 +105,7 @@ def describe(kind: Kind, namespace: str, name: str) -> Describing:
 
 
 def service_lines(
-    service: Object, endpoints: Sequence[pb.Endpoint], reasons: Sequence[reason_pb2.Reason] = ()
+    service: Object, endpoints: "Sequence[pb.Endpoint]", reasons: "Sequence[reason_pb2.Reason]" = ()
 ) -> Iterator[str]:
     seconds = affinity_s(service)
     namespace, name = names_of(service)
