@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The objects of one kind with their versions, and what changed since a version. Pure.
 
-Versions grow from one process to the next, so that a watcher of an earlier one is told to list again and never misses
-or doubles a change. A bounded number of changes is remembered; who asks for older ones is told so.
+Versions grow from one process to the next. A bounded number of changes is remembered, also for the next process; who
+asks for older ones is told so, lists again, and never misses or doubles a change.
 """
 
 from collections import deque
@@ -14,7 +14,8 @@ import msgspec
 from agent.kinds.table import Object, names_of
 
 Key = tuple[str, str]
-MOST_CHANGES = 4096
+RESUMED = "resumed"
+MOST_CHANGES = 10_000
 # Of objects as they are told; each takes several times that.
 MOST_KEPT_BYTES = 4 << 20
 
@@ -35,6 +36,15 @@ class Change(msgspec.Struct, frozen=True, eq=False):
     before: Entry | None
     now: Entry | None
     cache: dict[Any, Any] = msgspec.field(default_factory=dict)
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """What the next process has to know: objects with their versions, and changes with what was before and is then.
+    Changes after `forgotten` are all here."""
+
+    forgotten: int
+    entries: tuple[tuple[int, Object], ...] = ()
+    changes: tuple[tuple[int, tuple[int, Object] | None, tuple[int, Object] | None], ...] = ()
 
 
 class OutOfReach(Exception):
@@ -69,10 +79,23 @@ class ObjectFeed:
         self._changes: deque[tuple[Change, int]] = deque()
         self._kept_bytes = 0
         self._forgotten = versions.first
+        self._is_shortened = False
 
     @property
     def version(self) -> int:
         return self._versions.last
+
+    def to_remember(self) -> Remembered:
+        entries = ((entry.version, entry.made) for entry in self.entries.values())
+        changes = ((change.version, _told(change.before), _told(change.now)) for change, _ in self._changes)
+        return Remembered(self._forgotten, tuple(entries), tuple(changes))
+
+    def resume(self, remembered: Remembered) -> None:
+        """What the last process knew. What is there now is told next, and compared with it."""
+        self.entries = {names_of(made): _entry(version, made) for version, made in remembered.entries}
+        for version, before, now in remembered.changes:
+            self.tell(Change(version, _entry(*before) if before else None, _entry(*now) if now else None))
+        self._forgotten = max(self._forgotten if self._is_shortened else 0, remembered.forgotten)
 
     def replace(self, objects: Mapping[Key, Object]) -> None:
         """All there are now."""
@@ -90,7 +113,7 @@ class ObjectFeed:
                 version = self._versions.next()
                 self.tell(Change(version, Entry(key, before.made, version), None))
             return
-        if before is not None and before.made == made and not is_other:
+        if before is not None and not is_other and (before.made == made or _is_resumed(before, made)):
             return
         entry = self.entries[key] = Entry(key, made, self._versions.next())
         self.tell(Change(entry.version, before, entry))
@@ -102,6 +125,7 @@ class ObjectFeed:
         self._kept_bytes += size
         while len(self._changes) > MOST_CHANGES or (self._kept_bytes > MOST_KEPT_BYTES and len(self._changes) > 1):
             gone, size = self._changes.popleft()
+            self._is_shortened = True
             self._forgotten, self._kept_bytes = gone.version, self._kept_bytes - size
 
     def check(self, since: int) -> None:
@@ -123,3 +147,16 @@ class ObjectFeed:
 
 def by_key(objects: Sequence[Object]) -> dict[Key, Object]:
     return {names_of(made): made for made in objects}
+
+
+def _told(entry: Entry | None) -> tuple[int, Object] | None:
+    return (entry.version, entry.made) if entry is not None else None
+
+
+def _entry(version: int, made: Object) -> Entry:
+    return Entry(names_of(made), made, version, {RESUMED: True})
+
+
+def _is_resumed(before: Entry, made: Object) -> bool:
+    """An object of the last process went through JSON, which has no tuples."""
+    return RESUMED in before.cache and before.made == msgspec.json.decode(msgspec.json.encode(made))

@@ -11,6 +11,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from agent.api.http import open_listener
 from agent.config.document import Door as DoorSection
 from agent.model.component import Report
+from kepd_door.run import changes_file
 from kepd_door.run.api import Door
 from kepd_door.run.calls import Calls
 from kepd_door.run.keys import DoorKeys
@@ -29,10 +30,11 @@ class DoorUnit:
     def __init__(self, section: DoorSection, state: Path, node: str) -> None:
         self._address, self._node = section.address, node
         self._pods_socket = section.pods_socket
+        self._folder = state / FOLDER
         self._keys = DoorKeys(state / FOLDER, section.address, section.client_ca_file)
 
     async def run(self, report: Report) -> None:
-        calls = Calls(self.services)
+        calls, told = Calls(self.services), await asyncio.to_thread(changes_file.take, self._folder)
         async with asyncio.TaskGroup() as followed:
             tasks: list[asyncio.Task[Any]] = []
             door = Door(
@@ -40,6 +42,7 @@ class DoorUnit:
                 lambda work: tasks.append(followed.create_task(work, name="door-kind")),
                 self._address,
                 self._node,
+                told,
             )
             pods = door.store_of("pods")
             if self._pods_socket and pods is not None:
@@ -53,6 +56,7 @@ class DoorUnit:
             try:
                 await DoorServer(listen, self._address, self._keys, door.handle, door.ending).run(report)
             finally:
+                changes_file.keep(self._folder, door.told())
                 for task in tasks:
                     task.cancel()
 

@@ -16,6 +16,7 @@ from agent.wire.kepd.v1 import access_pb2, pod_pb2
 from kepd_door.run import debugging, extras
 from kepd_door.run.bodies import OBJECTS, body_of
 from kepd_door.run.calls import Caller, Calls
+from kepd_door.run.changes_file import NOTHING, Told
 from kepd_door.run.deleting import Deleter, options_of
 from kepd_door.run.kubelet_pages import kubelet_page
 from kepd_door.run.pages import json_answer, page
@@ -38,20 +39,31 @@ MOST_VALUES_OF_REVIEW = 200
 
 
 class Door:
-    def __init__(self, calls: Calls, spawn: Callable[[Any], object], address: str, node: str) -> None:
+    def __init__(
+        self, calls: Calls, spawn: Callable[[Any], object], address: str, node: str, told: Told = NOTHING
+    ) -> None:
+        """`told` is what the last process told watchers."""
         self._calls, self._address = calls, address
         self._resources = [one for one in RESOURCES if _is_there(one, calls)]
-        versions = Versions(time.time_ns() // 1_000_000)
+        versions = self._versions = Versions(max(time.time_ns() // 1_000_000, told.last))
         shown = [one for one in self._resources if one.kind is not None and one is not NAMESPACES]
         self._stores = {
             one: KindStore(one, calls, partial(calls.offer, one.kind), versions, spawn, node)
             for one in shown if one.kind is not None
         }  # fmt: skip
+        for resource, store in self._stores.items():
+            if (remembered := told.kinds.get(resource.full_name)) is not None:
+                store.resume(remembered)
         others = [store for one, store in self._stores.items() if one.has_namespace and one.is_written]
         self._stores[NAMESPACES] = extras.NamespaceStore(others, calls, versions, spawn, node)
         self._node = node
         self._watches: dict[str, int] = {}
         self.ending = asyncio.Event()
+
+    def told(self) -> Told:
+        """What the next process has to know."""
+        kept = {resource.full_name: store.to_remember() for resource, store in self._stores.items()}
+        return Told(self._versions.last, {name: remembered for name, remembered in kept.items() if remembered})
 
     def store_of(self, name: str) -> KindStore | None:
         """Of a kind that is there, by its plural."""

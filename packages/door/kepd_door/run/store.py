@@ -22,7 +22,7 @@ from agent.kinds.table import Column, without_facts
 from agent.model.refused import Refused
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.objects import feed
-from agent.objects.feed import Key, OutOfReach, Versions
+from agent.objects.feed import Key, OutOfReach, Remembered, Versions
 from agent.objects.run.kind_feed import FindOffer, KindFeed, NotKnownYet, Spawn
 from agent.wire.kepd.v1 import list_pb2, object_pb2
 from kepd_door.run.calls import OURSELVES, Calls
@@ -93,6 +93,14 @@ class KindStore:
     @property
     def version(self) -> int:
         return self._versions.last
+
+    def resume(self, remembered: Remembered) -> None:
+        self._feed.feed.resume(remembered)
+
+    def to_remember(self) -> Remembered | None:
+        """None of what nobody has asked for."""
+        feed = self._feed.feed
+        return feed.to_remember() if feed.entries else None
 
     @property
     def kind(self) -> Kind:
