@@ -7,7 +7,7 @@ from typing import Protocol
 
 from agent.config.check import CheckedConfiguration
 from agent.config.diff import ReloadPlan
-from agent.model.nodes.feature import FeatureReport
+from agent.model.nodes.feature import FeatureRow
 from agent.model.nodes.file_system import FileSystemReport
 from agent.model.nodes.log import LogPart, LogReader, LogRequest, LogSource
 from agent.model.nodes.manifest_report import AppliedObject, ListedObject
@@ -23,7 +23,7 @@ class NodeView(Protocol):
 
 
 EvictionView = Callable[[], Awaitable[EvictionReport]]
-FeatureView = Callable[[], Awaitable[FeatureReport]]
+FeatureView = Callable[[], Awaitable[Sequence[FeatureRow]]]
 
 
 class UsageView(Protocol):

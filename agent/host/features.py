@@ -34,9 +34,9 @@ class Entry(msgspec.Struct, frozen=True):
 def feature_rows(facts: FeatureFacts) -> Iterator[FeatureRow]:
     for one in ENTRIES:
         state, why = _plane(one.plane, facts) or one.decide(facts)
-        yield FeatureRow(keps=one.keps, what=one.what, state=state, why=why)
+        yield FeatureRow(keps=one.keps, what=one.what, state=state, why=why, facts=facts)
     for keps, what, why in ELSEWHERE:
-        yield FeatureRow(keps=keps, what=what, state="elsewhere", why=why)
+        yield FeatureRow(keps=keps, what=what, state="elsewhere", why=why, facts=facts)
 
 
 def _plane(plane: str, facts: FeatureFacts) -> Verdict | None:

@@ -10,8 +10,6 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from agent import __version__
 from agent.api.messages import timestamp, to_message
 from agent.config.diff import value_at
@@ -27,7 +25,7 @@ from agent.kit.configuration import RunningConfiguration
 from agent.kit.kubelet_arrival import kubelet_beside
 from agent.kit.logs import Levels
 from agent.model.nodes.drain import NodeDrain
-from agent.model.nodes.feature import FeatureFacts, FeatureReport
+from agent.model.nodes.feature import FeatureFacts, FeatureRow
 from agent.model.runtime.features import RuntimeFacts, RuntimeFeatures
 from agent.observe.attach.node_logs import has_journalctl
 from agent.wire.kepd.v1 import node_pb2
@@ -79,10 +77,10 @@ class NodeAnswers:
 
 async def node_features(
     running: RunningConfiguration, runtime: "Runtime | None", environment: Mapping[str, str]
-) -> FeatureReport:
+) -> tuple[FeatureRow, ...]:
     known = await runtime.watch.features() if runtime is not None else RuntimeFeatures()
     facts = await asyncio.to_thread(_facts, running.configuration, known, environment)
-    return FeatureReport(features=tuple(feature_rows(facts)), facts=msgspec.json.encode(facts).decode())
+    return tuple(feature_rows(facts))
 
 
 def _facts(configuration: Configuration, runtime: RuntimeFeatures, environment: Mapping[str, str]) -> FeatureFacts:

@@ -53,6 +53,8 @@ def fields_of(report: object) -> Object:
 def _shown(value: object) -> object:
     if isinstance(value, tuple | list):
         return [_shown(inner) for inner in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
     if isinstance(value, dict):
         return {name: _shown(inner) for name, inner in value.items()}
     if isinstance(value, Enum):

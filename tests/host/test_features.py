@@ -12,6 +12,7 @@ from agent.config.keys import all_keys
 from agent.host.features import ENTRIES, KEYS, feature_rows
 from agent.host.node_view import node_features
 from agent.host.tracing import tracing_faults
+from agent.kinds.own_shape import own_object
 from agent.model.nodes.control_group import GroupShape
 from agent.model.nodes.feature import FeatureFacts, FeatureRow
 from agent.model.runtime.features import RuntimeFeatures
@@ -131,8 +132,8 @@ class Running:
 
 async def test_the_answer_has_the_facts_that_it_stands_on() -> None:
     """FEA-03: of this machine, without a runtime."""
-    report = await node_features(Running(), None, {})  # type: ignore[arg-type]
-    facts = msgspec.json.decode(report.facts)
+    rows = await node_features(Running(), None, {})  # type: ignore[arg-type]
+    facts = msgspec.json.decode(msgspec.json.encode(own_object("Feature", rows[0].keps, rows[0])))["status"]["facts"]
     assert facts["release"][0] >= 4
     assert set(facts["keys"]) == set(KEYS)
-    assert len(report.features) > len(ENTRIES)
+    assert len(rows) > len(ENTRIES)

@@ -83,7 +83,7 @@ class NodeService:
         return await self._figures().file_systems(with_use=how.with_objects or how.is_wide)
 
     async def _all_features(self, _how: How) -> Iterable[FeatureRow]:
-        return (await self._features()).features if self._features is not None else ()
+        return await self._features() if self._features is not None else ()
 
     async def get_node(self, _request: pb.GetNodeRequest) -> pb.GetNodeResponse:
         return pb.GetNodeResponse(node=self._node.node())

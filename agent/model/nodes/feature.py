@@ -12,15 +12,6 @@ from agent.model.runtime.features import RuntimeFeatures
 FeatureState = Literal["works", "needs", "off", "partly", "elsewhere"]
 
 
-class FeatureRow(msgspec.Struct, frozen=True, kw_only=True):
-    """`keps` are numbers; `why` says what is missing, or which key switches it on."""
-
-    keps: str
-    what: str
-    state: FeatureState
-    why: str = ""
-
-
 class FeatureFacts(msgspec.Struct, frozen=True, kw_only=True):
     """`keys` are values of the configuration by path; `release` is the kernel's number."""
 
@@ -36,7 +27,12 @@ class FeatureFacts(msgspec.Struct, frozen=True, kw_only=True):
     keys: Mapping[str, object] = msgspec.field(default_factory=dict)
 
 
-class FeatureReport(msgspec.Struct, frozen=True, kw_only=True):
-    features: tuple[FeatureRow, ...]
-    facts: str
-    """As JSON."""
+class FeatureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """`keps` are numbers; `why` says what is missing, or which key switches it on."""
+
+    keps: str
+    what: str
+    state: FeatureState
+    why: str = ""
+    facts: FeatureFacts
+    """What the node knew when it said so."""
