@@ -241,7 +241,12 @@ def _excess(chosen: Objects, before: Objects, readings: Readings) -> Iterator[tu
             own = {key: object_ for key, object_ in chosen.items() if key[0] in reading.kinds}
             if all(before.get(key) is object_ for key, object_ in own.items()):
                 continue
-            yield from ((chosen[key], finding) for key, finding in reading.bound(own, before))
+            try:
+                yield from ((chosen[key], finding) for key, finding in reading.bound(own, before))
+            except Exception as error:  # noqa: BLE001 - newcomers wait, and all others go on
+                text = f"kepd failed inside while it counted this: {type(error).__name__}; what was in force stays"
+                fresh = (object_ for key, object_ in own.items() if before.get(key) is not object_)
+                yield from ((object_, Finding(object_.where, "", text)) for object_ in fresh)
 
 
 def _told(kept: Iterable[Object], readings: Readings) -> Iterator[Complaint]:

@@ -130,10 +130,8 @@ class _File:
             return
         self.count += 1
         reading = self._readings.of(kind)
-        if reading is not None:
-            self._take_object(tree, kind, reading, place)
-        elif kind in self._known:
-            self._put(self._object(tree, kind, None), place)
+        if reading is not None or kind in self._known:
+            self._take_known(tree, kind, reading, place)
         elif given is None:
             text = f"is missing; known are {', '.join(self._known)}"
             self.complain(Finding(tree.where, _below(place, "kind"), text))
@@ -162,6 +160,17 @@ class _File:
             self.complain(replace(finding, path=_below(place, finding.path)))
         for index, item in enumerate(items.items if items is not None else ()):
             self.take(item, _below(place, f"items[{index}]"), head)
+
+    def _take_known(self, tree: Tree, kind: str, reading: Reading | None, place: str) -> None:
+        try:
+            if reading is not None:
+                self._take_object(tree, kind, reading, place)
+            else:
+                self._put(self._object(tree, kind, None), place)
+        except Exception as error:  # noqa: BLE001 - one object that kepd fails at must not hold up all others
+            # What an exception says may have a value of a Secret.
+            text = f"kepd failed inside while it read this: {type(error).__name__}; a last good version stays in force"
+            self.complain(Finding(tree.where, place, text), reading.plane if reading is not None else "")
 
     def _take_object(self, tree: Tree, kind: str, reading: Reading, place: str) -> None:
         findings: list[Finding] = []

@@ -240,3 +240,28 @@ def test_a_foreign_kind_holds_up_nothing_and_a_slip_of_the_pen_ends_nothing(
     assert words in str([*findings, *file.foreign]).translate({34: None, 39: None, 92: None})
     assert (bool(findings), list(beside.objects)) == (is_fault, [("Pod", "default", "web")])
     assert (list(instead.objects) == [("Pod", "default", "web")]) is is_fault
+
+
+def test_an_object_that_kepd_fails_at_holds_up_no_other() -> None:
+    """Its last good version stays, and no value of it is told."""
+
+    def read(tree: Tree, kind: str, path: str, findings: list[Finding]) -> Teapot | None:
+        if tree.entries["metadata"].entries["name"].scalar == "y":
+            raise ValueError("hidden")
+        return read_teapot(tree, kind, path, findings)
+
+    def pots(size: int) -> dict[str, bytes]:
+        kind = {"apiVersion": "v1", "kind": "Teapot"}
+        spec = {"size": size, "mark": "", "isCracked": False}
+        documents = ({**kind, "metadata": {"name": name}, "spec": {**spec, "mark": name}} for name in NAMES)
+        return {"/m/a": "\n---\n".join(map(json.dumps, documents)).encode()}
+
+    before = after(pots(1), NOTHING, TEAPOTS)
+    now = after(pots(2), before, Readings([msgspec.structs.replace(TEAPOTS.all[0], read=read)]))
+    uncounted = Readings([msgspec.structs.replace(TEAPOTS.all[0], bound=lambda *_: 1 / 0)])  # type: ignore[arg-type]
+    kept = after(pots(2), before, uncounted)
+
+    assert {key[2]: each.value.size for key, each in now.objects.items()} == {"x": 2, "y": 1, "z": 2}
+    assert "ValueError" in str(now.findings_of("tea"))
+    assert "hidden" not in str(now.findings_of("tea"))
+    assert {key[2]: each.value.size for key, each in kept.objects.items()} == {"x": 1, "y": 1, "z": 1}
