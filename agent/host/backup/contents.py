@@ -35,6 +35,8 @@ SIGNS: Mapping[str, "re.Pattern[bytes]"] = MappingProxyType({
 
 # The database with its journal; a copy of it is a part of what is encrypted.
 OBJECTS = ("objects.db", "objects.db-wal", "objects.db-shm", "objects.torn")
+# What the next process tells watchers: of a time that has gone by where it is restored.
+NEXT = "door/changes.json"
 # Files of the state that only kepd may read, by their place: what opens something looks like nothing in particular.
 SECRET_STATE: Mapping[str, str] = MappingProxyType({
     "door": "what opens the door",
@@ -73,7 +75,7 @@ def is_kept(root: str, relative: PurePosixPath) -> bool:
     """Whether a file below a root belongs into a backup. Names with a dot are drafts."""
     if any(one.startswith(".") for one in relative.parts) or relative.name in OF_THIS_BOOT:
         return False
-    if root == "state" and str(relative) in OBJECTS:
+    if root == "state" and str(relative) in (*OBJECTS, NEXT):
         return False
     return OF_PODS not in relative.parts if root in ("state", "pods") else True
 

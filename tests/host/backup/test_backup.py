@@ -38,6 +38,7 @@ class Node:
         self.put("state/pods/web/volumes/data/big", "of the pod")
         self.put("state/services/boot-id", "this boot")
         self.put("state/objects.db", "values of Secrets")
+        self.put("state/door/changes.json", "what watchers may ask for")
         self.put("state/images/.draft", "half")
         self.put("state/events.ring", "[]", 0o640)
 
@@ -86,6 +87,7 @@ def test_a_node_is_what_it_was_but_for_data_of_pods_and_this_boot(node: Node, tm
         "state/services/boot-id",
         "state/images/.draft",
         "state/objects.db",
+        "state/door/changes.json",
     }
     assert node.files() == {name: one for name, one in before.items() if name not in gone}
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
