@@ -65,8 +65,16 @@ def shown(machine: Machine) -> dict[str, dict[str, Any]]:
     """All pods by the names in their manifests, as `kepctl` has them."""
     done = machine.kepctl(*LIST_PODS)
     if done.returncode != 0:
-        return {"?": {"answer": done.stderr}}
-    return {one["name"].removesuffix("-kepd-vm"): one for one in pods_in(done.stdout)}
+        return _shown_by_an_older_kepd(machine) or {"?": {"answer": done.stderr}}
+    return {pod["name"].removesuffix("-kepd-vm"): pod for pod in pods_in(done.stdout)}
+
+
+def _shown_by_an_older_kepd(machine: Machine) -> dict[str, dict[str, Any]]:
+    """0.9 lists pods by a call of its own, which its own kepctl knows."""
+    done = machine.attempt("kepctl api PodService/ListPods")
+    if done.returncode != 0:
+        return {}
+    return {pod["name"].removesuffix("-kepd-vm"): pod for pod in json.loads(done.stdout).get("pods", [])}
 
 
 def until_ready(machine: Machine, *names: str) -> None:
