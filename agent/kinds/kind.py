@@ -30,7 +30,7 @@ class Kind(msgspec.Struct, frozen=True):
     faults: Callable[[dict[str, object]], Iterable[tuple[str, str]]] | None = None
     """What is wrong with one, by path, where no plane carries it out: it is kept and shown."""
     is_made: bool = False
-    """kepd makes it of others, and nobody writes it."""
+    """kepd makes such objects from others; nobody writes one."""
     is_carried_out: bool = False
     """The node tells a status of what a manifest has of it."""
     pod_path: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ def kinds_read_by(module: str) -> tuple[str, ...]:
     return tuple(name for name, kind in BY_WRITTEN.items() if kind.read_by == module)
 
 
-# Groups of Kubernetes that have kinds of the above, and what else is in them: nobody means one of ours by it.
+# Groups of Kubernetes with kinds of ours, and other kinds of these groups, which are no slips of the pen.
 OUR_GROUPS = frozenset(kind.group for kind in KINDS)
 FOREIGN_KINDS: Mapping[str, str] = {
     "Namespace": "objects of any namespace are taken, and it need not be made",

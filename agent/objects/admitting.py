@@ -168,7 +168,7 @@ class _Claims:
         self.chosen, self._marks = {}, {}
 
     def claim(self, object_: Object) -> bool:
-        """Whether it has what it claims; else that is told."""
+        """Whether the object gets its name and marks; if not, a complaint says who has them."""
         holder, field, what = self.chosen.get(object_.key), "metadata.name", ""
         marks = self.marks_of(object_)
         for mark_field, words in marks if holder is None else ():

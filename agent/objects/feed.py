@@ -91,7 +91,7 @@ class ObjectFeed:
         return Remembered(self._forgotten, tuple(entries), tuple(changes))
 
     def resume(self, remembered: Remembered) -> None:
-        """What the last process knew. What is there now is told next, and compared with it."""
+        """Begin with what the last process knew; `replace` then compares what is there now with it."""
         self.entries = {names_of(made): _entry(version, made) for version, made in remembered.entries}
         for version, before, now in remembered.changes:
             self.tell(Change(version, _entry(*before) if before else None, _entry(*now) if now else None))
