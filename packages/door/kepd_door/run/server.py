@@ -20,6 +20,7 @@ from agent.api.errors import ApiError
 from agent.kit.memory import give_back_pages
 from agent.model.allowance import Allowance, CallerMeter, Share
 from agent.model.component import Report
+from agent.objects.patches import BadPatch
 from kepd_door.run.calls import Caller
 from kepd_door.run.keys import DoorKeys
 from kepd_door.shape.bounds import MOST_BYTES
@@ -146,6 +147,8 @@ class DoorServer:
             return await self._admitted(request)
         except Failure as failure:
             return status(failure)
+        except BadPatch as error:
+            return status(Failure(error.code, error.text))
         except ApiError as error:
             return status(failure_of(error))
         except web.HTTPRequestEntityTooLarge:
