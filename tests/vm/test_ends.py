@@ -160,7 +160,7 @@ def test_a_power_cut_leaves_a_change_of_many_files_whole(bare: Machine, cut: int
     until_ready(bare, "web")
     listed = json.loads(bare.run("kepctl get configmaps -o json"))["items"]
     numbers = [made["data"]["number"] for made in listed if made["metadata"]["name"].startswith("many-")]
-    files = bare.run(f"cat {MANIFESTS}/kepctl-ConfigMap.default.many-*.yaml | grep -o 'number:.*' | sort | uniq -c")
+    files = bare.run(f"grep -hw number {MANIFESTS}/kepctl-ConfigMap.default.many-*.yaml | sort | uniq -c")
     left, refused = bare.run(f"ls -A {MANIFESTS} | grep '^[.]' || true"), bare.run(REFUSED)
     bare.run(f"rm {MANIFESTS}/kepctl-ConfigMap.default.many-*.yaml")
 
