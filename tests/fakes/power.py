@@ -2,6 +2,8 @@
 """What a disk has when the power goes: of each file what it had when it was last synced, and nothing before that."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,12 @@ class Disk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._synced: dict[tuple[int, int], bytes] = {}
         for name in ("fsync", "fdatasync"):
-            monkeypatch.setattr(os, name, lambda handle, sync=getattr(os, name): self._sync(handle, sync))
+            monkeypatch.setattr(os, name, partial(self._sync, getattr(os, name)))
 
-    def _sync(self, handle: int, sync: object) -> None:
-        facts, place = os.fstat(handle), f"/proc/self/fd/{handle}"
-        if os.path.isfile(place):
-            self._synced[facts.st_dev, facts.st_ino] = Path(place).read_bytes()
-        assert callable(sync)
+    def _sync(self, sync: Callable[[int], None], handle: int) -> None:
+        facts, place = os.fstat(handle), Path(f"/proc/self/fd/{handle}")
+        if place.is_file():
+            self._synced[facts.st_dev, facts.st_ino] = place.read_bytes()
         sync(handle)
 
     def lost(self, directory: Path) -> list[str]:
