@@ -41,8 +41,6 @@ OUR_GROUPS = frozenset(kind.group for kind in KINDS)
 FOREIGN_KINDS: Mapping[str, str] = {
     "Namespace": "objects of any namespace are taken, and it need not be made",
     "ServiceAccount": "pods of this node have no tokens",
-    "PersistentVolumeClaim": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
-    "PersistentVolume": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
     "ReplicationController": "write a Deployment",
     "ReplicaSet": "write a Deployment",
     "ControllerRevision": "kepd keeps the revisions of workloads itself",

@@ -71,10 +71,11 @@ def version_of(content: Content) -> str:
     return blake2b(msgspec.json.encode(content, order="deterministic"), key=VERSION_KEY, digest_size=12).hexdigest()
 
 
-class MadeJobs(Protocol):
-    """Jobs of CronJobs: their manifests by who made them."""
+class MadeObjects(Protocol):
+    """Jobs of CronJobs, claims of StatefulSets and the like: their manifests by who made them."""
 
-    files: Mapping[str, bytes]
+    @property
+    def files(self) -> Mapping[str, bytes]: ...
 
     async def drop(self, key: Key) -> bool:
         """End one, if it is among them. Raises Refused."""
@@ -93,7 +94,7 @@ class ManifestObjects:
         status: Callable[[Key], Mapping[str, object] | None] = lambda _: None,
         created_s: Callable[[Key], float] = lambda _: 0.0,
         made: Callable[[], Sequence[Content]] = list,
-        jobs: MadeJobs | None = None,
+        jobs: MadeObjects | None = None,
         uid_of: Callable[[str, str], str] = lambda _namespace, _name: "",
         in_force: Callable[[], InForce | None] = lambda: None,
     ) -> None:
@@ -133,7 +134,12 @@ class ManifestObjects:
         key = listed.kind, listed.namespace, listed.name
         content = hidden.with_creation(msgspec.json.decode(listed.content), self._created_s(key))
         if listed.kind != "NetworkPolicy":
-            content = {**content, "status": self._status(key) or {}}
+            status = dict(self._status(key) or {})
+            # What an API server would fill in beside what its author says.
+            if spec := part(status, "spec"):
+                content["spec"] = {**part(content, "spec"), **spec}
+                del status["spec"]
+            content = {**content, "status": status}
         return msgspec.structs.replace(listed, content=msgspec.json.encode(content))
 
     def _listed(
@@ -245,9 +251,7 @@ class ManifestObjects:
         if old.content == one.content:
             return _applied(one, "unchanged", path)
         if self._jobs is not None and path in self._jobs.files:
-            text = (
-                f"{_name(one.key)} was made by {path}; change that one for the next Job, and delete this one to end it"
-            )
+            text = f"{_name(one.key)} was made by {path}; change that one, and delete this one to end it"
             raise Refused("precondition", text)
         diff = _difference(old.content, one, own_text(files[path], old), text, path)
         try:

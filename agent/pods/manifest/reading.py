@@ -15,6 +15,7 @@ from agent.objects.admitting import InForce
 from agent.objects.wanted import Wanted
 from agent.pods.manifest.objects import KINDS, POD
 from agent.pods.runtime.environment import EnvironmentSource
+from agent.pods.storage.binding import Storage, storage_of
 from agent.pods.workloads.budget import Budget
 from agent.pods.workloads.workload import Workload
 
@@ -36,6 +37,7 @@ class ReadManifest(msgspec.Struct, frozen=True):
     warnings: tuple[Finding, ...] = ()
     workloads: Mapping[Key, Workload] = {}
     budgets: Mapping[Key, Budget] = {}
+    storage: Storage = Storage()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -93,6 +95,7 @@ def read_wanted(wanted: Wanted) -> ReadManifest:
         ),
         workloads={key: value for key, value in values.items() if isinstance(value, Workload)},
         budgets={key: value for key, value in values.items() if isinstance(value, Budget)},
+        storage=storage_of(values.values()),
     )  # fmt: skip
 
 

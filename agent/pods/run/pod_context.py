@@ -28,6 +28,7 @@ from agent.pods.ports import (
     Groups,
     Maintenance,
     NodeImages,
+    PodClaims,
     PodDevices,
     PodPolicies,
     ProbeClient,
@@ -39,7 +40,7 @@ from agent.pods.run.disk.lost_networks import RESULTS, set_aside
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.one_pod.pod_trace import PodTracing
-from agent.pods.runtime.environment import EnvironmentSource
+from agent.pods.runtime.environment import ClaimPlace, EnvironmentSource
 from agent.pods.runtime.qos import PodRequests, qos_class
 from agent.pods.settings import PodSettings
 
@@ -59,6 +60,19 @@ class NoDevices:
 
     async def release(self, uid: str) -> None:
         del uid
+
+
+class NoClaims:
+    """Of a node where nobody looks after claims: none is bound."""
+
+    paths: frozenset[str] = frozenset()
+
+    async def hold(self, pod: PodSpec) -> None:
+        del pod
+
+    def places(self, pod: PodSpec) -> Mapping[str, ClaimPlace]:
+        del pod
+        return {}
 
 
 class NoPolicies:
@@ -152,6 +166,7 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Features
     devices: PodDevices = msgspec.field(default_factory=NoDevices)
     policies: PodPolicies = msgspec.field(default_factory=NoPolicies)
+    claims: PodClaims = msgspec.field(default_factory=NoClaims)
     requests: PodRequests = msgspec.field(default_factory=PodRequests)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)
@@ -161,6 +176,11 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     pauses: Pauses = msgspec.field(default_factory=Pauses)
     network_results: Path = RESULTS
     tracing: PodTracing | None = None
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Paths of the node that containers may change."""
+        return self.places.written | self.claims.paths
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
         """Also where a power cut spoiled what CNI wrote down of its network."""

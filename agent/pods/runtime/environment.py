@@ -59,8 +59,16 @@ class ConfigProblem(Exception):
         self.reason = reason
 
 
+class ClaimPlace(msgspec.Struct, frozen=True):
+    """Where the volume of a claim is, and what has to be there, as a hostPath has it; or why there is none."""
+
+    path: str = ""
+    check: str = ""
+    why: str = ""
+
+
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod may learn. `read_file` gives a file of an emptyDir, or None."""
+    """What a pod may learn. `read_file` gives a file of an emptyDir, or None. `claims` are the pod's, by name."""
 
     node: str = ""
     host_ips: tuple[str, ...] = ()
@@ -68,6 +76,7 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 1
     memory_bytes: int = 0
     disk_bytes: int = 0
+    claims: Mapping[str, ClaimPlace] = {}
     read_file: Callable[[str, str], bytes | None] = lambda _volume, _path: None
 
 

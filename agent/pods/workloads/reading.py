@@ -87,9 +87,8 @@ def read_workload(
     findings: list[Finding],
     *,
     gives: Mapping[str, bool] = NOTHING,
-    claim_root: str = "",
 ) -> Workload | None:
-    """None if there are findings, which are added to the list. `claim_root`: where directories of claims are made."""
+    """None if there are findings, which are added to the list."""
     before = len(findings)
     given = tree.entries.get("apiVersion")
     if given is None or given.scalar != VERSIONS[kind]:
@@ -101,10 +100,10 @@ def read_workload(
     if len(findings) > before:
         return None
     read = msgspec.convert(value, SHAPES[kind])
-    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives, claim_root)]
+    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives)]
     if len(findings) > before:
         return None
-    workload = _built(read, tree, path, workload_uid(kind, *_named(read), node), claim_root)
+    workload = _built(read, tree, path, workload_uid(kind, *_named(read), node))
     findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _unfit(workload)]
     return workload if len(findings) == before else None
 
@@ -113,7 +112,7 @@ def _named(read: _Read) -> tuple[str, str]:
     return read.metadata.namespace, read.metadata.name
 
 
-def _wrong(read: _Read, gives: Mapping[str, bool], claim_root: str) -> Iterator[Complaint]:
+def _wrong(read: _Read, gives: Mapping[str, bool]) -> Iterator[Complaint]:
     out = Complaints()
     check_metadata(read.metadata, out)
     yield from out.found
@@ -135,7 +134,7 @@ def _wrong(read: _Read, gives: Mapping[str, bool], claim_root: str) -> Iterator[
         case _DaemonSet(spec=daemon_set):
             yield from check_daemon_set(daemon_set).found
         case _StatefulSet(spec=stateful_set):
-            yield from check_stateful_set(stateful_set, claim_root).found
+            yield from check_stateful_set(stateful_set).found
         case _Job(spec=job):
             yield from check_job(job).found
 
@@ -144,7 +143,7 @@ def _below(found: tuple[Complaint, ...]) -> Iterator[Complaint]:
     return (Complaint(f"{BELOW}{one.path}", one.text) for one in found)
 
 
-def _built(read: _Read, tree: Tree, path: str, uid: str, claim_root: str) -> Workload:
+def _built(read: _Read, tree: Tree, path: str, uid: str) -> Workload:
     metadata, template = read.metadata, read.spec.template
     own = read.spec if isinstance(read, _StatefulSet) else None
     return Workload(
@@ -160,7 +159,7 @@ def _built(read: _Read, tree: Tree, path: str, uid: str, claim_root: str) -> Wor
         rules=_rules(read),
         service=own.service_name if own is not None else "",
         claims=tuple(
-            Claim(one.metadata.name, one.spec.resources.requests["storage"], claim_root)
+            Claim(one.metadata.name, one.spec, one.metadata.labels)
             for one in (own.volume_claim_templates if own is not None else ())
         ),
         file=path,
@@ -175,11 +174,10 @@ def _unfit(workload: Workload) -> Iterator[Complaint]:
     if len(pod.name) > LONGEST_NAME or len(directory) > LONGEST_FILE_NAME:
         text = f"its pods are called like {pod.name}, which with namespace and uid is too long for a directory of logs"
         yield Complaint("metadata.name", text)
-    for claim in workload.claims:
-        name = claim.directory(pod.namespace, pod.name).rpartition("/")[2]
-        if len(name) > LONGEST_FILE_NAME:
-            text = f"Too long: the directory {name} of a claim would have {len(name)} characters; at most"
-            yield Complaint("metadata.name", f"{text} {LONGEST_FILE_NAME} are possible: shorten it or the claim's name")
+    for name in (claim.of(pod.name) for claim in workload.claims):
+        if len(name) > LONGEST_NAME:
+            text = f"Too long: {name}, the name of a claim, would have {len(name)} characters; at most {LONGEST_NAME}"
+            yield Complaint("metadata.name", f"{text} are possible: shorten it or the claim's name")
     if cycle := annotations_of(pod).cycle:
         text = f"Invalid value: kepd.dev/depends-on {cycle}: each waits for the next, so none of them would ever start"
         yield Complaint(f"{BELOW}metadata.annotations", text)
@@ -269,7 +267,7 @@ def workload_warnings(workload: Workload) -> Iterator[tuple[str, str]]:
     spec, rules = workload.template.spec, workload.rules
     yield from ((f"{BELOW}{path}", text) for path, text in warnings_about(spec))
     for index, claim in enumerate(workload.claims):
-        text = f"claims are directories below {claim.root}: what pods write may grow beyond {claim.size}"
+        text = f"claims are directories: what pods write may grow beyond {claim.spec.size}"
         yield f"spec.volumeClaimTemplates[{index}].spec.resources", text
     if not isinstance(rules, RolloutRules) or not _takes_ports(workload.template):
         return

@@ -155,8 +155,7 @@ class LivePod:
 
     @property
     def facts(self) -> PodFacts:
-        settings = self.context.settings()
-        active = self.seen.active
+        settings, active = self.context.settings(), self.seen.active
         node = settings.facts
         return PodFacts(
             node=settings.node,
@@ -165,6 +164,7 @@ class LivePod:
             cpus=node.cpus,
             memory_bytes=node.memory_bytes,
             disk_bytes=node.disk_bytes,
+            claims=self.context.claims.places(self.pod),
         )
 
     def enter(self, group: asyncio.TaskGroup) -> None:
