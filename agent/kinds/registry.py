@@ -23,7 +23,7 @@ def _kinds() -> Iterator[Kind]:
 KINDS = tuple(_kinds())
 BY_WORD = {word: kind for kind in KINDS for word in kind.words}
 BY_API = {kind.api: kind for kind in KINDS if kind.api}
-BY_WRITTEN = {kind.written_as: kind for kind in KINDS if kind.written_as}
+BY_WRITTEN = {name: kind for kind in KINDS for name in (kind.written_as, *kind.also_written) if name}
 MANIFEST_KINDS = tuple(BY_WRITTEN)
 """What may stand in a manifest; the others are made here."""
 WITH_PODS = {kind.api: kind for kind in KINDS if kind.pod_path}
@@ -41,10 +41,7 @@ OUR_GROUPS = frozenset(kind.group for kind in KINDS)
 FOREIGN_KINDS: Mapping[str, str] = {
     "Namespace": "objects of any namespace are taken, and it need not be made",
     "ServiceAccount": "pods of this node have no tokens",
-    "ReplicationController": "write a Deployment",
-    "ReplicaSet": "write a Deployment",
     "ControllerRevision": "kepd keeps the revisions of workloads itself",
-    "Endpoints": "write an EndpointSlice",
     "PodTemplate": "write a Deployment or a Pod",
     "LimitRange": "give each container its resources",
     "ResourceQuota": "pods.maxPods bounds this node",

@@ -55,7 +55,7 @@ MOST_DIFF_LINES = 5000
 # The node knows since when.
 DATED = CARRIED_OUT | {"NetworkPolicy"}
 # Templates that workloads had.
-MADE_KINDS, MADE = frozenset(kind.api for kind in KINDS if kind.is_made), "kepd"
+MADE_KINDS, MADE = frozenset(kind.api for kind in KINDS if kind.is_made or kind.is_also_made), "kepd"
 # Of this process: who may only read learns from a version whether something changed, and nothing of what it says.
 VERSION_KEY = secrets.token_bytes(32)
 
@@ -165,9 +165,10 @@ class ManifestObjects:
     async def manifest(self, key: Key) -> tuple[str, str, str]:
         if key[0] in MADE_KINDS:
             made = next((each for each in self._made() if _key_of(each) == key), None)
-            if made is None:
+            if made is None and key[0] not in BY_WRITTEN:
                 raise Refused("not_found", f"no {_name(key)} is remembered")
-            return dumped(made), MADE, version_of(made)
+            if made is not None:
+                return dumped(made), MADE, version_of(made)
         files = await asyncio.to_thread(self._read)
         placed = self._find(files, key)
         return own_text(files[placed.path], placed.found), placed.found.where, placed.version

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document becomes a Deployment, DaemonSet, StatefulSet or Job, or a list of everything that is wrong with it.
+"""A document becomes a Deployment, ReplicaSet, DaemonSet, StatefulSet or Job, or a list of all that is wrong with it.
 
 A field that one node cannot carry out is refused by its path with the reason.
 """
@@ -17,20 +17,23 @@ from agent.model.generation import spec_generation
 from agent.model.pods.container_fields import Fields
 from agent.model.pods.fields import HostPath, Metadata, Volume
 from agent.pods.manifest.annotations import annotations_of
+from agent.pods.manifest.selecting import Selector
 from agent.pods.manifest.validation import check_pod, warnings_about, where_claimed
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.object_names import check_metadata
 from agent.pods.runtime.names import LONGEST_FILE_NAME, log_directory_name
 from agent.pods.workloads.job import JobRules
-from agent.pods.workloads.rollout import ROLLING, RolloutRules
+from agent.pods.workloads.rollout import ON_DELETE, ROLLING, RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.stateful_validation import check_stateful_set
-from agent.pods.workloads.validation import check_daemon_set, check_deployment, check_job, share
+from agent.pods.workloads.validation import check_daemon_set, check_deployment, check_job, check_replicas, share
 from agent.pods.workloads.workload import (
     Claim,
+    ControllerFields,
     DaemonSetFields,
     DeploymentFields,
     JobFields,
+    ReplicaSetFields,
     StatefulSetFields,
     Template,
     Workload,
@@ -39,7 +42,11 @@ from agent.pods.workloads.workload import (
 )
 
 DEPLOYMENT, DAEMON_SET, STATEFUL_SET, JOB = "Deployment", "DaemonSet", "StatefulSet", "Job"
-VERSIONS = {DEPLOYMENT: "apps/v1", DAEMON_SET: "apps/v1", STATEFUL_SET: "apps/v1", JOB: "batch/v1"}
+REPLICA_SET, CONTROLLER = "ReplicaSet", "ReplicationController"
+VERSIONS = {
+    DEPLOYMENT: "apps/v1", REPLICA_SET: "apps/v1", CONTROLLER: "v1", DAEMON_SET: "apps/v1", STATEFUL_SET: "apps/v1",
+    JOB: "batch/v1",
+}  # fmt: skip
 BELOW = "spec.template."
 # As long as the uid of a pod that is made.
 SAMPLE_UID = "0" * 36
@@ -58,6 +65,14 @@ class _Deployment(_Document, frozen=True):
     spec: DeploymentFields = DeploymentFields()
 
 
+class _ReplicaSet(_Document, frozen=True):
+    spec: ReplicaSetFields = ReplicaSetFields()
+
+
+class _Controller(_Document, frozen=True):
+    spec: ControllerFields = ControllerFields()
+
+
 class _DaemonSet(_Document, frozen=True):
     spec: DaemonSetFields = DaemonSetFields()
 
@@ -70,9 +85,11 @@ class _Job(_Document, frozen=True):
     spec: JobFields = JobFields()
 
 
-_Read = _Deployment | _DaemonSet | _StatefulSet | _Job
-SHAPES: dict[str, type[_Deployment] | type[_DaemonSet] | type[_StatefulSet] | type[_Job]] = {
+_Read = _Deployment | _ReplicaSet | _Controller | _DaemonSet | _StatefulSet | _Job
+SHAPES: Mapping[str, type[_Read]] = {
     DEPLOYMENT: _Deployment,
+    REPLICA_SET: _ReplicaSet,
+    CONTROLLER: _Controller,
     DAEMON_SET: _DaemonSet,
     STATEFUL_SET: _StatefulSet,
     JOB: _Job,
@@ -131,6 +148,11 @@ def _wrong(read: _Read, gives: Mapping[str, bool]) -> Iterator[Complaint]:
     match read:
         case _Deployment(spec=spec):
             yield from check_deployment(spec).found
+        case _ReplicaSet(spec=replicas):
+            yield from check_replicas(replicas, replicas.selector).found
+        case _Controller(spec=controller):
+            labels = controller.selector or controller.template.metadata.labels
+            yield from check_replicas(controller, Selector(match_labels=labels)).found
         case _DaemonSet(spec=daemon_set):
             yield from check_daemon_set(daemon_set).found
         case _StatefulSet(spec=stateful_set):
@@ -187,6 +209,11 @@ def _rules(read: _Read) -> RolloutRules | JobRules | StatefulRules:
     match read:
         case _Deployment(spec=spec):
             return _rollout(spec)
+        case _ReplicaSet(spec=replicas) | _Controller(spec=replicas):
+            # Pods that are there stay as they are; only those that are missing are made of the template.
+            return RolloutRules(
+                replicas=replicas.replicas, strategy=ON_DELETE, min_ready_s=replicas.min_ready_seconds, history_limit=0
+            )
         case _DaemonSet(spec=daemon_set):
             return _daemon_rollout(daemon_set)
         case _StatefulSet(spec=stateful_set):

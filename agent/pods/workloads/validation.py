@@ -8,10 +8,12 @@ from agent.pods.manifest.selecting import Selector, check_expressions, selects
 from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.workloads.rollout import ON_DELETE, RECREATE, ROLLING
 from agent.pods.workloads.workload import (
+    ControllerFields,
     Count,
     DaemonSetFields,
     DeploymentFields,
     JobFields,
+    ReplicaSetFields,
     Strategy,
     Template,
 )
@@ -44,6 +46,16 @@ def check_deployment(spec: DeploymentFields) -> Complaints:
     out.at_least("spec.revisionHistoryLimit", spec.revision_history_limit, 0)
     _strategy(out, "spec.strategy", spec.strategy, (ROLLING, RECREATE))
     check_selector(out, spec.selector, spec.template)
+    check_lasting(out, spec.template.spec)
+    return out
+
+
+def check_replicas(spec: ReplicaSetFields | ControllerFields, selector: Selector | None) -> Complaints:
+    """A ReplicaSet or ReplicationController."""
+    out = Complaints()
+    check_count(out, "spec.replicas", spec.replicas)
+    check_seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
+    check_selector(out, selector, spec.template)
     check_lasting(out, spec.template.spec)
     return out
 

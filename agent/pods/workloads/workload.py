@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Deployment, DaemonSet, StatefulSet or Job: its fields as manifests write them, and the pods that it makes.
+"""A Deployment, ReplicaSet, DaemonSet, StatefulSet or Job: its fields as manifests write them, and the pods it makes.
 
 Fields that one node cannot carry out stand here as well, so that reading.py can say why. A pod that is made is a
 PodSpec like one from a file, with its owner in it, and takes the same way from there.
@@ -56,6 +56,22 @@ class DeploymentFields(Fields, frozen=True):
     progress_deadline_seconds: int = 600
     revision_history_limit: int = 10
     paused: bool = False
+
+
+class ReplicaSetFields(Fields, frozen=True):
+    replicas: int = 1
+    selector: Selector | None = None
+    template: Template = Template()
+    min_ready_seconds: int = 0
+
+
+class ControllerFields(Fields, frozen=True):
+    """Of a ReplicationController; without a selector it selects the labels of its template."""
+
+    replicas: int = 1
+    selector: Texts = msgspec.field(default_factory=dict)
+    template: Template = Template()
+    min_ready_seconds: int = 0
 
 
 class DaemonSetFields(Fields, frozen=True):
@@ -232,6 +248,8 @@ class Workload:
         match self.kind:
             case "Deployment":
                 return {"pod-template-hash": self.revision}
+            case "ReplicaSet" | "ReplicationController":
+                return {}
             case "DaemonSet":
                 return {"controller-revision-hash": self.revision}
             case "StatefulSet":

@@ -29,6 +29,7 @@ Key = tuple[str, str, str]
 KINDS: Mapping[str, tuple[str, type[Found]]] = {
     "Service": ("v1", Service),
     "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
+    "Endpoints": ("v1", EndpointSlice),
     "Node": ("v1", NodeObject),
     "ServiceCIDR": ("networking.k8s.io/v1", ServiceCidr),
 }
