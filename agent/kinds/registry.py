@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All kinds, as their files tell of them. A new one is a file in one of the folders, and nothing else."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -38,16 +38,3 @@ def kinds_read_by(module: str) -> tuple[str, ...]:
 
 # Groups of Kubernetes with kinds of ours, and other kinds of these groups, which are no slips of the pen.
 OUR_GROUPS = frozenset(kind.group for kind in KINDS)
-FOREIGN_KINDS: Mapping[str, str] = {
-    "Namespace": "objects of any namespace are taken, and it need not be made",
-    "ServiceAccount": "pods of this node have no tokens",
-    "ControllerRevision": "kepd keeps the revisions of workloads itself",
-    "PodTemplate": "write a Deployment or a Pod",
-    "LimitRange": "give each container its resources",
-    "ResourceQuota": "pods.maxPods bounds this node",
-    "Event": "kepd keeps the events of this node itself",
-    "Ingress": "a Deployment of any proxy with hostPorts serves",
-    "IngressClass": "a Deployment of any proxy with hostPorts serves",
-    "IPAddress": "addresses of Services are given by ServiceCIDRs",
-}
-"""With what serves instead."""

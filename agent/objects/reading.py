@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from agent.config.shape import Shape
 from agent.config.strict_yaml import Tree, UnreadableYaml, plain
+from agent.kinds.foreign import FOREIGN_KINDS
 from agent.kinds.parts import items, part
-from agent.kinds.registry import CLUSTER_KINDS, FOREIGN_KINDS, MANIFEST_KINDS, OUR_GROUPS
+from agent.kinds.registry import CLUSTER_KINDS, MANIFEST_KINDS, OUR_GROUPS
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.manifests.snapshot import Key
 from agent.model.pods.source_folder import SourceFolder
@@ -132,7 +133,7 @@ class _File:
             return
         self.count += 1
         reading = self._readings.of(kind)
-        if reading is not None or kind in self._known:
+        if (reading is not None or kind in self._known) and not _has_foreign_group(tree):
             self._take_known(tree, kind, reading, place)
         elif given is None:
             text = f"is missing; known are {', '.join(self._known)}"
@@ -258,9 +259,20 @@ def documents_in(files: Mapping[str, bytes], *more_kinds: str) -> Iterator[tuple
 
 def _is_foreign(tree: Tree, kind: str) -> bool:
     """Whether it cannot be a slip of the pen in a kind of ours."""
+    group = _group_of(tree)
+    return kind in FOREIGN_KINDS or (bool(group) and group not in OUR_GROUPS)
+
+
+def _has_foreign_group(tree: Tree) -> bool:
+    """One that somebody has a domain for; those without are Kubernetes' own, also of long ago."""
+    group = _group_of(tree)
+    return "." in group and group not in OUR_GROUPS
+
+
+def _group_of(tree: Tree) -> str:
     version = tree.entries.get("apiVersion")
     group, slash, _ = str(version.scalar if version is not None else "").partition("/")
-    return kind in FOREIGN_KINDS or (bool(slash) and group not in OUR_GROUPS)
+    return group if slash else ""
 
 
 def _owner_of(object_: Object) -> Key:
