@@ -18,6 +18,8 @@ from agent.model.pods.pod import PodSpec, content_hash, static_uid
 from agent.model.pods.shown_spec import without_copy
 from agent.model.pods.source_folder import SourceFolder
 from agent.objects.reading import Object, Reading, Readings, read_file
+from agent.pods.admission.objects import VERSIONS as RULE_KINDS
+from agent.pods.admission.objects import Rule, read_rule, rule_warnings
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.bound import within_bound
 from agent.pods.manifest.of_cluster import LEFT_OUT, token_volumes, without_own_selector, without_tokens
@@ -119,6 +121,8 @@ def _read_object(tree: Tree, kind: str, path: str, identity: NodeIdentity, findi
         return read_cron_job(tree, path, identity.node, findings, gives=identity.gives)
     if kind == BUDGET:
         return read_budget(tree, path, findings)
+    if kind in RULE_KINDS:
+        return read_rule(tree, kind, findings)
     if kind in STORAGE_KINDS:
         return read_storage(tree, kind, path, findings)
     if kind == JOB:
@@ -132,6 +136,8 @@ def _warnings(tree: Tree, value: object) -> Iterable[tuple[str, str]]:
         yield from (("spec.volumes", f"{name} {LEFT_OUT}") for name in token_volumes(tree))
     elif isinstance(value, Workload):
         yield from manifest_warnings(value)
+    elif isinstance(value, Rule):
+        yield from rule_warnings(value)
     elif isinstance(value, StorageObject):
         yield from storage_warnings(value)
 

@@ -20,6 +20,7 @@ from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
 from agent.model.text.records import RecordFiles
+from agent.pods.admission.rules import AdmissionRules
 from agent.pods.plan.admit import AdmissionRefusal, PodPlaces, is_critical
 from agent.pods.plan.scarcity.victims import refused_by
 from agent.pods.ports import (
@@ -171,6 +172,7 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], EnvironmentSource]] = msgspec.field(default=dict)
+    rules: Callable[[], AdmissionRules] = AdmissionRules
     places: PodPlaces = msgspec.field(default_factory=PodPlaces)
     pressure: NodePressure = msgspec.field(default_factory=NodePressure)
     pauses: Pauses = msgspec.field(default_factory=Pauses)

@@ -68,7 +68,7 @@ class PodRunner:
         self._records: dict[str, Record] = {}
         self.wants = WantedPods(self.owners, self._records)
         claims = Claims(context, self.owners, self.is_unread)
-        self._context = replace(context, sources=lambda: self.wants.reading.sources, claims=claims)
+        self._context = self.wants.told_to(replace(context, claims=claims))
         self.rounds = Rounds(self._context, self.owners, self._found, self._taken_over, self._show_unseen)
         self.shown = ShownPods(context)
         self.pods, self.keepers = self.shown.feed, self.owners.keepers

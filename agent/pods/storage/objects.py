@@ -33,8 +33,6 @@ BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
 DEFAULT_MARKS = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 BOUND_ELSEWHERE = "pv.kubernetes.io/bind-completed"
-MOST_CLAIMS = 1000
-"""And so many volumes."""
 # Each needs a storage driver, and a node alone has none.
 CLAIM_REFUSALS = {
     "dataSource": "nothing here fills a volume with content",

@@ -19,6 +19,7 @@ from agent.model.clock import rung
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.wall_clock import Boot
 from agent.model.refused import Refused
+from agent.pods.admission.rules import quota_of, quota_status
 from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
@@ -154,6 +155,8 @@ class Workloads:
             return self.budgets.status(key)
         if key[0] in STORAGE_KINDS:
             return self.claims.status(key)
+        if (quota := quota_of(self._given.rules, key)) is not None:
+            return quota_status(quota, self._context.places.charges)
         workload = self._known.get(key)
         if workload is None:
             return self.cron.status(key)
