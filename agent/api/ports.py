@@ -72,6 +72,10 @@ class ObjectsView(Protocol):
         self, content: bytes, *, dry_run: bool, create_only: bool, version: str
     ) -> Sequence[AppliedObject]: ...
 
+    async def patch(
+        self, key: tuple[str, str, str], patch: object, how: str, *, dry_run: bool, version: str
+    ) -> AppliedObject: ...
+
     async def delete(
         self, key: tuple[str, str, str], grace_s: float | None, *, dry_run: bool, evicts: bool, version: str
     ) -> str: ...

@@ -39,6 +39,7 @@ from agent.api.peer import CALLER, Peer
 from agent.api.removed import INSTEAD
 from agent.model.refused import Refused
 from agent.model.runtime.error import DeadlineExceeded, RuntimeCallFailed, Unavailable
+from agent.model.work import WORK
 from agent.wire.kepd.v1 import access_pb2
 
 log = structlog.get_logger(plane="api")
@@ -279,6 +280,7 @@ class MethodTable(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio ships
         if refusal is not None:
             raise refusal
         CALLER.set(peer)
+        WORK.set(f"{'a caller' if peer is None else f'uid {peer.uid}'}, {path}")
         return NO_UID if peer is None else peer.uid
 
     async def _refuse(self, path: str, error: ApiError, context: Context) -> None:

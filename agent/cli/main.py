@@ -20,6 +20,7 @@ from agent.cli.durations import Duration
 from agent.model.exit_codes import FAILURE, INTERRUPTED, USAGE
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "annotate": ("objects.patching", "Set annotations of an object in its manifest."),
     "apply": ("objects.objects", "Put the objects of manifests into the manifest directory."),
     "api-resources": ("objects.resources", "List the kinds of objects, with their short names."),
     "api": ("node.api", "Call any method of the API with JSON."),
@@ -48,8 +49,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType({
     "get": ("objects.get", "List objects."),
     "health": ("node.node", "Check that every part of the daemon is healthy."),
     "inspect": ("planes.inspect", "Show one image in full."),
+    "label": ("objects.patching", "Set labels of an object in its manifest."),
     "logs": ("pods.logs", "Print the logs of containers, also of several pods."),
     "node-logs": ("node.node_logs", "Print logs of the node's services, from the journal or a file."),
+    "patch": ("objects.patching", "Change fields of an object in its manifest."),
     "plan": ("planes.topology", "Compute what would happen, without doing it."),
     "prefetch": ("planes.images", "Pull images in the background, before they are needed."),
     "pull": ("planes.images", "Pull images under the node's limit."),
@@ -87,8 +90,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 
 # Commands, also in groups, whose objects are in a namespace; `get`, `apply` and `delete` have an option of their own.
 IN_NAMESPACE = frozenset({
-    "attach", "checkpoint", "cp", "debug", "describe", "end", "events", "exec", "explain", "logs", "port-forward",
-    "restart", "retry", "rules", "timeline", "wait",
+    "annotate", "attach", "checkpoint", "cp", "debug", "describe", "end", "events", "exec", "explain", "label", "logs",
+    "patch", "port-forward", "restart", "retry", "rules", "timeline", "wait",
 })  # fmt: skip
 COMMON_WITH_VALUE = frozenset({"--endpoint", "--timeout", "--color"})
 COMMON_ALONE = frozenset({"--debug"})

@@ -164,7 +164,7 @@ def compose(
     process.add_unit("lifecycle", process.lifecycle.run)
     process.advisers += [running.advice, _surroundings(process, enabled).advice]
     process.sheds.append(settle_memory)
-    process.advisers.append(process.relief.advice)
+    process.advisers += [process.relief.advice, process.turns.advice]
     process.add_unit("memory", process.relief.run)
     if configuration.api.http_address:
         process.add_unit("http", http_server(process, attached).run)

@@ -22,6 +22,7 @@ from agent.host.lifecycle import DaemonLifecycle
 from agent.host.memory_relief import GroupMemory, MemoryRelief
 from agent.host.tracing import wire_tracing
 from agent.host.tree import Unit
+from agent.host.turns import LongTurns
 from agent.kit.configuration import RunningConfiguration
 from agent.kit.event_ring import EventRing
 from agent.kit.kube import new_kube
@@ -78,6 +79,8 @@ class Process:
         self.resources = ExitStack()
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self.units: list[Unit] = []
+        self.turns = LongTurns()
+        self.resources.callback(self.turns.watch())
         self.lifecycle = DaemonLifecycle(self.board, self.manager, self.clock, self._note_lag)
         make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE)
         make_directory(Path(configuration.node.state_directory), STATE_DIRECTORY_MODE)
@@ -186,6 +189,7 @@ class Process:
 
     def _note_lag(self, lag_s: float) -> None:
         self.metrics.loop_lag_s = lag_s
+        self.turns.tick()
 
     def _cri_called(self, method: str, code: str, duration_s: float) -> None:
         span = self.tracing.called(method, code, duration_s) if self.tracing is not None else None

@@ -221,15 +221,17 @@ def _claimed(
                 fresh = {key: object_ for key, object_ in fresh.items() if id(object_) not in refused}
             offers += fresh.values()
             if path in with_faults:
-                offers += [object_ for object_ in held.get(path, ()) if object_.key not in fresh]
+                known_here = [object_ for object_ in held.get(path, ()) if object_.key not in fresh]
+                offers += [each for each in known_here if each.key not in moved and id(each) not in refused]
         losers = [offer for offer in sorted(offers, key=rank) if not claims.claim(offer)]
         for object_, finding in _excess(claims.chosen, before.objects, readings) if not losers else ():
             claims.refuse(object_, finding)
             losers.append(object_)
             known = before.objects.get(object_.key)
-            if known is not None and known.path != object_.path:
+            if known is not None and known.path != object_.path and object_.key not in moved:
                 moved[object_.key] = replace(known, path=object_.path)
-        if not losers:
+        # What a reading refuses though it stays as it was cannot be offered in any other way.
+        if refused.issuperset(map(id, losers)):
             return claims
         refused |= set(map(id, losers))
         with_faults |= {loser.path for loser in losers}
@@ -239,14 +241,18 @@ def _excess(chosen: Objects, before: Objects, readings: Readings) -> Iterator[tu
     for reading in readings.all:
         if reading.bound is not None:
             own = {key: object_ for key, object_ in chosen.items() if key[0] in reading.kinds}
-            if all(before.get(key) is object_ for key, object_ in own.items()):
+            if not (fresh := [each for key, each in own.items() if not _is_as_before(before.get(key), each)]):
                 continue
             try:
                 yield from ((chosen[key], finding) for key, finding in reading.bound(own, before))
             except Exception as error:  # noqa: BLE001 - newcomers wait, and all others go on
                 text = f"kepd failed inside while it counted this: {type(error).__name__}; what was in force stays"
-                fresh = (object_ for key, object_ in own.items() if before.get(key) is not object_)
                 yield from ((object_, Finding(object_.where, "", text)) for object_ in fresh)
+
+
+def _is_as_before(known: Object | None, object_: Object) -> bool:
+    """Also where it has moved to another file."""
+    return known is not None and known.value is object_.value
 
 
 def _told(kept: Iterable[Object], readings: Readings) -> Iterator[Complaint]:

@@ -123,3 +123,34 @@ def test_a_folder_without_rules_says_so(words: Sequence[str], says: str) -> None
     done = forked_kepctl(*words)
 
     assert (says in done.stderr, done.returncode) == (True, 2)
+
+
+def test_fields_labels_and_annotations_are_changed_in_the_manifest(shop: Shop) -> None:
+    shop.out("apply", "-f", shop.file("web.yaml", WEB.encode()))
+    port = '[{"op": "add", "path": "/spec/ports/0/targetPort", "value": 8080}]'
+
+    assert shop.out("label", "svc", "web", "tier=front", "team=a") == ["service/default/web labeled"]
+    assert shop.out("annotate", "svc/web", "note=it's", "-n", "default") == ["service/default/web annotated"]
+    assert shop.out("label", "svc/web", "tier=front") == ["service/default/web unchanged"]
+    shop.out("label", "svc/web", "tier=back", "team-", "--overwrite")
+    assert shop.out("patch", "svc/web", "-p", "spec: {type: NodePort}", "--dry-run") == [
+        "service/default/web patched (dry run)"
+    ]
+    shop.out("patch", "svc/web", "-p", '{"spec": {"ports": [{"port": 80, "name": "http"}]}}')
+    shop.out("patch", "svc/web", "--type", "json", "-p", port)
+
+    documents = [each for text in contents(shop.manifests).values() for each in yaml.safe_load_all(text)]
+    (service,) = [each for each in documents if each["kind"] == "Service"]
+    assert service["metadata"] == {"name": "web", "labels": {"tier": "back"}, "annotations": {"note": "it's"}}
+    assert service["spec"] == {"selector": {"app": "web"}, "ports": [{"port": 80, "name": "http", "targetPort": 8080}]}
+    for words, text in (
+        (("label", "svc/web", "tier=front"), "--overwrite"),
+        (("label", "svc/web"), "KEY=VALUE"),
+        (("patch", "svc/web", "-p", "[]"), "is an object"),
+        (("patch", "svc/web", "-p", "a: ["), "patch"),
+        (("patch", "images", "x", "-p", "{}"), "no manifest"),
+        (("patch", "svc/none", "-p", "{}"), "none"),
+    ):
+        done = shop.ctl(*words)
+        assert done.returncode, words
+        assert text in done.stderr, (words, done.stderr)

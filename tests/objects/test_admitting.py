@@ -127,6 +127,10 @@ Pot = tuple[str, int, str]
 """Path, size, mark."""
 
 
+# Before the name of what a file had, where that loses and not what the file says now.
+KEPT = "="
+
+
 class Oracle:
     """The five rules, told a second time and as plainly as they can be."""
 
@@ -164,14 +168,18 @@ class Oracle:
         for turn in ("same", "edited", "new"):
             for path, (named, _) in texts.items():
                 mine = {name: (path, size, mark) for name, size, mark in named if (path, name) not in refused}
-                kept = {name: pot for name, pot in self.pots.items() if pot[0] == path and name not in mine}
+                kept = {
+                    name: pot
+                    for name, pot in self.pots.items()
+                    if pot[0] == path and name not in {*mine, *moved} and (path, KEPT + name) not in refused
+                }
                 for name, pot in {**mine, **(kept if path in doubted else {})}.items():
                     was = self.pots.get(name)
                     is_ours = was is not None and was[0] == path
                     if turn != (("same" if was[2] == pot[2] else "edited") if was is not None and is_ours else "new"):
                         continue
                     if name in chosen or pot[2] in {other[2] for other in chosen.values()}:
-                        newly.add((path, name))
+                        newly.add((path, name if name in mine else KEPT + name))
                     else:
                         chosen[name] = pot
         return chosen, newly
@@ -202,11 +210,13 @@ class Oracle:
 
 
 HISTORIES = 2000
+# Of 100 000 that were run once: what had moved to another file was looked for in its former one as well, for ever.
+ENDLESS = (2465, 3525, 3707, 4511, 6099, 11179)
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_what_is_in_force_is_what_an_oracle_says(part: int) -> None:
-    for seed in range(part, HISTORIES, 4):
+    for seed in (*range(part, HISTORIES, 4), *ENDLESS[part::4]):
         history, oracle = Teapots(seed), Oracle()
         now, last = NOTHING, dict[str, bytes]()
         for _ in range(12):
@@ -265,3 +275,7 @@ def test_an_object_that_kepd_fails_at_holds_up_no_other() -> None:
     assert "ValueError" in str(now.findings_of("tea"))
     assert "hidden" not in str(now.findings_of("tea"))
     assert {key[2]: each.value.size for key, each in kept.objects.items()} == {"x": 1, "y": 1, "z": 1}
+
+    elsewhere = after({"/m/b": pots(2)["/m/a"]}, before, uncounted)
+    sizes = {key[2]: (each.path, each.value.size) for key, each in elsewhere.objects.items()}
+    assert sizes == dict.fromkeys(NAMES, ("/m/b", 1))

@@ -424,3 +424,75 @@ async def test_a_cron_job_is_listed_without_the_values_of_its_variables(folder: 
     (listed,) = await objects_in(folder).listed("CronJob")
 
     assert (b"hush" in listed.content, b'"name":"P"' in listed.content) == (False, True)
+
+
+CONFIG = (b"apiVersion: v1\n", b"kind: ConfigMap\nmetadata: {name: c}\n", b"data: {a: '1', b: '2'}\n")
+PATCHES: tuple[tuple[str, Any, dict[str, str]], ...] = (
+    ("merge", {"data": {"a": None, "c": "3"}}, {"b": "2", "c": "3"}),
+    ("strategic", {"data": {"a": "0"}}, {"a": "0", "b": "2"}),
+    ("json", [{"op": "move", "from": "/data/a", "path": "/data/z"}], {"b": "2", "z": "1"}),
+)
+
+
+@pytest.mark.parametrize(("how", "patch", "data"), PATCHES)
+async def test_a_patch_changes_one_object_where_it_stands(folder: Path, how: str, patch: Any, data: Any) -> None:
+    (folder / "mine.yaml").write_bytes(b"# kept\n" + b"".join(CONFIG) + SERVICE)
+    objects = objects_in(folder)
+    key = "ConfigMap", "default", "c"
+
+    dry = await objects.patch(key, patch, how, dry_run=True)
+    assert dry.result == "configured"
+    assert b"a: '1'" in (folder / "mine.yaml").read_bytes()
+    applied = await objects.patch(key, patch, how, dry_run=False)
+
+    text = (folder / "mine.yaml").read_bytes()
+    assert yaml.safe_load(text.partition(b"---")[0])["data"] == data
+    assert text.endswith(SERVICE)
+    again = await objects.patch(key, {}, "merge", dry_run=False, version=applied.version)
+    assert again.result == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("how", "patch", "text"),
+    [
+        ("merge", [], "a merge patch is an object"),
+        ("strategic", None, "a strategic patch is an object"),
+        ("json", {}, "a list of operations"),
+        ("json", [{"op": "remove", "path": "/x"}], "does not fit"),
+        ("merge", {"metadata": {"name": "other"}}, "another object"),
+        ("merge", {"kind": "Secret"}, "another object"),
+        ("merge", {"metadata": None}, "another object"),
+        ("merge", {"data": {"a": 5}}, "data.a"),
+    ],
+)
+async def test_a_patch_that_makes_no_such_object_changes_nothing(folder: Path, how: str, patch: Any, text: str) -> None:
+    (folder / "mine.yaml").write_bytes(b"".join(CONFIG))
+
+    with pytest.raises(Refused, match=text):
+        await objects_in(folder).patch(("ConfigMap", "default", "c"), patch, how, dry_run=False)
+
+    assert (folder / "mine.yaml").read_bytes() == b"".join(CONFIG)
+
+
+async def test_a_patch_is_made_again_on_top_of_an_edit_by_hand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "mine.yaml").write_bytes(b"".join(CONFIG))
+    objects, key = objects_in(folder), ("ConfigMap", "default", "c")
+    find, edits = objects._find, [b"data: {a: '1', b: '9'}\n"]
+
+    def edited(files: Any, key: Any) -> Any:
+        placed = find(files, key)
+        if edits:
+            (folder / "mine.yaml").write_bytes(b"".join(CONFIG[:2]) + edits.pop())
+        return placed
+
+    monkeypatch.setattr(objects, "_find", edited)
+    await objects.patch(key, {"data": {"a": "0"}}, "merge", dry_run=False)
+    assert yaml.safe_load((folder / "mine.yaml").read_bytes())["data"] == {"a": "0", "b": "9"}
+
+    edits.append(b"data: {a: '7'}\n")
+    with pytest.raises(Refused, match="changed meanwhile"):
+        await objects.patch(key, {"data": {"a": "5"}}, "merge", dry_run=False, version=version_now(objects, key))
+
+
+def version_now(objects: ManifestObjects, key: Any) -> str:
+    return next(placed.version for placed in objects._placed(objects.files()) if placed.found.key == key)

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ends: the node in order, the node without order, kepd, its runtime; and what is there afterwards."""
 
+import json
 import random
 import subprocess
+import threading
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -27,6 +30,13 @@ TAKEN = "find /var/lib/cni/networks/kepd -type f -name '10.*'"
 GUARDS = "ls /var/lib/kepd/services | grep guard || true"
 REFUSED = "journalctl -b -u kepd --no-pager -o cat | grep -E 'state_file_|Traceback' || true"
 OURS = "/usr/src/kepd/dist/kepd_*.deb"
+MANY = 50
+CONFIG = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: many-{}}}
+data: {{number: "{}"}}
+"""
 TROUBLES = troubles(f"{MANIFESTS}/kepctl-default-web.yaml")
 
 
@@ -122,6 +132,43 @@ def test_pods_come_back_after_a_power_cut(bare: Machine, cut: int) -> None:
     assert slices == len(found) == len(names) + 1
     assert {one: count for one, count in after.items() if count > before.get(one, 0) + 1} == {}
     assert (mounts, empty, refused, guards) == ("0", "", "", "")
+
+
+@pytest.mark.parametrize("cut", range(CUTS))
+def test_a_power_cut_leaves_a_change_of_many_files_whole(bare: Machine, cut: int, tmp_path: Path) -> None:
+    """All of the change that was under way is in force afterwards, or none of it; what was acknowledged is."""
+    until_ready(bare, "web")
+    manifest, acknowledged = tmp_path / "many.yaml", [0]
+
+    def change(number: int) -> bool:
+        manifest.write_text("---".join(map(CONFIG.format, range(MANY), [number] * MANY)))
+        return bare.kepctl("apply", "-f", str(manifest)).returncode == 0
+
+    def change_on() -> None:
+        while change(acknowledged[-1] + 1):
+            acknowledged.append(acknowledged[-1] + 1)
+
+    assert change(0)
+    author = threading.Thread(target=change_on)
+    author.start()
+    # Any moment of one of the next changes, each of which takes seconds.
+    bare.until("another change", lambda: len(acknowledged) > 1)
+    time.sleep(random.Random(cut).uniform(0, 6))
+    bare.cut_power()
+    author.join()
+    bare.start()
+    until_ready(bare, "web")
+    listed = json.loads(bare.run("kepctl get configmaps -o json"))["items"]
+    numbers = [made["data"]["number"] for made in listed if made["metadata"]["name"].startswith("many-")]
+    files = bare.run(f"grep -hw number {MANIFESTS}/kepctl-ConfigMap.default.many-*.yaml | sort | uniq -c")
+    left, refused = bare.run(f"ls -A {MANIFESTS} | grep '^[.]' || true"), bare.run(REFUSED)
+    bare.run(f"rm {MANIFESTS}/kepctl-ConfigMap.default.many-*.yaml")
+
+    assert len(numbers) == MANY
+    assert len(set(numbers)) == 1, files
+    assert int(numbers[0]) - acknowledged[-1] in (0, 1), files
+    assert files.split()[0] == str(MANY), files
+    assert (left, refused) == ("", "")
 
 
 # Installing a package takes an emulated machine minutes.

@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import msgspec
 from google.protobuf.descriptor import ServiceDescriptor
 
 from agent.api.errors import FailureReason, invalid
@@ -21,6 +22,12 @@ from agent.wire.kepd.v1 import list_pb2
 from agent.wire.kepd.v1 import object_pb2 as pb
 
 DEFAULT_NAMESPACE = "default"
+PATCH_TYPES = {
+    pb.PATCH_TYPE_UNSPECIFIED: "strategic",
+    pb.PATCH_TYPE_STRATEGIC: "strategic",
+    pb.PATCH_TYPE_MERGE: "merge",
+    pb.PATCH_TYPE_JSON: "json",
+}
 
 
 class ObjectService:
@@ -74,6 +81,19 @@ class ObjectService:
                 raise invalid(FailureReason.BAD_MANIFEST, text, [("content", text)])
         applied = await self._objects.apply(bytes(content), dry_run=is_dry, create_only=is_new, version=version)
         return pb.ApplyResponse(objects=[to_message(pb.AppliedObject, one) for one in applied])
+
+    async def patch(self, request: pb.PatchRequest) -> pb.PatchResponse:
+        if (how := PATCH_TYPES.get(request.type)) is None:
+            text = f"type is {request.type}; expected one of {', '.join(pb.PatchType.keys()[1:])}"
+            raise invalid(FailureReason.BAD_MANIFEST, text, [("type", text)])
+        try:
+            patch = msgspec.json.decode(request.patch)
+        except (msgspec.DecodeError, RecursionError) as error:
+            text = f"the patch is no JSON: {error}"
+            raise invalid(FailureReason.BAD_MANIFEST, text, [("patch", text)]) from error
+        key = request.kind, request.namespace or DEFAULT_NAMESPACE, request.name
+        applied = await self._objects.patch(key, patch, how, dry_run=request.dry_run, version=request.version)
+        return pb.PatchResponse(object=to_message(pb.AppliedObject, applied))
 
     async def delete(self, request: pb.DeleteRequest) -> pb.DeleteResponse:
         grace_s = float(request.grace_seconds) if request.HasField("grace_seconds") else None

@@ -53,7 +53,7 @@ KINDS = _each(
 
 # Commands, those of groups too. No text ends anything unasked.
 COMMANDS = _each(
-    ("annotate|label|patch|replace|update|rename", "change the manifest: kepctl edit KIND NAME; kepctl apply -f FILE"),
+    ("replace|update|rename", "change the manifest: kepctl edit KIND NAME; kepctl apply -f FILE"),
     ("auth|certificate", "groups of this machine say who may do what: kepctl config show"),
     ("autoscale", "the number of pods is yours to set: kepctl scale deploy/NAME --replicas 3"),
     ("cluster-info|info|system", "kepctl status; kepctl doctor"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Manifests as commands take them with `-f`: files, directories and standard input, checked before they are sent."""
 
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 from agent.cli.client import Client
 from agent.cli.session import CommandFailed, content_of
 from agent.config.strict_yaml import UnreadableYaml
+from agent.kinds.kind import Kind, Named
 from agent.kinds.registry import BY_API
 from agent.model.exit_codes import FAILURE, NOT_FOUND, USAGE
 from agent.model.finding import Finding
@@ -134,6 +136,17 @@ def send_objects(
         for at in range(0, len(content) or 1, PART_BYTES)
     ]
     return daemon.send(f"{SERVICE}/Apply", parts, pb.ApplyResponse).objects
+
+
+def send_patch(
+    daemon: Client, kind: Kind, named: Named, patch: object, how: str, *, dry_run: bool = False, version: str = ""
+) -> pb.AppliedObject:
+    """`how`: strategic, merge or json."""
+    request = pb.PatchRequest(
+        kind=kind.api, namespace=named.namespace, name=named.name, type=f"PATCH_TYPE_{how.upper()}",
+        patch=json.dumps(patch).encode(), dry_run=dry_run, version=version,
+    )  # fmt: skip
+    return daemon.call(f"{SERVICE}/Patch", request, pb.PatchResponse).object
 
 
 def told_dry(dry_run: str) -> str:

@@ -38,6 +38,7 @@ from agent.objects.documents import (
     replaced,
 )
 from agent.objects.hidden import Key
+from agent.objects.patches import BadPatch, patched
 from agent.objects.pod_identity import with_identity
 from agent.objects.run.deed import Change, change_all
 from agent.objects.run.writer import (
@@ -181,6 +182,32 @@ class ManifestObjects:
             return await asyncio.to_thread(
                 self._applied, content, dry_run=dry_run, create_only=create_only, version=version
             )
+
+    async def patch(self, key: Key, patch: object, how: str, *, dry_run: bool, version: str = "") -> AppliedObject:
+        """`how`: json, merge or strategic."""
+        async with self._lock:
+            return await asyncio.to_thread(self._patched, key, patch, how, dry_run=dry_run, version=version)
+
+    def _patched(
+        self, key: Key, patch: object, how: str, *, dry_run: bool, version: str, tries_left: int = MOST_TRIES
+    ) -> AppliedObject:
+        placed = self._find(self._read(), key)
+        try:
+            content = patched(placed.found.content, patch, how)
+        except BadPatch as error:
+            raise Refused("invalid", error.text, [Finding(placed.found.where, "patch", error.text)]) from error
+        if _naming(content) != _naming(placed.found.content):
+            text = f"the patch makes another object of {_name(placed.found.key)}; expected its kind, name and namespace"
+            raise Refused("invalid", text, [Finding(placed.found.where, "patch", text)])
+        manifest = dumped(content).encode()
+        try:
+            (applied,) = self._applied(manifest, dry_run=dry_run, create_only=False, version=version or placed.version)
+        except Refused as error:
+            # An edit by hand came between.
+            if error.kind != "conflict" or version or not tries_left:
+                raise
+            return self._patched(key, patch, how, dry_run=dry_run, version="", tries_left=tries_left - 1)
+        return applied
 
     def _applied(self, content: bytes, *, dry_run: bool, create_only: bool, version: str) -> list[AppliedObject]:
         wanted = self._wanted(content)
@@ -336,6 +363,12 @@ def _apart(path: str, content: bytes) -> Iterator[Placed]:
 def _key_of(made: Content) -> Key:
     named = part(made, "metadata")
     return str(made["kind"]), str(named.get("namespace", "")), str(named.get("name", ""))
+
+
+def _naming(made: Content) -> list[object]:
+    metadata = made.get("metadata")
+    named = [metadata.get(field) for field in ("name", "namespace")] if isinstance(metadata, dict) else [metadata]
+    return [made.get("apiVersion"), made.get("kind"), *named]
 
 
 def _turn(one: AppliedObject) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kepctl rollout` and `kepctl scale`: Deployments, DaemonSets and StatefulSets while they change."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,7 +13,7 @@ from agent.cli.commands.pods.pods import patient
 from agent.cli.completing import complete_objects
 from agent.cli.objects.kind_group import KindGroup
 from agent.cli.objects.listed import objects
-from agent.cli.objects.manifest_files import SERVICE, called, send_objects
+from agent.cli.objects.manifest_files import SERVICE, called, send_patch
 from agent.cli.objects.scope_options import namespace_option
 from agent.cli.objects.words import parse_wanted
 from agent.cli.objects.workload_pods import PLURALS, find_workload
@@ -35,8 +35,6 @@ from agent.wire.kepd.v1 import object_pb2 as pb
 
 HASH = "pod-template-hash"
 CHANGED = ("deployments", "daemonsets", "statefulsets")
-# Of a change that others come between.
-TRIES = 5
 
 
 def of_one(command: Any) -> Any:  # noqa: ANN401  # a decorator of decorated functions
@@ -82,13 +80,9 @@ def restart(session: Session, words: tuple[str, ...], namespace: str) -> None:
     """Make all pods anew, one after the other as its strategy says; its manifest gets an annotation that says when."""
     kind, name = _one(words, CHANGED)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def change(made: dict[str, Any]) -> None:
-        metadata = made["spec"].setdefault("template", {}).setdefault("metadata", {})
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), RESTARTED: now}
-
+    template = {"metadata": {"annotations": {RESTARTED: now}}}
     with connected(replace(session, namespace=namespace)) as daemon:
-        click.echo(f"{_changed(daemon, kind, name, change)} restarted")
+        click.echo(f"{_changed(daemon, kind, name, {'spec': {'template': template}})} restarted")
 
 
 @rollout.command()
@@ -128,7 +122,8 @@ def undo(session: Session, words: tuple[str, ...], to_revision: int, namespace: 
             raise CommandFailed(f"{kind.singular}/{found.key} has no former template to go back to", FAILURE)
         chosen = _chosen(known, found, to_revision or sorted(known)[-2])
         template = _template(daemon, found, chosen)
-        text = _changed(daemon, kind, name, lambda manifest: manifest["spec"].update(template=template))
+        whole = [{"op": "add", "path": "/spec/template", "value": template}]
+        text = _changed(daemon, kind, name, whole, "json")
     click.echo(f"{text} rolled back to revision {revision_number(chosen)}")
 
 
@@ -160,15 +155,12 @@ def _template(daemon: Client, found: Named, chosen: dict[str, Any]) -> dict[str,
 def _hold(session: Session, words: tuple[str, ...], namespace: str, *, is_paused: bool) -> None:
     kind, name = _one(words, ("deployments",))
 
-    def change(made: dict[str, Any]) -> None:
-        if bool(made["spec"].get("paused")) == is_paused:
-            raise CommandFailed(f"{kind.singular}/{name} is {'already' if is_paused else 'not'} paused", FAILURE)
-        made["spec"]["paused"] = True
-        if not is_paused:
-            del made["spec"]["paused"]
-
     with connected(replace(session, namespace=namespace)) as daemon:
-        click.echo(f"{_changed(daemon, kind, name, change)} {'paused' if is_paused else 'resumed'}")
+        _, made = find_workload(daemon, kind, name, elsewhere=False)
+        if bool(part(made, "spec").get("paused")) == is_paused:
+            raise CommandFailed(f"{kind.singular}/{name} is {'already' if is_paused else 'not'} paused", FAILURE)
+        text = _changed(daemon, kind, name, {"spec": {"paused": True if is_paused else None}})
+        click.echo(f"{text} {'paused' if is_paused else 'resumed'}")
 
 
 @rollout.command()
@@ -195,7 +187,7 @@ def scale(session: Session, words: tuple[str, ...], replicas: int, namespace: st
     """Write another number of pods into the manifest of a Deployment or StatefulSet."""
     kind, name = _one(words, ("deployments", "statefulsets"))
     with connected(replace(session, namespace=namespace)) as daemon:
-        click.echo(f"{_changed(daemon, kind, name, lambda made: made['spec'].update(replicas=replicas))} scaled")
+        click.echo(f"{_changed(daemon, kind, name, {'spec': {'replicas': replicas}})} scaled")
 
 
 def _one(words: tuple[str, ...], plurals: tuple[str, ...]) -> tuple[Kind, str]:
@@ -209,20 +201,9 @@ def _one(words: tuple[str, ...], plurals: tuple[str, ...]) -> tuple[Kind, str]:
     return names[0]
 
 
-def _changed(daemon: Client, kind: Kind, name: str, change: Callable[[dict[str, Any]], None]) -> str:
+def _changed(daemon: Client, kind: Kind, name: str, patch: object, how: str = "merge") -> str:
     found, _ = find_workload(daemon, kind, name, elsewhere=False)
-    request = pb.GetManifestRequest(kind=kind.api, namespace=found.namespace, name=found.name)
-    for left in reversed(range(TRIES)):
-        answer = daemon.call(f"{SERVICE}/GetManifest", request, pb.GetManifestResponse)
-        made = _parsed(answer.content, found)
-        change(made)
-        try:
-            send_objects(daemon, dumped(made).encode(), version=answer.version)
-            break
-        except CommandFailed as error:
-            # Another change came between; this one is made again on top of it.
-            if error.reason != "CHANGED_MEANWHILE" or not left:
-                raise
+    send_patch(daemon, kind, found, patch, how)
     return called(kind.api, found.namespace, found.name)
 
 

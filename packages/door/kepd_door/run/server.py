@@ -20,6 +20,8 @@ from agent.api.errors import ApiError
 from agent.kit.memory import give_back_pages
 from agent.model.allowance import Allowance, CallerMeter, Share
 from agent.model.component import Report
+from agent.model.work import WORK
+from agent.objects.patches import BadPatch
 from kepd_door.run.calls import Caller
 from kepd_door.run.keys import DoorKeys
 from kepd_door.shape.bounds import MOST_BYTES
@@ -146,6 +148,8 @@ class DoorServer:
             return await self._admitted(request)
         except Failure as failure:
             return status(failure)
+        except BadPatch as error:
+            return status(Failure(error.code, error.text))
         except ApiError as error:
             return status(failure_of(error))
         except web.HTTPRequestEntityTooLarge:
@@ -170,6 +174,7 @@ class DoorServer:
             raise Failure(401, "Unauthorized")
         self._take_over(cast("asyncio.Transport", transport), caller)
         await self._wait(caller.name, "requests")
+        WORK.set(f"{caller.name} by the door, {request.method} {request.path}")
         return await self._handle(request, caller)
 
     def _take_over(self, transport: asyncio.Transport, caller: Caller) -> None:

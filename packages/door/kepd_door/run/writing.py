@@ -16,6 +16,7 @@ from agent.config.strict_yaml import parse_documents, plain
 from agent.kinds.kind import DEFAULT_NAMESPACE
 from agent.model.pods.shown_spec import LEFT_OUT, without_annotation
 from agent.objects.documents import dumped
+from agent.objects.patches import applied, difference, merge_patched, patched, without_shown
 from agent.wire.kepd.v1 import object_pb2
 from kepd_door.run.bodies import in_thread
 from kepd_door.run.calls import Caller, Calls
@@ -31,7 +32,6 @@ from kepd_door.shape.dressing import (
     with_last_applied,
     written,
 )
-from kepd_door.shape.patches import applied, difference, json_patched, merge_patched, strategic_patched, without_shown
 from kepd_door.shape.statuses import Failure, failure_of
 from kepd_door.shape.targets import Target
 
@@ -41,9 +41,7 @@ JSON_PATCH, MERGE = "application/json-patch+json", "application/merge-patch+json
 STRATEGIC, APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"
 MIGRATION = "kubectl-last-applied"
 PATCHES = (JSON_PATCH, MERGE, STRATEGIC, APPLY)
-PATCHED: Mapping[str, Callable[[Object, Any], Object]] = {
-    JSON_PATCH: json_patched, MERGE: merge_patched, STRATEGIC: strategic_patched,
-}  # fmt: skip
+HOW = {JSON_PATCH: "json", MERGE: "merge", STRATEGIC: "strategic"}
 # Of a change that edits by hand come between; other callers of the door wait for their turn.
 MOST_TRIES = 20
 
@@ -112,12 +110,9 @@ class Writer:
     async def patch(self, patch: Any, kind: str) -> Object:  # noqa: ANN401  # JSON
         if kind == APPLY:
             return await self._apply(patch)
-        if kind != JSON_PATCH and not isinstance(patch, dict):
-            raise Failure(400, "a merge patch is an object")
-        patched = PATCHED[kind]
 
         async def change(before: Object, _entry: Entry | None) -> Object:
-            made = _kept_by_server(self._checked(await in_thread(patched, before, patch)), before)
+            made = _kept_by_server(self._checked(await in_thread(patched, before, patch, HOW[kind])), before)
             if made.get("spec") != before.get("spec"):
                 made = await with_values(self._calls, self._caller, made, self._remembered)
             return made
@@ -132,7 +127,7 @@ class Writer:
         """`kind` is that of a patch, empty for a whole scale; one without a number means none."""
 
         async def change(before: Object, _entry: Entry | None) -> Object:
-            made = PATCHED[MERGE if kind == APPLY else kind](scale_object(before), body) if kind else body
+            made = patched(scale_object(before), body, HOW.get(kind, "merge")) if kind else body
             spec = made.get("spec") if isinstance(made, dict) else None
             replicas = spec.get("replicas", 0) if isinstance(spec, dict) else None
             if not isinstance(replicas, int) or replicas < 0:

@@ -8,10 +8,17 @@ from typing import Any
 
 import msgspec
 
-from kepd_door.shape.bounds import MOST_BYTES
-from kepd_door.shape.statuses import Failure
-
 Object = dict[str, Any]
+
+
+class BadPatch(Exception):
+    """`code` is the status that an API server answers with."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+
+
 # Lists whose items are the same object where this field is the same; other lists are replaced as one.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "containers": ("name",), "initContainers": ("name",), "ephemeralContainers": ("name",), "volumes": ("name",),
@@ -27,6 +34,8 @@ SETS = ("finalizers",)
 ORDER, GONE, KEPT = "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"
 # As an API server has it.
 MOST_OPERATIONS = 10_000
+# Of an object, by operations that copy.
+MOST_COPIED_BYTES = 3 << 20
 
 
 def merge_patched(current: Any, patch: Any) -> Any:  # noqa: ANN401  # JSON
@@ -74,6 +83,16 @@ def without_shown(wanted: Any, shown: Any, before: Any, name: str = "") -> Any: 
     return [without_shown(one, seen.get(one[key]), there.get(one[key])) for one in wanted]
 
 
+def patched(current: Object, patch: Any, how: str) -> Object:  # noqa: ANN401  # JSON
+    """`how`: json, merge or strategic. Raises BadPatch."""
+    if how == "json":
+        return json_patched(current, patch)
+    if not isinstance(patch, dict):
+        raise BadPatch(400, f"a {how} patch is an object")
+    made: Object = merge_patched(current, patch) if how == "merge" else strategic_patched(current, patch)
+    return made
+
+
 def strategic_patched(current: Object, patch: Object) -> Object:
     if patch.get("$patch") == "replace":
         return {name: deepcopy(value) for name, value in patch.items() if name != "$patch"}
@@ -108,7 +127,7 @@ def strategic_patched(current: Object, patch: Object) -> Object:
 def _list_of(made: Object, name: str) -> list[Any] | None:
     value = made.get(name)
     if value is not None and not isinstance(value, list):
-        raise Failure(400, f"{name} is {str(value)[:40]!r}; expected a list")
+        raise BadPatch(400, f"{name} is {str(value)[:40]!r}; expected a list")
     return value
 
 
@@ -128,7 +147,7 @@ def _key_of(name: str, items: Sequence[Any]) -> str:
     for key in KEYS.get(name, ()):
         if items and all(key in one for one in items):
             if any(isinstance(one[key], dict | list) for one in items):
-                raise Failure(400, f"{key} of {name} is a map or a list; expected a word or a number")
+                raise BadPatch(400, f"{key} of {name} is a map or a list; expected a word or a number")
             return key
     return ""
 
@@ -194,27 +213,29 @@ def _list_applied(name: str, current: Any, before: Any, wanted: list[Any]) -> li
 
 def json_patched(current: Object, operations: Any) -> Object:  # noqa: ANN401  # JSON
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
-        raise Failure(400, "a JSON patch is a list of operations")
+        raise BadPatch(400, "a JSON patch is a list of operations")
     if len(operations) > MOST_OPERATIONS:
-        raise Failure(413, f"the patch has {len(operations)} operations; at most {MOST_OPERATIONS} are carried out")
+        raise BadPatch(413, f"the patch has {len(operations)} operations; at most {MOST_OPERATIONS} are carried out")
     made, copied = deepcopy(current), 0
     for number, one in enumerate(operations):
         work = _OPERATIONS.get(str(one.get("op")))
         if work is None:
-            raise Failure(
+            raise BadPatch(
                 400, f"operation {number} is {str(one.get('op'))[:20]!r}; expected one of {', '.join(_OPERATIONS)}"
             )
         try:
             if work is _copy:
                 copied += len(msgspec.json.encode(_found(made, _steps(one["from"]))))
-                if copied > MOST_BYTES:
-                    raise Failure(413, f"operation {number} and those before it copy more than {MOST_BYTES} bytes")
+                if copied > MOST_COPIED_BYTES:
+                    raise BadPatch(
+                        413, f"operation {number} and those before it copy more than {MOST_COPIED_BYTES} bytes"
+                    )
             made = work(made, one)
         except (KeyError, IndexError, ValueError, TypeError, RecursionError) as error:
             text = f"operation {number}, {one['op']} at {str(one.get('path'))[:200]!r}, does not fit the object"
-            raise Failure(422, text) from error
+            raise BadPatch(422, text) from error
     if not isinstance(made, dict):
-        raise Failure(422, "the patch leaves no object")
+        raise BadPatch(422, "the patch leaves no object")
     return made
 
 
