@@ -20,9 +20,10 @@ from agent.model.clock import rung
 from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pods.pod import PodSpec
+from agent.model.quantity import binary_quantity
 from agent.model.refused import Refused
 from agent.model.text.json_text import decode_record
-from agent.pods.run.disk.claim_directories import is_there, remove_claim
+from agent.pods.run.disk.claim_directories import claim_bytes, is_there, remove_claim
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.owners import Owners, contained
 from agent.pods.run.pod_context import PodDependencies
@@ -30,13 +31,13 @@ from agent.pods.run.workloads.known import KeptRecords
 from agent.pods.runtime.environment import ClaimPlace
 from agent.pods.runtime.volume_plan import claims_of
 from agent.pods.storage.binding import FORMAT, ClaimRecord, Storage, StorageSettings, Unbound, bind_all
-from agent.pods.storage.objects import CLAIM, CLASS, ONE_POD, OWN_CLASS, VOLUME, Key, WantedClaim
+from agent.pods.storage.objects import CLAIM, CLASS, ONE_POD, OWN_CLASS, VOLUME, Key, WantedClaim, bytes_of
 from agent.pods.storage.shown import claim_status, made_objects, volume_status
 
 log = structlog.get_logger(plane="pods")
 
 FOLDER = "claims"
-RETRY_S = 5.0
+RETRY_S, MEASURE_S = 5.0, 300.0
 
 
 class Claims:
@@ -49,6 +50,8 @@ class Claims:
         self._bell = asyncio.Event()
         self._due_s: float | None = None
         self._has_leaving = False
+        self._used: dict[Key, int] = {}
+        """Bytes in directories, as they were measured last."""
         self.files: Mapping[str, bytes] = {}
         """Objects that no manifest has, by who made them. Read in threads, so it is replaced whole."""
 
@@ -68,6 +71,23 @@ class Claims:
         """A pod may be over or gone, and what it used may be let go."""
         if self._has_leaving:
             self._bell.set()
+
+    async def measure(self) -> None:
+        """Until cancelled. A size holds nobody, so whoever has more than was asked for is told of."""
+        while True:
+            await self._context.clock.sleep(MEASURE_S)
+            for record in self._records.all():
+                if record.is_directory and not record.is_released and self._users(record.key):
+                    with contained(record.text, "measure its claim"):
+                        await self._measure(record)
+
+    async def _measure(self, record: ClaimRecord) -> None:
+        used, size = await asyncio.to_thread(claim_bytes, record.path), bytes_of(record.size)
+        was_over = self._used.get(record.key, 0) > size
+        self._used[record.key] = used
+        if used > size and not was_over:
+            text = f"it has {binary_quantity(used)}, and asked for {record.size}; nothing holds it to that"
+            self._tell(record.key, "ClaimOverSize", text, is_warning=True)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -284,7 +304,8 @@ class Claims:
             record = self._records.of(key)
             record = None if record is None or record.is_released else record
             is_lost = record is not None and not record.is_directory and record.volume not in self._storage.volumes
-            return claim_status(record, self._unbound.get(key), is_lost=is_lost)
+            status = claim_status(record, self._unbound.get(key), is_lost=is_lost)
+            return status | ({"used": binary_quantity(self._used[key])} if key in self._used else {})
         if kind == VOLUME:
             return volume_status(next((one for one in self._records.all() if one.volume == name), None))
         return None

@@ -212,6 +212,19 @@ async def test_a_set_uses_the_claim_that_a_manifest_has_for_it(cri: Slow, tmp_pa
         assert status(plane, "data-db-0")["spec"]["volumeName"] == "disk"
 
 
+async def test_a_claim_that_has_more_than_it_asked_for_is_told_of_once(cri: Slow, tmp_path: Path) -> None:
+    root, manifests = tmp_path / "claims", files(claim=claim(size="1Mi"), pod=pod())
+    async with running(cri, manifests, tmp_path / "logs", claim_directory=str(root)) as plane:
+        await plane.until_phases(web="Running")
+        (root / "default/data/table").write_bytes(b"x" * (2 << 20))
+        record = claims_in(plane)._records.all()[0]  # type: ignore[index]
+        for _ in range(2):
+            await claims_in(plane)._measure(record)
+        told = [one.message for one in plane.events if one.reason == "ClaimOverSize"]
+        assert told == ["it has 2Mi, and asked for 1Mi; nothing holds it to that"]
+        assert status(plane)["used"] == "2Mi"
+
+
 STEPS = 6
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from agent.pods.run.disk.atomic_files import make_directory, make_directory_at
-from agent.pods.run.disk.trees import remove_tree
+from agent.pods.run.disk.trees import DiskPace, idle_reads, remove_tree, tree_use
 from agent.pods.runtime.environment import ConfigProblem
 from agent.pods.runtime.volume_plan import MOUNT_PROBLEM
 
@@ -44,6 +44,11 @@ def _made(above: int, name: str, mode: int) -> int:
 
 def is_there(directory: str) -> bool:
     return os.path.lexists(directory)
+
+
+def claim_bytes(directory: str) -> int:
+    with idle_reads():
+        return tree_use(Path(directory), DiskPace()).bytes
 
 
 def remove_claim(directory: str) -> None:

@@ -199,6 +199,7 @@ class Workloads:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cron.run(), name="pods-cron-jobs")
             group.create_task(self.claims.run(), name="pods-claims")
+            group.create_task(self.claims.measure(), name="pods-claims-measured")
             await self._run()
 
     async def _run(self) -> None:
