@@ -92,3 +92,13 @@ def test_old_sorts_of_workloads_are_taken(kind: str) -> None:
 
     assert names(checked(good)) == {f"{kind}/web"}
     assert {one.path for one in checked(wrong).findings} == {"spec.replicas", "spec.selector"}
+
+
+@pytest.mark.parametrize("code", ["utf-16-le", "utf-16-be"])
+def test_what_powershell_wrote_is_read(code: str) -> None:
+    mark = "\ufeff".encode(code)
+    text = json.dumps(DUMP[2])
+    cut = check_file(ManifestFile("f.yaml", mark + text.encode(code)[:-1]))
+
+    assert names(check_file(ManifestFile("f.yaml", mark + text.encode(code)))) == {"Deployment/web"}
+    assert "is not UTF-8" in [one.text for one in cut.findings]

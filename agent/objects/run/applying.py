@@ -260,6 +260,9 @@ class ManifestObjects:
             raise Refused("exists", f"{_name(one.key)} is already in {there.found.where}")
         if version and (there is None or there.version != version):
             raise Refused("conflict", f"{_name(one.key)} is not as it was when it was read: it was changed meanwhile")
+        if there is not None and one.kind != "Job" and self._is_made(there):
+            # Whoever writes what was made for them has it in a manifest from now on.
+            there = None
         lost = list(hidden.losses(one.kind, one.content, there.found.content if there is not None else None, one.where))
         if lost:
             raise Refused("invalid", "; ".join(map(str, lost)), lost)
@@ -278,7 +281,7 @@ class ManifestObjects:
             one, text = msgspec.structs.replace(one, content=kept), dumped(kept)
         if old.content == one.content:
             return _applied(one, "unchanged", path)
-        if self._jobs is not None and path in self._jobs.files:
+        if self._is_made(there):
             text = f"{_name(one.key)} was made by {path}; change that one, and delete this one to end it"
             raise Refused("precondition", text)
         diff = _difference(old.content, one, own_text(files[path], old), text, path)
@@ -288,6 +291,9 @@ class ManifestObjects:
         except UnreadableYaml as error:
             raise Refused("precondition", str(error.finding)) from error
         return _applied(one, "configured", path, diff)
+
+    def _is_made(self, placed: Placed) -> bool:
+        return self._jobs is not None and placed.path in self._jobs.files
 
     def _placed(self, files: Mapping[str, bytes]) -> Iterator[Placed]:
         """Of files that can be taken apart; about the others their plane complains."""
