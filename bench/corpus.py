@@ -88,6 +88,8 @@ class Node:
             self._lab.preload(STAND_IN, str(parse_reference(image)))
         self._images |= images
         applied = self._kepd.ctl("apply", "-f", str(path))
+        if "Forbidden" in applied.stderr:
+            return f"refused by this node: {applied.stderr.strip().splitlines()[-1][-90:]}"
         if applied.returncode:
             return f"fault: not applied: {applied.stderr.strip()[-200:]}"
         outcome = self._settled(has_pods=any(one["kind"] in WITH_PODS for one in made))

@@ -50,6 +50,8 @@ class Claims:
         self._bell = asyncio.Event()
         self._due_s: float | None = None
         self._has_leaving = False
+        self._begun: set[str] = set()
+        """Pods that may have their claims mounted, by uid; of those that an earlier kepd began, sandboxes tell."""
         self._used: dict[Key, int] = {}
         """Bytes in directories, as they were measured last."""
         self.files: Mapping[str, bytes] = {}
@@ -101,6 +103,7 @@ class Claims:
     async def _settle(self) -> None:
         """Everything once: volumes of manifests are taken, and what is claimed no more is let go."""
         self._has_leaving = False
+        self._unbound = {key: why for key, why in self._unbound.items() if key in self._storage.claims}
         async with self._lock:
             gone = [record.key for record in self._records.all() if await self._let_go(record)]
             try:
@@ -126,6 +129,9 @@ class Claims:
         missing = [key for key, record in known.items() if record is None or record.is_released]
         if claims := [self._storage.claims[key] for key in missing if key in self._storage.claims]:
             await self._make(claims)
+        self._begun &= {run.pod.uid for run in self._runs}
+        if not any(self._why_not(pod, key) for key in keys):
+            self._begun.add(pod.uid)
 
     async def make(self, claims: Sequence[WantedClaim]) -> None:
         """Claims of a StatefulSet, for pods that are about to begin. Raises OSError."""
@@ -220,6 +226,11 @@ class Claims:
             for directory in directories:
                 path = PurePath(directory)
                 record = self._records.of((CLAIM, path.parent.name, path.name))
+                if record is not None and self._users(record.key):
+                    # The last of them takes it along.
+                    await self._records.keep(replace(record, is_leaving=True, is_own=True, deletes=True))
+                    self._has_leaving = True
+                    continue
                 if record is not None and not record.is_directory:
                     await self._records.keep(replace(record, is_released=True, is_leaving=False))
                     continue
@@ -255,12 +266,15 @@ class Claims:
         return [keeper.run for keeper in tuple(self._owners.keepers.values())]
 
     def _users(self, key: Key) -> list[str]:
-        """Pods that use a claim, by their uids."""
+        """Pods that use a claim, by their uids. Who only waits for it uses nothing."""
         return [
             run.pod.uid
             for run in self._runs
-            if run.pod.namespace == key[1] and run.memory.outcome is None and key[2] in claims_of(run.pod)
+            if run.pod.namespace == key[1] and key[2] in claims_of(run.pod) and self._has_begun(run)
         ]
+
+    def _has_begun(self, run: LivePod) -> bool:
+        return run.memory.outcome is None and (run.pod.uid in self._begun or bool(run.seen.sandboxes))
 
     def places(self, pod: PodSpec) -> Mapping[str, ClaimPlace]:
         """Where the claims of a pod are, by their names. Also asked for in threads."""
@@ -272,7 +286,7 @@ class Claims:
         if why or record is None:
             return ClaimPlace(why=f'persistentvolumeclaim "{key[2]}" {why}')
         if record.is_directory:
-            return ClaimPlace(record.path)
+            return ClaimPlace(record.path, is_made=True)
         volume = self._storage.volumes.get(record.volume)
         return ClaimPlace(record.path, volume.check if volume is not None else "Directory")
 
@@ -283,15 +297,20 @@ class Claims:
             unbound = self._unbound.get(key)
             why = f"is not bound: {unbound.text}" if unbound is not None else "is not bound yet"
             return why if is_claimed else "not found"
-        if any(run.pod.uid == pod.uid and run.seen.active is not None for run in self._runs):
+        if any(run.pod.uid == pod.uid and self._has_begun(run) for run in self._runs):
             return ""
         if record.is_leaving or not (record.maker or is_claimed):
             return "is being deleted, and no new pod gets it"
-        if not record.is_directory and record.volume not in self._storage.volumes:
-            return f'has lost its volume "{record.volume}"'
+        if self._is_lost(record):
+            return f'has lost its volume "{record.volume}" at {record.path}'
         if ONE_POD in record.modes and any(uid != pod.uid for uid in self._users(key)):
             return f"is of one pod alone ({ONE_POD}), and another uses it"
         return ""
+
+    def _is_lost(self, record: ClaimRecord) -> bool:
+        """Its manifest is gone, or means another place now, which has other content."""
+        volume = self._storage.volumes.get(record.volume)
+        return not record.is_directory and (volume is None or volume.path != record.path)
 
     @property
     def paths(self) -> frozenset[str]:
@@ -303,7 +322,7 @@ class Claims:
         if kind == CLAIM:
             record = self._records.of(key)
             record = None if record is None or record.is_released else record
-            is_lost = record is not None and not record.is_directory and record.volume not in self._storage.volumes
+            is_lost = record is not None and self._is_lost(record)
             status = claim_status(record, self._unbound.get(key), is_lost=is_lost)
             return status | ({"used": binary_quantity(self._used[key])} if key in self._used else {})
         if kind == VOLUME:

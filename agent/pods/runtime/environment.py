@@ -60,10 +60,12 @@ class ConfigProblem(Exception):
 
 
 class ClaimPlace(msgspec.Struct, frozen=True):
-    """Where the volume of a claim is, and what has to be there, as a hostPath has it; or why there is none."""
+    """Where the volume of a claim is, and what has to be there, as a hostPath has it; or why there is none. `is_made`:
+    it is kepd's own directory."""
 
     path: str = ""
     check: str = ""
+    is_made: bool = False
     why: str = ""
 
 

@@ -151,9 +151,7 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: PodFacts, roo
         return PlannedVolume(name=volume.name, host_path=given.path, check=given.type, is_read_only=is_read_only)
     if volume.persistent_volume_claim is not None:
         place = _place(volume.persistent_volume_claim, facts)
-        return PlannedVolume(
-            name=volume.name, host_path=place.path, check=place.check or "Directory", is_made=not place.check
-        )
+        return PlannedVolume(name=volume.name, host_path=place.path, check=place.check, is_made=place.is_made)
     group = pod.spec.security_context.fs_group if pod.spec.security_context is not None else None
     directory = _directory(volume)
     if volume.empty_dir is not None:

@@ -107,6 +107,8 @@ async def test_a_volume_of_a_manifest_serves_and_is_never_removed(cri: Slow, tmp
         await plane.until(lambda: status(plane, "other").get("message"), "another claim does not get it")
         put(manifests, "claim", claim())
         await plane.until(lambda: status(plane)["phase"] == "Bound", "the same does")
+        put(manifests, "volume", text.replace(str(disk), str(tmp_path)))
+        await plane.until(lambda: status(plane)["phase"] == "Lost", "what has its name is another place")
         put(manifests, "volume", None)
         await plane.until(lambda: status(plane)["phase"] == "Lost", "its volume is gone")
     assert (disk / "table").read_text() == "rows"
@@ -126,12 +128,14 @@ async def test_a_claim_that_is_deleted_ends_with_its_last_pod_as_its_class_says(
         put(manifests, "late", pod("late"))
         await plane.until(lambda: any("is being deleted" in one.message for one in plane.events), "no new pod")
         assert (root / "default/data/table").exists()
-        put(manifests, "late", None)
         put(manifests, "pod", None)
         if deletes:
-            await plane.until(lambda: not (root / "default/data").exists(), "it goes")
-            await plane.until(lambda: not DISKS[plane.logs].files, "and is forgotten")
+            await plane.until(lambda: not (root / "default/data").exists(), "it goes, though a pod waits for it")
+            put(manifests, "claim", text)
+            await plane.until_phases(late="Running")
+            assert not (root / "default/data/table").exists()
             return
+        put(manifests, "late", None)
         await plane.until(lambda: list(made(plane).values()) == ["StorageClass", "PersistentVolume"], "it stays")
         put(manifests, "claim", text)
         put(manifests, "pod", pod())
@@ -180,6 +184,30 @@ async def test_a_claim_of_one_pod_is_of_one_pod(cri: Slow, tmp_path: Path) -> No
         put(manifests, "two", pod("two"))
         await plane.until(lambda: any("of one pod alone" in one.message for one in plane.events), "it waits")
         assert plane.phases == {"web-n": "Running", "two-n": "Pending"}
+
+
+async def test_a_volume_of_a_manifest_leads_nobody_into_the_directories_of_kepd(cri: Slow, tmp_path: Path) -> None:
+    """Whatever type it has, or has not; and none is made or changed for it."""
+    logs = tmp_path / "logs"
+    own = logs.with_name(f"{logs.name}-pods") / "pods"
+    manifests = files(volume=volume().replace("/srv/disk", str(own)), claim=claim(), pod=pod())
+    async with running(cri, manifests, logs, claim_directory=str(tmp_path / "claims")) as plane:
+        await plane.until(lambda: any("which kepd gives no container" in one.message for one in plane.events), "told")
+        assert plane.phases == {"web-n": "Pending"}
+
+
+async def test_a_pod_that_uses_the_claim_of_a_set_keeps_it_from_going_with_the_set(cri: Slow, tmp_path: Path) -> None:
+    root, manifests = tmp_path / "claims", files(pod=pod(claim_name="data-db-0"))
+    manifests.put("/m/w.yaml", claimed(1, deleted="Delete"))
+    async with running(cri, manifests, tmp_path / "logs", claim_directory=str(root)) as plane:
+        await until_ready(plane, 2)
+        await plane.until(lambda: status(plane, "data-db-0")["phase"] == "Bound", "both use it")
+        manifests.put("/m/w.yaml", None)
+        await plane.until_phases(web="Running")
+        await plane.rounds()
+        assert (root / "default/data-db-0").exists()
+        put(manifests, "pod", None)
+        await plane.until(lambda: not (root / "default/data-db-0").exists(), "the last one takes it along")
 
 
 async def test_claims_of_a_stateful_set_are_shown_and_can_be_deleted(cri: Slow, tmp_path: Path) -> None:
