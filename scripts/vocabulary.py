@@ -77,6 +77,7 @@ EVENTS = {
     "ForwardingDropped": "Another program's chain drops what the node forwards; with nftables kepd cannot accept it.",
     "JobAlreadyActive": "A Job of the CronJob still runs, and `concurrencyPolicy` is Forbid.",
     "MemoryShort": "kepd is near its memory limit: it drops history and refuses lists to all but root.",
+    "ClockWentBack": "The node's clock was set back; what was dated later counts as now, and nothing waits longer.",
     "ClockWasAhead": "The clock was set back by hours; times of a CronJob that it used up count again from now on.",
     "MissSchedule": "A start of a CronJob was missed beyond `startingDeadlineSeconds`.",
     "PostStartHookInterrupted": "A restart of kepd cut off a postStart hook; it counts as done.",

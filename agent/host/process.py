@@ -20,6 +20,7 @@ from agent.drivers.clock.driver import SystemClock
 from agent.drivers.systemd.driver import ServiceManager
 from agent.host.lifecycle import DaemonLifecycle
 from agent.host.memory_relief import GroupMemory, MemoryRelief
+from agent.host.set_clock import SetClock
 from agent.host.tracing import wire_tracing
 from agent.host.tree import Unit
 from agent.host.turns import LongTurns
@@ -80,6 +81,7 @@ class Process:
         self._closers: list[Callable[[], Awaitable[None]]] = []
         self.units: list[Unit] = []
         self.turns = LongTurns()
+        self.set_clock = SetClock(self.clock, self.ring.tell)
         self.resources.callback(self.turns.watch())
         self.lifecycle = DaemonLifecycle(self.board, self.manager, self.clock, self._note_lag)
         make_directory(Path(configuration.node.run_directory), RUN_DIRECTORY_MODE)
@@ -190,6 +192,7 @@ class Process:
     def _note_lag(self, lag_s: float) -> None:
         self.metrics.loop_lag_s = lag_s
         self.turns.tick()
+        self.set_clock.look()
 
     def _cri_called(self, method: str, code: str, duration_s: float) -> None:
         span = self.tracing.called(method, code, duration_s) if self.tracing is not None else None

@@ -66,7 +66,7 @@ class LongTurns:
         return end
 
     def tick(self) -> None:
-        """Called often, so that what a long turn waited is known to a second."""
+        """Called every few seconds, for what a long turn waited is counted since then."""
         self._waited_s = self._waited()
 
     def note(self, handle: Any, took_s: float) -> None:  # noqa: ANN401 - a handle of asyncio

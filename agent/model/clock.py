@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time, as every part that waits or measures gets it handed in, so that tests run hours in milliseconds."""
+"""Time, as every part that waits or measures gets it handed in, so that tests run hours in milliseconds.
+
+Within a process durations are of the clock that only runs (`now_s`). A wall time goes from one process to the next with
+the boot that it is of, so that the same boot gives the same moment whatever the clock was set to; of another boot, one
+that is ahead of now counts as now. Only what a calendar says is by the wall: CronJobs, certificates, ages for people.
+"""
 
 import asyncio
 from typing import Any, Protocol

@@ -16,7 +16,9 @@ from agent.drivers.manifests.source_folders import read_source_folders
 from agent.host.joints.manifests import faults_of, wire_objects
 from agent.model.refused import Refused
 from agent.objects.run.applying import ManifestObjects
+from tests.fakes.power import Disk, disk
 
+__all__ = ["disk"]
 POD = b"apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: a, image: 'i:1'}]}\n"
 SERVICE = b"---\n# its way in\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80}]}\n"
 SECRET = b"---\napiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: hush}\n"
@@ -512,3 +514,17 @@ async def test_a_patch_is_made_again_on_top_of_an_edit_by_hand(folder: Path, mon
 
 def version_now(objects: ManifestObjects, key: Any) -> str:
     return next(placed.version for placed in objects._placed(objects.files()) if placed.found.key == key)
+
+
+async def test_what_was_acknowledged_is_on_the_disk(folder: Path, disk: Disk) -> None:
+    objects = objects_in(folder)
+    await objects.apply(POD, dry_run=False)
+    assert disk.lost(folder) == []
+    await objects.apply(SERVICE + SECRET, dry_run=False)
+    assert disk.lost(folder) == []
+    await objects.patch(("Service", "default", "web"), {"spec": {"type": "NodePort"}}, "merge", dry_run=False)
+    await objects.apply(POD.replace(b"i:1", b"i:2") + SECRET.replace(b"hush", b"psst"), dry_run=False)
+    (folder / "both.yaml").write_bytes(SERVICE.replace(b"web", b"a") + SERVICE.replace(b"web", b"b"))
+    await objects.delete(("Service", "default", "a"), None, dry_run=False)
+
+    assert disk.lost(folder) == []

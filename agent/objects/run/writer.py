@@ -105,6 +105,8 @@ def write_draft(place: Path, content: bytes, mode: int) -> Path:
     draft.unlink(missing_ok=True)
     with open(draft, "xb", opener=lambda name, flags: os.open(name, flags, SECRET_MODE)) as target:
         target.write(content)
+        # Before the sync, or it would sync a file without what it is to have.
+        target.flush()
         with suppress(FileNotFoundError):
             there = place.stat()
             os.chown(target.fileno(), there.st_uid, there.st_gid)
