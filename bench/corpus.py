@@ -149,7 +149,7 @@ def _reasons(pod: Any) -> Iterator[str]:
 
 def run(folder: Path, most: int) -> Counter[str]:
     """Of at most so many files that a node is tried with; the others are checked alone."""
-    outcomes: Counter[str] = Counter()
+    outcomes, tried = Counter[str](), 0
     with Lab.start() as lab, tempfile.TemporaryDirectory(prefix="kb") as name:
         root = lab.place.cgroup_parent.strip("/")
         extra = (
@@ -166,9 +166,10 @@ def run(folder: Path, most: int) -> Counter[str]:
                 check = check_file(ManifestFile(str(path), path.read_bytes()))
                 if check.findings or not check.objects:
                     outcome = f"refused: {refusal(check)}"
-                elif WANTS_THE_NODE.search(path.read_text()) or outcomes.total() >= most:
+                elif WANTS_THE_NODE.search(path.read_text()) or tried >= most:
                     outcome = "taken, not tried"
                 else:
+                    tried += 1
                     outcome = node.try_file(path, made)
                 outcomes[outcome if not outcome.startswith("fault") else f"{outcome} ({path})"] += 1
                 print(f"{outcome:60.200} {path.relative_to(folder)}", flush=True)

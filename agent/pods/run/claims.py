@@ -125,6 +125,8 @@ class Claims:
     async def hold(self, pod: PodSpec) -> None:
         """What serves the claims of a pod that is about to use them. Raises OSError."""
         keys = [(CLAIM, pod.namespace, name) for name in sorted(claims_of(pod))]
+        if not keys:
+            return
         known = {key: self._records.of(key) for key in keys}
         missing = [key for key, record in known.items() if record is None or record.is_released]
         if claims := [self._storage.claims[key] for key in missing if key in self._storage.claims]:
@@ -151,6 +153,8 @@ class Claims:
         """Those that are served now and were not before. Raises OSError."""
         records = {record.key: record for record in self._records.all()}
         staying = [claim for claim in claims if claim.key not in records or not records[claim.key].is_leaving]
+        if not staying:
+            return []
         plan = partial(bind_all, staying, self._storage, self._settings, records, is_used=is_used)
         bound = []
         for claim, found in await asyncio.to_thread(lambda: list(plan())):

@@ -82,6 +82,23 @@ async def test_a_pod_waits_for_its_claim_and_says_which(cri: Slow, tmp_path: Pat
         assert status(plane, name, "PersistentVolume")["spec"]["claimRef"]["name"] == "data"
 
 
+async def test_the_longest_name_that_a_claim_may_have_has_a_directory(cri: Slow, tmp_path: Path) -> None:
+    root, name = tmp_path / "claims", "c" * 253
+    manifests = files(claim=claim(name), pod=pod(claim_name=name))
+    async with running(cri, manifests, tmp_path / "logs", claim_directory=str(root)) as plane:
+        await plane.until_phases(web="Running")
+        assert (root / "default" / name).is_dir()
+
+
+async def test_a_thousand_claims_keep_no_other_pod_waiting(cri: Slow, tmp_path: Path) -> None:
+    many = "\n---\n".join(claim(f"c{place}") for place in range(1100))
+    manifests = files(claims=many, claim=claim(), pod=pod())
+    async with running(cri, manifests, tmp_path / "logs", claim_directory=str(tmp_path / "claims")) as plane:
+        await plane.until_phases(web="Running")
+        assert "1000 objects of kind PersistentVolumeClaim already" in plane.message
+        assert len(list((tmp_path / "claims/default").iterdir())) == 1
+
+
 async def test_a_claim_without_a_pod_waits_and_makes_nothing(cri: Slow, tmp_path: Path) -> None:
     root, manifests = tmp_path / "claims", files(claim=claim())
     async with running(cri, manifests, tmp_path / "logs", claim_directory=str(root)) as plane:
