@@ -17,33 +17,20 @@ def _each(*rows: tuple[str, str]) -> Mapping[str, str]:
 # Kinds. As the first of several words each is a kind and never a pod's name: what ends pods must not end one that is
 # called like the object of another kind.
 KINDS = _each(
-    (
-        "replicationcontrollers|replicationcontroller|rc",
-        "a Deployment keeps pods: kepctl get deployments",
-    ),
     ("namespaces|namespace|ns", "a namespace is there while something is in it: kepctl get pods -A"),
     (
         "ingresses|ingress|ing|ingressclasses|gateways|gateway|gtw|httproutes",
         "a Service of type NodePort or LoadBalancer is reached from outside: kepctl get services",
     ),
-    (
-        (
-            "persistentvolumeclaims|persistentvolumeclaim|pvc|persistentvolumes|persistentvolume|pv|storageclasses|"
-            "storageclass|sc|csidrivers|csinodes|volumeattachments"
-        ),
-        "a pod's hostPath keeps files: kepctl get filesystems",
-    ),
+    ("csidrivers|csinodes|volumeattachments", "claims get directories: kepctl get pvc,pv"),
     (
         "runtimeclasses|runtimeclass",
         "a pod's runtimeClassName is a handler of the runtime: crictl info",
     ),
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
-        (
-            "horizontalpodautoscalers|"
-            "horizontalpodautoscaler|hpa|priorityclasses|priorityclass|pc|resourcequotas|quota|limitranges|limits"
-        ),
-        "the kinds that there are: kepctl api-resources",
+        "horizontalpodautoscalers|horizontalpodautoscaler|hpa",
+        "the number of pods is yours to set: kepctl scale deploy/NAME --replicas 3",
     ),
     (
         (
@@ -54,7 +41,7 @@ KINDS = _each(
     ),
     (
         (
-            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|podtemplates|"
+            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|"
             "mutatingwebhookconfigurations|validatingwebhookconfigurations|flowschemas"
         ),
         "only a cluster has it; the kinds that there are: kepctl api-resources",

@@ -32,6 +32,7 @@ from agent.pods.plan.admit import (
     is_critical,
     plan_preemption,
     priority_of,
+    why_against_rules,
     why_not_here,
     why_refused,
 )
@@ -158,8 +159,10 @@ class Admitter:
             refusal, is_waiting = AdmissionRefusal("NodeDrained", text), True
         elif text := why_not_here(pod.spec, settings.labels, settings.node):
             refusal = AdmissionRefusal("NodeAffinity", text)
-        elif refusal := context.pressure.why_refused(pod) or why_refused(
-            pod, pod.uid, context.places, self._capacity_for(pod)
+        elif refusal := (
+            context.pressure.why_refused(pod)
+            or why_against_rules(pod, context.places, context.rules())
+            or why_refused(pod, pod.uid, context.places, self._capacity_for(pod))
         ):
             is_waiting = True
         if refusal is not None:

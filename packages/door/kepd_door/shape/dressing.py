@@ -23,6 +23,8 @@ COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisschedul
 # What clients ask for that a manifest need not say.
 USUAL: dict[str, Object] = {
     "Deployment": {"replicas": 1, "strategy": {"type": "RollingUpdate"}},
+    "ReplicaSet": {"replicas": 1},
+    "ReplicationController": {"replicas": 1},
     "DaemonSet": {"updateStrategy": {"type": "RollingUpdate"}},
     "CronJob": {
         "concurrencyPolicy": "Allow",
