@@ -29,7 +29,7 @@ MANIFEST_KINDS = tuple(BY_WRITTEN)
 WITH_PODS = {kind.api: kind for kind in KINDS if kind.pod_path}
 WORKLOADS = tuple(kind.api for kind in KINDS if kind.is_carried_out and kind.pod_path == POD_PATH)
 CARRIED_OUT = frozenset(kind.api for kind in KINDS if kind.is_carried_out)
-CLUSTER_KINDS = frozenset(kind.written_as for kind in KINDS if not kind.has_namespace) | {"Namespace"}
+CLUSTER_KINDS = frozenset(kind.written_as for kind in KINDS if not kind.has_namespace)
 
 
 def kinds_read_by(module: str) -> tuple[str, ...]:
@@ -39,8 +39,6 @@ def kinds_read_by(module: str) -> tuple[str, ...]:
 # Groups of Kubernetes with kinds of ours, and other kinds of these groups, which are no slips of the pen.
 OUR_GROUPS = frozenset(kind.group for kind in KINDS)
 FOREIGN_KINDS: Mapping[str, str] = {
-    "Namespace": "objects of any namespace are taken, and it need not be made",
-    "ServiceAccount": "pods of this node have no tokens",
     "PersistentVolumeClaim": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
     "PersistentVolume": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
     "ReplicationController": "write a Deployment",
@@ -51,8 +49,6 @@ FOREIGN_KINDS: Mapping[str, str] = {
     "LimitRange": "give each container its resources",
     "ResourceQuota": "pods.maxPods bounds this node",
     "Event": "kepd keeps the events of this node itself",
-    "Ingress": "a Deployment of any proxy with hostPorts serves",
-    "IngressClass": "a Deployment of any proxy with hostPorts serves",
     "IPAddress": "addresses of Services are given by ServiceCIDRs",
 }
 """With what serves instead."""

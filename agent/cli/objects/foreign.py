@@ -21,9 +21,8 @@ KINDS = _each(
         "replicationcontrollers|replicationcontroller|rc",
         "a Deployment keeps pods: kepctl get deployments",
     ),
-    ("namespaces|namespace|ns", "a namespace is there while something is in it: kepctl get pods -A"),
     (
-        "ingresses|ingress|ing|ingressclasses|gateways|gateway|gtw|httproutes",
+        "gateways|gateway|gtw|httproutes",
         "a Service of type NodePort or LoadBalancer is reached from outside: kepctl get services",
     ),
     (
@@ -32,10 +31,6 @@ KINDS = _each(
             "storageclass|sc|csidrivers|csinodes|volumeattachments"
         ),
         "a pod's hostPath keeps files: kepctl get filesystems",
-    ),
-    (
-        "runtimeclasses|runtimeclass",
-        "a pod's runtimeClassName is a handler of the runtime: crictl info",
     ),
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
@@ -47,14 +42,14 @@ KINDS = _each(
     ),
     (
         (
-            "serviceaccounts|serviceaccount|sa|roles|role|rolebindings|rolebinding|clusterroles|clusterrole|"
+            "roles|role|rolebindings|rolebinding|clusterroles|clusterrole|"
             "clusterrolebindings|clusterrolebinding|certificatesigningrequests|csr"
         ),
         "groups of this machine say who may do what: kepctl config show",
     ),
     (
         (
-            "customresourcedefinitions|customresourcedefinition|crds|crd|leases|lease|podtemplates|"
+            "customresourcedefinitions|customresourcedefinition|crds|crd|podtemplates|"
             "mutatingwebhookconfigurations|validatingwebhookconfigurations|flowschemas"
         ),
         "only a cluster has it; the kinds that there are: kepctl api-resources",
@@ -108,7 +103,7 @@ COMMANDS = _each(
     ("nslookup|dig|resolve", "kepctl explain dns NAME"),
     ("man", "kepctl help apply"),
     ("create statefulset", "write its manifest: kepctl apply -f FILE"),
-    ("create namespace|create ns", "a namespace is there when something is in it: kepctl apply -f FILE"),
+    ("create namespace|create ns", "it need not be made; to give it labels: kepctl apply -f FILE"),
     ("create pod", "kepctl run NAME --image IMAGE"),
     (
         "create role|create rolebinding|create clusterrole|create clusterrolebinding|create serviceaccount",

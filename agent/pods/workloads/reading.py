@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from agent.config.shape import Shape, place_of
 from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
-from agent.model.generation import spec_generation
+from agent.model.generation import generation_of
 from agent.model.pods.container_fields import Fields
 from agent.model.pods.fields import HostPath, Metadata, Volume
 from agent.pods.manifest.annotations import annotations_of
@@ -156,7 +156,7 @@ def _built(read: _Read, tree: Tree, path: str, uid: str, claim_root: str) -> Wor
         annotations=tuple(metadata.annotations.items()),
         template=template,
         revision=revision_of(template),
-        generation=spec_generation(plain(tree.entries["spec"])),
+        generation=generation_of(plain(tree)),
         rules=_rules(read),
         service=own.service_name if own is not None else "",
         claims=tuple(

@@ -162,6 +162,11 @@ class Workloads:
         """Of one that is in a manifest."""
         return self._histories.of(key) if key in self._known else None
 
+    def revision(self, key: Key) -> int:
+        """The number of a Deployment's template; 0 before it is known, and for other kinds."""
+        history = self._histories.of(key) if key[0] == "Deployment" and key in self._known else None
+        return history.newest.number if history is not None and history.newest is not None else 0
+
     def revisions(self) -> list[dict[str, Any]]:
         """All templates that are remembered, as objects."""
         found = ((one, self._known.get(one.key)) for one in self._histories.all())
