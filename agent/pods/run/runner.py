@@ -66,7 +66,7 @@ class PodRunner:
         self.owners = Owners()
         self._records: dict[str, Record] = {}
         self.wants = WantedPods(self.owners, self._records)
-        self._context = replace(context, sources=lambda: self.wants.reading.sources)
+        self._context = replace(context, sources=lambda: self.wants.reading.sources, handler_of=self.wants.handler_of)
         self.rounds = Rounds(self._context, self.owners, self._found, self._taken_over, self._show_unseen)
         self.shown = ShownPods(context)
         self.pods, self.keepers = self.shown.feed, self.owners.keepers

@@ -33,6 +33,10 @@ class WantedPods:
         before, self.reading = self.reading, await asyncio.to_thread(read_wanted, wanted)
         return before
 
+    def handler_of(self, runtime_class: str) -> str:
+        """Of the runtime, as its class says; any other name is a handler itself."""
+        return self.reading.handlers.get(runtime_class, runtime_class)
+
     def settle(self, made: Iterable[PodSpec]) -> None:
         """A pod of a file comes before one that is made and has the same name."""
         begun = {one.pod.key: one for one in self._records.values()}

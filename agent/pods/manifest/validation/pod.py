@@ -123,6 +123,8 @@ def _host_names(out: Complaints, spec: PodFields) -> None:
         out.invalid("spec.hostnameOverride", name, f"must be no more than {LONGEST_HOST_NAME} characters")
     elif name:
         out.subdomain("spec.hostnameOverride", name)
+    if name and spec.host_network:
+        out.forbidden("spec.hostnameOverride", "may not be set together with `hostNetwork`")
     if name and spec.set_hostname_as_fqdn:
         out.forbidden("spec.hostnameOverride", "may not be set together with `setHostnameAsFQDN`")
 
