@@ -350,7 +350,10 @@ class Workloads:
             self._tell_outcome(workload, plan.record)
         if plan.wake_s is not None:
             self._due_s[workload.key] = clock.now_s() + max(plan.wake_s - clock.wall_s(), 0.0)
-        self._hands.take(workload, Steps(make=plan.make, end=plan.end))
+        if rules.is_indexed:
+            self._hands.take_indexes(workload, plan.indexes, plan.end)
+        else:
+            self._hands.take(workload, Steps(make=plan.make, end=plan.end))
         if plan.is_expired:
             await self._expire(workload)
 
