@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.kinds.registry import BY_API
-from kepd_door.run.kinds.slices import by_address, empty_slices, with_targets
+from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, with_targets, written_slices
 from kepd_door.shape.allocating import PORTS, with_node_ports
 from kepd_door.shape.defaults import filled
 from kepd_door.shape.dressing import dressed
@@ -89,6 +89,15 @@ def test_slices_name_the_pods_behind_addresses_and_a_service_without_any_has_an_
     busy = {"metadata": {"name": "s", "namespace": "n"}, "spec": {"selector": {"a": "b"}}}
     bare = {"metadata": {"name": "bare", "namespace": "n"}, "spec": {}}
     assert [each["metadata"]["name"] for each in empty_slices([idle, busy, bare], [made])] == ["idle-ipv4"]
+
+
+def test_a_slice_that_is_written_is_shown_in_the_place_of_what_is_made_of_it() -> None:
+    labels = {"kubernetes.io/service-name": "s"}
+    written = [{"metadata": {"name": "own", "namespace": "n", "labels": labels}}, {"metadata": {"name": "bare"}}]
+    made = {"metadata": {"name": "s-ipv4", "namespace": "n", "labels": labels}}
+    assert is_of_another(made, written)
+    assert not is_of_another({**made, "metadata": {**made["metadata"], "namespace": "m"}}, written)
+    assert [each["metadata"]["name"] for each in written_slices(written)] == ["own", "bare"]
 
 
 def test_a_pod_of_a_deployment_is_owned_by_the_template_that_is_shown() -> None:

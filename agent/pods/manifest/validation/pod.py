@@ -48,8 +48,8 @@ def check_pod(spec: PodFields) -> list[Complaint]:
     _namespaces(out, spec)
     if spec.security_context is not None:
         _security(out, spec, spec.security_context)
-    if spec.os is not None and spec.os.name != "linux":
-        out.one_of("spec.os.name", spec.os.name, ("linux",))
+    if spec.os is not None and spec.os.name not in ("linux", "windows"):
+        out.one_of("spec.os.name", spec.os.name, ("linux", "windows"))
     check_resources(out, spec.resources, "spec.resources", is_pod=True)
     check_whole(out, spec)
     check_claims(out, spec)

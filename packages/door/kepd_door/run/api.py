@@ -23,7 +23,7 @@ from kepd_door.run.kinds.admitting import admitted
 from kepd_door.run.kinds.lasting import FindOffer, node_lease, own_service, own_slice, root_certificates, with_lasting
 from kepd_door.run.kinds.namespaces import Namespaces
 from kepd_door.run.kinds.proxy import pass_on
-from kepd_door.run.kinds.slices import by_address, empty_slices, with_targets
+from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, with_targets, written_slices
 from kepd_door.run.kinds.written_status import write_status
 from kepd_door.run.kubelet_pages import kubelet_page
 from kepd_door.run.pages import json_answer, page
@@ -85,14 +85,15 @@ class Door:
             return [own_service(int(port))]
 
         async def slices(others: Sequence[Object]) -> Sequence[Object]:
-            services = self.store_of("services")
+            services, written = self.store_of("services"), written_slices(await self._calls.objects(kind.api))
             listed = [one.made for one in await services.seen()] if services is not None else []
-            return [own_slice(host.strip("[]"), int(port)), *empty_slices(listed, others)]
+            empty = empty_slices(listed, [*others, *written])
+            return [own_slice(host.strip("[]"), int(port)), *written, *empty]
 
-        async def targets() -> Callable[[Object], Object]:
-            pods = self.store_of("pods")
+        async def targets() -> Callable[[Object], Object | None]:
+            pods, written = self.store_of("pods"), await self._calls.objects(kind.api)
             known = by_address(one.made for one in await pods.seen()) if pods is not None else {}
-            return lambda made: with_targets(made, known)
+            return lambda made: None if is_of_another(made, written) else with_targets(made, known)
 
         async def leases(_: Sequence[Object]) -> Sequence[Object]:
             nodes = self.store_of("nodes")

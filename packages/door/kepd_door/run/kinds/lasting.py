@@ -13,7 +13,7 @@ from agent.model.placed import Walk
 Object = dict[str, Any]
 FindOffer = Callable[[], Awaitable[Offer]]
 Always = Callable[[Sequence[Object]], Awaitable[Iterable[Object]]]
-FindChange = Callable[[], Awaitable[Callable[[Object], Object]]]
+FindChange = Callable[[], Awaitable[Callable[[Object], Object | None]]]
 AUTHORITY, SERVICE = "kube-root-ca.crt", "kubernetes"
 HTTPS = 443
 LEASES, RENEWED_S = "kube-node-lease", 10
@@ -21,7 +21,7 @@ LEASES, RENEWED_S = "kube-node-lease", 10
 
 def with_lasting(find_offer: FindOffer, always: Always, changes: FindChange | None = None) -> FindOffer:
     """What is written under the name of one stands in its place. `always` is given all others, and `changes` finds what
-    is made of each of these."""
+    is made of each of these, None for one that is not shown."""
 
     async def found() -> Offer:
         offer = await find_offer()
@@ -29,9 +29,11 @@ def with_lasting(find_offer: FindOffer, always: Always, changes: FindChange | No
         async def walk(how: How, after: str) -> Walk[Object]:
             change = await changes() if changes is not None else None
             others = []
-            async for place, made in offer.walk(how, after):
-                others.append(change(made) if change is not None else made)
-                yield place, others[-1]
+            async for place, given in offer.walk(how, after):
+                made = change(given) if change is not None else given
+                if made is not None:
+                    others.append(made)
+                    yield place, made
             seen = set(map(names_of, others))
             for made in await always(others):
                 if (key := names_of(made)) not in seen:

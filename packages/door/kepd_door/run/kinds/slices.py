@@ -17,6 +17,22 @@ def by_address(pods: Iterable[Object]) -> Mapping[str, Object]:
     return {part(pod, "status")["podIP"]: pod for pod in pods if part(pod, "status").get("podIP")}
 
 
+def written_slices(objects: Iterable[Object]) -> list[Object]:
+    """As their manifests have them, and for rows."""
+    return [{**made, FACTS: {**part(made, FACTS), "endpoints": [NO_ENDPOINT]}} for made in objects]
+
+
+def is_of_another(made: Object, written: Sequence[Object]) -> bool:
+    """Made of slices that are shown themselves."""
+    service = _service_of(made)
+    return any(_service_of(each) == service for each in written)
+
+
+def _service_of(made: Object) -> tuple[str, str]:
+    metadata = part(made, "metadata")
+    return str(metadata.get("namespace") or ""), str(part(metadata, "labels").get(OF_SERVICE) or "")
+
+
 def with_targets(made: Object, pods: Mapping[str, Object]) -> Object:
     """Of a slice that kepd made of the pods that run here; one of a manifest says itself whose its addresses are."""
     metadata = part(made, "metadata")
@@ -39,9 +55,7 @@ def _with_target(endpoint: Object, namespace: str, pods: Mapping[str, Object]) -
 
 
 def empty_slices(services: Iterable[Object], slices: Sequence[Object]) -> Iterator[Object]:
-    known = {
-        (part(one, "metadata").get("namespace"), part(one, "metadata", "labels").get(OF_SERVICE)) for one in slices
-    }
+    known = set(map(_service_of, slices))
     for service in services:
         namespace, name = service["metadata"].get("namespace", ""), service["metadata"]["name"]
         if not part(service, "spec").get("selector") or (namespace, name) in known:
