@@ -4,12 +4,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from agent.kinds.kind import Kind
 from agent.kinds.shown import shown_of
 from agent.kinds.table import Column
 from agent.objects.feed import Versions
@@ -20,10 +18,9 @@ from kepd_door.run.calls import Caller, Calls
 from kepd_door.run.changes_file import NOTHING, Told
 from kepd_door.run.deleting import Deleter, options_of
 from kepd_door.run.kinds.admitting import admitted
-from kepd_door.run.kinds.lasting import FindOffer, node_lease, own_service, own_slice, root_certificates, with_lasting
+from kepd_door.run.kinds.always import Always
 from kepd_door.run.kinds.namespaces import Namespaces
 from kepd_door.run.kinds.proxy import pass_on
-from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, with_targets, written_slices
 from kepd_door.run.kinds.written_status import write_status
 from kepd_door.run.kubelet_pages import kubelet_page
 from kepd_door.run.pages import json_answer, page
@@ -61,8 +58,9 @@ class Door:
         self._resources = [one for one in RESOURCES if _is_there(one, calls)]
         versions = self._versions = Versions(max(time.time_ns() // 1_000_000, told.last))
         shown = [one for one in self._resources if one.kind is not None]
+        always = Always(calls, self.store_of, address, authority)
         self._stores = {
-            one: KindStore(one, calls, self._find_offer(one.kind, authority), versions, spawn, node)
+            one: KindStore(one, calls, always.offer_of(one.kind), versions, spawn, node)
             for one in shown if one.kind is not None
         }  # fmt: skip
         for resource, store in self._stores.items():
@@ -72,37 +70,6 @@ class Door:
         self._node = node
         self._watches: dict[str, int] = {}
         self.ending = asyncio.Event()
-
-    def _find_offer(self, kind: Kind, authority: Callable[[], str]) -> FindOffer:
-        """With what an API server always has."""
-        found, (host, _, port) = partial(self._calls.offer, kind), self._address.rpartition(":")
-
-        async def certificates(_: Sequence[Object]) -> Sequence[Object]:
-            namespaces = await self._stores[NAMESPACES].entries()
-            return root_certificates(authority(), [one.key[1] for one in namespaces])
-
-        async def service(_: Sequence[Object]) -> Sequence[Object]:
-            return [own_service(int(port))]
-
-        async def slices(others: Sequence[Object]) -> Sequence[Object]:
-            services, written = self.store_of("services"), written_slices(await self._calls.objects(kind.api))
-            listed = [one.made for one in await services.seen()] if services is not None else []
-            empty = empty_slices(listed, [*others, *written])
-            return [own_slice(host.strip("[]"), int(port)), *written, *empty]
-
-        async def targets() -> Callable[[Object], Object | None]:
-            pods, written = self.store_of("pods"), await self._calls.objects(kind.api)
-            known = by_address(one.made for one in await pods.seen()) if pods is not None else {}
-            return lambda made: None if is_of_another(made, written) else with_targets(made, known)
-
-        async def leases(_: Sequence[Object]) -> Sequence[Object]:
-            nodes = self.store_of("nodes")
-            return [node_lease(one.made, time.time()) for one in await nodes.seen()][:1] if nodes is not None else []
-
-        if kind.api == "EndpointSlice":
-            return with_lasting(found, slices, targets)
-        always = {"ConfigMap": certificates, "Service": service, "Lease": leases}.get(kind.api)
-        return with_lasting(found, always) if always is not None else found
 
     def told(self) -> Told:
         """What the next process has to know."""
@@ -275,8 +242,8 @@ class Door:
         return json_answer(made)
 
     async def _deleter(self, request: web.BaseRequest, caller: Caller, target: Target) -> Deleter:
-        options = options_of(await body_of(request), request.query)
-        return Deleter(self._calls, caller, self._stores[target.resource], options)
+        given = options_of(await body_of(request), request.query)
+        return Deleter(self._calls, caller, self._stores[target.resource], given)
 
     async def _delete(self, request: web.BaseRequest, caller: Caller, target: Target) -> web.Response:
         deleter = await self._deleter(request, caller, target)
