@@ -32,6 +32,9 @@ def shown(value: float) -> str:
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["corpus"]:
+        # No figures: it says what becomes of manifests of others.
+        return int(importlib.import_module("bench.corpus").main(sys.argv[2:]))
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("names", nargs="*", default=MODULES)
     hours = "soak: so long, in a virtual machine; 0 = the table of the last such run"

@@ -33,7 +33,11 @@ def fill_defaults(configuration: Configuration, facts: HostFacts) -> Configurati
             configuration.runtime, image_endpoint=configuration.runtime.image_endpoint or configuration.runtime.endpoint
         ),
         api=replace(configuration.api, socket=configuration.api.socket or f"{run}/kepd.sock"),
-        pods=replace(configuration.pods, directory=configuration.pods.directory or f"{state}/pods"),
+        pods=replace(
+            configuration.pods,
+            directory=configuration.pods.directory or f"{state}/pods",
+            claim_directory=configuration.pods.claim_directory or f"{state}/claims",
+        ),
         proxy=replace(
             proxy,
             socket=proxy.socket or f"{run}/cri/cri.sock",

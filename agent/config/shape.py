@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a document has the fields and types that it may have: all complaints at once, each with its place.
 
-An unknown field is a complaint: half of what a manifest says would be worse than nothing.
+An unknown field is a complaint: half of what a manifest says would be worse than nothing. A class may say in
+`ELSEWHERE` what serves in place of fields that only others have.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -42,11 +43,13 @@ class Shape(msgspec.Struct, frozen=True):
             )
             return {}
         fields = {field.encode_name: field.type for field in kind.fields}
+        elsewhere: Mapping[str, str] = getattr(kind.cls, "ELSEWHERE", {})
         found: dict[str, object] = {}
         for name, child in tree.entries.items():
             below = f"{path}.{name}".lstrip(".")
             if name not in fields:
-                self._wrong(child, below, f"not supported by this version{suggestion(name, fields)}")
+                text = elsewhere.get(name) or f"not supported by this version{suggestion(name, fields)}"
+                self._wrong(child, below, text)
             elif child.kind != "scalar" or child.scalar is not None:
                 found[name] = self._value(_octal(child) if name in MODES else child, fields[name], below)
         return found

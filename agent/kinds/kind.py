@@ -25,18 +25,20 @@ class Kind(msgspec.Struct, frozen=True):
     group: str = ""
     observed_as: str = ""
     """Kubernetes' kind of what the node shows of itself."""
+    also_written: tuple[str, ...] = ()
+    """Older kinds of manifests that mean the same."""
     read_by: str = ""
     """The module whose `reading_for` reads it from manifests, where a plane carries it out."""
     faults: Callable[[dict[str, object]], Iterable[tuple[str, str]]] | None = None
     """What is wrong with one, by path, where no plane carries it out: it is kept and shown."""
     is_made: bool = False
     """kepd makes such objects from others; nobody writes one."""
+    is_also_made: bool = False
+    """And some are written."""
     is_carried_out: bool = False
     """The node tells a status of what a manifest has of it."""
     pod_path: tuple[str, ...] = ()
     """Where the spec of its pods stands."""
-    pod_label: str = ""
-    """What kepd adds to the labels of its pods."""
     turn: int = 0
     """A manifest is written after those of a lower one, which it may need."""
     is_in_all: bool = False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """All kinds, as their files tell of them. A new one is a file in one of the folders, and nothing else."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -23,7 +23,7 @@ def _kinds() -> Iterator[Kind]:
 KINDS = tuple(_kinds())
 BY_WORD = {word: kind for kind in KINDS for word in kind.words}
 BY_API = {kind.api: kind for kind in KINDS if kind.api}
-BY_WRITTEN = {kind.written_as: kind for kind in KINDS if kind.written_as}
+BY_WRITTEN = {name: kind for kind in KINDS for name in (kind.written_as, *kind.also_written) if name}
 MANIFEST_KINDS = tuple(BY_WRITTEN)
 """What may stand in a manifest; the others are made here."""
 WITH_PODS = {kind.api: kind for kind in KINDS if kind.pod_path}
@@ -38,17 +38,3 @@ def kinds_read_by(module: str) -> tuple[str, ...]:
 
 # Groups of Kubernetes with kinds of ours, and other kinds of these groups, which are no slips of the pen.
 OUR_GROUPS = frozenset(kind.group for kind in KINDS)
-FOREIGN_KINDS: Mapping[str, str] = {
-    "PersistentVolumeClaim": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
-    "PersistentVolume": "volumeClaimTemplates of a StatefulSet, or a hostPath volume, keep data here",
-    "ReplicationController": "write a Deployment",
-    "ReplicaSet": "write a Deployment",
-    "ControllerRevision": "kepd keeps the revisions of workloads itself",
-    "Endpoints": "write an EndpointSlice",
-    "PodTemplate": "write a Deployment or a Pod",
-    "LimitRange": "give each container its resources",
-    "ResourceQuota": "pods.maxPods bounds this node",
-    "Event": "kepd keeps the events of this node itself",
-    "IPAddress": "addresses of Services are given by ServiceCIDRs",
-}
-"""With what serves instead."""

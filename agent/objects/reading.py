@@ -13,13 +13,16 @@ from msgspec.structs import replace
 
 from agent.config.shape import Shape
 from agent.config.strict_yaml import Tree, UnreadableYaml, plain
-from agent.kinds.registry import CLUSTER_KINDS, FOREIGN_KINDS, MANIFEST_KINDS, OUR_GROUPS
+from agent.kinds.foreign import FOREIGN_KINDS
+from agent.kinds.parts import items, part
+from agent.kinds.registry import CLUSTER_KINDS, MANIFEST_KINDS, OUR_GROUPS
 from agent.model.finding import Finding, shown, suggestion
 from agent.model.manifests.snapshot import Key
 from agent.model.pods.source_folder import SourceFolder
 from agent.objects.decoding import documents_of
 
 DEFAULT_NAMESPACE = "default"
+OWNERS = b'"ownerReferences"'
 
 
 class Object(msgspec.Struct, frozen=True):
@@ -130,7 +133,7 @@ class _File:
             return
         self.count += 1
         reading = self._readings.of(kind)
-        if reading is not None or kind in self._known:
+        if (reading is not None or kind in self._known) and not _has_foreign_group(tree):
             self._take_known(tree, kind, reading, place)
         elif given is None:
             text = f"is missing; known are {', '.join(self._known)}"
@@ -197,6 +200,15 @@ class _File:
         else:
             self.objects[object_.key] = object_
 
+    def leave_out_owned(self) -> None:
+        """A cluster was asked for all that it has: what another object of the file makes is made by it anew."""
+        everything = dict(self.objects)
+        for object_ in [each for each in everything.values() if OWNERS in each.document]:
+            if (owner := _owner_of(object_)) in everything:
+                del self.objects[object_.key]
+                text = f"{called(object_.key)} is made by {called(owner)}, which is in this file too"
+                self.foreign.append(Finding(object_.where, "metadata.ownerReferences", text))
+
     def leave_out(self, reading: Reading, why: str) -> None:
         """Nothing of a plane's is taken of a file that has too much of it."""
         self.objects = {key: value for key, value in self.objects.items() if key[0] not in reading.kinds}
@@ -214,6 +226,7 @@ def read_file(
     if not faults:
         for tree in trees:
             file.take(tree)
+        file.leave_out_owned()
         for reading in readings.all:
             if reading.refuses is not None and (why := reading.refuses(trees)):
                 file.leave_out(reading, why)
@@ -246,9 +259,26 @@ def documents_in(files: Mapping[str, bytes], *more_kinds: str) -> Iterator[tuple
 
 def _is_foreign(tree: Tree, kind: str) -> bool:
     """Whether it cannot be a slip of the pen in a kind of ours."""
+    group = _group_of(tree)
+    return kind in FOREIGN_KINDS or (bool(group) and group not in OUR_GROUPS)
+
+
+def _has_foreign_group(tree: Tree) -> bool:
+    """One that somebody has a domain for; those without are Kubernetes' own, also of long ago."""
+    group = _group_of(tree)
+    return "." in group and group not in OUR_GROUPS
+
+
+def _group_of(tree: Tree) -> str:
     version = tree.entries.get("apiVersion")
     group, slash, _ = str(version.scalar if version is not None else "").partition("/")
-    return kind in FOREIGN_KINDS or (bool(slash) and group not in OUR_GROUPS)
+    return group if slash else ""
+
+
+def _owner_of(object_: Object) -> Key:
+    metadata = part(msgspec.json.decode(object_.document), "metadata")
+    owner = next((each for each in items(metadata, "ownerReferences") if each.get("controller") is True), {})
+    return str(owner.get("kind", "")), object_.key[1], str(owner.get("name", ""))
 
 
 def key_of(tree: Tree, kind: str) -> Key:

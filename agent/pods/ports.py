@@ -10,6 +10,7 @@ from agent.model.nodes.use import NodeLook, PodUse
 from agent.model.pods.http_question import HttpAnswer, HttpQuestion
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.features import RuntimeFeatures
+from agent.pods.runtime.environment import ClaimPlace
 from agent.wire.cri import runtime_v1_pb2 as pb
 
 
@@ -164,6 +165,18 @@ class PodDevices(Protocol):
     async def edits(self, pod: PodSpec, container: ContainerSpec, runtime: RuntimeFeatures) -> ContainerDevices: ...
 
     async def release(self, uid: str) -> None: ...
+
+
+class PodClaims(Protocol):
+    """Storage that pods claim. `hold` finds what serves the claims of a pod, or makes it, and raises OSError; `places`
+    says where it is, or why there is none; `paths` are all that pods may change by claims."""
+
+    async def hold(self, pod: PodSpec) -> None: ...
+
+    def places(self, pod: PodSpec) -> Mapping[str, ClaimPlace]: ...
+
+    @property
+    def paths(self) -> frozenset[str]: ...
 
 
 class PodPolicies(Protocol):

@@ -129,7 +129,7 @@ def test_pods_are_deleted_by_any_of_their_names(shop: Shop) -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["hpa", "rc", "gateway", "rc/web"])
+@pytest.mark.parametrize("kind", ["hpa", "roles", "gateway", "hpa/web"])
 def test_an_unknown_kind_deletes_no_pod_that_is_called_so(shop: Shop, kind: str) -> None:
     done = shop.ctl("delete", kind, "web")
 

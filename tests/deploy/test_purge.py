@@ -43,3 +43,12 @@ def test_a_purge_deletes_nothing_of_the_machine_that_is_mounted_below(tmp_path: 
     assert done.stdout.split() == ["/var/lib/kepd"]
     assert "/var/lib/kepd/pods/uid/volumes" in done.stderr
     assert "kepd cleanup --all" in done.stderr
+
+
+def test_a_purge_leaves_what_pods_claimed() -> None:
+    """Nobody asked for the end of that: the package may come back."""
+    kept = "/var/lib/kepd/claims/default/data"
+    done = purged(f"mkdir -p {kept}; echo rows > {kept}/table; trap 'cd /var/lib/kepd; find . -type f; ls' EXIT")
+
+    assert done.stdout.split() == ["/var/lib/kepd", "./claims/default/data/table", "claims"]
+    assert "/var/lib/kepd/claims stays" in done.stderr

@@ -418,6 +418,22 @@ async def test_a_job_that_is_in_no_file_is_listed_read_and_deleted_and_not_edite
     assert contents(folder) == {}
 
 
+async def test_a_claim_that_was_made_for_somebody_can_be_written_by_them(folder: Path) -> None:
+    """As after `kubectl get pvc -o yaml`, and back."""
+    claim = (
+        b"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data-db-0}\n"
+        b"spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n"
+    )
+    made = MadeJobs()
+    made.files = {"StatefulSet default/db": claim.replace(b"1Gi", b"2Gi")}
+    objects = objects_in(folder, jobs=made)
+    (applied,) = await objects.apply(claim, dry_run=False)
+    (listed,) = await objects.listed("PersistentVolumeClaim")
+
+    assert applied.result == "created"
+    assert (b"1Gi" in listed.content, str(folder) in listed.source) == (True, True)
+
+
 async def test_a_cron_job_is_listed_without_the_values_of_its_variables(folder: Path) -> None:
     env = b'containers: [{name: a, image: i, env: [{name: P, value: "hush"}]}]'
     job = b"{spec: {template: {spec: {restartPolicy: Never, " + env + b"}}}}"

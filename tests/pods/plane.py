@@ -241,11 +241,7 @@ async def running(
     )  # fmt: skip
     given_pods = given.pods
     manifests.readings = [
-        pod_reading(
-            NodeIdentity(
-                "n", given_pods.name_suffix, given.gives_devices, given.gives_plugins, given_pods.claim_directory
-            )
-        )
+        pod_reading(NodeIdentity("n", given_pods.name_suffix, given.gives_devices, given.gives_plugins))
     ]
     told: list[Event] = []
     client, metrics = FakeProbeClient(), PodMetrics()

@@ -18,27 +18,14 @@ def _each(*rows: tuple[str, str]) -> Mapping[str, str]:
 # called like the object of another kind.
 KINDS = _each(
     (
-        "replicationcontrollers|replicationcontroller|rc",
-        "a Deployment keeps pods: kepctl get deployments",
-    ),
-    (
         "gateways|gateway|gtw|httproutes",
         "a Service of type NodePort or LoadBalancer is reached from outside: kepctl get services",
     ),
-    (
-        (
-            "persistentvolumeclaims|persistentvolumeclaim|pvc|persistentvolumes|persistentvolume|pv|storageclasses|"
-            "storageclass|sc|csidrivers|csinodes|volumeattachments"
-        ),
-        "a pod's hostPath keeps files: kepctl get filesystems",
-    ),
+    ("csidrivers|csinodes|volumeattachments", "claims get directories: kepctl get pvc,pv"),
     ("componentstatuses|componentstatus|cs|apiservices", "the parts of this node are in kepctl get planes"),
     (
-        (
-            "horizontalpodautoscalers|"
-            "horizontalpodautoscaler|hpa|priorityclasses|priorityclass|pc|resourcequotas|quota|limitranges|limits"
-        ),
-        "the kinds that there are: kepctl api-resources",
+        "horizontalpodautoscalers|horizontalpodautoscaler|hpa",
+        "the number of pods is yours to set: kepctl scale deploy/NAME --replicas 3",
     ),
     (
         (
@@ -49,7 +36,7 @@ KINDS = _each(
     ),
     (
         (
-            "customresourcedefinitions|customresourcedefinition|crds|crd|podtemplates|"
+            "customresourcedefinitions|customresourcedefinition|crds|crd|"
             "mutatingwebhookconfigurations|validatingwebhookconfigurations|flowschemas"
         ),
         "only a cluster has it; the kinds that there are: kepctl api-resources",

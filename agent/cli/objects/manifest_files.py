@@ -3,7 +3,9 @@
 
 import json
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -33,8 +35,15 @@ file_option = click.option(
 
 
 class ManifestFile(msgspec.Struct, frozen=True):
+    """Its content is UTF-8; PowerShell writes what a command prints as UTF-16."""
+
     path: str
     content: bytes
+
+    def __post_init__(self) -> None:
+        if self.content.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            with suppress(UnicodeDecodeError):
+                msgspec.structs.force_setattr(self, "content", self.content.decode("utf-16").encode())
 
 
 class CheckedFile(msgspec.Struct, frozen=True):

@@ -17,6 +17,8 @@ from agent.model.text.jsonpath import read_path, shown
 
 CONDITIONS = {
     "Deployment": ("Available", "Progressing"),
+    "ReplicaSet": ("Available",),
+    "ReplicationController": ("Available",),
     "DaemonSet": ("Available",),
     "StatefulSet": ("Available",),
     "Job": ("Complete", "Failed"),
@@ -97,7 +99,7 @@ def condition_of(made: Made, name: str) -> bool | None:
         return None
     if made.get("kind") == "DaemonSet":
         return bool(status.get("numberAvailable") == status.get("desiredNumberScheduled"))
-    if made.get("kind") == "StatefulSet":
+    if made.get("kind") in ("StatefulSet", "ReplicaSet", "ReplicationController"):
         return bool(status.get("availableReplicas") == part(made, "spec").get("replicas", 1))
     for one in items(made, "status", "conditions"):
         if str(one.get("type")).lower() == name.lower():
@@ -122,7 +124,9 @@ def progress(kind: Kind, made: Made) -> tuple[bool, str]:
         new, available, here = now.get("updatedNumberScheduled", 0), now.get("numberAvailable", 0), wanted
     else:
         wanted = part(made, "spec").get("replicas", 1)
-        new, available, here = now.get("updatedReplicas", 0), now.get("availableReplicas", 0), now.get("replicas", 0)
+        available, here = now.get("availableReplicas", 0), now.get("replicas", 0)
+        # What has only one template has no count of it.
+        new = now.get("updatedReplicas", 0 if kind.api == "Deployment" else available)
     if kind.api == "StatefulSet":
         return _set_progress(made, now, wanted)
     if new == available == here == wanted:

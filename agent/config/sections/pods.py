@@ -91,7 +91,10 @@ class Pods:
     name_suffix: bool = restart(BOOL, True, "Append the node name to pod names, as a kubelet does.")
     directory: str = restart(PATH, "", "Directory of pod data and records.", "<stateDirectory>/pods")
     claim_directory: str = restart(
-        MAYBE_PATH, "", "Directory for what StatefulSets claim, kept when pods go; empty = claims are refused."
+        MAYBE_PATH, "", "Directory of storage that pods claim, kept when they go.", "<stateDirectory>/claims"
+    )
+    claim_classes: str = key(
+        choice("any", "own"), "any", "Storage classes that get directories: any, or only kepd.dev/directory's."
     )
     log_directory: str = restart(PATH, "/var/log/pods", "Directory of container logs.")
     log_link_directory: str = restart(

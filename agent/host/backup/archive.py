@@ -3,11 +3,12 @@
 
 import gzip
 import io
+import os
 import shutil
 import sqlite3
 import subprocess
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path, PurePosixPath
 
@@ -39,10 +40,8 @@ def found_below(roots: Mapping[str, Path]) -> Iterator[Member]:
     """Every file to keep. Sockets, pipes and links are left out: they hold no settings."""
     for name, root in roots.items():
         nested = [other for other in roots.values() if other != root and other.is_relative_to(root)]
-        for path in sorted(root.rglob("*")):
+        for path in sorted(_kept_below(name, root, nested)):
             relative = PurePosixPath(path.relative_to(root))
-            if any(path.is_relative_to(one) for one in nested) or not is_kept(name, relative):
-                continue
             if not path.is_file() or path.is_symlink():
                 continue
             # A kepd that runs may remove one at any moment.
@@ -52,6 +51,15 @@ def found_below(roots: Mapping[str, Path]) -> Iterator[Member]:
                     most = f"a file of kepd has {MOST_BYTES >> 20} at most"
                     raise BackupFailed(f"{path} has {status.st_size >> 20} MiB; {most}")
                 yield Member(name, relative, status.st_mode & 0o777, path.read_bytes())
+
+
+def _kept_below(name: str, root: Path, nested: Collection[Path]) -> Iterator[Path]:
+    """What pods have may be as large as it likes, and is not looked through."""
+    for above, folders, files in os.walk(root):
+        place = Path(above)
+        kept = {one for one in (*folders, *files) if is_kept(name, PurePosixPath((place / one).relative_to(root)))}
+        folders[:] = [one for one in folders if one in kept and place / one not in nested]
+        yield from (place / one for one in files if one in kept)
 
 
 def remembered(state: Path) -> Iterator[Member]:

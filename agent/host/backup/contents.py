@@ -23,6 +23,8 @@ ROOTS = ("config", "manifests", "state", "pods")
 MOST_BYTES = 256 << 20
 """Of one file."""
 OF_PODS = "volumes"
+CLAIMS = "claims"
+"""What pods claimed, where no other place is configured."""
 OF_THIS_BOOT = frozenset({"boot-id", "lock"})
 SECRET_FOLDERS = frozenset(name for name, kind in SOURCE_FOLDERS.items() if kind == "Secret")
 SIGNS: Mapping[str, "re.Pattern[bytes]"] = MappingProxyType({
@@ -75,7 +77,7 @@ def is_kept(root: str, relative: PurePosixPath) -> bool:
     """Whether a file below a root belongs into a backup. Names with a dot are drafts."""
     if any(one.startswith(".") for one in relative.parts) or relative.name in OF_THIS_BOOT:
         return False
-    if root == "state" and str(relative) in (*OBJECTS, NEXT):
+    if root == "state" and (str(relative) in (*OBJECTS, NEXT) or relative.parts[0] == CLAIMS):
         return False
     return OF_PODS not in relative.parts if root in ("state", "pods") else True
 

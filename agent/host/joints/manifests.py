@@ -19,6 +19,7 @@ from agent.objects.run.writer import WRITING
 
 if TYPE_CHECKING:
     from agent.pods.attach.unit import PodOffers
+    from agent.pods.run.workloads.workloads import Workloads
     from agent.policies.attach.unit import PolicyOffers
 
 GRAIN_NS = 50_000_000
@@ -58,6 +59,23 @@ class LastRead:
                 for one in found
             ),
         )
+
+
+class MadeHere:
+    """What no file has, and what becomes of it when somebody deletes it."""
+
+    def __init__(self, workloads: "Workloads") -> None:
+        self._makers = (workloads.cron, workloads.claims)
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return {path: content for maker in self._makers for path, content in maker.files.items()}
+
+    async def drop(self, key: tuple[str, str, str]) -> bool:
+        for maker in self._makers:
+            if await maker.drop(key):
+                return True
+        return False
 
 
 def wire_objects(
@@ -110,7 +128,7 @@ def wire_objects(
         created_s=created_s,
         revision=workloads.revision if workloads is not None else lambda _: 0,
         made=workloads.revisions if workloads is not None else list,
-        jobs=workloads.cron if workloads is not None else None,
+        jobs=MadeHere(workloads) if workloads is not None else None,
         uid_of=uid_of,
         in_force=in_force,
     )

@@ -12,6 +12,7 @@ KIND = Kind(
     ("ep", "eps", "endpointslices", "endpointslice"),
     "EndpointSlice",
     group="discovery.k8s.io",
+    also_written=("Endpoints",),
     read_by=BY_SERVICES,
 )
 

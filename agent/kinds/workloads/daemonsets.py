@@ -15,7 +15,6 @@ KIND = Kind(
     read_by=BY_PODS,
     is_carried_out=True,
     pod_path=POD_PATH,
-    pod_label="controller-revision-hash",
     turn=4,
     is_in_all=True,
     subresources=(status_of("DaemonSet"),),

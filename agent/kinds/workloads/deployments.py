@@ -15,7 +15,6 @@ KIND = Kind(
     read_by=BY_PODS,
     is_carried_out=True,
     pod_path=POD_PATH,
-    pod_label="pod-template-hash",
     turn=3,
     is_in_all=True,
     subresources=(("scale", "Scale", ("get", "patch", "update")), status_of("Deployment")),

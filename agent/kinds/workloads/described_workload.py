@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Deployment, DaemonSet, StatefulSet or Job in full: what it wants, how far it has come, its pods."""
+"""A Deployment, ReplicaSet, DaemonSet, StatefulSet or Job in full: what it wants, how far it has come, its pods."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,6 +13,8 @@ from agent.model.finding import printable
 Made = Mapping[str, Any]
 TITLES = {
     "Deployment": ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"),
+    "ReplicaSet": ("replicas", "readyReplicas", "availableReplicas"),
+    "ReplicationController": ("replicas", "readyReplicas", "availableReplicas"),
     "DaemonSet": ("desiredNumberScheduled", "currentNumberScheduled", "updatedNumberScheduled", "numberAvailable"),
     "StatefulSet": ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"),
     "Job": ("active", "ready", "terminating", "succeeded", "failed"),

@@ -14,7 +14,6 @@ KIND = Kind(
     read_by=BY_PODS,
     is_carried_out=True,
     pod_path=POD_PATH,
-    pod_label="statefulset.kubernetes.io/pod-name",
     turn=5,
     is_in_all=True,
     subresources=(("scale", "Scale", ("get", "patch", "update")), status_of("StatefulSet")),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from agent.kinds.described import Described, events_of_object
 from agent.kinds.kind import Kind
 from agent.kinds.parts import items, part
-from agent.kinds.pods.pod_parts import labels_of, name_of, namespace_of
+from agent.kinds.pods.pod_parts import namespace_of
 from agent.kinds.shown import Describing, Objects
 from agent.kinds.table import Column, Columns, Object, names_of
 from agent.kinds.workloads.described_workload import workload_lines
@@ -40,17 +40,11 @@ def describe(kind: Kind, namespace: str, name: str) -> Describing:
 
 
 def pods_of(kind: Kind, made: Made, pods: Sequence[Object]) -> list[Object]:
-    """By the labels that it selects."""
+    """Those that say it owns them."""
     namespace, name = names_of(made)
-    wanted = {"job-name": name[:63].rstrip("-.")}
-    # What kepd adds tells pods of one kind from those of others with the same labels.
-    if added := kind.pod_label:
-        wanted = part(made, "spec", "selector", "matchLabels")
-    return [
-        pod
-        for pod in pods
-        if namespace_of(pod) == namespace
-        and name_of(pod).startswith(f"{name}-")
-        and wanted.items() <= labels_of(pod).items()
-        and (not added or added in labels_of(pod))
-    ]
+    return [pod for pod in pods if namespace_of(pod) == namespace and _is_owned(pod, kind.api, name)]
+
+
+def _is_owned(pod: Object, kind: str, name: str) -> bool:
+    owners = items(pod, "metadata", "ownerReferences")
+    return any(one.get("kind") == kind and one.get("name") == name for one in owners)

@@ -8,6 +8,10 @@ control plane does not have.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
 import msgspec
 
 from agent.model.pods.affinity import Affinity
@@ -26,6 +30,21 @@ from agent.model.pods.container_fields import (
 )
 
 Texts = dict[str, str]
+_NETWORK = "kepd mounts nothing over a network; mount it on this node (/etc/fstab) and write its path as hostPath"
+_DISK = "kepd attaches no disks; attach and mount it on this node, and write its path as hostPath, or claim a directory"
+ELSEWHERE: Mapping[str, str] = MappingProxyType({
+    **dict.fromkeys(("nfs", "cephfs", "glusterfs", "azureFile", "quobyte"), _NETWORK),
+    **dict.fromkeys(
+        (
+            "awsElasticBlockStore", "azureDisk", "cinder", "fc", "flocker", "gcePersistentDisk", "iscsi",
+            "photonPersistentDisk", "portworxVolume", "rbd", "scaleIO", "storageos", "vsphereVolume",
+        ),
+        _DISK,
+    ),
+    **dict.fromkeys(("csi", "flexVolume"), "kepd runs no storage drivers; hostPath, or a claim of a directory, serves"),
+    "gitRepo": "kepd clones nothing; an init container that clones into an emptyDir serves",
+})  # fmt: skip
+"""Kinds of volumes that need a cloud, a network or a driver, with what serves on a node."""
 
 
 class PodSecurityContext(Fields, frozen=True):
@@ -107,9 +126,15 @@ class ImageVolume(Fields, frozen=True):
     pull_policy: str = ""
 
 
+class ClaimedVolume(Fields, frozen=True):
+    claim_name: str = ""
+    read_only: bool = False
+
+
 class Volume(Fields, frozen=True):
     """A volume; exactly one source, and none is an emptyDir."""
 
+    ELSEWHERE: ClassVar[Mapping[str, str]] = ELSEWHERE
     name: str = ""
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None
@@ -118,6 +143,7 @@ class Volume(Fields, frozen=True):
     downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
     projected: ProjectedVolume | None = None
     image: ImageVolume | None = None
+    persistent_volume_claim: ClaimedVolume | None = None
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is None for name in self.__struct_fields__ if name != "name"):

@@ -57,7 +57,7 @@ MOST_DIFF_LINES = 5000
 # The node knows since when.
 DATED = CARRIED_OUT | {"NetworkPolicy"}
 # Templates that workloads had.
-MADE_KINDS, MADE = frozenset(kind.api for kind in KINDS if kind.is_made), "kepd"
+MADE_KINDS, MADE = frozenset(kind.api for kind in KINDS if kind.is_made or kind.is_also_made), "kepd"
 # Of this process: who may only read learns from a version whether something changed, and nothing of what it says.
 VERSION_KEY = secrets.token_bytes(32)
 
@@ -73,10 +73,11 @@ def version_of(content: Content) -> str:
     return blake2b(msgspec.json.encode(content, order="deterministic"), key=VERSION_KEY, digest_size=12).hexdigest()
 
 
-class MadeJobs(Protocol):
-    """Jobs of CronJobs: their manifests by who made them."""
+class MadeObjects(Protocol):
+    """Jobs of CronJobs, claims of StatefulSets and the like: their manifests by who made them."""
 
-    files: Mapping[str, bytes]
+    @property
+    def files(self) -> Mapping[str, bytes]: ...
 
     async def drop(self, key: Key) -> bool:
         """End one, if it is among them. Raises Refused."""
@@ -96,7 +97,7 @@ class ManifestObjects:
         created_s: Callable[[Key], float] = lambda _: 0.0,
         revision: Callable[[Key], int] = lambda _: 0,
         made: Callable[[], Sequence[Content]] = list,
-        jobs: MadeJobs | None = None,
+        jobs: MadeObjects | None = None,
         uid_of: Callable[[str, str], str] = lambda _namespace, _name: "",
         in_force: Callable[[], InForce | None] = lambda: None,
     ) -> None:
@@ -139,7 +140,12 @@ class ManifestObjects:
         if number := self._revision(key):
             content = hidden.with_annotation(content, hidden.REVISION, str(number))
         if listed.kind != "NetworkPolicy":
-            content = {**content, "status": self._status(key) or {}}
+            status = dict(self._status(key) or {})
+            # What an API server would fill in beside what its author says.
+            if spec := part(status, "spec"):
+                content["spec"] = {**part(content, "spec"), **spec}
+                del status["spec"]
+            content = {**content, "status": status}
         return msgspec.structs.replace(listed, content=msgspec.json.encode(content))
 
     def _listed(
@@ -169,9 +175,10 @@ class ManifestObjects:
     async def manifest(self, key: Key) -> tuple[str, str, str]:
         if key[0] in MADE_KINDS:
             made = next((each for each in self._made() if _key_of(each) == key), None)
-            if made is None:
+            if made is None and key[0] not in BY_WRITTEN:
                 raise Refused("not_found", f"no {_name(key)} is remembered")
-            return dumped(made), MADE, version_of(made)
+            if made is not None:
+                return dumped(made), MADE, version_of(made)
         files = await asyncio.to_thread(self._read)
         placed = self._find(files, key)
         return own_text(files[placed.path], placed.found), placed.found.where, placed.version
@@ -262,6 +269,9 @@ class ManifestObjects:
             raise Refused("exists", f"{_name(one.key)} is already in {there.found.where}")
         if version and (there is None or there.version != version):
             raise Refused("conflict", f"{_name(one.key)} is not as it was when it was read: it was changed meanwhile")
+        if there is not None and one.kind != "Job" and self._is_made(there):
+            # Whoever writes what was made for them has it in a manifest from now on.
+            there = None
         lost = list(hidden.losses(one.kind, one.content, there.found.content if there is not None else None, one.where))
         if lost:
             raise Refused("invalid", "; ".join(map(str, lost)), lost)
@@ -282,10 +292,8 @@ class ManifestObjects:
             one, text = msgspec.structs.replace(one, content=kept), dumped(kept)
         if old.content == one.content:
             return _applied(one, "unchanged", path)
-        if self._jobs is not None and path in self._jobs.files:
-            text = (
-                f"{_name(one.key)} was made by {path}; change that one for the next Job, and delete this one to end it"
-            )
+        if self._is_made(there):
+            text = f"{_name(one.key)} was made by {path}; change that one, and delete this one to end it"
             raise Refused("precondition", text)
         diff = _difference(old.content, one, own_text(files[path], old), text, path)
         try:
@@ -294,6 +302,9 @@ class ManifestObjects:
         except UnreadableYaml as error:
             raise Refused("precondition", str(error.finding)) from error
         return _applied(one, "configured", path, diff)
+
+    def _is_made(self, placed: Placed) -> bool:
+        return self._jobs is not None and placed.path in self._jobs.files
 
     def _placed(self, files: Mapping[str, bytes]) -> Iterator[Placed]:
         """Of files that can be taken apart; about the others their plane complains."""

@@ -18,6 +18,8 @@ from agent.model.pods.pod import NOTHING_GIVEN, GivenMetadata, PodSpec, content_
 from agent.model.pods.shown_spec import without_copy
 from agent.model.pods.source_folder import SourceFolder
 from agent.objects.reading import Object, Reading, Readings, read_file
+from agent.pods.admission.objects import VERSIONS as RULE_KINDS
+from agent.pods.admission.objects import Rule, read_rule, rule_warnings
 from agent.pods.manifest.annotations import annotations_of
 from agent.pods.manifest.bound import within_bound
 from agent.pods.manifest.of_cluster import LEFT_OUT, token_volumes, without_own_selector, without_tokens
@@ -27,6 +29,8 @@ from agent.pods.manifest.validation.complaint import Complaints, told
 from agent.pods.manifest.validation.object_names import DATA_KEY_TEXT, check_metadata, is_data_key
 from agent.pods.runtime.environment import EnvironmentSource
 from agent.pods.runtime.names import log_directory_name
+from agent.pods.storage.objects import VERSIONS as STORAGE_KINDS
+from agent.pods.storage.objects import StorageObject, read_storage, storage_warnings
 from agent.pods.workloads.budget import KIND as BUDGET
 from agent.pods.workloads.budget import Budget, read_budget
 from agent.pods.workloads.cron_job import CRON_JOB
@@ -69,7 +73,6 @@ class NodeIdentity(msgspec.Struct, frozen=True):
     has_name_suffix: bool
     gives_devices: bool = False
     gives_plugins: bool = False
-    claim_root: str = ""
 
     @property
     def gives(self) -> dict[str, bool]:
@@ -93,7 +96,7 @@ def pod_reading(identity: NodeIdentity) -> Reading:
     )
 
 
-ANY_NODE = NodeIdentity("", False, True, True, "<pods.claimDirectory>")
+ANY_NODE = NodeIdentity("", False, True, True)
 
 
 def reading_for(configuration: Configuration | None) -> Reading:
@@ -104,9 +107,8 @@ def reading_for(configuration: Configuration | None) -> Reading:
 def identity_of(configuration: Configuration) -> NodeIdentity:
     devices = configuration.devices
     return NodeIdentity(
-        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled,
-        configuration.pods.claim_directory,
-    )  # fmt: skip
+        configuration.node.name, configuration.pods.name_suffix, devices.manager.enabled, devices.plugins.enabled
+    )
 
 
 def _read_object(tree: Tree, kind: str, path: str, identity: NodeIdentity, findings: list[Finding]) -> object | None:
@@ -119,10 +121,13 @@ def _read_object(tree: Tree, kind: str, path: str, identity: NodeIdentity, findi
         return read_cron_job(tree, path, identity.node, findings, gives=identity.gives)
     if kind == BUDGET:
         return read_budget(tree, path, findings)
-    gives, claim_root = identity.gives, identity.claim_root
+    if kind in RULE_KINDS:
+        return read_rule(tree, kind, findings)
+    if kind in STORAGE_KINDS:
+        return read_storage(tree, kind, path, findings)
     if kind == JOB:
         tree = without_own_selector(tree)
-    return read_workload(tree, kind, path, identity.node, findings, gives=gives, claim_root=claim_root)
+    return read_workload(tree, kind, path, identity.node, findings, gives=identity.gives)
 
 
 def _warnings(tree: Tree, value: object) -> Iterable[tuple[str, str]]:
@@ -131,6 +136,10 @@ def _warnings(tree: Tree, value: object) -> Iterable[tuple[str, str]]:
         yield from (("spec.volumes", f"{name} {LEFT_OUT}") for name in token_volumes(tree))
     elif isinstance(value, Workload):
         yield from manifest_warnings(value)
+    elif isinstance(value, Rule):
+        yield from rule_warnings(value)
+    elif isinstance(value, StorageObject):
+        yield from storage_warnings(value)
 
 
 def _folder_object(folder: SourceFolder) -> tuple[Object | None, Sequence[Finding]]:

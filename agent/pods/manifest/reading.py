@@ -13,8 +13,10 @@ from agent.model.pods.fields import Volume
 from agent.model.pods.pod import PodSpec
 from agent.objects.admitting import InForce
 from agent.objects.wanted import Wanted
+from agent.pods.admission.rules import AdmissionRules, admitted, rules_of
 from agent.pods.manifest.objects import KINDS, POD
 from agent.pods.runtime.environment import EnvironmentSource
+from agent.pods.storage.binding import Storage, storage_of
 from agent.pods.workloads.budget import Budget
 from agent.pods.workloads.workload import Workload
 
@@ -38,6 +40,8 @@ class ReadManifest(msgspec.Struct, frozen=True):
     budgets: Mapping[Key, Budget] = {}
     handlers: Mapping[str, str] = {}
     """Of the runtime, by the names of RuntimeClasses; any other name is a handler itself."""
+    storage: Storage = Storage()
+    rules: AdmissionRules = AdmissionRules()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -79,12 +83,15 @@ def read_wanted(wanted: Wanted) -> ReadManifest:
         path: [complaint for complaint in complaints if complaint.plane in ("", PLANE)]
         for path, complaints in in_force.complaints.items()
     }
+    rules = rules_of(values.values())
     told = {path: tuple(complaint.finding for complaint in complaints) for path, complaints in own.items()}
     for problem in look.problems:
         told[problem.where] = (problem, *told.get(problem.where, ()))
     return ReadManifest(
         in_force=in_force,
-        pods=dict(sorted((value.key, value) for value in values.values() if isinstance(value, PodSpec))),
+        pods=dict(
+            sorted((value.key, admitted(value, rules)) for value in values.values() if isinstance(value, PodSpec))
+        ),
         complaints={path: findings for path, findings in told.items() if findings},
         duplicates=frozenset(each.finding for complaints in own.values() for each in complaints if each.is_duplicate),
         unread=look.unread | {path for path, file in in_force.files.items() if not file.was_good},
@@ -96,6 +103,8 @@ def read_wanted(wanted: Wanted) -> ReadManifest:
         workloads={key: value for key, value in values.items() if isinstance(value, Workload)},
         budgets={key: value for key, value in values.items() if isinstance(value, Budget)},
         handlers={each.key[2]: str(each.value["handler"]) for each in in_force.of([RUNTIME_CLASS])},
+        storage=storage_of(values.values()),
+        rules=rules,
     )  # fmt: skip
 
 

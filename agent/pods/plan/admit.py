@@ -15,6 +15,7 @@ import msgspec
 from agent.model.nodes.terms import term_fits
 from agent.model.pods.fields import PodFields
 from agent.model.pods.pod import ContainerKind, PodSpec
+from agent.pods.admission.rules import AdmissionRules, Charge, charge_of, why_out_of_limits, why_over_quota
 from agent.pods.plan.remembered import PodOutcome
 from agent.pods.runtime.qos import pod_needs
 from agent.pods.runtime.volume_plan import written_paths
@@ -65,6 +66,8 @@ class AskedResources(msgspec.Struct, frozen=True, kw_only=True):
     ports: frozenset[HostPort] = frozenset()
     written: frozenset[str] = frozenset()
     """Paths of the node that it may change."""
+    charge: Charge | None = None
+    """What it counts for in quotas."""
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +100,7 @@ def asked_by(pod: PodSpec) -> AskedResources:
         memory_bytes=needs.memory_request,
         ports=frozenset(ports),
         written=written_paths(pod),
+        charge=charge_of(pod),
     )
 
 
@@ -149,6 +153,10 @@ class PodPlaces:
         """Of all of them; threads ask for it, too."""
         return frozenset().union(*[one.written for one in list(self._asked.values())])
 
+    @property
+    def charges(self) -> list[Charge]:
+        return [one.charge for one in self._asked.values() if one.charge is not None]
+
     def holder(self, port: HostPort, uid: str) -> str:
         """Another pod that has this port at an address which overlaps, by its key."""
         for other, key in self._holders.get(port.key, {}).items():
@@ -191,6 +199,15 @@ def why_unfit(spec: PodFields, allowed: Sequence[str]) -> AdmissionRefusal | Non
         if not is_allowed:
             text = f'forbidden sysctl: "{name}" is not allowed here; see pods.allowedUnsafeSysctls'
             return AdmissionRefusal("SysctlForbidden", text)
+    return None
+
+
+def why_against_rules(pod: PodSpec, places: PodPlaces, rules: AdmissionRules) -> AdmissionRefusal | None:
+    """Where the namespace of a pod does not let it begin; it waits until that, or the pod, is another."""
+    if why := why_out_of_limits(pod, rules):
+        return AdmissionRefusal("LimitRange", f"{PREFIX}{why}")
+    if any(rules.of(pod.namespace)) and (why := why_over_quota(charge_of(pod), rules, places.charges)):
+        return AdmissionRefusal("ExceededQuota", f"{PREFIX}{why}")
     return None
 
 

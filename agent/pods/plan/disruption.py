@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from agent.pods.manifest.selecting import selects
 from agent.pods.workloads.budget import Budget
-from agent.pods.workloads.validation import selects, share
+from agent.pods.workloads.validation import share
 from agent.pods.workloads.workload import Key
 
 

@@ -28,7 +28,7 @@ setHostnameAsFQDN securityContext overhead runtimeClassName nodeName nodeSelecto
 # Each field of a pod's spec and of a volume has a row.
 POD = dict.fromkeys(_IN_PLACE.split(), IN_PLACE) | dict.fromkeys(_REPLACED.split(), REPLACED) | {"resources": RESIZED}
 VOLUME = dict.fromkeys(("name", "configMap", "secret", "downwardAPI"), IN_PLACE)
-VOLUME |= dict.fromkeys(("emptyDir", "hostPath", "projected", "image"), REPLACED)
+VOLUME |= dict.fromkeys(("emptyDir", "hostPath", "projected", "image", "persistentVolumeClaim"), REPLACED)
 
 
 def replaced_by(before: PodSpec, after: PodSpec) -> str:

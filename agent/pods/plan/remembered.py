@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from agent.model.finding import printable
 from agent.model.pods.container_fields import Resources
+from agent.model.pods.fields import HostPath
 from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.pods.state import ProbeWords
 from agent.model.text.json_text import decode_record as decode_formatted
 from agent.pods.plan.restart import BackOff, may_restart
 from agent.pods.plan.stop_state import HookPhase, Stop, resumed
+from agent.pods.runtime.environment import ClaimPlace
 from agent.pods.runtime.observed import (
     Instance,
     Stage,
@@ -129,7 +131,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     pause_s: float = 0.0
     retry_s: float = 0.0
-    # When it ended for want of something, by the clock on the wall; the last few.
+    # When it ended for want of something, by the clock that only runs; the last few.
     evictions: tuple[float, ...] = ()
 
     def of(self, name: str) -> ContainerMemory:
@@ -242,7 +244,11 @@ def record_name(uid: str) -> str:
     return f"{FOLDER}/{uid}.json"
 
 
-def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str) -> bytes:
+def encode_record(
+    pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_id: str, claims: Mapping[str, ClaimPlace] = {}
+) -> bytes:
+    """`claims` say where those of the pod are."""
+    pod = _with_paths(pod, {name: place.path for name, place in claims.items()})
     # Names that are no UTF-8 have no place in JSON; whoever compares files makes them printable first.
     pod = dataclasses.replace(pod, file=printable(pod.file), source=printable(pod.source))
     record = Record(pod=pod, memory=memory, moments=tuple(moments[-MOMENTS_KEPT:]), boot_id=boot_id)
@@ -252,9 +258,24 @@ def encode_record(pod: PodSpec, memory: Memory, moments: Sequence[Moment], boot_
 def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> Record:
     """From the disk, as it stands now. Raises ValueError for what cannot be read."""
     record = decode_formatted(content, Record, FORMAT)
+    record = msgspec.structs.replace(record, pod=_with_paths(record.pod, {}))
     is_same_boot = bool(boot_id) and record.boot_id == boot_id
     memory = resumed_memory(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
+    # Those of another boot are over; kepd 0.9 wrote them by the wall, which is far ahead of this clock.
+    evictions = tuple(evicted_s for evicted_s in memory.evictions if is_same_boot and evicted_s <= now_s)
+    memory = msgspec.structs.replace(memory, evictions=evictions)
     return msgspec.structs.replace(record, memory=memory)
+
+
+def _with_paths(pod: PodSpec, paths: Mapping[str, str]) -> PodSpec:
+    """A kepd that knows no claims takes their volumes for what they are besides, which is none without a path, and so
+    for empty ones."""
+    claims = {one.name: one.persistent_volume_claim for one in pod.spec.volumes if one.persistent_volume_claim}
+    if not claims:
+        return pod
+    known = {name: HostPath(path=paths[one.claim_name]) for name, one in claims.items() if paths.get(one.claim_name)}
+    volumes = (replace(one, host_path=known.get(one.name)) if one.name in claims else one for one in pod.spec.volumes)
+    return dataclasses.replace(pod, spec=replace(pod.spec, volumes=tuple(volumes)))
 
 
 def _after_reboot(record: Record, now_s: float, wall_s: float) -> Memory:

@@ -32,6 +32,7 @@ from agent.pods.plan.admit import (
     is_critical,
     plan_preemption,
     priority_of,
+    why_against_rules,
     why_not_here,
     why_refused,
     why_unfit,
@@ -161,8 +162,10 @@ class Admitter:
             refusal = AdmissionRefusal("NodeAffinity", text)
         elif refusal := why_unfit(pod.spec, settings.pods.allowed_unsafe_sysctls):
             pass
-        elif refusal := context.pressure.why_refused(pod) or why_refused(
-            pod, pod.uid, context.places, self._capacity_for(pod)
+        elif refusal := (
+            context.pressure.why_refused(pod)
+            or why_against_rules(pod, context.places, context.rules())
+            or why_refused(pod, pod.uid, context.places, self._capacity_for(pod))
         ):
             is_waiting = True
         if refusal is not None:

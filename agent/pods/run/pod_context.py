@@ -20,6 +20,7 @@ from agent.model.pods.pod import ContainerSpec, PodSpec
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.model.runtime.features import RuntimeFeatures
 from agent.model.text.records import RecordFiles
+from agent.pods.admission.rules import AdmissionRules
 from agent.pods.plan.admit import AdmissionRefusal, PodPlaces, is_critical
 from agent.pods.plan.scarcity.victims import refused_by
 from agent.pods.ports import (
@@ -28,6 +29,7 @@ from agent.pods.ports import (
     Groups,
     Maintenance,
     NodeImages,
+    PodClaims,
     PodDevices,
     PodPolicies,
     ProbeClient,
@@ -39,7 +41,7 @@ from agent.pods.run.disk.lost_networks import RESULTS, set_aside
 from agent.pods.run.disk.measured import MeasuredDisks
 from agent.pods.run.metrics import PodMetrics
 from agent.pods.run.one_pod.pod_trace import PodTracing
-from agent.pods.runtime.environment import EnvironmentSource
+from agent.pods.runtime.environment import ClaimPlace, EnvironmentSource
 from agent.pods.runtime.qos import PodRequests, qos_class
 from agent.pods.settings import PodSettings
 
@@ -59,6 +61,19 @@ class NoDevices:
 
     async def release(self, uid: str) -> None:
         del uid
+
+
+class NoClaims:
+    """Of a node where nobody looks after claims: none is bound."""
+
+    paths: frozenset[str] = frozenset()
+
+    async def hold(self, pod: PodSpec) -> None:
+        del pod
+
+    def places(self, pod: PodSpec) -> Mapping[str, ClaimPlace]:
+        del pod
+        return {}
 
 
 class NoPolicies:
@@ -152,17 +167,24 @@ class PodDependencies(msgspec.Struct, frozen=True, kw_only=True):
     runtime: Features
     devices: PodDevices = msgspec.field(default_factory=NoDevices)
     policies: PodPolicies = msgspec.field(default_factory=NoPolicies)
+    claims: PodClaims = msgspec.field(default_factory=NoClaims)
     requests: PodRequests = msgspec.field(default_factory=PodRequests)
     lane: SandboxLane = msgspec.field(default_factory=SandboxLane)
     leaving: SandboxLane = msgspec.field(default_factory=SandboxLane)
     sources: Callable[[], Mapping[tuple[str, str, str], EnvironmentSource]] = msgspec.field(default=dict)
     handler_of: Callable[[str], str] = str
     """The runtime's handler for the name of a RuntimeClass."""
+    rules: Callable[[], AdmissionRules] = AdmissionRules
     places: PodPlaces = msgspec.field(default_factory=PodPlaces)
     pressure: NodePressure = msgspec.field(default_factory=NodePressure)
     pauses: Pauses = msgspec.field(default_factory=Pauses)
     network_results: Path = RESULTS
     tracing: PodTracing | None = None
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Paths of the node that containers may change."""
+        return self.places.written | self.claims.paths
 
     async def stop_sandbox(self, sandbox_id: str) -> None:
         """Also where a power cut spoiled what CNI wrote down of its network."""

@@ -33,6 +33,7 @@ from agent.pods.plan.remembered import History, Record, resumed_by
 from agent.pods.plan.restart import RetryPause
 from agent.pods.ports import NodeFigures
 from agent.pods.run.admitting import Admitter, Displacer, rank_of
+from agent.pods.run.claims import Claims
 from agent.pods.run.evicting import Evictor
 from agent.pods.run.handlers.probes import ProbeRunner
 from agent.pods.run.housekeeping import Housekeeping
@@ -66,7 +67,8 @@ class PodRunner:
         self.owners = Owners()
         self._records: dict[str, Record] = {}
         self.wants = WantedPods(self.owners, self._records)
-        self._context = replace(context, sources=lambda: self.wants.reading.sources, handler_of=self.wants.handler_of)
+        claims = Claims(context, self.owners, self.is_unread)
+        self._context = self.wants.told_to(replace(context, claims=claims))
         self.rounds = Rounds(self._context, self.owners, self._found, self._taken_over, self._show_unseen)
         self.shown = ShownPods(context)
         self.pods, self.keepers = self.shown.feed, self.owners.keepers
@@ -78,7 +80,7 @@ class PodRunner:
         self._housekeeping = Housekeeping(self._context, self._kept, node)
         self.admitter = Admitter(self._context, self.pods, self.shown.changed.set)
         self._displacer = Displacer(self._context, self.admitter, self.keepers)
-        self.workloads = Workloads(self._context, self, take_out)
+        self.workloads = Workloads(self._context, self, take_out, claims)
         self.evictor = Evictor(
             self._context, node, self._kept, self._settle_pressure, self._displacer.readmit,
             self._housekeeping.free_logs, guards=self.workloads.budgets.kept_back,

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import msgspec
 import structlog
 
 from agent.model.event import Event
@@ -27,6 +28,12 @@ class WantedPods:
         self.has_read = False
         self.by_uid: dict[str, PodSpec] = {}
         self.by_key: dict[str, PodSpec] = {}
+
+    def told_to(self, context: PodDependencies) -> PodDependencies:
+        """With what the manifests say now."""
+        return msgspec.structs.replace(
+            context, sources=lambda: self.reading.sources, rules=lambda: self.reading.rules, handler_of=self.handler_of
+        )
 
     async def read(self, wanted: Wanted) -> ReadManifest:
         """Answers with what was read before."""

@@ -59,8 +59,18 @@ class ConfigProblem(Exception):
         self.reason = reason
 
 
+class ClaimPlace(msgspec.Struct, frozen=True):
+    """Where the volume of a claim is, and what has to be there, as a hostPath has it; or why there is none. `is_made`:
+    it is kepd's own directory."""
+
+    path: str = ""
+    check: str = ""
+    is_made: bool = False
+    why: str = ""
+
+
 class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod may learn. `read_file` gives a file of an emptyDir, or None."""
+    """What a pod may learn. `read_file` gives a file of an emptyDir, or None. `claims` are the pod's, by name."""
 
     node: str = ""
     host_ips: tuple[str, ...] = ()
@@ -68,6 +78,7 @@ class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 1
     memory_bytes: int = 0
     disk_bytes: int = 0
+    claims: Mapping[str, ClaimPlace] = {}
     read_file: Callable[[str, str], bytes | None] = lambda _volume, _path: None
 
 

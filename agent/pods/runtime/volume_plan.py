@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 import msgspec
 
 from agent.model.pods.container_fields import Container, KeyToPath
-from agent.model.pods.fields import DownwardItem, Volume
+from agent.model.pods.fields import ClaimedVolume, DownwardItem, Volume
 from agent.model.pods.pod import ContainerSpec, PodSpec
-from agent.pods.runtime.environment import ConfigProblem, PodFacts, Sources, field_value, resource_value
+from agent.pods.runtime.environment import ClaimPlace, ConfigProblem, PodFacts, Sources, field_value, resource_value
 from agent.pods.runtime.qos import amount
 
 NANOS = 10**9
 HUGE_PAGES, HUGE_PAGE_RESOURCE = "HugePages", "hugepages-"
 MOUNT_PROBLEM = "FailedMount"
+NO_FACTS = PodFacts()
 DIRECTORY_NAMES = {
     "empty_dir": "kubernetes.io~empty-dir",
     "config_map": "kubernetes.io~configmap",
@@ -37,13 +38,15 @@ class PlannedFile:
 
 
 class PlannedVolume(msgspec.Struct, frozen=True, kw_only=True):
-    """A directory of our own (below the pod's), or a path of the node that has to be as `check` says. `files` None:
-    containers fill it; `tmpfs_bytes` asks for memory (0: no bound), `page_bytes` for huge pages."""
+    """A directory of our own (below the pod's), or a path of the node that has to be as `check` says, or that kepd made
+    for a claim (`is_made`). `files` None: containers fill it; `tmpfs_bytes` asks for memory (0: no bound), `page_bytes`
+    for huge pages."""
 
     name: str
     directory: str = ""
     host_path: str = ""
     check: str = ""
+    is_made: bool = False
     is_read_only: bool = False
     files: tuple[PlannedFile, ...] | None = None
     tmpfs_bytes: int | None = None
@@ -101,10 +104,25 @@ def plan_updates(pod: PodSpec, sources: Sources, facts: PodFacts) -> Updates:
     return Updates(tuple(planned), tuple(problems))
 
 
-def mount_source(pod: PodSpec, volume_name: str) -> str:
+def mount_source(pod: PodSpec, volume_name: str, facts: PodFacts = NO_FACTS) -> str:
     """Where a volume stands, relative to the pod's directory, or absolute for one of the node."""
     volume = next(one for one in pod.spec.volumes if one.name == volume_name)
+    if volume.persistent_volume_claim is not None:
+        return _place(volume.persistent_volume_claim, facts).path
     return volume.host_path.path if volume.host_path is not None else _directory(volume)
+
+
+def claims_of(pod: PodSpec) -> frozenset[str]:
+    """By their names, in the namespace of the pod."""
+    claims = (one.persistent_volume_claim for one in pod.spec.volumes)
+    return frozenset(one.claim_name for one in claims if one is not None)
+
+
+def _place(claim: ClaimedVolume, facts: PodFacts) -> ClaimPlace:
+    place = facts.claims.get(claim.claim_name, ClaimPlace())
+    if not place.path:
+        raise ConfigProblem(place.why or f'persistentvolumeclaim "{claim.claim_name}" not found', MOUNT_PROBLEM)
+    return place
 
 
 def written_paths(pod: PodSpec) -> frozenset[str]:
@@ -114,8 +132,10 @@ def written_paths(pod: PodSpec) -> frozenset[str]:
 
 
 def is_ours_alone(pod: PodSpec, volume_name: str) -> bool:
-    """Whether only we write there: containers see it read-only, whatever their mount says."""
+    """Whether only we write there, or nobody may: containers see it read-only, whatever their mount says."""
     volume = next(one for one in pod.spec.volumes if one.name == volume_name)
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.read_only
     return bool(volume.config_map or volume.secret or volume.downward_api or volume.projected)
 
 
@@ -129,15 +149,18 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: PodFacts, roo
         given = volume.host_path
         is_read_only = given.path not in written_paths(pod)
         return PlannedVolume(name=volume.name, host_path=given.path, check=given.type, is_read_only=is_read_only)
+    if volume.persistent_volume_claim is not None:
+        place = _place(volume.persistent_volume_claim, facts)
+        return PlannedVolume(name=volume.name, host_path=place.path, check=place.check, is_made=place.is_made)
     group = pod.spec.security_context.fs_group if pod.spec.security_context is not None else None
-    place = _directory(volume)
+    directory = _directory(volume)
     if volume.empty_dir is not None:
         limit = amount({"": volume.empty_dir.size_limit or 0}, "") // NANOS
         is_memory = volume.empty_dir.medium == "Memory"
         size = _memory_size(pod, limit, facts) if is_memory else None
         return PlannedVolume(
             name=volume.name,
-            directory=place,
+            directory=directory,
             tmpfs_bytes=size,
             group=group,
             limit_bytes=0 if is_memory else limit,
@@ -148,7 +171,11 @@ def _volume(pod: PodSpec, volume: Volume, sources: Sources, facts: PodFacts, roo
         volume.projected is not None and any(one.secret is not None for one in volume.projected.sources)
     )
     return PlannedVolume(
-        name=volume.name, directory=place, files=files, group=group, tmpfs_bytes=SECRET_BYTES if has_secret else None
+        name=volume.name,
+        directory=directory,
+        files=files,
+        group=group,
+        tmpfs_bytes=SECRET_BYTES if has_secret else None,
     )
 
 

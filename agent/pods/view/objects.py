@@ -16,6 +16,7 @@ from agent.model.pods.shown_spec import LEFT_OUT, has_values, without_copy, with
 from agent.model.pods.state import RUNNING, TERMINATED, ContainerState, PodState, Termination
 from agent.model.pods.wall_clock import stamp
 
+OWNER_VERSIONS = {"Job": "batch/v1", "ReplicationController": "v1"}
 STATUS_LISTS = {"main": "containerStatuses", "ephemeral": "ephemeralContainerStatuses"}
 INIT_STATUSES = "initContainerStatuses"
 
@@ -119,7 +120,7 @@ def _facts(pod: PodState) -> Object:
 
 
 def _owner(owner: PodOwner) -> Object:
-    group = "batch/v1" if owner.kind == "Job" else "apps/v1"
+    group = OWNER_VERSIONS.get(owner.kind, "apps/v1")
     named = {"apiVersion": group, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
     return {**named, "controller": True, "blockOwnerDeletion": True}
 

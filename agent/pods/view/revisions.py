@@ -15,10 +15,11 @@ from agent.pods.workloads.workload import Workload
 Content = dict[str, Any]
 REVISION = "deployment.kubernetes.io/revision"
 VERSION = "apps/v1"
+REMEMBERED = ("Deployment", "DaemonSet", "StatefulSet")
 
 
 def revision_objects(history: History, workload: Workload, pods: Sequence[OwnedPod]) -> Iterator[Content]:
-    for one in history.revisions:
+    for one in history.revisions if workload.kind in REMEMBERED else ():
         yield (
             _replica_set(one, workload, pods) if workload.kind == "Deployment" else _controller_revision(one, workload)
         )

@@ -322,6 +322,8 @@ def _mounts(pod: PodSpec, volume: str) -> Iterator[str]:
 def _source(one: Volume) -> str:
     if one.host_path is not None:
         return f"hostPath {one.host_path.path}"
+    if one.persistent_volume_claim is not None:
+        return f"persistentVolumeClaim {one.persistent_volume_claim.claim_name}"
     if one.config_map is not None:
         return f"configMap {one.config_map.name}"
     if one.secret is not None:

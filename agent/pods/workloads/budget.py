@@ -9,10 +9,11 @@ from agent.model.finding import Finding
 from agent.model.generation import generation_of
 from agent.model.pods.container_fields import Fields
 from agent.model.pods.fields import Metadata
+from agent.pods.manifest.selecting import Selector, check_expressions
 from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.manifest.validation.object_names import check_metadata
-from agent.pods.workloads.validation import check_expressions, share
-from agent.pods.workloads.workload import Count, Key, Selector
+from agent.pods.workloads.validation import share
+from agent.pods.workloads.workload import Count, Key
 
 KIND, VERSION = "PodDisruptionBudget", "policy/v1"
 IF_HEALTHY, ALWAYS = "IfHealthyBudget", "AlwaysAllow"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A document becomes a Deployment, DaemonSet, StatefulSet or Job, or a list of everything that is wrong with it.
+"""A document becomes a Deployment, ReplicaSet, DaemonSet, StatefulSet or Job, or a list of all that is wrong with it.
 
 A field that one node cannot carry out is refused by its path with the reason.
 """
@@ -17,21 +17,31 @@ from agent.model.generation import generation_of
 from agent.model.pods.container_fields import Fields
 from agent.model.pods.fields import HostPath, Metadata, Volume
 from agent.pods.manifest.annotations import annotations_of
+from agent.pods.manifest.selecting import Selector
 from agent.pods.manifest.validation import check_pod, warnings_about, where_claimed
 from agent.pods.manifest.validation.complaint import Complaint, Complaints
 from agent.pods.manifest.validation.object_names import check_metadata
 from agent.pods.runtime.names import LONGEST_FILE_NAME, log_directory_name
 from agent.pods.workloads.job import JobRules
 from agent.pods.workloads.job_rules import INDEXED
-from agent.pods.workloads.rollout import ROLLING, RolloutRules
+from agent.pods.workloads.rollout import ON_DELETE, ROLLING, RolloutRules
 from agent.pods.workloads.stateful import StatefulRules
 from agent.pods.workloads.stateful_validation import check_stateful_set
-from agent.pods.workloads.validation import LONGEST_S, check_daemon_set, check_deployment, check_job, share
+from agent.pods.workloads.validation import (
+    LONGEST_S,
+    check_daemon_set,
+    check_deployment,
+    check_job,
+    check_replicas,
+    share,
+)
 from agent.pods.workloads.workload import (
     Claim,
+    ControllerFields,
     DaemonSetFields,
     DeploymentFields,
     JobFields,
+    ReplicaSetFields,
     StatefulSetFields,
     Template,
     Workload,
@@ -40,7 +50,11 @@ from agent.pods.workloads.workload import (
 )
 
 DEPLOYMENT, DAEMON_SET, STATEFUL_SET, JOB = "Deployment", "DaemonSet", "StatefulSet", "Job"
-VERSIONS = {DEPLOYMENT: "apps/v1", DAEMON_SET: "apps/v1", STATEFUL_SET: "apps/v1", JOB: "batch/v1"}
+REPLICA_SET, CONTROLLER = "ReplicaSet", "ReplicationController"
+VERSIONS = {
+    DEPLOYMENT: "apps/v1", REPLICA_SET: "apps/v1", CONTROLLER: "v1", DAEMON_SET: "apps/v1", STATEFUL_SET: "apps/v1",
+    JOB: "batch/v1",
+}  # fmt: skip
 BELOW = "spec.template."
 # As long as the uid of a pod that is made.
 SAMPLE_UID = "0" * 36
@@ -59,6 +73,14 @@ class _Deployment(_Document, frozen=True):
     spec: DeploymentFields = DeploymentFields()
 
 
+class _ReplicaSet(_Document, frozen=True):
+    spec: ReplicaSetFields = ReplicaSetFields()
+
+
+class _Controller(_Document, frozen=True):
+    spec: ControllerFields = ControllerFields()
+
+
 class _DaemonSet(_Document, frozen=True):
     spec: DaemonSetFields = DaemonSetFields()
 
@@ -71,9 +93,11 @@ class _Job(_Document, frozen=True):
     spec: JobFields = JobFields()
 
 
-_Read = _Deployment | _DaemonSet | _StatefulSet | _Job
-SHAPES: dict[str, type[_Deployment] | type[_DaemonSet] | type[_StatefulSet] | type[_Job]] = {
+_Read = _Deployment | _ReplicaSet | _Controller | _DaemonSet | _StatefulSet | _Job
+SHAPES: Mapping[str, type[_Read]] = {
     DEPLOYMENT: _Deployment,
+    REPLICA_SET: _ReplicaSet,
+    CONTROLLER: _Controller,
     DAEMON_SET: _DaemonSet,
     STATEFUL_SET: _StatefulSet,
     JOB: _Job,
@@ -88,9 +112,8 @@ def read_workload(
     findings: list[Finding],
     *,
     gives: Mapping[str, bool] = NOTHING,
-    claim_root: str = "",
 ) -> Workload | None:
-    """None if there are findings, which are added to the list. `claim_root`: where directories of claims are made."""
+    """None if there are findings, which are added to the list."""
     before = len(findings)
     given = tree.entries.get("apiVersion")
     if given is None or given.scalar != VERSIONS[kind]:
@@ -102,10 +125,10 @@ def read_workload(
     if len(findings) > before:
         return None
     read = msgspec.convert(value, SHAPES[kind])
-    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives, claim_root)]
+    findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _wrong(read, gives)]
     if len(findings) > before:
         return None
-    workload = _built(read, tree, path, workload_uid(kind, *_named(read), node), claim_root)
+    workload = _built(read, tree, path, workload_uid(kind, *_named(read), node))
     findings += [Finding(place_of(tree, one.path), one.path, one.text) for one in _unfit(workload)]
     return workload if len(findings) == before else None
 
@@ -114,7 +137,7 @@ def _named(read: _Read) -> tuple[str, str]:
     return read.metadata.namespace, read.metadata.name
 
 
-def _wrong(read: _Read, gives: Mapping[str, bool], claim_root: str) -> Iterator[Complaint]:
+def _wrong(read: _Read, gives: Mapping[str, bool]) -> Iterator[Complaint]:
     out = Complaints()
     check_metadata(read.metadata, out)
     yield from out.found
@@ -133,10 +156,15 @@ def _wrong(read: _Read, gives: Mapping[str, bool], claim_root: str) -> Iterator[
     match read:
         case _Deployment(spec=spec):
             yield from check_deployment(spec).found
+        case _ReplicaSet(spec=replicas):
+            yield from check_replicas(replicas, replicas.selector).found
+        case _Controller(spec=controller):
+            labels = controller.selector or controller.template.metadata.labels
+            yield from check_replicas(controller, Selector(match_labels=labels)).found
         case _DaemonSet(spec=daemon_set):
             yield from check_daemon_set(daemon_set).found
         case _StatefulSet(spec=stateful_set):
-            yield from check_stateful_set(stateful_set, claim_root).found
+            yield from check_stateful_set(stateful_set).found
         case _Job(spec=job):
             yield from check_job(job).found
 
@@ -145,7 +173,7 @@ def _below(found: tuple[Complaint, ...]) -> Iterator[Complaint]:
     return (Complaint(f"{BELOW}{one.path}", one.text) for one in found)
 
 
-def _built(read: _Read, tree: Tree, path: str, uid: str, claim_root: str) -> Workload:
+def _built(read: _Read, tree: Tree, path: str, uid: str) -> Workload:
     metadata, template = read.metadata, read.spec.template
     own = read.spec if isinstance(read, _StatefulSet) else None
     return Workload(
@@ -161,7 +189,7 @@ def _built(read: _Read, tree: Tree, path: str, uid: str, claim_root: str) -> Wor
         rules=_rules(read),
         service=own.service_name if own is not None else "",
         claims=tuple(
-            Claim(one.metadata.name, one.spec.resources.requests["storage"], claim_root)
+            Claim(one.metadata.name, one.spec, one.metadata.labels)
             for one in (own.volume_claim_templates if own is not None else ())
         ),
         file=path,
@@ -176,11 +204,10 @@ def _unfit(workload: Workload) -> Iterator[Complaint]:
     if len(pod.name) > LONGEST_NAME or len(directory) > LONGEST_FILE_NAME:
         text = f"its pods are called like {pod.name}, which with namespace and uid is too long for a directory of logs"
         yield Complaint("metadata.name", text)
-    for claim in workload.claims:
-        name = claim.directory(pod.namespace, pod.name).rpartition("/")[2]
-        if len(name) > LONGEST_FILE_NAME:
-            text = f"Too long: the directory {name} of a claim would have {len(name)} characters; at most"
-            yield Complaint("metadata.name", f"{text} {LONGEST_FILE_NAME} are possible: shorten it or the claim's name")
+    for name in (claim.of(pod.name) for claim in workload.claims):
+        if len(name) > LONGEST_NAME:
+            text = f"Too long: {name}, the name of a claim, would have {len(name)} characters; at most {LONGEST_NAME}"
+            yield Complaint("metadata.name", f"{text} are possible: shorten it or the claim's name")
     if cycle := annotations_of(pod).cycle:
         text = f"Invalid value: kepd.dev/depends-on {cycle}: each waits for the next, so none of them would ever start"
         yield Complaint(f"{BELOW}metadata.annotations", text)
@@ -190,6 +217,11 @@ def _rules(read: _Read) -> RolloutRules | JobRules | StatefulRules:
     match read:
         case _Deployment(spec=spec):
             return _rollout(spec)
+        case _ReplicaSet(spec=replicas) | _Controller(spec=replicas):
+            # Pods that are there stay as they are; only those that are missing are made of the template.
+            return RolloutRules(
+                replicas=replicas.replicas, strategy=ON_DELETE, min_ready_s=replicas.min_ready_seconds, history_limit=0
+            )
         case _DaemonSet(spec=daemon_set):
             return _daemon_rollout(daemon_set)
         case _StatefulSet(spec=stateful_set):
@@ -277,7 +309,7 @@ def workload_warnings(workload: Workload) -> Iterator[tuple[str, str]]:
     spec, rules = workload.template.spec, workload.rules
     yield from ((f"{BELOW}{path}", text) for path, text in warnings_about(spec))
     for index, claim in enumerate(workload.claims):
-        text = f"claims are directories below {claim.root}: what pods write may grow beyond {claim.size}"
+        text = f"claims are directories: what pods write may grow beyond {claim.spec.size}"
         yield f"spec.volumeClaimTemplates[{index}].spec.resources", text
     if not isinstance(rules, RolloutRules) or not _takes_ports(workload.template):
         return

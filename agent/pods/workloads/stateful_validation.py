@@ -1,31 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the values of a StatefulSet can be carried out on one node."""
 
-from agent.model.quantity import parse_quantity
 from agent.pods.manifest.validation.complaint import Complaints
+from agent.pods.storage.objects import check_claim
 from agent.pods.workloads.rollout import ON_DELETE, ROLLING
 from agent.pods.workloads.validation import check_count, check_lasting, check_seconds, check_selector, share
 from agent.pods.workloads.workload import ClaimTemplate, StatefulSetFields, StatefulStrategy
 
 POLICIES = ("OrderedReady", "Parallel")
 RETENTIONS = ("Retain", "Delete")
-ACCESS_MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 LARGEST_ORDINAL = 2**31 - 1
-NO_ROOT = (
-    "this node has no place for claims; set pods.claimDirectory to a directory for them, or use an emptyDir or hostPath"
-    " volume of the template"
-)
-# Each needs a storage driver, and a node alone has none.
-CLAIM_REFUSALS = {
-    "selector": "there are no PersistentVolumes here to select",
-    "volume_name": "there are no PersistentVolumes here",
-    "data_source": "nothing here fills a volume with content",
-    "data_source_ref": "nothing here fills a volume with content",
-    "volume_attributes_class_name": "there are no classes of volumes here",
-}
 
 
-def check_stateful_set(spec: StatefulSetFields, claim_root: str) -> Complaints:
+def check_stateful_set(spec: StatefulSetFields) -> Complaints:
     out = Complaints()
     check_count(out, "spec.replicas", spec.replicas)
     check_seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
@@ -43,8 +30,6 @@ def check_stateful_set(spec: StatefulSetFields, claim_root: str) -> Complaints:
     path = "spec.persistentVolumeClaimRetentionPolicy"
     out.one_of(f"{path}.whenDeleted", retention.when_deleted, RETENTIONS)
     out.one_of(f"{path}.whenScaled", retention.when_scaled, RETENTIONS)
-    if spec.volume_claim_templates and not claim_root:
-        out.forbidden("spec.volumeClaimTemplates", NO_ROOT)
     for index, claim in enumerate(spec.volume_claim_templates):
         _claim(out, f"spec.volumeClaimTemplates[{index}]", claim)
     names = [one.metadata.name for one in spec.volume_claim_templates]
@@ -77,28 +62,4 @@ def _claim(out: Complaints, path: str, claim: ClaimTemplate) -> None:
     out.label(f"{path}.metadata.name", claim.metadata.name)
     if claim.kind not in ("", "PersistentVolumeClaim"):
         out.one_of(f"{path}.kind", claim.kind, ("PersistentVolumeClaim",))
-    spec = claim.spec
-    if not spec.access_modes:
-        out.required(f"{path}.spec.accessModes", "at least 1 access mode is required")
-    for index, mode in enumerate(spec.access_modes):
-        out.one_of(f"{path}.spec.accessModes[{index}]", mode, ACCESS_MODES)
-    size = spec.resources.requests.get("storage", "")
-    if not size:
-        out.required(f"{path}.spec.resources.requests[storage]", "how large it should be, such as 1Gi")
-    elif not _is_size(size):
-        out.invalid(f"{path}.spec.resources.requests[storage]", size, "must be a quantity above 0, such as 1Gi")
-    if spec.volume_mode == "Block":
-        out.forbidden(f"{path}.spec.volumeMode", "claims are directories here, and no block devices; use Filesystem")
-    else:
-        out.one_of(f"{path}.spec.volumeMode", spec.volume_mode, ("Filesystem",))
-    for name, text in CLAIM_REFUSALS.items():
-        if getattr(spec, name) is not None:
-            first, *rest = name.split("_")
-            out.forbidden(f"{path}.spec.{first}{''.join(word.capitalize() for word in rest)}", text)
-
-
-def _is_size(text: str) -> bool:
-    try:
-        return parse_quantity(text).nanos > 0
-    except ValueError:
-        return False
+    check_claim(out, f"{path}.spec", claim.spec)

@@ -49,6 +49,8 @@ def workload_status(
     if isinstance(rules, StatefulRules):
         current = record.current if isinstance(record, History) else ""
         return observed | _stateful_set(workload, current, alive, new, why_not_here)
+    if workload.kind in ("ReplicaSet", "ReplicationController"):
+        return observed | _replicas(alive, why_not_here)
     if workload.kind == "DaemonSet":
         return observed | _daemon_set(alive, new, why_not_here)
     is_late = now_s - progress.since_s > rules.progress_deadline_s
@@ -91,6 +93,17 @@ def _deployment(
     if why_not_here:
         conditions.append(_condition("ReplicaFailure", "NodeAffinity", why_not_here))
     return {**status, "conditions": conditions}
+
+
+def _replicas(alive: Sequence[OwnedPod], why_not_here: str) -> Status:
+    status: Status = {
+        "replicas": len(alive),
+        "fullyLabeledReplicas": len(alive),
+        "readyReplicas": sum(one.is_ready for one in alive),
+        "availableReplicas": sum(one.is_available for one in alive),
+    }
+    failure = [_condition("ReplicaFailure", "NodeAffinity", why_not_here)]
+    return status | ({"conditions": failure} if why_not_here else {})
 
 
 def _stateful_set(

@@ -2,20 +2,20 @@
 """Whether the values of a Deployment, DaemonSet or Job can be carried out on one node."""
 
 import re
-from collections.abc import Iterator, Mapping
 
 from agent.model.pods.fields import PodFields
+from agent.pods.manifest.selecting import Selector, check_expressions, selects
 from agent.pods.manifest.validation.complaint import Complaints
 from agent.pods.workloads.job_rules import ACTIONS, FAIL_INDEX, INDEXED, MOST_CODES, MOST_INDEXES_TEXT, MOST_RULES
 from agent.pods.workloads.job_rules import OPERATORS as CODE_OPERATORS
 from agent.pods.workloads.rollout import ON_DELETE, RECREATE, ROLLING
 from agent.pods.workloads.workload import (
+    ControllerFields,
     Count,
     DaemonSetFields,
     DeploymentFields,
     JobFields,
-    Selector,
-    SelectorRequirement,
+    ReplicaSetFields,
     Strategy,
     Template,
 )
@@ -25,7 +25,6 @@ MOST_REPLICAS = 250
 MOST_COMPLETIONS = 100_000
 LONGEST_S = 2**31 - 1
 SHARE = re.compile(r"(\d{1,4})%\Z")
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 INDEXES, NUMBER = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*", re.ASCII), re.compile(r"\d+", re.ASCII)
 REPLACEMENTS = ("TerminatingOrFailed", "Failed")
 # What needs more than this node has, by the field of a Job.
@@ -46,6 +45,16 @@ def check_deployment(spec: DeploymentFields) -> Complaints:
     out.at_least("spec.revisionHistoryLimit", spec.revision_history_limit, 0)
     _strategy(out, "spec.strategy", spec.strategy, (ROLLING, RECREATE))
     check_selector(out, spec.selector, spec.template)
+    check_lasting(out, spec.template.spec)
+    return out
+
+
+def check_replicas(spec: ReplicaSetFields | ControllerFields, selector: Selector | None) -> Complaints:
+    """A ReplicaSet or ReplicationController."""
+    out = Complaints()
+    check_count(out, "spec.replicas", spec.replicas)
+    check_seconds(out, "spec.minReadySeconds", spec.min_ready_seconds)
+    check_selector(out, selector, spec.template)
     check_lasting(out, spec.template.spec)
     return out
 
@@ -193,33 +202,3 @@ def check_selector(out: Complaints, selector: Selector | None, template: Templat
     check_expressions(out, selector)
     if not selects(selector, labels):
         out.invalid("spec.template.metadata.labels", dict(labels), "spec.selector does not select these labels")
-
-
-def check_expressions(out: Complaints, selector: Selector) -> None:
-    for index, one in enumerate(selector.match_expressions):
-        path = f"spec.selector.matchExpressions[{index}]"
-        out.one_of(f"{path}.operator", one.operator, OPERATORS)
-        if (one.operator in ("In", "NotIn")) != bool(one.values):
-            out.invalid(f"{path}.values", list(one.values), "In and NotIn need values, Exists and DoesNotExist none")
-
-
-def selects(selector: Selector, labels: Mapping[str, str]) -> bool:
-    return all(_holds(labels, selector))
-
-
-def _holds(labels: Mapping[str, str], selector: Selector) -> Iterator[bool]:
-    for key, value in selector.match_labels.items():
-        yield labels.get(key) == value
-    for one in selector.match_expressions:
-        yield _meets(labels, one)
-
-
-def _meets(labels: Mapping[str, str], one: SelectorRequirement) -> bool:
-    match one.operator:
-        case "In":
-            return labels.get(one.key) in one.values
-        case "NotIn":
-            return labels.get(one.key) not in one.values
-        case "Exists":
-            return one.key in labels
-    return one.key not in labels

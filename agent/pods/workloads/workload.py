@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Deployment, DaemonSet, StatefulSet or Job: its fields as manifests write them, and the pods that it makes.
+"""A Deployment, ReplicaSet, DaemonSet, StatefulSet or Job: its fields as manifests write them, and the pods it makes.
 
 Fields that one node cannot carry out stand here as well, so that reading.py can say why. A pod that is made is a
 PodSpec like one from a file, with its owner in it, and takes the same way from there.
@@ -15,8 +15,10 @@ import msgspec
 from msgspec.structs import replace
 
 from agent.model.pods.container_fields import Fields
-from agent.model.pods.fields import HostPath, Metadata, PodFields, Texts, Volume
+from agent.model.pods.fields import ClaimedVolume, Metadata, PodFields, Texts, Volume
 from agent.model.pods.pod import PodOwner, PodSpec, content_hash
+from agent.pods.manifest.selecting import Selector
+from agent.pods.storage.objects import ClaimFields
 from agent.pods.workloads.job import JobRules
 from agent.pods.workloads.job_rules import INDEX, FailurePolicy, SuccessPolicy, indexed_spec
 from agent.pods.workloads.rollout import RolloutRules
@@ -29,17 +31,6 @@ Key = tuple[str, str, str]
 SIGNS = "bcdfghjklmnpqrstvwxz2456789"
 REVISION_LENGTH, SUFFIX_LENGTH = 10, 5
 MOST_DIGITS = 11
-
-
-class SelectorRequirement(Fields, frozen=True):
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class Selector(Fields, frozen=True):
-    match_labels: Texts = msgspec.field(default_factory=dict)
-    match_expressions: tuple[SelectorRequirement, ...] = ()
 
 
 class Template(Fields, frozen=True):
@@ -68,6 +59,22 @@ class DeploymentFields(Fields, frozen=True):
     paused: bool = False
 
 
+class ReplicaSetFields(Fields, frozen=True):
+    replicas: int = 1
+    selector: Selector | None = None
+    template: Template = Template()
+    min_ready_seconds: int = 0
+
+
+class ControllerFields(Fields, frozen=True):
+    """Of a ReplicationController; without a selector it selects the labels of its template."""
+
+    replicas: int = 1
+    selector: Texts = msgspec.field(default_factory=dict)
+    template: Template = Template()
+    min_ready_seconds: int = 0
+
+
 class DaemonSetFields(Fields, frozen=True):
     selector: Selector | None = None
     template: Template = Template()
@@ -83,23 +90,6 @@ class ClaimMetadata(Fields, frozen=True):
     name: str = ""
     labels: Texts = msgspec.field(default_factory=dict)
     annotations: Texts = msgspec.field(default_factory=dict)
-
-
-class ClaimRequests(Fields, frozen=True):
-    requests: Texts = msgspec.field(default_factory=dict)
-    limits: Texts = msgspec.field(default_factory=dict)
-
-
-class ClaimFields(Fields, frozen=True):
-    access_modes: tuple[str, ...] = ()
-    resources: ClaimRequests = ClaimRequests()
-    storage_class_name: str = ""
-    volume_mode: str = "Filesystem"
-    selector: object = None
-    volume_name: object = None
-    data_source: object = None
-    data_source_ref: object = None
-    volume_attributes_class_name: object = None
 
 
 class ClaimTemplate(Fields, frozen=True):
@@ -163,14 +153,14 @@ class JobFields(Fields, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Each pod of a StatefulSet has a directory of it; `size` is what was asked for, and holds nobody."""
+    """Each pod of a StatefulSet has one of its own."""
 
     name: str
-    size: str
-    root: str
+    spec: ClaimFields
+    labels: Texts
 
-    def directory(self, namespace: str, pod: str) -> str:
-        return f"{self.root}/{namespace}/{self.name}-{pod}"
+    def of(self, pod: str) -> str:
+        return f"{self.name}-{pod}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,16 +238,13 @@ class Workload:
         return next(name for word in words if not is_taken(name := f"{stem}-{word}"))
 
     def _spec(self, name: str) -> PodFields:
-        """A pod of a StatefulSet is known by its name, and has its own directories."""
+        """A pod of a StatefulSet is known by its name, and has its own claims."""
         spec = self.template.spec
         if self.kind != "StatefulSet":
             return spec
-        own = {
-            one.name: HostPath(path=one.directory(self.namespace, name), type="DirectoryOrCreate")
-            for one in self.claims
-        }
+        own = {one.name: ClaimedVolume(claim_name=one.of(name)) for one in self.claims}
         volumes = [one for one in spec.volumes if one.name not in own]
-        volumes += [Volume(name=claim, host_path=path) for claim, path in own.items()]
+        volumes += [Volume(name=name, persistent_volume_claim=claim) for name, claim in own.items()]
         return replace(spec, hostname=name, subdomain=self.service, volumes=tuple(volumes))
 
     def at(self, revision: str, template: Template) -> "Workload":
@@ -269,6 +256,8 @@ class Workload:
         match self.kind:
             case "Deployment":
                 return {"pod-template-hash": self.revision}
+            case "ReplicaSet" | "ReplicationController":
+                return {}
             case "DaemonSet":
                 return {"controller-revision-hash": self.revision}
             case "StatefulSet":

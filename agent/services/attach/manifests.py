@@ -10,6 +10,7 @@ import structlog
 from prometheus_client.core import Metric
 
 from agent.config.document import Configuration
+from agent.config.shape import place_of
 from agent.config.strict_yaml import Tree, plain
 from agent.model.finding import Finding
 from agent.model.histogram import counter_family, gauge_family
@@ -18,6 +19,7 @@ from agent.model.quantity import parse_quantity
 from agent.objects.admitting import InForce
 from agent.objects.reading import Reading
 from agent.services.attach.pods import PodChoice, pod_choice
+from agent.services.objects.endpoints import endpoints_faults, slice_of
 from agent.services.objects.manifest import KINDS, Found, Key, converted, service_faults, service_warnings, strangers
 from agent.services.objects.reading_slice import with_defaults
 from agent.topology.hints.slices import Slice
@@ -99,6 +101,12 @@ def _read(tree: Tree, kind: str, _path: str, findings: list[Finding]) -> Good | 
     content = plain(tree)
     if not isinstance(content, dict):
         return None
+    if kind == "Endpoints":
+        faults = [Finding(place_of(tree, path), path, text) for path, text in endpoints_faults(content)]
+        findings += faults
+        if faults:
+            return None
+        content = slice_of(content)
     document = Document(tree.where, content)
     known = read_manifests([document])
     complaints = [*(known.errors if kind != "ServiceCIDR" else ()), *strangers(tree.where, content)]
@@ -110,7 +118,7 @@ def _read(tree: Tree, kind: str, _path: str, findings: list[Finding]) -> Good | 
 def _warnings(tree: Tree, good: Good | None) -> Iterator[tuple[str, str]]:
     """Also of one with faults: they are told together."""
     content = plain(tree)
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or content.get("kind") == "Endpoints":
         return
     found = good.found if good is not None else converted(tree.where, content)[0]
     known = good.known if good is not None else read_manifests([Document(tree.where, content)])
@@ -122,6 +130,8 @@ def _warnings(tree: Tree, good: Good | None) -> Iterator[tuple[str, str]]:
 
 def _strict(tree: Tree, _kind: str) -> Iterable[tuple[str, str]]:
     content = plain(tree)
+    if isinstance(content, dict) and content.get("kind") == "Endpoints":
+        content = slice_of(content) if not any(endpoints_faults(content)) else None
     found, _ = converted(tree.where, content) if isinstance(content, dict) else (None, ())
     return service_faults(found) if found is not None else ()
 

@@ -29,6 +29,7 @@ Key = tuple[str, str, str]
 KINDS: Mapping[str, tuple[str, type[Found]]] = {
     "Service": ("v1", Service),
     "EndpointSlice": ("discovery.k8s.io/v1", EndpointSlice),
+    "Endpoints": ("v1", EndpointSlice),
     "Node": ("v1", NodeObject),
     "ServiceCIDR": ("networking.k8s.io/v1", ServiceCidr),
 }
@@ -38,7 +39,7 @@ PORT_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 PLACE = re.compile(r" - at `\$?\.?([^`]*)`\Z")
 # Any that can be routed: the node gives a Service without address one of its own.
-SOME_ADDRESS = "192.0.2.1"
+SOME_ADDRESS = {"IPv4": "192.0.2.1", "IPv6": "2001:db8::1"}
 MOST_TRIED = 1 << 16
 Network = IPv4Network | IPv6Network
 
@@ -79,7 +80,9 @@ def service_faults(found: Found) -> Iterator[tuple[str, str]]:
     findings: Sequence[Finding] = ()
     if isinstance(found, Service):
         labels, spec = found.metadata.labels, found.spec
-        filled = replace(found, spec=replace(spec, cluster_ip=spec.cluster_ip or SOME_ADDRESS))
+        family = next(iter(spec.ip_families or ()), "")
+        some = SOME_ADDRESS.get(family, SOME_ADDRESS["IPv4"])
+        filled = replace(found, spec=replace(spec, cluster_ip=spec.cluster_ip or some))
         findings = read_service(filled, (labels.proxy_name if labels is not None else None) or "").findings
     elif isinstance(found, EndpointSlice):
         findings = read_slice(with_defaults(found)).findings

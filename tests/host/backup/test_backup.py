@@ -36,6 +36,7 @@ class Node:
         self.put("etc/manifests/web.yaml", POD)
         self.put("state/pods/records/web.json", '{"restarts": 3}')
         self.put("state/pods/web/volumes/data/big", "of the pod")
+        self.put("state/claims/default/data/table", "token: of a pod's own")
         self.put("state/services/boot-id", "this boot")
         self.put("state/objects.db", "values of Secrets")
         self.put("state/door/changes.json", "what watchers may ask for")
@@ -84,6 +85,7 @@ def test_a_node_is_what_it_was_but_for_data_of_pods_and_this_boot(node: Node, tm
     assert restored.exit_code == 0, restored.output
     gone = {
         "state/pods/web/volumes/data/big",
+        "state/claims/default/data/table",
         "state/services/boot-id",
         "state/images/.draft",
         "state/objects.db",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a kepd that begins anew knows of pods."""
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
@@ -9,6 +11,7 @@ from agent.pods.plan.restart import BackOff
 from agent.pods.plan.stop import after_step
 from agent.pods.plan.stop_state import ContainerEnding, HookPhase, RunHook, Trigger, begin_stop
 from agent.pods.run.metrics import PodMetrics
+from agent.pods.runtime.environment import ClaimPlace
 from agent.pods.runtime.observed import Instance, SeenPod, SeenSandbox, Stage, orphan_spec
 from tests.pods.pods import container, make_pod
 
@@ -99,3 +102,16 @@ def test_metrics_are_families_of_their_names() -> None:
     }  # fmt: skip
     stops = {sample.labels.get("le"): sample.value for sample in families["kepd_pod_stop_duration_seconds"].samples}
     assert (stops["300.0"], stops["+Inf"], stops[None]) == (0, 1, 400.0)
+
+
+def test_a_kepd_that_knows_no_claims_finds_their_paths_in_its_place() -> None:
+    """It would take the volume of a database for an empty one."""
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}, {"name": "e", "emptyDir": {}}]
+    pod = make_pod(volumes=volumes)
+    content = encode_record(pod, MEMORY, (), "boot", {"data": ClaimPlace("/srv/claims/default/data", is_made=True)})
+    older = json.loads(content.replace(b"persistentVolumeClaim", b"unknown"))["pod"]["spec"]["volumes"]
+
+    assert older[0]["hostPath"] == {"path": "/srv/claims/default/data"}
+    assert "hostPath" not in older[1]
+    assert decode_record(content, "boot", 50.0, 1046.0).pod.spec == pod.spec
+    assert decode_record(encode_record(pod, MEMORY, (), "boot"), "boot", 50.0, 1046.0).pod.spec == pod.spec

@@ -25,7 +25,7 @@ DEPLOYMENT = ("Deployment", "default", "web")
 
 
 def reading_at(root: Path) -> Reading:
-    return pod_reading(NodeIdentity("n", has_name_suffix=True, claim_root=str(root)))
+    return pod_reading(NodeIdentity("n", has_name_suffix=True))
 
 
 def stateful(replicas: int = 3, image: str = "i", more: str = "") -> bytes:
@@ -145,9 +145,9 @@ async def test_claims_are_directories_that_outlive_pods_and_go_only_where_the_ma
         kept = [root / f"default/data-db-{ordinal}" for ordinal in (0, 1)]
         assert [one.stat().st_mode & 0o777 for one in (root, *kept)] == [0o700, 0o777, 0o777]
         volumes = {one.name: one for one in plane.pod("db-1").spec.volumes}
-        path = volumes["data"].host_path
-        assert path is not None
-        assert path.path == str(kept[1])
+        claim = volumes["data"].persistent_volume_claim
+        assert claim is not None
+        assert claim.claim_name == "data-db-1"
         (kept[1] / "table").write_text("rows")
         files.put(FILE, claimed(1))
         await until_ready(plane, 1)
@@ -185,13 +185,6 @@ async def test_a_claim_that_two_sets_have_stays_while_one_of_them_has_it(cri: Sl
             lambda: len([name for name in DISKS[logs].files if name.startswith("revisions/")]) == 1, "gone"
         )
         assert shared.exists()
-
-
-async def test_without_a_place_for_claims_they_are_refused_with_the_way_out(cri: Slow, tmp_path: Path) -> None:
-    async with running(cri, files_of(claimed(1)), tmp_path) as plane:
-        await plane.until(lambda: "pods.claimDirectory" in plane.message, "the way out is shown")
-
-    assert not plane.runner.pods.items
 
 
 async def test_a_name_that_another_pod_has_is_waited_for(cri: Slow, tmp_path: Path) -> None:

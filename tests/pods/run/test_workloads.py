@@ -10,8 +10,11 @@ from agent.model.pods.pod import PodOwner, PodSpec
 from agent.model.pods.state import PodState
 from agent.pods.plan.remembered import Memory, Record
 from agent.pods.run.workloads.known import FirstSeen
+from tests.fakes.jumping import jumps
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import AT_ONCE, DISKS, Plane, Slow, running
+
+__all__ = ["jumps"]
 
 FILE = "/m/w.yaml"
 
@@ -332,3 +335,40 @@ async def test_a_disk_that_refuses_the_record_holds_the_job_up(cri: Slow, tmp_pa
         DISKS[tmp_path].failure = None
         files.put(FILE, job("  backoffLimit: 1\n"))
         await until_ready(plane, 1)
+
+
+OLD_SORT = """apiVersion: v1
+kind: ReplicationController
+metadata: {name: web}
+spec:
+  replicas: COUNT
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: a, image: IMAGE, imagePullPolicy: IfNotPresent}]}
+"""
+
+
+@pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
+async def test_what_keeps_a_number_of_pods_changes_none_that_is_there(cri: Slow, tmp_path: Path, kind: str) -> None:
+    """Another template counts for those that are made from then on."""
+    text = OLD_SORT.replace("v1\n", "apps/v1\n", 1).replace("  rep", "  selector: {matchLabels: {app: web}}\n  rep", 1)
+    text = (text if kind == "ReplicaSet" else OLD_SORT).replace("ReplicationController", kind)
+
+    def with_pods(count: int, image: str) -> bytes:
+        return text.replace("COUNT", str(count)).replace("IMAGE", image).encode()
+
+    files = FakeManifestDirectory({FILE: with_pods(2, "i")})
+    async with running(cri, files, tmp_path) as plane:
+        await until_ready(plane, 2)
+        assert all(one.owner is not None and one.owner.kind == kind for one in pods(plane))
+        assert {dict(one.labels)["app"] for one in pods(plane)} == {"web"}
+        assert all(len(one.labels) == 1 for one in pods(plane))
+        files.put(FILE, with_pods(3, "j"))
+        await until_ready(plane, 3)
+        assert sorted(one.spec.containers[0].image for one in pods(plane)) == ["i", "i", "j"]
+        assert status(plane, kind, "web")["availableReplicas"] == 3
+        assert plane.runner.workloads.revisions() == []
+        files.put(FILE, with_pods(1, "j"))
+        await until_ready(plane, 1)
+        files.put(FILE, None)
+        await plane.until(lambda: not plane.runner.pods.items and not DISKS[tmp_path].files, "nothing is left")

@@ -221,20 +221,19 @@ GOOD_CLAIM = "{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], reso
     ],
 )
 def test_a_bad_stateful_set_is_one_clear_line(content: bytes, expected: str) -> None:
-    identity = NodeIdentity("n", has_name_suffix=False, claim_root="/srv/claims")
+    identity = NodeIdentity("n", has_name_suffix=False)
     found = [str(one).partition(": ")[2] for one in parse_objects("/m/f.yaml", content, identity).findings]
 
     assert [one for one in found if one.startswith(expected)], found
 
 
-def test_a_claim_is_a_volume_of_the_template_and_is_refused_without_a_place() -> None:
+def test_a_claim_is_a_volume_of_the_template() -> None:
     mounted = stateful(claim=GOOD_CLAIM).replace(b"image: ", b"volumeMounts: [{name: data, mountPath: /d}], image: ", 1)
-    places = [NodeIdentity("n", has_name_suffix=False, claim_root=root) for root in ("/srv/claims", "")]
-    good, bad = (parse_objects("/m/f.yaml", mounted, place).findings for place in places)
+    workload = read(mounted)
+    volume = workload.pod("web-0", "u").spec.volumes[0]
 
-    assert good == []
-    assert [one.path for one in bad] == ["spec.volumeClaimTemplates"]
-    assert "pods.claimDirectory" in str(bad[0])
+    assert volume.persistent_volume_claim is not None
+    assert volume.persistent_volume_claim.claim_name == "data-web-0"
 
 
 def test_the_bound_refuses_who_comes_and_never_who_is_in_force() -> None:
@@ -277,13 +276,13 @@ def test_who_has_a_name_keeps_it_whatever_the_files_are_called() -> None:
     assert [one.most_pods for one in moved.workloads.values()] == [1]
 
 
-def test_a_directory_of_a_claim_may_not_have_a_name_that_no_file_system_takes() -> None:
+def test_a_claim_may_not_have_a_name_that_is_too_long_for_one() -> None:
     """WL-25."""
-    identity = NodeIdentity("n", has_name_suffix=False, claim_root="/srv/claims")
+    identity = NodeIdentity("n", has_name_suffix=False)
     content = stateful("  ordinals: {start: 7}\n", GOOD_CLAIM.replace("name: data", f"name: {'c' * 63}"))
-    longest = 255 - 63 - len("--9")
+    longest = 253 - 63 - len("--9")
     texts = [content.replace(b"{name: web}", b"{name: %s}" % (b"d" * length)) for length in (longest, longest + 1)]
     fits, too_long = (parse_objects("/m/f", text, identity) for text in texts)
 
     assert [len(one.claims) for one in fits.workloads] == [1]
-    assert too_long.findings[0].text.startswith("Too long: the directory ccc")
+    assert too_long.findings[0].text.startswith("Too long: ccc")

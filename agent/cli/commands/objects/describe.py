@@ -20,6 +20,8 @@ from agent.wire.kepd.v1 import object_pb2
 DESCRIBED = (
     "pods",
     "deployments",
+    "replicasets",
+    "replicationcontrollers",
     "daemonsets",
     "statefulsets",
     "jobs",
@@ -28,6 +30,7 @@ DESCRIBED = (
     "networkpolicies",
     "services",
     "claims",
+    "persistentvolumeclaims",
     "nodes",
 )
 
@@ -55,7 +58,7 @@ def describe(session: Session, kind: str, name: str, output: str | None) -> None
     known = BY_WORD.get(word.lower())
     if known is None or known.plural not in DESCRIBED:
         close = nearest(word.lower(), (one for plural in DESCRIBED for one in BY_WORD[plural].words))
-        known_words = "pod, a workload, poddisruptionbudget, networkpolicy, service, claim or node"
+        known_words = "pod, a workload, poddisruptionbudget, networkpolicy, service, claim, pvc or node"
         hint = f'did you mean "{close}"?' if close else f"expected {known_words}"
         instead = in_place_of(word, KINDS) or f"; {hint}"
         raise click.UsageError(f'"{word}" cannot be described{instead}')

@@ -198,7 +198,7 @@ def _pods(files: Mapping[str, bytes]) -> tuple[list[PodSpec], list[Finding]]:
     pods: list[PodSpec] = []
     findings: list[Finding] = []
     for path, content in files.items():
-        found = parse_objects(path, content, NodeIdentity("", False, True, True, "<pods.claimDirectory>"))
+        found = parse_objects(path, content, NodeIdentity("", False, True, True))
         pods += found.pods
         findings += found.findings
     return pods, findings

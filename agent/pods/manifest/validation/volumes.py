@@ -17,6 +17,7 @@ KINDS = {
     "downward_api": "downwardAPI",
     "projected": "projected",
     "image": "image",
+    "persistent_volume_claim": "persistentVolumeClaim",
 }
 HOST_PATH_TYPES = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
@@ -46,7 +47,13 @@ def _volume(out: Complaints, volume: Volume, path: str, containers: Collection[s
     if volume.empty_dir is not None:
         _empty_dir(out, volume.empty_dir, f"{path}.emptyDir")
     if volume.host_path is not None:
-        _host_path(out, volume.host_path, f"{path}.hostPath")
+        check_host_path(out, volume.host_path, f"{path}.hostPath")
+    if volume.persistent_volume_claim is not None:
+        claim = volume.persistent_volume_claim.claim_name
+        if claim:
+            out.subdomain(f"{path}.persistentVolumeClaim.claimName", claim)
+        else:
+            out.required(f"{path}.persistentVolumeClaim.claimName")
     if volume.config_map is not None:
         if not volume.config_map.name:
             out.required(f"{path}.configMap.name")
@@ -90,7 +97,7 @@ def _is_page_size(medium: str) -> bool:
         return False
 
 
-def _host_path(out: Complaints, given: HostPath, path: str) -> None:
+def check_host_path(out: Complaints, given: HostPath, path: str) -> None:
     if not given.path:
         out.required(f"{path}.path")
     elif ".." in given.path.split("/"):

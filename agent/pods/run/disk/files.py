@@ -17,6 +17,7 @@ from agent.model.pods.mount_access import Access
 from agent.model.reason import quoted
 from agent.pods.run.checkpoints.folder import CheckpointFolder
 from agent.pods.run.disk.atomic_files import FILE, make_directory, make_file, write_file
+from agent.pods.run.disk.claim_directories import make_claim
 from agent.pods.run.disk.logs import LogDirectories
 from agent.pods.run.disk.trees import remove_tree
 from agent.pods.run.disk.volume_content import swap_content
@@ -131,7 +132,9 @@ class PodFiles:
         # A change of a source and the start of a container may come at the same time.
         with self._locks.setdefault(uid, threading.Lock()):
             for volume in volumes:
-                if volume.host_path:
+                if volume.is_made:
+                    make_claim(volume.host_path)
+                elif volume.host_path:
                     self.hosts.check(volume, written)
                 else:
                     self._make(home / volume.directory, volume)

@@ -80,8 +80,9 @@ class ContainerSetup:
     async def prepare(self) -> None:
         run = self._run
         if run.pod.spec.volumes:
+            await self._context.claims.hold(run.pod)
             volumes = plan_volumes(run.pod, self._context.sources(), run.facts)
-            await asyncio.to_thread(self._context.files.prepare, run.pod.uid, volumes, self._context.places.written)
+            await asyncio.to_thread(self._context.files.prepare, run.pod.uid, volumes, self._context.written)
 
     async def update(self) -> list[str]:
         """Content of volumes that are mounted already; one that cannot be had stays as it is and stops no other."""
@@ -248,7 +249,7 @@ class ContainerSetup:
         self._take_ids()
         if run.pod.spec.volumes:
             planned = plan_volumes(run.pod, self._context.sources(), run.facts)
-            files.prepare(run.pod.uid, planned, self._context.places.written)
+            files.prepare(run.pod.uid, planned, self._context.written)
         return attempt, self._mounts(container, values)
 
     def _facts(self) -> PodFacts:
@@ -330,8 +331,8 @@ class ContainerSetup:
         number = f"{container.name}-{index}"
         try:
             # What is bound passes no mounts on.
-            written = self._context.places.written if mount.mount_propagation == "None" else ()
-            place = mount_source(run.pod, mount.name)
+            written = self._context.written if mount.mount_propagation == "None" else ()
+            place = mount_source(run.pod, mount.name, run.facts)
             source = self._context.files.source(run.pod.uid, place, sub_path, number, written)
         except (OSError, ConfigProblem) as error:
             head = f'failed to prepare subPath for volumeMount "{mount.name}" of container "{container.name}"'

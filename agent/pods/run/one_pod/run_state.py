@@ -155,16 +155,15 @@ class LivePod:
 
     @property
     def facts(self) -> PodFacts:
-        settings = self.context.settings()
-        active = self.seen.active
-        node = settings.facts
+        settings, active = self.context.settings(), self.seen.active
         return PodFacts(
             node=settings.node,
-            host_ips=node.addresses,
+            host_ips=settings.facts.addresses,
             pod_ips=(active.ip, *active.more_ips) if active is not None and active.ip else (),
-            cpus=node.cpus,
-            memory_bytes=node.memory_bytes,
-            disk_bytes=node.disk_bytes,
+            cpus=settings.facts.cpus,
+            memory_bytes=settings.facts.memory_bytes,
+            disk_bytes=settings.facts.disk_bytes,
+            claims=self.context.claims.places(self.pod),
         )
 
     def enter(self, group: asyncio.TaskGroup) -> None:
@@ -310,7 +309,8 @@ class LivePod:
         if self.is_forgotten:
             return
         try:
-            content = encode_record(self.pod, memory, self.history.moments, self.context.settings().facts.boot_id)
+            boot_id, claims = self.context.settings().facts.boot_id, self.facts.claims
+            content = encode_record(self.pod, memory, self.history.moments, boot_id, claims)
             is_durable = memory.stop is None and not memory.ends
             await self.context.records.write(record_name(self.pod.uid), content, is_durable=is_durable)
             self.saved_memory, self.unsaved = memory, ""

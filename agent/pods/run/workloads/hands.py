@@ -11,6 +11,7 @@ from agent.model.event import Event
 from agent.model.finding import printable
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.state import PodState
+from agent.pods.admission.rules import admitted
 from agent.pods.run.one_pod.keeper import PodWorker
 from agent.pods.run.one_pod.run_state import LivePod
 from agent.pods.run.pod_context import PodDependencies
@@ -102,7 +103,8 @@ class Hands:
                 self.tell(workload, "SuccessfulDelete", f"Deleted pod: {entry.pod.name}")
 
     def _make(self, workload: Workload, name: str, index: int | None = None) -> None:
-        pod = workload.pod(name, str(uuid4()), self._first_seen.of(workload.key), index)
+        made = workload.pod(name, str(uuid4()), self._first_seen.of(workload.key), index)
+        pod = admitted(made, self._context.rules())
         self._pods.add(pod)
         self._host.begin(pod)
         self.tell(workload, "SuccessfulCreate", f"Created pod: {pod.name}")

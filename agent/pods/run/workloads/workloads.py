@@ -19,13 +19,14 @@ from agent.model.clock import rung
 from agent.model.pods.pod import PodSpec
 from agent.model.pods.wall_clock import Boot
 from agent.model.refused import Refused
+from agent.pods.admission.rules import quota_of, quota_status
 from agent.pods.manifest.reading import ReadManifest
 from agent.pods.plan.admit import why_not_here
 from agent.pods.plan.remembered import Record
+from agent.pods.run.claims import Claims
 from agent.pods.run.owners import contained
 from agent.pods.run.pod_context import PodDependencies
 from agent.pods.run.workloads.budgets import Budgets
-from agent.pods.run.workloads.claims import claims_for, make_claims, remove_claims, to_remove
 from agent.pods.run.workloads.cron_jobs import CronJobs
 from agent.pods.run.workloads.hands import Hands, PodHost
 from agent.pods.run.workloads.known import (
@@ -37,8 +38,10 @@ from agent.pods.run.workloads.known import (
     job_records,
     record_of,
 )
+from agent.pods.storage.objects import VERSIONS as STORAGE_KINDS
 from agent.pods.view.revisions import revision_objects
 from agent.pods.workloads.budget import KIND as BUDGET
+from agent.pods.workloads.claims import claims_for, remembered, to_remove
 from agent.pods.workloads.history import History, noted
 from agent.pods.workloads.job import COMPLETE, JobRecord, JobRules, plan_job
 from agent.pods.workloads.rollout import OwnedPod, RolloutRules, Steps, plan_rollout
@@ -55,11 +58,12 @@ RETRY_S, EXPIRY_RETRY_S = 5.0, 60.0
 
 
 class Workloads:
-    def __init__(self, context: PodDependencies, host: PodHost, take_out: TakeOut) -> None:
+    def __init__(self, context: PodDependencies, host: PodHost, take_out: TakeOut, claims: Claims) -> None:
         """`take_out` takes an object, by kind, namespace and name, out of its file."""
         self._context = context
         self._host = host
         self._take_out = take_out
+        self.claims = claims
         self._jobs = job_records(context.records)
         self._histories = histories(context.records)
         self.cron = CronJobs(context, host.is_unread, self._follow_made)
@@ -84,6 +88,7 @@ class Workloads:
             entry = self._pods.entry(record.pod)
             if entry is not None and record.memory.is_leaving:
                 entry.is_wanted = False
+        await self.claims.load()
         await self._jobs.load()
         await self._histories.load()
         await self.cron.load()
@@ -94,6 +99,7 @@ class Workloads:
     def follow(self, reading: ReadManifest) -> None:
         """The manifests say this now; the pods that they have themselves come first."""
         self._given = reading
+        self.claims.follow(reading.storage)
         workloads = self.cron.take(reading.workloads)
         before, self._known = self._known, workloads
         own = frozenset(reading.pods)
@@ -126,6 +132,7 @@ class Workloads:
 
     def touch(self, pod: PodSpec) -> None:
         """Something about a pod changed."""
+        self.claims.touch()
         if pod.owner is not None:
             self._changed.add(pod.owner.key)
             self._bell.set()
@@ -146,6 +153,10 @@ class Workloads:
         """As Kubernetes has it in `status`; None for what is not known."""
         if key[0] == BUDGET:
             return self.budgets.status(key)
+        if key[0] in STORAGE_KINDS:
+            return self.claims.status(key)
+        if (quota := quota_of(self._given.rules, key)) is not None:
+            return quota_status(quota, self._context.places.charges)
         workload = self._known.get(key)
         if workload is None:
             return self.cron.status(key)
@@ -181,6 +192,8 @@ class Workloads:
 
     def created_s(self, key: Key) -> float:
         """Since when it has been known, in wall time; 0 for what is not. A Job's record may outlive its pods."""
+        if key[0] in STORAGE_KINDS:
+            return self.claims.created_s(key)
         workload, since_s = self._known.get(key), self._first_seen.of(key) or self.cron.created_s(key)
         if workload is None or not isinstance(workload.rules, JobRules):
             return since_s
@@ -190,6 +203,8 @@ class Workloads:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.cron.run(), name="pods-cron-jobs")
+            group.create_task(self.claims.run(), name="pods-claims")
+            group.create_task(self.claims.measure(), name="pods-claims-measured")
             await self._run()
 
     async def _run(self) -> None:
@@ -304,12 +319,13 @@ class Workloads:
         if history.of(history.current) is None or is_rolled_out(rules, update, pods):
             history = replace(history, current=update)
         steps = plan_stateful(rules, history.current, update, pods)
-        directories = claims_for(workload, [one.ordinal for one in steps.make])
+        wanted = claims_for(workload, [one.ordinal for one in steps.make])
         history = self._noted(history, workload, rules.history_limit, pods)
-        claims = tuple(sorted({*history.claims, *directories}))
+        root = self._context.settings().pods.claim_directory
+        claims = tuple(sorted({*history.claims, *remembered(wanted, root)}))
         history = replace(history, claims=claims, ends_claims=rules.ends_claims_of_deleted)
         await self._histories.keep(history)
-        await asyncio.to_thread(make_claims, directories)
+        await self.claims.make(wanted)
         if not self._is_still(workload):
             return
         if not self._hands.take_places(workload, history, steps):
@@ -323,7 +339,7 @@ class Workloads:
         """Raises OSError."""
         others = {claim for one in self._histories.all() if one.key != history.key for claim in one.claims}
         gone = tuple(spare)
-        await asyncio.to_thread(remove_claims, [one for one in gone if one not in others])
+        await self.claims.remove(one for one in gone if one not in others)
         log.info("claims_removed", workload="/".join(history.key), directories=list(gone))
         await self._histories.keep(replace(history, claims=tuple(one for one in history.claims if one not in gone)))
 

@@ -24,6 +24,8 @@ COUNTED = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisschedul
 # What clients ask for that a manifest need not say.
 USUAL: dict[str, Object] = {
     "Deployment": {"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600},
+    "ReplicaSet": {"replicas": 1},
+    "ReplicationController": {"replicas": 1},
     "DaemonSet": {"revisionHistoryLimit": 10},
     "CronJob": {
         "concurrencyPolicy": "Allow",
