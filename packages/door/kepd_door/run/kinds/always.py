@@ -7,7 +7,10 @@ from functools import partial
 from typing import Any
 
 from agent.kinds.kind import Kind
+from agent.kinds.shown import How, Offer
+from agent.model.placed import Walk
 from kepd_door.run.calls import Calls
+from kepd_door.run.kinds.endpoints import all_endpoints
 from kepd_door.run.kinds.lasting import (
     FindOffer,
     node_lease,
@@ -18,6 +21,7 @@ from kepd_door.run.kinds.lasting import (
 )
 from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, with_targets, written_slices
 from kepd_door.run.store import KindStore
+from kepd_door.shape.resources import ENDPOINTS
 
 Object = dict[str, Any]
 
@@ -33,6 +37,8 @@ class Always:
         self._host, self._port = host.strip("[]"), int(port)
 
     def offer_of(self, kind: Kind) -> FindOffer:
+        if kind is ENDPOINTS:
+            return self._endpoints
         found = partial(self._calls.offer, kind)
         if kind.api == "EndpointSlice":
             return with_lasting(found, self._slices, self._targets)
@@ -61,3 +67,12 @@ class Always:
     async def _targets(self) -> Callable[[Object], Object | None]:
         written, pods = await self._calls.objects("EndpointSlice"), by_address(await self._seen("pods"))
         return lambda made: None if is_of_another(made, written) else with_targets(made, pods)
+
+    async def _endpoints(self) -> Offer:
+        async def walk(_how: How, _after: str) -> Walk[Object]:
+            written = await self._calls.objects(ENDPOINTS.api)
+            services, slices = await self._seen("services"), await self._seen("endpointslices")
+            for key, made in all_endpoints(written, services, slices):
+                yield "/".join(key), made
+
+        return Offer(walk)
