@@ -11,7 +11,6 @@ import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import unified_diff
 from hashlib import blake2b, sha256
 from pathlib import Path
 from typing import Protocol
@@ -53,7 +52,6 @@ from agent.objects.run.writer import (
 log = structlog.get_logger(plane="api")
 
 LONGEST_FILE_NAME = 250
-MOST_DIFF_LINES = 5000
 # The node knows since when.
 DATED = CARRIED_OUT | {"NetworkPolicy"}
 # Templates that workloads had.
@@ -285,7 +283,7 @@ class ManifestObjects:
             path = self._new_path(one.key)
             more = files.get(path, b"").strip()
             files[path] = (more + b"\n---\n" if more else b"") + text.encode()
-            diff = _difference({}, one, "", text, path)
+            diff = hidden.difference({}, one, "", text, path)
             return _applied(one, "created", path, diff)
         path, old = there.path, there.found
         if (kept := kept_restart(one.content, old.content)) is not None:
@@ -295,7 +293,7 @@ class ManifestObjects:
         if self._is_made(there):
             text = f"{_name(one.key)} was made by {path}; change that one, and delete this one to end it"
             raise Refused("precondition", text)
-        diff = _difference(old.content, one, own_text(files[path], old), text, path)
+        diff = hidden.difference(old.content, one, own_text(files[path], old), text, path)
         try:
             siblings = [placed.found for placed in self._known[path][1]]
             files[path] = replaced(path, files[path], old, text, one.content, before=siblings)
@@ -396,14 +394,3 @@ def _turn(one: AppliedObject) -> int:
 def _name(key: Key) -> str:
     kind, namespace, name = key
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-
-
-def _difference(old: Content, new: ManifestObject, old_text: str, new_text: str, path: str) -> str:
-    """As `diff -u` has it; of a Secret only which keys differ."""
-    if new.kind == "Secret":
-        clear = (hidden.without_secrets(old, {}), hidden.without_secrets(new.content, old))
-        old_text, new_text = (dumped(each) if each else "" for each in clear)
-    lines = old_text.splitlines(), new_text.splitlines()
-    if sum(map(len, lines)) > MOST_DIFF_LINES:
-        return f"{path}: {len(lines[0])} lines become {len(lines[1])}; too many to compare"
-    return "\n".join(unified_diff(*lines, f"{path} (now)", f"{path} (then)", lineterm=""))
