@@ -6,14 +6,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from agent.kinds.kind import Kind
+from agent.kinds.parts import part
 from agent.kinds.shown import How, Offer
 from agent.model.placed import Walk
-from kepd_door.run.calls import Calls
+from agent.wire.kepd.v1 import node_pb2
+from kepd_door.run.calls import OURSELVES, Calls
 from kepd_door.run.kinds.endpoints import all_endpoints
 from kepd_door.run.kinds.lasting import (
     FindOffer,
     node_lease,
+    own_range,
     own_service,
     own_slice,
     root_certificates,
@@ -24,6 +29,7 @@ from kepd_door.run.store import KindStore
 from kepd_door.shape.resources import ENDPOINTS
 
 Object = dict[str, Any]
+RANGES = "services.serviceCIDRs"
 
 
 class Always:
@@ -42,7 +48,10 @@ class Always:
         found = partial(self._calls.offer, kind)
         if kind.api == "EndpointSlice":
             return with_lasting(found, self._slices, self._targets)
-        made = {"ConfigMap": self._certificates, "Service": self._service, "Lease": self._leases}.get(kind.api)
+        made = {
+            "ConfigMap": self._certificates, "Service": self._service, "Lease": self._leases,
+            "ServiceCIDR": self._ranges, "Node": self._nodes,
+        }.get(kind.api or kind.observed_as)  # fmt: skip
         return with_lasting(found, made) if made is not None else found
 
     async def _seen(self, plural: str) -> list[Object]:
@@ -57,7 +66,17 @@ class Always:
         return [own_service(self._port)]
 
     async def _leases(self, _others: Sequence[Object]) -> Sequence[Object]:
-        return [node_lease(made, time.time()) for made in (await self._seen("nodes"))[:1]]
+        own = [made for made in await self._seen("nodes") if part(made, "status").get("nodeInfo")]
+        return [node_lease(made, time.time()) for made in own[:1]]
+
+    async def _ranges(self, _others: Sequence[Object]) -> Sequence[Object]:
+        found = await self._calls.ask(OURSELVES, node_pb2.GetConfigRequest(), node_pb2.GetConfigResponse)
+        given = next((one.value for one in found.values if one.path == RANGES), "[]")
+        return [own_range(networks)] if (networks := msgspec.json.decode(given)) else []
+
+    async def _nodes(self, _others: Sequence[Object]) -> Sequence[Object]:
+        """Others than this one, which stand in manifests."""
+        return await self._calls.objects("Node")
 
     async def _slices(self, others: Sequence[Object]) -> Sequence[Object]:
         written = written_slices(await self._calls.objects("EndpointSlice"))
