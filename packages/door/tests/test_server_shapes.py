@@ -7,7 +7,7 @@ import pytest
 
 from agent.kinds.registry import BY_API
 from kepd_door.run.kinds.endpoints import all_endpoints
-from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, with_targets, written_slices
+from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, mirrored, with_targets, written_slices
 from kepd_door.shape.allocating import PORTS, with_node_ports
 from kepd_door.shape.defaults import filled
 from kepd_door.shape.dressing import dressed
@@ -131,6 +131,14 @@ def test_paths_of_a_proxy_and_of_a_namespace_itself_are_understood() -> None:
     assert (own.resource.name, own.name, own.part) == ("namespaces", "n", "status")
     assert target_of("/api/v1/namespaces/n/configmaps/c/proxy/a") is None
     assert BY_API["Namespace"].has_namespace is False
+
+
+def test_endpoints_that_somebody_wrote_are_slices_too() -> None:
+    subset = {"ports": [{"port": 80}], "addresses": [{"ip": "10.1.2.3"}]}
+    own = {"metadata": {"name": "own", "namespace": "n"}, "subsets": [subset]}
+    (made,) = mirrored([own], [])
+    assert made["endpoints"] == [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}]
+    assert not list(mirrored([own], [made]))
 
 
 def test_endpoints_are_those_of_slices_but_where_somebody_wrote_them() -> None:

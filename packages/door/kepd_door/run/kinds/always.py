@@ -24,7 +24,7 @@ from kepd_door.run.kinds.lasting import (
     root_certificates,
     with_lasting,
 )
-from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, with_targets, written_slices
+from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, mirrored, with_targets, written_slices
 from kepd_door.run.store import KindStore
 from kepd_door.shape.resources import ENDPOINTS
 
@@ -80,8 +80,9 @@ class Always:
 
     async def _slices(self, others: Sequence[Object]) -> Sequence[Object]:
         written = written_slices(await self._calls.objects("EndpointSlice"))
-        empty = empty_slices(await self._seen("services"), [*others, *written])
-        return [own_slice(self._host, self._port), *written, *empty]
+        mirrors = [*mirrored(await self._calls.objects(ENDPOINTS.api), [*others, *written])]
+        empty = empty_slices(await self._seen("services"), [*others, *written, *mirrors])
+        return [own_slice(self._host, self._port), *written, *mirrors, *empty]
 
     async def _targets(self) -> Callable[[Object], Object | None]:
         written, pods = await self._calls.objects("EndpointSlice"), by_address(await self._seen("pods"))
