@@ -6,7 +6,6 @@ is never written: it would empty the values that it does not show.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import unified_diff
 from itertools import chain
 
 import msgspec
@@ -20,13 +19,11 @@ from agent.model.pods.shown_spec import CONTAINERS, LAST_APPLIED, LEFT_OUT, with
 from agent.model.pods.source_folder import SourceFolder
 from agent.model.pods.wall_clock import stamp
 from agent.objects.decoding import Content
-from agent.objects.documents import ManifestObject, dumped
 
 Key = tuple[str, str, str]
 # In which `env` is a word of an author.
 WORDS = ("labels", "matchLabels", "nodeSelector")
 CREATION, REVISION = "creationTimestamp", "deployment.kubernetes.io/revision"
-MOST_DIFF_LINES = 5000
 VALUES = ("data", "stringData", "binaryData")
 # All of a Secret that who may read sees, beside the names of its keys: a slip in another name must not show a value.
 OPEN_FIELDS = ("apiVersion", "kind", "metadata", "type", "immutable")
@@ -208,14 +205,3 @@ def without_secrets(content: Content, before: Content) -> Content:
 
 def _keys(content: Content) -> Sequence[str]:
     return [str(key) for key in chain.from_iterable(part(content, name) for name in VALUES)]
-
-
-def difference(old: Content, new: ManifestObject, old_text: str, new_text: str, path: str) -> str:
-    """As `diff -u` has it; of a Secret only which keys differ."""
-    if new.kind == "Secret":
-        clear = (without_secrets(old, {}), without_secrets(new.content, old))
-        old_text, new_text = (dumped(each) if each else "" for each in clear)
-    lines = old_text.splitlines(), new_text.splitlines()
-    if sum(map(len, lines)) > MOST_DIFF_LINES:
-        return f"{path}: {len(lines[0])} lines become {len(lines[1])}; too many to compare"
-    return "\n".join(unified_diff(*lines, f"{path} (now)", f"{path} (then)", lineterm=""))

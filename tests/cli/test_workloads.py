@@ -24,6 +24,8 @@ from tests.cli.node_in_process import Node, running_node
 from tests.objects.test_applying import objects_in
 from tests.pods.run.test_workloads import daemon_set, deployment, job
 
+OWNER = PodOwner(kind="Deployment", namespace="default", name="web", uid="o-1", revision="abc")
+
 STATUS: Mapping[str, Any] = {
     "replicas": 3,
     "updatedReplicas": 3,
@@ -63,7 +65,7 @@ def node(short_path: Path, manifests: Path) -> Iterator[Node]:
         pod = PodState(
             namespace="default", name="web-abc-x", uid="u", phase="Running",
             labels=(("app", "web"), ("pod-template-hash", "abc")), conditions=(Condition(type="Ready", is_true=True),),
-            owner=PodOwner(kind="Deployment", namespace="default", name="web", uid="o-1", revision="abc"),
+            owner=OWNER,
         )  # fmt: skip
         node.pods.pods.put(pod.key, pod)
 
@@ -170,7 +172,7 @@ def test_what_a_workload_cannot_be_waited_for_is_said(node: Node) -> None:
 def test_a_workload_is_explained_with_what_its_pods_wait_for(node: Node) -> None:
     node.put(PodState(
         namespace="default", name="web-abc-y", uid="v", phase="Pending", waits_for="a: pulling its image",
-        labels=(("app", "web"), ("pod-template-hash", "abc")),
+        labels=(("app", "web"), ("pod-template-hash", "abc")), owner=OWNER,
     ))  # fmt: skip
     lines = node.out("explain", "deploy/web").splitlines()
 

@@ -29,6 +29,7 @@ from agent.model.refused import Refused
 from agent.objects import hidden
 from agent.objects.admitting import NOTHING, InForce
 from agent.objects.decoding import PREPARED, Content
+from agent.objects.differences import difference_of
 from agent.objects.documents import (
     ManifestObject,
     dumped,
@@ -283,7 +284,7 @@ class ManifestObjects:
             path = self._new_path(one.key)
             more = files.get(path, b"").strip()
             files[path] = (more + b"\n---\n" if more else b"") + text.encode()
-            diff = hidden.difference({}, one, "", text, path)
+            diff = difference_of({}, one, "", text, path)
             return _applied(one, "created", path, diff)
         path, old = there.path, there.found
         if (kept := kept_restart(one.content, old.content)) is not None:
@@ -293,7 +294,7 @@ class ManifestObjects:
         if self._is_made(there):
             text = f"{_name(one.key)} was made by {path}; change that one, and delete this one to end it"
             raise Refused("precondition", text)
-        diff = hidden.difference(old.content, one, own_text(files[path], old), text, path)
+        diff = difference_of(old.content, one, own_text(files[path], old), text, path)
         try:
             siblings = [placed.found for placed in self._known[path][1]]
             files[path] = replaced(path, files[path], old, text, one.content, before=siblings)
