@@ -16,7 +16,6 @@ _CERTIFICATES = "put the certificate into a Secret; any ACME client on the node 
 FOREIGN_KINDS: Mapping[str, str] = {
     "ControllerRevision": "kepd keeps the revisions of workloads itself",
     "Event": "kepd keeps the events of this node itself",
-    "IPAddress": "addresses of Services are given by ServiceCIDRs",
     "PodSecurityPolicy": "securityContext of each pod says what it may",
     **dict.fromkeys(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"), _RIGHTS),
     **dict.fromkeys(("IngressRoute", "HTTPRoute", "GRPCRoute", "GatewayClass"), _WAY_IN),

@@ -347,9 +347,9 @@ apiVersion: apps/v1
 kind: ControllerRevision
 metadata: {name: shop}
 ---
-apiVersion: networking.k8s.io/v1
-kind: IPAddress
-metadata: {name: 10.0.0.7}
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web}
 """
 
 
@@ -366,6 +366,6 @@ def test_what_is_not_carried_out_here_holds_up_nothing_and_is_told(shop: Shop) -
     assert revision.startswith(
         f"{file}:2: kind: 'ControllerRevision' is not carried out here; kepd keeps the revisions"
     )
-    assert address.startswith(f"{file}:6: kind: 'IPAddress' is not carried out here; addresses of Services")
+    assert address.startswith(f"{file}:6: kind: 'HTTPRoute' is not carried out here; a Deployment")
     assert "nothing is left that is carried out here" in alone.stderr
     assert (checked.returncode, checked.stdout.splitlines()[-1]) == (0, "all is valid; objects: 1, files: 1")

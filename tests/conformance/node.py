@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.conformance.completed import completed
 from tests.host.process import PROGRAMS, Kepd
 from tests.lab import Lab
 from tests.lab.child import Child
@@ -38,7 +39,7 @@ def bare_node(folder: Path, images: list[Path]) -> Iterator[BareNode]:
         (place / name).mkdir(parents=True)
     with Lab.start(parent=None) as lab:
         _network(lab)
-        _give_images(lab, images)
+        _give_images(lab, [completed(archive, folder) for archive in images])
         (place / "resolv.conf").write_text("")
         names = Child("dns", lab.netns.command([
             str(PROGRAMS / "kepd-dns"), "--directory", str(place / "dns"), f"--listen={NAMES}",

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of the suite can be tested without it: its lists, its reports, the table, and that several run at a time."""
 
+import io
 import json
+import tarfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from tests.conformance.completed import completed
 from tests.conformance.suite import Result, Spec, junit, quick_specs, result_of, run_all, specs, table
 
 SPEC = Spec("node", "[sig-node] Pods should [Conformance]")
@@ -51,3 +54,30 @@ def test_all_are_asked_though_several_run_at_a_time() -> None:
     done = run_all(chosen, 4, lambda spec, _: Result(spec, "passed", 0.0), told.append)
     assert sorted(one.spec.name for one in done) == sorted(one.name for one in chosen)
     assert done == told
+
+
+def archive(folder: Path, name: str) -> Path:
+    """One layer with one file."""
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as layer:
+        layer.addfile(tarfile.TarInfo("agnhost"))
+    blobs = {"l": raw.getvalue(), "c": json.dumps({"rootfs": {"diff_ids": ["sha256:l"]}}).encode()}
+    blobs["m"] = json.dumps({"config": {"digest": "sha256:c"}, "layers": [{"digest": "sha256:l"}]}).encode()
+    path = folder / name
+    with tarfile.open(path, "w") as made:
+        index = json.dumps({"manifests": [{"digest": "sha256:m"}]}).encode()
+        for where, content in {"index.json": index, **{f"blobs/sha256/{key}": it for key, it in blobs.items()}}.items():
+            entry = tarfile.TarInfo(where)
+            entry.size = len(content)
+            made.addfile(entry, io.BytesIO(content))
+    return path
+
+
+def test_an_image_without_its_certificate_gets_one_and_once_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "made").mkdir()
+    given = archive(tmp_path, "agnhost_1.tar")
+    made = completed(given, tmp_path / "made")
+    assert made != given
+    assert completed(made, tmp_path) == made
+    other = archive(tmp_path, "busybox_1.tar")
+    assert completed(other, tmp_path / "made") == other

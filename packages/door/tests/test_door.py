@@ -265,6 +265,8 @@ def test_a_browser_may_not_write(door: DoorProcess) -> None:
     assert door.ask("POST", MAPS, config_map("x"), kind="text/plain")[0] == 415
     assert door.ask("POST", MAPS, config_map("x"), **foreign)[0] == 403
     assert door.ask("GET", "/api/v1/namespaces/default/pods/x/exec", Connection="Upgrade", **foreign)[0] == 403
+    socket = {"Connection": "Upgrade", "Upgrade": "websocket", **foreign}
+    assert door.ask("GET", "/api/v1/namespaces/default/pods/x/exec", level="", **socket)[0] == 403
     assert door.ask("GET", MAPS, **{"Impersonate-User": "nobody"})[0] == 403
     assert door.ask("GET", MAPS, Origin=f"https://127.0.0.1:{door.port}")[0] == 200
     assert door.ask("GET", MAPS, level="x\xff")[0] == 401

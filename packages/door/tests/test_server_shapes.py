@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from agent.kinds.registry import BY_API
-from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, with_targets, written_slices
+from kepd_door.run.kinds.endpoints import all_endpoints
+from kepd_door.run.kinds.slices import by_address, empty_slices, is_of_another, mirrored, with_targets, written_slices
 from kepd_door.shape.allocating import PORTS, with_node_ports
 from kepd_door.shape.defaults import filled
 from kepd_door.shape.dressing import dressed
@@ -130,3 +131,35 @@ def test_paths_of_a_proxy_and_of_a_namespace_itself_are_understood() -> None:
     assert (own.resource.name, own.name, own.part) == ("namespaces", "n", "status")
     assert target_of("/api/v1/namespaces/n/configmaps/c/proxy/a") is None
     assert BY_API["Namespace"].has_namespace is False
+
+
+def test_endpoints_that_somebody_wrote_are_slices_too() -> None:
+    subset = {"ports": [{"port": 80}], "addresses": [{"ip": "10.1.2.3"}]}
+    own = {"metadata": {"name": "own", "namespace": "n"}, "subsets": [subset]}
+    (made,) = mirrored([own], [])
+    assert made["endpoints"] == [{"addresses": ["10.1.2.3"], "conditions": {"ready": True}}]
+    assert not list(mirrored([own], [made]))
+
+
+def test_endpoints_are_those_of_slices_but_where_somebody_wrote_them() -> None:
+    labels = {"kubernetes.io/service-name": "s"}
+    made = {
+        "metadata": {"name": "s-ipv4", "namespace": "n", "labels": labels}, "ports": [{"name": "", "port": 80}],
+        "endpoints": [
+            {"addresses": ["10.0.0.7"], "conditions": {"ready": True}, "nodeName": "n1"},
+            {"addresses": ["10.0.0.8"], "conditions": {"ready": False}},
+        ],
+    }  # fmt: skip
+    services = [
+        {"metadata": {"name": name, "namespace": "n"}, "spec": {"selector": {"a": "b"}}}
+        for name in ("s", "own", "idle")
+    ]
+    own = {"metadata": {"name": "own", "namespace": "n"}, "subsets": []}
+    found = dict(all_endpoints([own], services, [made]))
+    assert found["n", "own"] == own
+    assert "subsets" not in found["n", "idle"]
+    (subset,) = found["n", "s"]["subsets"]
+    assert (subset["addresses"], subset["notReadyAddresses"]) == (
+        [{"ip": "10.0.0.7", "nodeName": "n1"}], [{"ip": "10.0.0.8"}],
+    )  # fmt: skip
+    assert subset["ports"] == [{"port": 80}]

@@ -83,7 +83,7 @@ class KindStore:
         self._manifests: list[object_pb2.Object] = []
         self._written: object = None
         self._listing = asyncio.Lock()
-        self.columns: list[Column[Object]] = []
+        self.columns: list[Column[Object]] = [Column("NAME", lambda made: str(made["metadata"]["name"]))]
         self._first: Callable[[Object], Object] | None = None
         is_watched = False
         if self._kind.module:
@@ -263,7 +263,7 @@ class KindStore:
 
     def is_made_again(self, entry: Entry) -> bool:
         """Of one that is in no manifest: it stays as long as that which it is made of."""
-        return self.is_implied(entry) or self._kind.api == "EndpointSlice"
+        return self.is_implied(entry) or self._kind.api in ("EndpointSlice", "Endpoints")
 
     def put_status(self, key: Key, status: Object) -> Entry:
         """What a client says of an object, until its node says something else. Raises Failure."""

@@ -77,7 +77,11 @@ METRICS = (
     Resource("metrics.k8s.io", "v1beta1", "nodes", "", "NodeMetrics", False, (), ("get", "list")),
     Resource("metrics.k8s.io", "v1beta1", "pods", "", "PodMetrics", True, (), ("get", "list")),
 )
-RESOURCES: Sequence[Resource] = (*map(_resource, KINDS), *REVIEWS, *METRICS)
+# What a manifest has of them is read as slices; no file of kinds tells how they are shown.
+ENDPOINTS = Kind("endpoints", "endpoints", ("ep",), "Endpoints")
+WRITTEN = tuple(sorted((*READ, *WRITE)))
+OLD_ENDPOINTS = Resource("", "v1", "endpoints", "endpoints", "Endpoints", True, ("ep",), WRITTEN, ENDPOINTS)
+RESOURCES: Sequence[Resource] = (*map(_resource, KINDS), OLD_ENDPOINTS, *REVIEWS, *METRICS)
 BY_PLACE: Mapping[tuple[str, str, str], Resource] = {(one.group, one.version, one.name): one for one in RESOURCES}
 NAMESPACES = BY_PLACE["", "v1", "namespaces"]
 

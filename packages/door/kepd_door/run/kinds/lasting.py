@@ -84,3 +84,10 @@ def node_lease(node: Object, now_s: float) -> Object:
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
     made["metadata"]["ownerReferences"] = [owner]
     return made
+
+
+def own_range(networks: Sequence[str]) -> Object:
+    """Where Services have their addresses from, beside what is written."""
+    made = _lasting("", SERVICE, {"spec": {"cidrs": list(networks)}})
+    ready = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready"}
+    return {**made, "status": {"conditions": [ready]}}

@@ -36,9 +36,10 @@ async def pass_on(request: web.BaseRequest, target: Target, store_of: StoreOf) -
     found = _of_pod if target.resource.name == "pods" else _of_service
     host, number = await found(place, port, store_of)
     rest = BEHIND.sub("", request.raw_path, count=1)
-    if not rest and request.method in ("GET", "HEAD"):
+    if not rest.startswith("/") and request.method in ("GET", "HEAD"):
         # What is relative in a page is so to its own folder.
-        return web.Response(status=301, headers={"Location": f"{request.raw_path}/"})
+        head, mark, query = request.raw_path.partition("?")
+        return web.Response(status=301, headers={"Location": f"{head}/{mark}{query}"})
     path = rest if rest.startswith("/") else f"/{rest}"
     shown = f"[{host}]" if ":" in host else host
     url = URL(f"{scheme}://{shown}:{number}{path}", encoded=True)

@@ -10,7 +10,7 @@ from agent.kinds.table import FACTS
 
 Object = dict[str, Any]
 OF_SERVICE, MANAGER = "kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by"
-CONTROLLER = "endpointslice-controller.k8s.io"
+CONTROLLER, MIRROR = "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"
 
 
 def by_address(pods: Iterable[Object]) -> Mapping[str, Object]:
@@ -65,6 +65,23 @@ def empty_slices(services: Iterable[Object], slices: Sequence[Object]) -> Iterat
             "metadata": {"name": f"{name}-ipv4", "namespace": namespace, "labels": labels},
             "addressType": "IPv4", "ports": [], "endpoints": [], FACTS: {"source": "", "endpoints": [NO_ENDPOINT]},
         }  # fmt: skip
+
+
+def mirrored(endpoints: Iterable[Object], slices: Sequence[Object]) -> Iterator[Object]:
+    """Of Endpoints that somebody wrote, whichever of their ports a Service has."""
+    known = set(map(_service_of, slices))
+    for made in endpoints:
+        namespace, name = made["metadata"].get("namespace", ""), made["metadata"]["name"]
+        for number, subset in enumerate(items(made, "subsets") if (namespace, name) not in known else ()):
+            addresses = [one.get("ip") for one in items(subset, "addresses")]
+            ready = [{"addresses": [address], "conditions": {"ready": True}} for address in addresses]
+            labels = {OF_SERVICE: name, MANAGER: MIRROR}
+            yield {
+                "metadata": {"name": f"{name}-mirror-{number + 1}", "namespace": namespace, "labels": labels},
+                "addressType": "IPv6" if any(":" in str(address) for address in addresses) else "IPv4",
+                "ports": items(subset, "ports"), "endpoints": ready,
+                FACTS: {"source": "", "endpoints": [NO_ENDPOINT]},
+            }  # fmt: skip
 
 
 NO_ENDPOINT = dict.fromkeys(("namespace", "service", "port", "protocol", "endpoint", "node", "state", "reason"), "") | {
