@@ -170,7 +170,7 @@ def test_what_a_workload_cannot_be_waited_for_is_said(node: Node) -> None:
 def test_a_workload_is_explained_with_what_its_pods_wait_for(node: Node) -> None:
     node.put(PodState(
         namespace="default", name="web-abc-y", uid="v", phase="Pending", waits_for="a: pulling its image",
-        labels=(("app", "web"), ("pod-template-hash", "abc")),
+        owner=PodOwner(kind="Deployment", namespace="default", name="web", uid="w", revision="abc"),
     ))  # fmt: skip
     lines = node.out("explain", "deploy/web").splitlines()
 
