@@ -14,6 +14,7 @@ import msgspec
 ALL_CAPABILITIES = ("pull", "resolve", "push")
 HUB_HOST = "registry-1.docker.io"
 EVERYBODY = ""
+MOST_BYTES = 64 << 10
 _PLAIN = {"server", "host", "capabilities"}
 
 
@@ -57,6 +58,9 @@ def default_chain(registry: str) -> MirrorChain:
 def read_hosts(registry: str, content: bytes, source: str) -> MirrorChain:
     """The chain that a file makes. A file that cannot be read is a problem, and leaves the registry itself."""
     try:
+        if len(content) > MOST_BYTES:
+            # Names of tables below each other are looked at in pairs.
+            raise tomllib.TOMLDecodeError(f"it has {len(content)} bytes; expected at most {MOST_BYTES}")
         document = tomllib.loads(content.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         return MirrorChain(registry, default_chain(registry).hosts, source, f"cannot be read: {error}")

@@ -50,21 +50,45 @@ def _apply_needs(members: Sequence[Member], waits: dict[str, set[str]]) -> None:
 def cycle(members: Sequence[Member]) -> tuple[str, ...]:
     """Names that wait for each other in a circle, the first again at the end; empty if there is none. Whatever is
     needed, init containers and sidecars start in the order of their list, and mains after all of them."""
-    needs = {one.name: [*(need.name for need in one.needs), *_listed_before(members, one)] for one in members}
+    needs = {
+        member.name: [*(need.name for need in member.needs), *before]
+        for member, before in zip(members, _listed_before(members), strict=True)
+    }
     done: set[str] = set()
+    for first, others in needs.items():
+        path = {first: iter(others)}
+        while path and first not in done:
+            name = next(reversed(path))
+            other = next((other for other in path[name] if other in needs and other not in done), None)
+            if other is None:
+                done.add(name)
+                del path[name]
+            elif other in path:
+                ring = [*path]
+                return _shortened(members, ring[ring.index(other) :])
+            else:
+                path[other] = iter(needs[other])
+    return ()
 
-    def walk(name: str, path: tuple[str, ...]) -> tuple[str, ...]:
-        if name in path:
-            return (*path[path.index(name) :], name)
-        if name in done:
-            return ()
-        for other in needs.get(name, ()):
-            if found := walk(other, (*path, name)):
-                return found
-        done.add(name)
-        return ()
 
-    return next((found for name in needs if (found := walk(name, ()))), ())
+def _listed_before(members: Sequence[Member]) -> list[tuple[str, ...]]:
+    """Of all that are listed before it the last, which itself waits for the others."""
+    starters = [member.name for member in members if member.kind is not ContainerKind.MAIN]
+    before = {name: starters[max(place - 1, 0) : place] for place, name in enumerate(starters)}
+    return [tuple(before.get(member.name, starters[-1:])) for member in members]
+
+
+def _shortened(members: Sequence[Member], ring: Sequence[str]) -> tuple[str, ...]:
+    """Without those between two of which one is listed before the other."""
+    places = {member.name: place for place, member in enumerate(members) if member.kind is not ContainerKind.MAIN}
+    needs = {member.name: {need.name for need in member.needs} for member in members}
+    kept = [ring[0]]
+    for name, after in pairwise((*ring[1:], ring[0])):
+        before = kept[-1]
+        is_listed = after in places and places[after] < places.get(before, len(members))
+        if after in needs[name] or not (after in needs[before] or is_listed):
+            kept.append(name)
+    return (*kept, ring[0])
 
 
 def cycle_text(members: Sequence[Member], ring: Sequence[str]) -> str:
@@ -74,8 +98,3 @@ def cycle_text(members: Sequence[Member], ring: Sequence[str]) -> str:
         after if after in needs[before] else f"{after} (listed before {before})" for before, after in pairwise(ring)
     )
     return " → ".join((ring[0], *steps))
-
-
-def _listed_before(members: Sequence[Member], member: Member) -> list[str]:
-    others = members if member.kind is ContainerKind.MAIN else members[: members.index(member)]
-    return [one.name for one in others if one.kind is not ContainerKind.MAIN]

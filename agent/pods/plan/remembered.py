@@ -131,7 +131,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     pause_s: float = 0.0
     retry_s: float = 0.0
-    # When it ended for want of something, by the clock on the wall; the last few.
+    # When it ended for want of something, by the clock that only runs; the last few.
     evictions: tuple[float, ...] = ()
 
     def of(self, name: str) -> ContainerMemory:
@@ -261,6 +261,9 @@ def decode_record(content: bytes, boot_id: str, now_s: float, wall_s: float) -> 
     record = msgspec.structs.replace(record, pod=_with_paths(record.pod, {}))
     is_same_boot = bool(boot_id) and record.boot_id == boot_id
     memory = resumed_memory(record.memory) if is_same_boot else _after_reboot(record, now_s, wall_s)
+    # Those of another boot are over; kepd 0.9 wrote them by the wall, which is far ahead of this clock.
+    evictions = tuple(evicted_s for evicted_s in memory.evictions if is_same_boot and evicted_s <= now_s)
+    memory = msgspec.structs.replace(memory, evictions=evictions)
     return msgspec.structs.replace(record, memory=memory)
 
 

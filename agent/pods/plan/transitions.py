@@ -94,8 +94,8 @@ def asked_to_restart(memory: Memory, instances: Iterable[Instance]) -> Memory:
     return memory
 
 
-def evicted(memory: Memory, wall_s: float) -> Memory:
-    return replace(memory, evictions=(*memory.evictions, wall_s)[-EVICTIONS_KEPT:])
+def evicted(memory: Memory, now_s: float) -> Memory:
+    return replace(memory, evictions=(*memory.evictions, now_s)[-EVICTIONS_KEPT:])
 
 
 def evicted_as(message: str) -> PodOutcome:

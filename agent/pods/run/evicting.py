@@ -259,7 +259,7 @@ class Evictor:
             priority=priority_of(run.pod.spec),
             is_critical=is_critical(run.pod),
             is_ending=run.is_ending,
-            leaving_s=evictions[-1] - self._context.wall_minus_now_s if leaves else None,
+            leaving_s=evictions[-1] if leaves else None,
             started_s=run.memory.first_seen_s,
         )
         return replace(found, guard=self._guards([run.pod.uid]).get(run.pod.uid, ""))
@@ -290,7 +290,7 @@ class Evictor:
             return
         if context.pressure.why_refused(run.pod) is not None:
             return
-        state = return_of(run.memory.evictions, context.clock.wall_s(), context.settings().curve.longest_s)
+        state = return_of(run.memory.evictions, context.clock.now_s(), context.settings().curve.longest_s)
         if state is ReturnState.THRASHING and self._thrashing.get(uid, run.pod) is run.pod:
             if uid not in self._thrashing:
                 self._thrashing[uid] = run.pod

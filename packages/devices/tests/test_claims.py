@@ -29,7 +29,10 @@ from packages.devices.tests.fakes import FakeCdi, FakeDriver, LateClock
 from packages.devices.tests.offered import slice_at
 from packages.devices.tests.test_pod_claims import pod
 from packages.devices.tests.written import CLAIM, POD, TEMPLATE
+from tests.fakes.jumping import jumps
 from tests.fakes.state_files import FakeStateFiles
+
+__all__ = ["jumps"]
 
 ONE = CLAIM.replace("count: 2", "count: 1")
 OLD = RuntimeFeatures(name="containerd", version="1.6.20")

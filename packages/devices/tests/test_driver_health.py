@@ -20,6 +20,9 @@ from packages.devices.tests.fakes import LateClock
 from packages.devices.tests.test_claims import held, shared_pod
 from packages.devices.tests.test_pod_status import state_of
 from packages.devices.tests.test_registry import DRIVER, Drivers
+from tests.fakes.jumping import jumps
+
+__all__ = ["jumps"]
 
 
 def told(device: str, status: str = "Healthy", **more: Any) -> ToldHealth:

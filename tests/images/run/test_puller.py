@@ -21,8 +21,11 @@ from agent.model.runtime.error import RuntimeCallFailed, Unavailable
 from tests.fakes.clock import FakeClock
 from tests.fakes.containerd import FakeContainerd
 from tests.fakes.cri import FakeCri
+from tests.fakes.jumping import jumps
 from tests.fakes.state_files import FakeStateFiles
 from tests.images.harness import build_plane
+
+__all__ = ["jumps"]
 
 SECRET = "pa55word-of-the-registry"
 A, B, C = (f"r.io/{name}:1" for name in "abc")

@@ -15,8 +15,11 @@ from agent.model.nodes.use import Amount, DiskPlace, PodUse
 from agent.model.runtime.error import RuntimeCallFailed
 from agent.pods.plan.evict import EvictionRules, Threshold
 from agent.pods.plan.scarcity.storage_use import DiskUse
+from tests.fakes.jumping import jumps
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import AT_ONCE, FakeNode, Plane, Slow, manifest, running
+
+__all__ = ["jumps"]
 
 MI = 1 << 20
 MEMORY = Threshold(signal="memory.available", quantity=100 * MI)

@@ -9,8 +9,11 @@ import pytest
 
 from agent.pods.plan.work import Probing
 from agent.wire.cri import runtime_v1_pb2 as pb
+from tests.fakes.jumping import jumps
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import Plane, Slow, running
+
+__all__ = ["jumps"]
 
 READINESS = "readinessProbe: {tcpSocket: {port: web}, periodSeconds: 1}"
 LIVENESS = "livenessProbe: {tcpSocket: {port: 81}, periodSeconds: 1, failureThreshold: 1}"

@@ -10,8 +10,11 @@ from agent.model.pods.pod import PodOwner, PodSpec
 from agent.model.pods.state import PodState
 from agent.pods.plan.remembered import Memory, Record
 from agent.pods.run.workloads.known import FirstSeen
+from tests.fakes.jumping import jumps
 from tests.fakes.manifests import FakeManifestDirectory
 from tests.pods.plane import AT_ONCE, DISKS, Plane, Slow, running
+
+__all__ = ["jumps"]
 
 FILE = "/m/w.yaml"
 

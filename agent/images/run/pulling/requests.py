@@ -57,6 +57,8 @@ class PullRequests:
         self._indexes = count(1)
         self._shown: dict[int, tuple[WaitingFlight, SharedPull]] = {}
         self._places_s = -PLACES_S
+        self._over_s: dict[str, float] = {}
+        """Since when pulls are known to be over."""
         self._looked: dict[int, tuple[object, ...]] = {}
 
     def __len__(self) -> int:
@@ -202,11 +204,11 @@ class PullRequests:
             for state in under_way:
                 if not state.stage.is_over and state.id not in names:
                     self.pulls.put(state.id, over(state, PullStage.CANCELLED, self._clock.wall_s()))
-        oldest_s = self._clock.wall_s() - KEPT_S
-        surplus = len(over_now) - MOST_KEPT
-        for position, state in enumerate(sorted(over_now, key=lambda one: one.ended_at_s)):
-            if position < surplus or state.ended_at_s < oldest_s:
-                self.pulls.remove(state.id)
+        now_s, surplus = self._clock.now_s(), len(over_now) - MOST_KEPT
+        self._over_s = {state.id: self._over_s.get(state.id, now_s) for state in over_now}
+        for position, (pull, over_s) in enumerate(sorted(self._over_s.items(), key=lambda known: known[1])):
+            if position < surplus or over_s < now_s - KEPT_S:
+                self.pulls.remove(pull)
 
     def show_skips(self, skips: Iterable[Skip]) -> None:
         """What is not fetched ahead, for as long as it is not."""

@@ -142,12 +142,12 @@ def _tolerates(one: Mapping[str, object]) -> bool:
     return is_everything or is_of_memory
 
 
-def return_of(evictions_wall_s: Sequence[float], now_wall_s: float, longest_s: float) -> ReturnState:
-    """The pause grows with each eviction; a clock that was set back does not lengthen it."""
-    recent = [one for one in evictions_wall_s if 0 <= now_wall_s - one < THRASHING_S]
+def return_of(evictions_s: Sequence[float], now_s: float, longest_s: float) -> ReturnState:
+    """The pause grows with each eviction."""
+    recent = [evicted_s for evicted_s in evictions_s if now_s - evicted_s < THRASHING_S]
     if len(recent) >= THRASHING:
         return ReturnState.THRASHING
     if not recent:
         return ReturnState.MAY
     pause_s = min(FIRST_PAUSE_S * 2 ** (len(recent) - 1), longest_s)
-    return ReturnState.MAY if now_wall_s - recent[-1] >= pause_s else ReturnState.WAITS
+    return ReturnState.MAY if now_s - recent[-1] >= pause_s else ReturnState.WAITS

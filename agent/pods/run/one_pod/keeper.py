@@ -165,7 +165,7 @@ class PodWorker:
 
     def evict(self, grace_s: float, message: str) -> None:
         """It ends for want of something; how often is remembered."""
-        self.run.memory = transitions.evicted(self.run.memory, self.run.context.clock.wall_s())
+        self.run.memory = transitions.evicted(self.run.memory, self.run.context.clock.now_s())
         self.end("evicted", grace_s, transitions.evicted_as(message))
 
     def revive(self, reason: str = SHUTDOWN_REASON) -> bool:

@@ -44,7 +44,7 @@ def unhealthy_event(record: ClaimRecord, device: DeviceId, why: str) -> Event:
 
 
 class HealthTable:
-    """Of one driver, by pool and device. Times are by the wall."""
+    """Of one driver, by pool and device. Times are by the clock that only runs."""
 
     def __init__(self) -> None:
         self._known: dict[Key, DeviceHealth] = {}

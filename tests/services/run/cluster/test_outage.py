@@ -13,8 +13,11 @@ from agent.model.services.check import Asked, Outcome
 from agent.model.services.service import ServiceKey
 from agent.services.outage.silence import KINDS
 from agent.services.run.cluster.outage import GATHER_S, TELL_S, OutageKeeper, OutageSettings
+from tests.fakes.jumping import jumps
 from tests.services.making import make_service, make_slice
 from tests.services.run.test_metrics import Node
+
+__all__ = ["jumps"]
 
 WEB = ServiceKey("shop", "web")
 AFTER_S = 10.0

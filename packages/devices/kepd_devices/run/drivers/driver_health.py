@@ -63,14 +63,14 @@ class DriverHealth:
             self._telling.cancel()
 
     def of(self, pool: str, device: str) -> DeviceHealth:
-        return self._table.of((pool, device), self._clock.wall_s())
+        return self._table.of((pool, device), self._clock.now_s())
 
     def unhealthy(self) -> list[Key]:
-        return list(self._table.unhealthy(self._clock.wall_s()))
+        return list(self._table.unhealthy(self._clock.now_s()))
 
     def drop_old(self) -> None:
         """Now and then."""
-        self._table.drop_old(self._clock.wall_s())
+        self._table.drop_old(self._clock.now_s())
 
     async def _follow(self, stream: Stream) -> None:
         pause_s = FIRST_PAUSE_S
@@ -96,7 +96,7 @@ class DriverHealth:
             began_s = self._clock.now_s()
             if len(devices) > MOST_DEVICES:
                 raise BadHealth(f"it tells of {len(devices)} devices at once; expected at most {MOST_DEVICES}")
-            self._tell(self._table.take(devices, self._clock.wall_s()))
+            self._tell(self._table.take(devices, self._clock.now_s()))
             self._note("")
             await self._clock.sleep(max(READ_PAUSE_S, READ_PART * (self._clock.now_s() - began_s)))
 
