@@ -28,8 +28,8 @@ MEANT = frozenset({
     "defaultMode", "enableServiceLinks", "failedJobsHistoryLimit", "fsGroup", "gracePeriodSeconds", "hostUsers",
     "immutable", "mode", "optional", "parallelism", "priority", "privileged", "readOnlyRootFilesystem", "replicas",
     "revisionHistoryLimit", "runAsGroup", "runAsNonRoot", "runAsUser", "shareProcessNamespace",
-    "startingDeadlineSeconds", "storageClassName", "successfulJobsHistoryLimit", "suspend", "terminationGracePeriodSeconds",
-    "tolerationSeconds", "ttlSecondsAfterFinished",
+    "startingDeadlineSeconds", "storageClassName", "successfulJobsHistoryLimit", "suspend",
+    "terminationGracePeriodSeconds", "tolerationSeconds", "ttlSecondsAfterFinished",
 })  # fmt: skip
 
 
