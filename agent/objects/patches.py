@@ -2,7 +2,8 @@
 """Patches of objects: JSON Patch (RFC 6902), merge patch (RFC 7386), Kubernetes' strategic merge, and what an applied
 object means for one that was applied before. Values in, values out; what was given is never changed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -168,9 +169,24 @@ def _list_patched(name: str, current: list[Any], patch: list[Any], order: list[A
             made.pop(one[key], None)
         else:
             made[one[key]] = strategic_patched(made.get(one[key], {}), one)
-    wanted = [one[key] for one in order if isinstance(one, dict) and key in one] if order else []
-    places = {value: place for place, value in enumerate(wanted)}
-    return sorted(made.values(), key=lambda one: places.get(one.get(key), len(places)))
+    wanted = [one[key] for one in order or named if isinstance(one, dict) and key in one]
+    before = [one[key] for one in current if isinstance(one, dict) and key in one]
+    return [made[value] for value in _placed(made, before, wanted)]
+
+
+def _placed(made: Iterable[Any], before: Sequence[Any], wanted: Sequence[Any]) -> list[Any]:
+    """What the patch names keeps its own order, and so does the rest; what is new comes before what it does not name,
+    as an API server has it."""
+    there, places = set(made), {value: place for place, value in enumerate(before)}
+    named = deque(value for value in dict.fromkeys(wanted) if value in there)
+    first = set(named)
+    others = deque(value for value in made if value not in first)
+    found: list[Any] = []
+    while named and others:
+        left, right = places.get(others[0]), places.get(named[0])
+        is_before = left is not None and right is not None and left < right
+        found.append(others.popleft() if is_before else named.popleft())
+    return [*found, *others, *named]
 
 
 def applied(current: Object, before: Object, wanted: Object) -> Object:

@@ -144,7 +144,7 @@ def test_a_strategic_patch_knows_which_items_are_the_same() -> None:
 
     assert strategic_patched(before, patch) == {
         "containers": [
-            {"name": "b", "image": "z", "env": [{"name": "E", "value": "1"}, {"name": "F", "value": "2"}]},
+            {"name": "b", "image": "z", "env": [{"name": "F", "value": "2"}, {"name": "E", "value": "1"}]},
             {"name": "a"},
         ]
     }
@@ -173,3 +173,15 @@ def test_what_is_applied_again_takes_away_what_it_no_longer_says() -> None:
         "data": {"a": "4", "other": "3"},
         "containers": [{"name": "x", "image": "j", "tty": True}, {"name": "z"}],
     }
+
+
+def test_what_is_new_in_a_list_comes_before_what_the_patch_does_not_name() -> None:
+    def names(made: dict[str, Any]) -> list[str]:
+        return [each["name"] for each in made["containers"]]
+
+    there = {"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
+    assert names(strategic_patched(there, {"containers": [{"name": "x"}]})) == ["x", "a", "b", "c"]
+    assert names(strategic_patched(there, {"containers": [{"name": "b"}, {"name": "x"}]})) == ["a", "b", "x", "c"]
+    ordered = {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c"}]}
+    # Who says an order names those that are to be in it.
+    assert names(strategic_patched(there, ordered)) == ["b", "c", "a"]
